@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from federation.capacity.cluster_room import Room
+from federation.capacity.fleet_rooms import UnpackedRoom, packed_room
 from federation.capacity.pool_estimates import pool_bounds
 from federation.capacity.reserve import (
     FleetRooms,
@@ -36,6 +37,7 @@ from federation.model.workload import NodeClaim, ReplicaRequirements, TargetClus
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Outcome
 from federation.scheduler.fleet import Fleet
+from federation.scheduler.promisable import looked_again
 from tests.echoes import interests_by_name
 from tests.fleet_ledger import Ledger
 from tests.promising import Promise, asked_of, promises_of
@@ -105,14 +107,19 @@ class ControlPlane:
         self._change({cluster: self._room(cluster)})
         return True
 
-    def submit(self, binding: Binding) -> Decided | None:
+    def submit(self, binding: Binding, *, looks_again: bool = False) -> Decided | None:
         """Decide, reserve and commit; None where it is refused and everything stays as it was.
 
         ``binding.clusters`` of a binding nobody knew say where it runs already.
         """
         known = self.bindings.get(binding.uid)
         candidate = replace(binding, clusters=known.clusters if known else binding.clusters)
-        decision = schedule(candidate, self.fleet, self.availability(candidate), now=0.0)
+        available = self.availability(candidate)
+        decision = schedule(candidate, self.fleet, available, now=0.0)
+        if looks_again and decision.outcome is Outcome.UNSCHEDULABLE:
+            more = looked_again(self.rooms, candidate, candidate.certificate, available)
+            if more is not None:
+                decision = schedule(candidate, self.fleet, more, now=0.0)
         if decision.outcome is not Outcome.SCHEDULED:
             self.refusals[binding.uid] = decision.reason
             return None
@@ -237,11 +244,13 @@ class ControlPlane:
         snapshot = self.reports.get(cluster)
         if snapshot is None:
             return None
-        return Room.of(
-            snapshot.report,
-            snapshot.pools,
-            self.ledger.of(cluster).outstanding(),
-            follows_claims=cluster in self.follows_claims,
+        return packed_room(
+            UnpackedRoom(
+                snapshot.report,
+                snapshot.pools,
+                cluster in self.follows_claims,
+                self.ledger.of(cluster).outstanding(),
+            )
         )
 
 

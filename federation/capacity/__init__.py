@@ -35,9 +35,11 @@
 - ``prices``: what is to be taken of the nodes of cells before they hold so many replicas less
 - ``promised_bounds``: what promises that are on no node yet leave of the bounds of cells,
   wherever their pods land
+- ``rehearsal``: where kube-scheduler puts pods, by its stock scores over the nodes of a cluster
 - ``reserve``: promises: each an explicit packing into one report's cells, with what it is worth
 - ``room_packing``: what is outstanding, packed into what is left of clusters: all of them in the
   same steps
+- ``second_looks``: which careful promises may be made after all, before they are refused
 - ``sharing``: a mapping whose successors share nearly all of it: what a fleet's state keeps its
   many keys in
 - ``simulated``: what the bindings of one simulation have taken, and what is left for the next

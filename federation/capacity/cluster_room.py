@@ -21,6 +21,7 @@ from federation.capacity.assignments import (
 from federation.capacity.cells import Residues, View, bare_residues, cells_left
 from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
+from federation.capacity.rehearsal import Stage
 from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import strict_most
 from federation.capacity.stuck import without_kept_nodes
@@ -42,10 +43,19 @@ class ReportId(NamedTuple):
     sequence: int
 
 
+@dataclass(slots=True, eq=False)
+class Rehearsed:
+    """What rehearsals made of the nodes of a report: outstanding promises, and the stages after
+    them. One value, as several threads may read a room.
+    """
+
+    known: tuple[tuple[Outstanding, ...], tuple[Stage | None, ...]] = ((), ())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Site:
     """What a room has that promises do not change: ``pools`` as ``report`` has them, and the kind
-    of each.
+    of each. What was ``rehearsed`` of it once need not be again.
 
     ``follows_claims``: a placer of ours puts the cluster's pods where its agent plans them.
     """
@@ -54,6 +64,7 @@ class Site:
     pools: Pools
     follows_claims: bool
     kind_p: IntArray
+    rehearsed: Rehearsed = field(default_factory=Rehearsed)
 
     @classmethod
     def of(cls, report: ReportId, pools: Pools, kinds: PoolKinds, *, follows_claims: bool) -> Site:

@@ -13,6 +13,7 @@ import numpy as np
 from federation.capacity.batch_packing import promised_together, shortage_text, simple_asks
 from federation.capacity.cluster_room import Room, certificate_for
 from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.second_looks import rehearsed_most
 from federation.capacity.strict_bounds import strict_promises_hold
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
@@ -153,12 +154,23 @@ def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Room | s
         if each.certificate.is_packed:
             most = made.most(each.requirements, each.certificate, each.to_pack)
             if most < each.to_pack:
+                most = _looked_again(made, each, most)
+            if most < each.to_pack:
                 return shortage_text(most, each)
         made = made.with_one(each)
     # What is credited needs no room of its own, but may come before its place is free.
     if made.holds_strict and not strict_promises_hold(made.pools, made.contending):
         return "strict promises would no longer be sure of their room"
     return made
+
+
+def _looked_again(room: Room, wanted: Outstanding, most: int) -> int:
+    """The most of it that is promised after all: where nothing was promised strictly."""
+    if wanted.certificate is not PromiseCertificate.CAREFUL or room.holds_strict:
+        return most
+    filled, _ = room.most_by_view(wanted.requirements)
+    limit = min(filled, wanted.to_pack)
+    return max(most, rehearsed_most(room, wanted.requirements, limit))
 
 
 def _confirmed(ask: _Ask, room: Room) -> Room:

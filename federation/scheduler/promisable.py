@@ -16,6 +16,7 @@ from federation.capacity.cluster_room import Room
 from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.reserve import packable_c
+from federation.capacity.second_looks import looked_again_c
 from federation.model.arrays import BoolArray
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import Binding, Certificate
@@ -97,6 +98,25 @@ def promisable(
         bound_c=told_c * np.int8(Bound.LOWER),
         reasons=reasons,
     )
+
+
+def looked_again(
+    rooms: FleetRooms,
+    binding: Binding,
+    asked: Certificate | None,
+    available: Estimates,
+) -> Estimates | None:
+    """What of a new binding can be promised after all, where it would be refused else; None where
+    that is no more than was available.
+    """
+    if binding.components or binding.clusters:
+        return None
+    found_c = looked_again_c(
+        rooms, binding.requirements, asked, available.replicas_c, binding.replicas
+    )
+    if not (found_c > available.replicas_c).any():
+        return None
+    return replace(available, replicas_c=found_c)
 
 
 def instead_where(chosen_c: BoolArray, better: Estimates, other: Estimates) -> Estimates:

@@ -19,7 +19,12 @@ from federation.model.placement import Binding, Certificate
 from federation.model.reported_pools import pools_of
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import Component, TargetCluster
-from federation.scheduler.promisable import promisable, requirements_of, told_by_pools
+from federation.scheduler.promisable import (
+    looked_again,
+    promisable,
+    requirements_of,
+    told_by_pools,
+)
 
 
 class SimulatedRooms:
@@ -41,6 +46,12 @@ class SimulatedRooms:
         """How many more replicas or sets can be promised, where there are rooms."""
         told = told_by_pools(self._rooms, requirements_of(binding))
         return promisable(self._rooms, binding, asked, told, dict(self._own(binding)))
+
+    def looked_again(
+        self, binding: Binding, asked: Certificate | None, available: Estimates
+    ) -> Estimates | None:
+        """What can be promised after all, where there are rooms; None where that is no more."""
+        return looked_again(self._rooms, binding, asked, available)
 
     def take(
         self, binding: Binding, clusters: Collection[TargetCluster], asked: Certificate | None

@@ -191,15 +191,16 @@ class Simulation:
         shape = _shape(binding)
         profile = self._profiles.profile_of(binding)
         asked = binding.certificate or profile.certificate
+        around = self._surroundings(binding)
         availability = self._availability(binding, asked)
-        decision = schedule(
-            binding,
-            self.fleet,
-            availability,
-            now=self.now,
-            profile=profile,
-            surroundings=self._surroundings(binding),
+        decide = partial(
+            schedule, binding, self.fleet, now=self.now, profile=profile, surroundings=around
         )
+        decision = decide(availability)
+        if decision.outcome is Outcome.UNSCHEDULABLE:
+            more = self._rooms.looked_again(binding, asked, availability)
+            if more is not None:
+                decision, availability = decide(more), more
         heeds_capacity = demand.rule.heeds_capacity or demand.in_sets
         added_c = self._added(binding, decision, demand)
         short_c: dict[int, int] = {}

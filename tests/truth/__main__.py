@@ -9,6 +9,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from tests.truth.plans import REAL_PATIENCE, SIMULATED_PATIENCE, Line, Plan
 from tests.truth.real_members import VARIABLE, programs_there
 from tests.truth.streams import Stream
 from tests.truth.study import found_by
+from tests.truth.virtual import found_in_memory
 
+VIRTUAL = frozenset((Line.CAREFUL, Line.STRICT))
 PROVEN = (Line.STRICT, Line.BINDER, Line.EXTENDER)
 HEADER = (
     f"{'certificate':20}{'seed':>6}{'asked':>8}{'promised':>10}{'pending':>9}{'weakened':>10}"
@@ -45,12 +48,19 @@ def main() -> int:
         f"pending (default {SIMULATED_PATIENCE:g}, {REAL_PATIENCE:g} with a real kube-scheduler)",
     )
     parser.add_argument(
+        "--virtual",
+        action="store_true",
+        help="in memory and on virtual time, without processes: careful and strict lines alone",
+    )
+    parser.add_argument(
         "--simulated",
         action="store_true",
         help=f"though {VARIABLE} names a folder with a real kube-scheduler",
     )
     given = parser.parse_args()
-    programs = None if given.simulated else programs_there()
+    programs = None if given.simulated or given.virtual else programs_there()
+    if given.virtual and (given.foreign or given.kills or not VIRTUAL.issuperset(given.lines)):
+        parser.error("--virtual knows careful and strict lines, without --foreign and --kills")
     patience = given.patience or (REAL_PATIENCE if programs else SIMULATED_PATIENCE)
     print(f"kube-scheduler: {programs or 'simulated'}", flush=True)
     print(HEADER, flush=True)
@@ -71,17 +81,22 @@ def main() -> int:
                 quiet_seconds=patience,
                 programs=programs,
             )
-            founds.append(_shown(plan, given.pods))
+            run = found_in_memory if given.virtual else _found
+            founds.append(_shown(plan, run, given.pods))
         if len(founds) > 1:
             _show(line, "all", _sum(founds), None)
         broken += sum(len(found.pending) for found in founds) if line in PROVEN else 0
     return 1 if broken else 0
 
 
-def _shown(plan: Plan, shown: int) -> Found:
-    began = time.monotonic()
+def _found(plan: Plan) -> Found:
     with tempfile.TemporaryDirectory(prefix="fedsched-truth-", dir="/var/tmp") as folder:
-        found = found_by(plan, Path(folder))
+        return found_by(plan, Path(folder))
+
+
+def _shown(plan: Plan, run: Callable[[Plan], Found], shown: int) -> Found:
+    began = time.monotonic()
+    found = run(plan)
     _show(plan.line, str(plan.seed), found, time.monotonic() - began)
     for pod in found.pending[:shown]:
         print(f"    pending: {pod}")

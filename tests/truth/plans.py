@@ -33,6 +33,12 @@ _CERTIFICATES = {
 }
 
 
+# Callers ask for a few workloads at once, then pause.
+AT_ONCE = (1, 20)
+PAUSE_SECONDS = 0.5
+# How much later than its decision a pod is made; shuffled ones at any time until then.
+MAKING_SECONDS = 2.0
+SHUFFLED_SECONDS = 15.0
 # How long until a pod without a node surely was tried again. The simulated scheduler backs off for
 # ten seconds at most; real ones of some releases look at what found no node, or whose extender
 # failed, only after sixty.

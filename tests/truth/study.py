@@ -26,19 +26,20 @@ from tests.truth.agents import AgentProcess, free_port
 from tests.truth.deciding import Decider, Reserving, Unreserved, Weakened
 from tests.truth.judging import Answered, Found, fitted, pods_of
 from tests.truth.members import Node, nodes_of
-from tests.truth.plans import Line, Plan
+from tests.truth.plans import (
+    AT_ONCE,
+    MAKING_SECONDS,
+    PAUSE_SECONDS,
+    SHUFFLED_SECONDS,
+    Line,
+    Plan,
+)
 from tests.truth.real_members import RealMember
 from tests.truth.simulated_members import STOCK_SCHEDULER, SimulatedMember
 from tests.truth.streams import Wanted, foreign_pods, stream
 
 POLL_SECONDS = 0.1
 UNWEAKENED: Mapping[tuple[str, str], Weakened] = {}
-# Callers ask for a few workloads at once, then pause.
-AT_ONCE = (1, 20)
-PAUSE_SECONDS = 0.5
-# How much later than its decision a pod is made; shuffled ones at any time until then.
-MAKING_SECONDS = 2.0
-SHUFFLED_SECONDS = 15.0
 FOREIGN_SECONDS = (2.0, 10.0)
 
 

@@ -16,8 +16,8 @@ from federation.failover.moves import PLANNED_MOVE, PREEMPTED, eviction_tasks
 from federation.model.errors import NotFound, PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate, EvictionTask, binding_key
-from federation.scheduler.decision import Decision
-from federation.scheduler.promisable import stuck_notes, without_room
+from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.promisable import looked_again, stuck_notes, without_room
 from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.scarcity import with_scarcity
 from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
@@ -157,6 +157,10 @@ def decide_one(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers)
     if attempt.stated is not None:
         available = attempt.stated.within(available, working.snapshot.positions)
     attempt.verdict = verdict_of(attempt, working.snapshot, available, now, peers)
+    if _may_look_again(working, attempt) and not kept_for:
+        more = looked_again(working.rooms, attempt.candidate, asked, available)
+        if more is not None:
+            attempt.verdict = verdict_of(attempt, working.snapshot, more, now, peers)
     if attempt.stated is not None and attempt.is_placed:
         attempt.stated.check(attempt.candidate, attempt.verdict.decision)
     if not attempt.is_placed:
@@ -170,6 +174,19 @@ def decide_one(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers)
     if attempt.standing is None:
         _take_room(working, attempt, asked, now)
     _look_back(working, attempt, now)
+
+
+def _may_look_again(working: WorkingCopy, attempt: Attempt) -> bool:
+    """Whether it is about to be refused for good: no report that is asked for now will help.
+
+    What waits is decided again with reports anyway, and a plan does not count on luck.
+    """
+    return (
+        attempt.verdict.decision.outcome is Outcome.UNSCHEDULABLE
+        and not attempt.again
+        and attempt.stated is None
+        and not unseen_in(working, attempt)
+    )
 
 
 def _take_room(

@@ -1,0 +1,33 @@
+"""The study in memory: it comes out alike each time, and second looks keep what they promise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from federation.capacity.second_looks import looked_again_c
+from tests.truth.plans import Line, Plan
+from tests.truth.virtual import found_in_memory
+
+SMALL = Plan(line=Line.CAREFUL, seed=1, bindings=60, nodes=(14, 15))
+
+
+def test_a_study_comes_out_alike_each_time() -> None:
+    assert found_in_memory(SMALL) == found_in_memory(SMALL)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pods_of_second_looks_find_their_nodes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    granted = list[int]()
+
+    def counted(*arguments: object) -> object:
+        found_c = looked_again_c(*arguments)  # type: ignore[arg-type]
+        granted.append(int(found_c.sum()))
+        return found_c
+
+    monkeypatch.setattr("federation.scheduler.promisable.looked_again_c", counted)
+    found = found_in_memory(replace(SMALL, seed=seed))
+    assert any(granted)
+    assert found.promised > 0
+    assert found.pending == []

@@ -1,0 +1,200 @@
+"""One run in memory and on virtual time: the same rules, and the same numbers again.
+
+No processes, no database: decisions, reports and the simulated kube-scheduler follow each other as
+they do in the study, at times that a seed gives.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from estimator.estimation.pooling import Pooling
+from estimator.kube.dump import read_dump
+from estimator.placing.incoming import IncomingPod
+from estimator.snapshot import NodeTable, Snapshot, columns_of
+from federation.capacity.cluster_room import ReportId
+from federation.model.echoes import PodOrigin, PodSighting, SightingState
+from federation.model.resources import PODS
+from tests.echoes import echoes_of, interests_by_name
+from tests.simulator import ControlPlane
+from tests.simulator_cluster import Snapshot as Report
+from tests.truth.judging import Answered, Found, fitted, pods_of
+from tests.truth.kube_scheduler import KubeScheduler
+from tests.truth.members import CPU, MEMORY, Amounts, Node, documents_of, nodes_of
+from tests.truth.plans import AT_ONCE, MAKING_SECONDS, PAUSE_SECONDS, SHUFFLED_SECONDS, Plan
+from tests.truth.streams import Wanted, stream
+from tests.truth.timeline import Timeline
+
+REPORT_SECONDS = 1.0
+CELLS = 256
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class VirtualMember:
+    """A member's nodes, its scheduler, and what its agent reports of them."""
+
+    name: str
+    nodes: Sequence[Node]
+    timeline: Timeline
+    seed: int
+    scheduler: KubeScheduler = field(init=False)
+    made: dict[str, Wanted] = field(default_factory=dict)
+    bound: dict[str, str] = field(default_factory=dict)
+    sequence: int = 0
+    _pooling: Pooling = field(default_factory=lambda: Pooling(CELLS))
+    _table: NodeTable = field(init=False)
+
+    def __post_init__(self) -> None:
+        documents = list(documents_of(self.nodes))
+        items = [each for each in documents if each["kind"] == "Node"]
+        content = msgspec.json.encode({"kind": "List", "apiVersion": "v1", "items": items})
+        nodes = read_dump(content).nodes
+        self._table = NodeTable.of(nodes)
+        self.scheduler = KubeScheduler(
+            nodes=nodes,
+            timeline=self.timeline,
+            bind=self._bind,
+            random=np.random.default_rng(self.seed),
+        )
+        for document in documents:
+            if document["kind"] == "Pod":
+                self.scheduler.put_pod(document)
+
+    def make(self, wanted: Wanted, number: int) -> None:
+        pod = wanted.pod(number, "decision", "default-scheduler")
+        self.made[pod["metadata"]["name"]] = wanted
+        self.scheduler.put_pod(pod)
+
+    def report(self, interest_version: int, control: ControlPlane) -> Report:
+        self.sequence += 1
+        requested = {node.name: dict.fromkeys((CPU, MEMORY, PODS), 0) for node in self._table.nodes}
+        for node in self.nodes:
+            for pod in node.running:
+                _add(requested[node.name], pod)
+        for pod_name, node_name in self.bound.items():
+            _add(requested[node_name], self.made[pod_name].request)
+        columns = columns_of([requested[node.name] for node in self._table.nodes])
+        snapshot = Snapshot(table=self._table, requested=columns)
+        pools = self._pooling.pools(snapshot, np.ones(len(self._table), dtype=np.bool_))
+        sightings = [
+            PodSighting(
+                state=SightingState.BOUND if name in self.bound else SightingState.UNBOUND,
+                request=wanted.request,
+                origin=PodOrigin.of(wanted.pod(0, "", "")["metadata"]["labels"]),
+            )
+            for name, wanted in self.made.items()
+        ]
+        return Report(
+            report=ReportId(1, self.sequence),
+            interest_version=interest_version,
+            pools=pools,
+            echoes=echoes_of(interests_by_name(control.ledger.of(self.name)), sightings),
+        )
+
+    def _bind(self, pod: IncomingPod, node: str) -> None:
+        self.bound[pod.name] = node
+
+
+def _add(requested: dict[str, int], pod: Amounts) -> None:
+    requested[CPU] += pod[CPU]
+    requested[MEMORY] += pod[MEMORY]
+    requested[PODS] += 1
+
+
+def found_in_memory(plan: Plan) -> Found:
+    """What comes of the plan."""
+    return VirtualStudy(plan).run()
+
+
+class VirtualStudy:
+    """A stream of careful or strict bindings on members of a seed; nobody is killed, and no pods
+    come but those that were promised.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._timeline = Timeline()
+        self._choices = random.Random(f"study-{plan.seed}")
+        names = tuple(f"member{number}" for number in range(1, len(plan.nodes) + 1))
+        self._control = ControlPlane(names=names)
+        self._members = {
+            name: VirtualMember(
+                name=name,
+                nodes=nodes_of(name, count, plan.seed),
+                timeline=self._timeline,
+                seed=plan.seed,
+            )
+            for name, count in zip(names, plan.nodes, strict=True)
+        }
+        self._answered: list[Answered] = []
+
+    def run(self) -> Found:
+        nodes = [node for member in self._members.values() for node in member.nodes]
+        left = stream(self._plan.stream, self._plan.seed, self._plan.bindings, nodes)
+        self._report()
+        at = 0.0
+        while left:
+            count = len(left) if self._plan.burst else self._choices.randint(*AT_ONCE)
+            workloads, left = left[:count], left[count:]
+            self._timeline.at(at, partial(self._decide, workloads))
+            at += self._choices.uniform(0, PAUSE_SECONDS)
+        ticks = int(at / REPORT_SECONDS) + 1
+        for tick in range(1, ticks):
+            self._timeline.at(tick * REPORT_SECONDS, self._report)
+        self._timeline.run(at + 120.0)
+        return self._found()
+
+    def _report(self) -> None:
+        for name, member in self._members.items():
+            version = self._control.ledger.of(name).interest_version
+            self._control.accept(name, member.report(version, self._control))
+
+    def _decide(self, workloads: Sequence[Wanted]) -> None:
+        for wanted in workloads:
+            binding = wanted.binding(self._plan.line.certificate)
+            decided = self._control.submit(binding)
+            if decided is None:
+                # Before it refuses, a control plane asks for fresh reports, and looks again.
+                self._report()
+                decided = self._control.submit(binding, looks_again=True)
+            shares = {}
+            if decided is not None:
+                shares = {each.name: each.replicas for each in decided.binding.clusters}
+            answer = Answered(wanted=wanted, shares={k: v for k, v in shares.items() if v})
+            self._answered.append(answer)
+            number = 0
+            for member, names in pods_of(answer).items():
+                for _ in names:
+                    seconds = MAKING_SECONDS
+                    if self._plan.shuffled:
+                        seconds = self._choices.uniform(0, SHUFFLED_SECONDS)
+                    make = self._members[member].make
+                    self._timeline.after(seconds, partial(make, wanted, number))
+                    number += 1
+
+    def _found(self) -> Found:
+        answered = self._answered
+        bound = {name: dict(member.bound) for name, member in self._members.items()}
+        nodes = {name: member.nodes for name, member in self._members.items()}
+        pending = [
+            f"{member}/{name}: {answer.wanted}"
+            for answer in answered
+            for member, names in pods_of(answer).items()
+            for name in names
+            if name not in bound[member]
+        ]
+        return Found(
+            asked=sum(answer.wanted.replicas for answer in answered),
+            promised=sum(sum(answer.shares.values()) for answer in answered),
+            pending=pending,
+            weakened=0,
+            bindings=len(answered),
+            refused=sum(not answer.shares for answer in answered),
+            fitted=fitted(answered, nodes, bound),
+        )

@@ -1,0 +1,148 @@
+"""Second looks: careful promises that are made after all, and where nobody looks again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from federation.capacity.cluster_room import ReportId
+from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
+from federation.capacity.reserve import Refused, packable_c
+from federation.capacity.second_looks import LEFT_FREE, looked_again_c, rehearsed_most
+from federation.model.placement import Certificate
+from federation.model.pools.values import Cells, NodePool, Pools
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.workload import NodeClaim, ReplicaRequirements
+from tests.promising import asked_of
+from tests.slow_packer import broken_promise
+
+GIB = 1 << 30
+NODES = 6
+CAREFUL, STRICT = PromiseCertificate.CAREFUL, PromiseCertificate.STRICT
+LARGE = ReplicaRequirements(request={"cpu": 3000, "memory": 4 * GIB})
+NAMES = ("a",)
+
+
+def pools(*, tells: bool = True) -> Pools:
+    """Nodes of 8 cores and 32 GiB of which half is free, each a little different."""
+    total_sk = np.array([[8000] * NODES, [32 * GIB] * NODES], dtype=np.int64)
+    free_rk = np.vstack([total_sk // 2 + np.arange(NODES) * 100, np.full(NODES, 50)])
+    return Pools(
+        label_keys=(),
+        pools=(NodePool(),),
+        cells=Cells(
+            resources=("cpu", "memory", "pods"),
+            pool_k=np.zeros(NODES, np.int32),
+            count_k=np.ones(NODES, np.int64),
+            min_rk=free_rk,
+            sum_rk=free_rk,
+            max_rk=free_rk,
+            sum_exact_k=np.ones(NODES, np.bool_),
+            allocatable_rk=total_sk if tells else None,
+        ),
+    )
+
+
+def small(number: int, certificate: PromiseCertificate = CAREFUL) -> Outstanding:
+    cpu = 100 + 50 * (number % 2)
+    requirements = ReplicaRequirements(request={"cpu": cpu, "memory": GIB // 8})
+    return Outstanding(f"shop/w{number}", requirements, 4, certificate=certificate)
+
+
+def fleet_of(
+    *outstanding: Outstanding, tells: bool = True, follows_claims: bool = False
+) -> FleetRooms:
+    report = ReportId(1, 1)
+    return FleetRooms.of([UnpackedRoom(report, pools(tells=tells), follows_claims, outstanding)])
+
+
+def look(
+    fleet: FleetRooms, asked: Certificate | None = Certificate.CAREFUL, replicas: int = 4
+) -> tuple[int, int]:
+    """How many large ones can be promised at first sight, and by a second look."""
+    known_c = packable_c(fleet, LARGE, asked, {})
+    return int(known_c[0]), int(looked_again_c(fleet, LARGE, asked, known_c, replicas)[0])
+
+
+BURST = tuple(map(small, range(8)))
+
+
+def test_more_is_promised_after_a_second_look() -> None:
+    fleet = fleet_of(*BURST)
+    first, second = look(fleet)
+    assert first < second <= int(fleet.most_by_view(LARGE)[0][0])
+    ask = Outstanding("shop/large", LARGE, second, certificate=CAREFUL)
+    made = asked_of(fleet, NAMES, ask.binding, {0: (ask,)})
+    assert isinstance(made, FleetRooms)
+    room = made.rooms[0]
+    assert room is not None
+    assert not broken_promise(room.pools, room.holdings)
+    too_many = asked_of(fleet, NAMES, ask.binding, {0: (ask._replace(in_cells=6),)})
+    assert isinstance(too_many, Refused)
+
+
+def test_what_is_promised_one_by_one_is_rehearsed_as_all_at_once() -> None:
+    grown = fleet_of()
+    for each in BURST:
+        made = asked_of(grown, NAMES, each.binding, {0: (each,)})
+        assert isinstance(made, FleetRooms)
+        grown = made
+        # As is rehearsed in between, where something else is refused.
+        look(grown)
+    at_once = fleet_of(*BURST)
+    assert look(grown) == look(at_once)
+    assert look(at_once) == look(at_once)
+    one, other = grown.rooms[0], at_once.rooms[0]
+    assert one is not None
+    assert other is not None
+    for limit in range(8):
+        assert rehearsed_most(one, LARGE, limit) == rehearsed_most(other, LARGE, limit) <= limit
+
+
+def test_so_many_are_left_free() -> None:
+    # Nothing is on its way: each of the nodes takes one.
+    room = fleet_of().rooms[0]
+    assert room is not None
+    assert rehearsed_most(room, LARGE, 99) == NODES - LEFT_FREE
+
+
+@pytest.mark.parametrize(
+    "fleet",
+    [
+        fleet_of(*BURST, tells=False),
+        fleet_of(*BURST, small(9, STRICT)),
+        fleet_of(*BURST, small(9)._replace(in_cells=500)),
+    ],
+    ids=["no allocatable", "something strict", "over-committed"],
+)
+def test_nobody_looks_again_where_it_would_prove_nothing(fleet: FleetRooms) -> None:
+    first, second = look(fleet)
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("asked", "follows_claims", "looks"),
+    [
+        (Certificate.CAREFUL, True, True),
+        (None, False, True),
+        (Certificate.PLANNED, True, False),
+        (None, True, False),
+        (Certificate.STRICT, False, False),
+    ],
+)
+def test_only_careful_promises_are_looked_at_again(
+    asked: Certificate | None, *, follows_claims: bool, looks: bool
+) -> None:
+    fleet = fleet_of(*BURST, follows_claims=follows_claims)
+    first, second = look(fleet, asked, replicas=99)
+    assert (first < second) is looks
+
+
+def test_a_selector_that_pools_do_not_carry_is_not_rehearsed() -> None:
+    fleet = fleet_of(*BURST)
+    room = fleet.rooms[0]
+    assert room is not None
+    claimed = replace(LARGE, node_claim=NodeClaim(node_selector={"disk": "ssd"}))
+    assert rehearsed_most(room, claimed, 4) == 0
