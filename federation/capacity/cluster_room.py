@@ -21,7 +21,7 @@ from federation.capacity.assignments import (
 from federation.capacity.cells import Residues, View, bare_residues, cells_left
 from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
-from federation.capacity.rehearsal import Stage
+from federation.capacity.rehearsal import RehearsedNodes
 from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import strict_most
 from federation.capacity.stuck import without_kept_nodes
@@ -49,7 +49,7 @@ class Rehearsed:
     them. One value, as several threads may read a room.
     """
 
-    known: tuple[tuple[Outstanding, ...], tuple[Stage | None, ...]] = ((), ())
+    known: tuple[tuple[Outstanding, ...], tuple[RehearsedNodes | None, ...]] = ((), ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

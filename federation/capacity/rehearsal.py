@@ -28,7 +28,7 @@ _MOST_STEPS: Final = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stage:
+class RehearsedNodes:
     """Nodes as rehearsals see them (axis k): ``count_k`` alike, in the pool at ``pool_k``.
 
     ``free_rk`` is what each has of ``resources``, ``allocatable_sk`` all it has of what is SCORED.
@@ -41,7 +41,7 @@ class Stage:
     allocatable_sk: IntArray
 
     @classmethod
-    def of(cls, cells: Cells, allocatable_sk: IntArray) -> Stage:
+    def of(cls, cells: Cells, allocatable_sk: IntArray) -> RehearsedNodes:
         """As reported: nodes of a cell may have more than that."""
         return cls(
             resources=cells.resources,
@@ -64,21 +64,19 @@ class Taste(NamedTuple):
     """What schedulers differ in.
 
     ``by_change``: nodes score by how much more balanced the pod makes them, and not by how balanced
-    they are then. ``packs``: those score more of which more is taken, and not less. ``turn`` says
-    which of equal nodes come first, where anything may.
+    they are then. ``turn`` says which of equal nodes come first, where anything may.
     """
 
     by_change: bool
     turn: int = 0
-    packs: bool = False
 
 
-def room_for(stage: Stage, part: Part) -> int:
+def room_for(stage: RehearsedNodes, part: Part) -> int:
     """How many pods of the shape all nodes take."""
     return int((_fits_k(stage, part) * stage.count_k).sum())
 
 
-def placed(stage: Stage, part: Part, taste: Taste) -> Stage | None:
+def placed(stage: RehearsedNodes, part: Part, taste: Taste) -> RehearsedNodes | None:
     """The stage once the pods have nodes; None where some find none, or nodes are too many for so
     many pods each.
 
@@ -110,7 +108,7 @@ def placed(stage: Stage, part: Part, taste: Taste) -> Stage | None:
     return _dealt(stage, part, taken_k, equal_k, rest, taste)
 
 
-def _fits_k(stage: Stage, part: Part) -> IntArray:
+def _fits_k(stage: RehearsedNodes, part: Part) -> IntArray:
     """How many more pods of the shape each node takes."""
     found_k = fit_in_k(stage.resources, stage.free_rk, per_replica(part.request))
     suits_k: IntArray = found_k * part.suiting_p[stage.pool_k]
@@ -118,8 +116,8 @@ def _fits_k(stage: Stage, part: Part) -> IntArray:
 
 
 def _dealt(
-    stage: Stage, part: Part, taken_k: IntArray, equal_k: IntArray, rest: int, taste: Taste
-) -> Stage:
+    stage: RehearsedNodes, part: Part, taken_k: IntArray, equal_k: IntArray, rest: int, taste: Taste
+) -> RehearsedNodes:
     """Each node takes its pods, and nodes one after the other those of equal score, until ``rest``
     of them are dealt: the last cell is divided.
     """
@@ -145,7 +143,7 @@ def _dealt(
     origin_k, taken_k = origin_k[there], taken_k[there]
     amounts = per_replica(part.request)
     amount_r1 = np.array([[amounts.get(name, 0)] for name in stage.resources], dtype=np.int64)
-    return Stage(
+    return RehearsedNodes(
         resources=stage.resources,
         pool_k=stage.pool_k[origin_k],
         count_k=count_k[there],
@@ -154,7 +152,7 @@ def _dealt(
     )
 
 
-def _scores(stage: Stage, part: Part, depth: int, taste: Taste) -> IntArray:
+def _scores(stage: RehearsedNodes, part: Part, depth: int, taste: Taste) -> IntArray:
     """What each node scores for its first pod of the shape, its second, and so on (axis j)."""
     total_sk = np.maximum(stage.allocatable_sk, 1).astype(np.float64)
     rows = [stage.resources.index(name) for name in SCORED]
@@ -167,8 +165,7 @@ def _scores(stage: Stage, part: Part, depth: int, taste: Taste) -> IntArray:
         asked = part.request.get(name, 0)
         scored = asked or _UNASKED[name]
         left_jk = np.maximum(total_k - used_k - pods_j1[1:] * scored, 0.0)
-        scored_jk = total_k - left_jk if taste.packs else left_jk
-        fit_jk += np.floor(scored_jk * 100 / total_k)
+        fit_jk += np.floor(left_jk * 100 / total_k)
         shares.append(np.minimum((used_k + pods_j1 * asked) / total_k, 1.0))
     even_jk = np.floor((1 - np.abs(shares[0] - shares[1]) / 2) * 100)
     balance_jk = even_jk[1:]

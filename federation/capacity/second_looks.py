@@ -15,7 +15,7 @@ import numpy as np
 
 from federation.capacity.cluster_room import Room
 from federation.capacity.fleet_rooms import FleetRooms
-from federation.capacity.rehearsal import Part, Stage, Taste, placed, room_for
+from federation.capacity.rehearsal import Part, RehearsedNodes, Taste, placed, room_for
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.placement import Certificate
 from federation.model.pools.matching import Match
@@ -23,23 +23,22 @@ from federation.model.reservations import Outstanding
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
 # Pods come in the order in which they were promised, or nearly so. This is what schedulers of
-# several releases make of it, luck among equal nodes, and clusters that are told to pack.
+# several releases make of it, and luck among equal nodes. Where clusters are told to pack, best fit
+# tells more, and nothing is promised beyond that.
 TASTES: Final = (
     Taste(by_change=True),
     Taste(by_change=True, turn=1),
     Taste(by_change=False),
-    Taste(by_change=False, turn=1),
-    Taste(by_change=True, packs=True),
 )
 # So many are left free after each rehearsal: luck has more turns than are rehearsed.
 LEFT_FREE: Final = 2
 # Cells times promises on their way, beyond which a cluster is not rehearsed.
-MOST_STEPS: Final = 20_000
+MOST_STEPS: Final = 10_000
 # Of so many clusters, those with most room, a second look is taken.
-MOST_LOOKED_AT: Final = 8
+MOST_LOOKED_AT: Final = 4
 
 # What is left of the nodes after each rehearsal; None: of one in which not all found a node.
-_Stages: TypeAlias = tuple[Stage | None, ...]
+_Stages: TypeAlias = tuple[RehearsedNodes | None, ...]
 
 
 def looked_again_c(
@@ -92,7 +91,7 @@ def _rehearsed(room: Room) -> _Stages:
     if not stages or not _begins_with(outstanding, known):
         if cells.allocatable_rk is None:
             return (None,)
-        first = Stage.of(cells, cells.allocatable_rk)
+        first = RehearsedNodes.of(cells, cells.allocatable_rk)
         known, stages = (), (first,) * len(TASTES)
     more = outstanding[len(known) :]
     if len(cells) * len(more) > MOST_STEPS:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.capacity.rehearsal import Part, Stage, Taste, placed, room_for
+from federation.capacity.rehearsal import Part, RehearsedNodes, Taste, placed, room_for
 from federation.capacity.second_looks import TASTES
 from federation.model.arrays import IntArray
 
@@ -32,7 +32,7 @@ requests = st.fixed_dictionaries(
     rows=nodes,
     request=requests,
     replicas=st.integers(0, 30),
-    taste=st.sampled_from([*TASTES, Taste(by_change=False, turn=1, packs=True)]),
+    taste=st.sampled_from([*TASTES, Taste(by_change=False, turn=1)]),
 )
 def test_pods_go_where_they_go_one_by_one(
     rows: list[tuple[tuple[int, int, int, int], int, bool]],
@@ -57,7 +57,7 @@ def test_alike_nodes_are_one_cell(taste: Taste, replicas: int) -> None:
     row = ((8, 8, 1, 2), 5, True), ((4, 8, 0, 3), 6, True)
     apart = stage_of([row[0]] * 4 + [row[1]] * 3)
     both = stage_of(list(row))
-    together = Stage(
+    together = RehearsedNodes(
         resources=both.resources,
         pool_k=both.pool_k,
         count_k=np.array([4, 3]),
@@ -87,7 +87,7 @@ def test_what_does_not_go_together_is_put_somewhere() -> None:
     assert placed(endless, Part({"cpu": 1}, np.array([True]), 10**7), TASTES[0]) is None
 
 
-def stage_of(rows: list[tuple[tuple[int, int, int, int], int, bool]]) -> Stage:
+def stage_of(rows: list[tuple[tuple[int, int, int, int], int, bool]]) -> RehearsedNodes:
     """Of each node cores, gibibytes, what is taken of both, free slots, and whether it suits."""
     total_sk = np.array(
         [[c * 1000 for (c, *_), _, _ in rows], [m * 1024 * MIB for (_, m, *_), *_ in rows]]
@@ -97,7 +97,7 @@ def stage_of(rows: list[tuple[tuple[int, int, int, int], int, bool]]) -> Stage:
     )
     free_sk = np.maximum(total_sk - taken_sk, 0)
     slots = np.array([[slots for _, slots, _ in rows]])
-    return Stage(
+    return RehearsedNodes(
         resources=RESOURCES,
         pool_k=np.array([0 if suits else 1 for *_, suits in rows], dtype=np.int32),
         count_k=np.ones(len(rows), dtype=np.int64),
@@ -106,11 +106,11 @@ def stage_of(rows: list[tuple[tuple[int, int, int, int], int, bool]]) -> Stage:
     )
 
 
-def nodes_in(stage: Stage) -> list[tuple[int, ...]]:
+def nodes_in(stage: RehearsedNodes) -> list[tuple[int, ...]]:
     return sorted(map(tuple, stage.free_rk.repeat(stage.count_k, axis=1).T.tolist()))
 
 
-def one_by_one(stage: Stage, part: Part, taste: Taste) -> IntArray | None:
+def one_by_one(stage: RehearsedNodes, part: Part, taste: Taste) -> IntArray | None:
     """As kube-scheduler does it, in Python's whole numbers but for the balance."""
     free_rk: IntArray = stage.free_rk.copy()
     asked_r = np.array([part.request.get("cpu", 0), part.request.get("memory", 0), 1])
@@ -134,7 +134,7 @@ def score(free_r: IntArray, total_s: IntArray, part: Part, taste: Taste) -> int:
         total, free = int(total_s[place]), int(free_r[place])
         asked = part.request.get(name, 0)
         left = max(free - (asked or UNASKED[name]), 0)
-        fit += (total - left if taste.packs else left) * 100 // total
+        fit += left * 100 // total
         before.append(min((total - free) / total, 1.0))
         after.append(min((total - free + asked) / total, 1.0))
     was, now = (int((1 - abs(one - other) / 2) * 100) for one, other in (before, after))
