@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from federation.capacity.second_looks import looked_again_c
+from federation.model.arrays import IntArray
 from tests.truth.plans import Line, Plan
 from tests.truth.virtual import found_in_memory
 
@@ -21,8 +23,8 @@ def test_a_study_comes_out_alike_each_time() -> None:
 def test_pods_of_second_looks_find_their_nodes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     granted = list[int]()
 
-    def counted(*arguments: object) -> object:
-        found_c = looked_again_c(*arguments)  # type: ignore[arg-type]
+    def counted(*arguments: Any) -> IntArray:
+        found_c = looked_again_c(*arguments)
         granted.append(int(found_c.sum()))
         return found_c
 
