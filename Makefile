@@ -4,7 +4,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 # As our programs run: see federation/runtime/native_libraries.py.
 export OPENBLAS_NUM_THREADS = 1
-.PHONY: help install check collect test test-all demo bench accuracy attack chaos fuzz soak drills truth proto lock
+.PHONY: help install check collect test test-all demo bench accuracy attack chaos fuzz soak drills truth proto reference lock
 
 BIN = .venv/bin
 PYTHONS = $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3
@@ -19,7 +19,7 @@ INSTALL = $(BIN)/python -m tools.install $(1) --check 2>/dev/null || { \
 	$(call RUN_PYTHON,-m tools.install $(1)); }
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 install: ## Make .venv with everything that developing needs
 	@$(call INSTALL,dev)
@@ -73,6 +73,9 @@ soak: install ## Ten minutes of everything on one control plane; SECONDS, AGENTS
 
 proto: install ## Generate the stubs from proto/
 	@$(BIN)/python -m tools.update_proto
+
+reference: ## Write docs/reference from protos, commands and metrics
+	@$(BIN)/python -m tools.reference
 
 lock: ## Resolve the lock files again; UPGRADE=--upgrade for the newest of everything
 	@$(call RUN_PYTHON,-m tools.lock $(UPGRADE))

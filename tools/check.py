@@ -40,6 +40,7 @@ def checks() -> list[Check]:
         Check(name="types", command=[program("mypy")]),
         Check(name="import floors", command=[program("lint-imports")]),
         Check(name="stubs fresh", command=module("tools.verify_proto")),
+        Check(name="reference fresh", command=[*module("tools.reference"), "--check"]),
         Check(name="proto lint", command=[program("buf"), "lint"]),
     ]
     if RELEASED.exists():
