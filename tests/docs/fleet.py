@@ -56,7 +56,7 @@ class Fleet:
         self._loop.call_soon_threadsafe(self._stopping.set)
         for agent in self._agents:
             agent.result(PATIENCE_SECONDS)
-        self._started(self._kept.aclose()).result(PATIENCE_SECONDS)
+        self._started(self._end()).result(PATIENCE_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE_SECONDS)
         self._loop.close()
@@ -72,6 +72,14 @@ class Fleet:
 
     def _started(self, work: Coroutine[Any, Any, Answer]) -> Future[Answer]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _end(self) -> None:
+        await self._kept.aclose()
+        # As asyncio.run does it.
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     async def _plane(self) -> RunningControlPlane:
         certificates = self._folder / "certs"

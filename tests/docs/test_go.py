@@ -45,7 +45,11 @@ def go(tmp_path: Path) -> dict[str, str]:
     variables = {**os.environ, "GO111MODULE": "off", "GOPATH": path, "HOME": str(tmp_path)}
     libraries = ["google.golang.org/grpc", "google.golang.org/protobuf/proto"]
     found = subprocess.run(
-        ["go", "list", "-deps", *libraries], env=variables, capture_output=True, text=True, check=False
+        ["go", "list", "-deps", *libraries],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if found.returncode != 0:
         pytest.skip(f"Go has no grpc here: {found.stderr}")

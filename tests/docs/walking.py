@@ -218,7 +218,12 @@ class Walk:
 
     def _make_tools(self) -> None:
         self._tools.mkdir()
-        scripts = {"kubectl": KUBECTL, "python": f'#!/bin/sh\nexec {sys.executable} "$@"\n'}
+        buf = Path(sys.executable).parent / "buf"
+        scripts = {
+            "kubectl": KUBECTL,
+            "python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
+            "buf": f'#!/bin/sh\nexec {buf} "$@"\n',
+        }
         for name, module in MODULES.items():
             scripts[name] = f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n'
         for name, script in scripts.items():
