@@ -208,6 +208,8 @@ class Walk:
         self.names |= {
             "127.0.0.1:7443": fleet.endpoint,
             "cp.example:7443": fleet.endpoint,
+            "cp-0.example:7443": fleet.endpoint,
+            "cp-1.example:7443": fleet.endpoint,
             "127.0.0.1:7080": fleet.web,
         }
         self.variables |= {
