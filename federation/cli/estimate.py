@@ -66,11 +66,11 @@ ESTIMATES: Final[Kind[Row]] = Kind(
         Column("CLUSTER", lambda row, _: row["cluster"]),
         Column("REPLICAS", lambda row, _: _or(row["replicas"], "unknown")),
         Column("SOURCE", lambda row, _: _source(row)),
-        Column("BOUND", lambda row, _: row["bound"]),
+        Column("BOUND", lambda row, _: row["bound"] or "-"),
         Column("AT MOST", lambda row, _: _or(row["atMost"], "-"), rare=True),
         Column(
             "AGE",
-            lambda row, _: show.age(row["ageSeconds"]) if "ageSeconds" in row else "-",
+            lambda row, _: show.age(row["ageSeconds"]) if row.get("sequence") else "-",
             order=lambda row: row.get("ageSeconds"),
             rare=True,
         ),

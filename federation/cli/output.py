@@ -239,5 +239,10 @@ def _is_wide() -> bool:
     return context is not None and bool(context.meta.get(_WIDE))
 
 
+def is_terminal() -> bool:
+    """Whether people read standard output."""
+    return _is_terminal()
+
+
 def _is_terminal() -> bool:
     return sys.stdout.isatty()

@@ -5,7 +5,6 @@ Must not decide anything: the control plane does.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
@@ -20,7 +19,7 @@ from federation.cli.decisions import (
     print_trace,
 )
 from federation.cli.names import named_binding
-from federation.cli.output import Output, output_option
+from federation.cli.output import Output, is_terminal, output_option
 from federation.client import Client
 from federation.codec.ranges import MAX_LEASE_SECONDS
 from federation.codec.written import document_from_message
@@ -225,7 +224,7 @@ def explain(name: str, output: Output) -> None:
         show.print_document(document, output, [f"decision/{decision.id}"])
         return
     print_decision(decision)
-    if sys.stdout.isatty():
+    if is_terminal():
         from federation.cli.drawing import (  # noqa: PLC0415 - rich is for terminals alone
             can_draw,
             draw_decision,

@@ -9,11 +9,13 @@ import os
 import shlex
 import sys
 import tempfile
+import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 from time import monotonic, sleep
 
 from federation.certificates import ca_fingerprint, make_certificates
@@ -55,6 +57,10 @@ SMALL = ("small1", "small2")
 START_SECONDS = 180.0
 DEPLOYED = "shop/checkout-deployment"
 LOST_SECONDS = 5
+# How often a terminal is told how long a step takes.
+TICK_SECONDS = 0.1
+# Set where there is a desktop to show a browser on.
+DESKTOPS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +155,17 @@ def _play(
         if stay:
             with suppress(KeyboardInterrupt), interruptions.allowed():
                 _stay(stage, programs)
-            _say("\nStopping.")
+            _stop(programs)
     except KeyboardInterrupt:
-        _say("\nStopping.")
+        _stop(programs)
         raise
+
+
+def _stop(programs: Programs) -> None:
+    begin = monotonic()
+    _say("\nStopping.")
+    programs.stop()
+    _say(f"Stopped in {monotonic() - begin:.1f} s.")
 
 
 def _kept_logs(stage: DemoStage, error: FederationError) -> str:
@@ -384,7 +397,9 @@ def _run(programs: Programs, shown: str, command: Sequence[str], arguments: Sequ
 
 
 def _stay(stage: DemoStage, programs: Programs) -> None:
-    _say(f"\nEverything keeps running until Ctrl-C. Look at it: http://{stage.web}/ui/")
+    page = f"http://{stage.web}/ui/"
+    _say(f"\nEverything keeps running until Ctrl-C. Look at it: {page}")
+    _open(page, stage.environment)
     _say("In another terminal:\n")
     for name in ("FEDCTL_ENDPOINT", "FEDCTL_CA", "FEDCTL_TOKEN_FILE"):
         _say(f"  export {name}={stage.environment[name]}")
@@ -392,6 +407,15 @@ def _stay(stage: DemoStage, programs: Programs) -> None:
     while True:
         programs.require_running()
         sleep(0.5)
+
+
+def _open(page: str, environment: Mapping[str, str]) -> None:
+    """In a browser, where there is a desktop to show it: one in a terminal would cover this."""
+    has_desktop = sys.platform == "darwin" or any(environment.get(each) for each in DESKTOPS)
+    if not has_desktop or environment.get("SSH_CONNECTION"):
+        return
+    with suppress(webbrowser.Error, OSError):
+        webbrowser.open(page)
 
 
 def _target(stage: DemoStage) -> Target:
@@ -415,14 +439,35 @@ def _discard_database(stage: DemoStage) -> None:
 def _step(what: str) -> Iterator[None]:
     """Says what is being done, and how long it took."""
     begin = monotonic()
-    _say(f"… {what}", end="" if sys.stdout.isatty() else "\n")
-    try:
+    if not sys.stdout.isatty():
+        _say(f"… {what}")
         yield
-    except FederationError:
+        _say(f"✓ {what} ({monotonic() - begin:.1f} s)")
+        return
+    done = Event()
+    teller = Thread(target=_tell_time, args=(what, begin, done), daemon=True)
+    try:
+        teller.start()
+        yield
+    except BaseException:
+        _end(teller, done)
         _say("")
         raise
-    mark = "\r" if sys.stdout.isatty() else ""
-    _say(f"{mark}✓ {what} ({monotonic() - begin:.1f} s)")
+    _end(teller, done)
+    _say(f"\r✓ {what} ({monotonic() - begin:.1f} s)")
+
+
+def _tell_time(what: str, begin: float, done: Event) -> None:
+    """On a terminal, until it is done: what takes how long."""
+    while True:
+        _say(f"\r… {what} ({monotonic() - begin:.1f} s)", end="")
+        if done.wait(TICK_SECONDS):
+            return
+
+
+def _end(teller: Thread, done: Event) -> None:
+    done.set()
+    teller.join()
 
 
 def _say(text: str, end: str = "\n") -> None:

@@ -1,0 +1,89 @@
+"""What each verb shows on terminals of 80 and of 160 columns, and as JSON.
+
+After a change, ``FEDCTL_GOLDEN=write`` writes the files anew: look at each as a user would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from federation.cli import drawing, output
+from federation.cli.__main__ import fedctl
+from federation.cli.connection import Connection
+from federation.client import Client
+from tests.unit.cli.canned import DECISION, NOW, Canned
+
+GOLDEN = Path(__file__).with_name("golden")
+BINDING = "shop/checkout-deployment"
+CALLS = {
+    "get-clusters": "get clusters",
+    "get-bindings": "get bindings",
+    "get-queue": "get queue",
+    "get-reservations": "get reservations",
+    "get-decisions": "get decisions",
+    "get-joiners": "get joiners",
+    "describe-cluster": "describe cluster member2",
+    "describe-binding": f"describe binding {BINDING}",
+    "explain": f"explain {DECISION}1",
+    "history": f"history {BINDING}",
+    "estimate": "estimate --request cpu=500m,memory=1Gi",
+    "top-clusters": "top clusters",
+    "top-namespaces": "top namespaces",
+    "token-list": "token list",
+    "join-token-list": "join-token list",
+    "whoami": "whoami",
+    "quota-list": "quota list",
+    "audit-list": "audit list",
+    "failover-status": "failover status",
+    "rebalance-list": "rebalance list",
+    "rebalance-show": "rebalance show 7",
+    "simulate": "simulate -f examples/fleet.yaml -f examples/deployment.yaml "
+    "-f examples/policy.yaml",
+}
+FORMS = {"80": (80, ()), "160": (160, ()), "json": (80, ("-o", "json"))}
+
+
+@pytest.fixture(autouse=True)
+def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    def call(_: Connection, method: Any) -> Any:
+        return asyncio.run(method(Canned()))
+
+    monkeypatch.setattr(Connection, "call", call)
+    for name in ("estimate", "schedule"):
+        # Called through the class, with the client as their first argument.
+        monkeypatch.setattr(Client, name, lambda api, *_, _name=name, **__: getattr(api, _name)())
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    monkeypatch.setattr(output, "_is_terminal", lambda: True)
+    monkeypatch.setattr("federation.cli.workloads.is_terminal", lambda: True)
+    monkeypatch.setattr(drawing, "can_draw", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.chdir(Path(__file__).parents[3])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", CALLS)
+def test_as_it_was_looked_at(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    width, options = FORMS[form]
+    monkeypatch.setenv("COLUMNS", str(width))
+    result = CliRunner().invoke(fedctl, [*CALLS[name].split(), *options])
+    assert result.exit_code == 0, result.output
+    shown = (
+        f"{result.stdout}--- said beside it\n{result.stderr}" if result.stderr else result.stdout
+    )
+    shown = "\n".join(line.rstrip() for line in shown.splitlines()) + "\n"
+    file = GOLDEN / f"{name}.{form}.txt"
+    if os.environ.get("FEDCTL_GOLDEN") == "write":
+        file.write_text(shown, encoding="utf-8")
+    assert shown == file.read_text(encoding="utf-8")
+
+
+def test_no_golden_file_is_left_over() -> None:
+    known = {f"{name}.{form}.txt" for name in CALLS for form in FORMS}
+    assert {file.name for file in GOLDEN.iterdir()} == known
