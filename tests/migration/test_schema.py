@@ -198,3 +198,43 @@ def test_every_revision_says_why_and_when_to_roll_out() -> None:
 def revisions() -> list[str]:
     names = (scripts_directory() / "versions").glob("[0-9]*.py")
     return sorted(path.name.split("_")[0] for path in names)
+
+
+DECIDED = text("""
+    INSERT INTO decision (binding_id, namespace, name, binding_generation, outcome, clusters,
+        remainder, reason, algorithm_revision, trace)
+    SELECT n, '', 'web-' || n, 1, 'SCHEDULED', '[]', 0, '', 1, '' FROM generate_series(1, 9) AS n
+""")
+BOUND = text("""
+    INSERT INTO binding (namespace, name, uid, generation, version, spec, clusters, decision_id,
+        observed_affinity, affinity_group, anti_affinity_group)
+    SELECT namespace, name, '', 1, 1, '{"eviction_tasks": []}', '[]', id, '', '', '' FROM decision
+""")
+PLACED = text("INSERT INTO node_plan SELECT id, 'member1', '{}' FROM decision")
+LEFT = text("""
+    SELECT count(*), count(DISTINCT decision.id) FROM decision
+    JOIN binding ON decision_id = decision.id JOIN node_plan ON node_plan.decision_id = decision.id
+""")
+PARTED = text("SELECT count(*) FROM decision WHERE day < (now() AT TIME ZONE 'utc')::date")
+
+
+async def test_decisions_that_are_there_become_a_day_that_is_over_and_back(
+    empty_database_url: str,
+) -> None:
+    """The release that is running goes on writing decisions, of today."""
+    await asyncio.to_thread(run_alembic, empty_database_url, command.upgrade, "0016")
+    engine = engine_of(empty_database_url)
+    async with engine.begin() as connection:
+        for statement in (DECIDED, BOUND, PLACED):
+            await connection.execute(statement)
+    await asyncio.to_thread(run_alembic, empty_database_url, command.upgrade, "0017")
+    async with engine.begin() as connection:
+        assert (await connection.execute(LEFT)).one() == (9, 9)
+        assert (await connection.execute(PARTED)).scalar_one() == 9
+        await connection.execute(DECIDED)
+        assert (await connection.execute(PARTED)).scalar_one() == 9
+    await asyncio.to_thread(run_alembic, empty_database_url, command.downgrade, "0016")
+    async with engine.begin() as connection:
+        assert (await connection.execute(LEFT)).one() == (9, 9)
+        await connection.execute(DECIDED)
+    await engine.dispose()
