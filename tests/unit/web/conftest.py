@@ -1,4 +1,4 @@
-"""A control plane for each test, on the session's database."""
+"""A control plane for each test, on the session's database, and patience with its pages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from federation.web import connections
 from tests.control_planes import RunningControlPlane, running_control_plane
+from tests.patience import PATIENCE_SECONDS
+
+
+@pytest.fixture(autouse=True)
+def patient_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that takes long on a busy machine is no connection that somebody holds."""
+    monkeypatch.setattr(connections, "LIFETIME_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture
