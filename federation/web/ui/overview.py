@@ -134,6 +134,12 @@ class Overview:
         self._made_at = float("-inf")
         self._making: asyncio.Future[FleetPicture] | None = None
 
+    async def apart(self) -> FleetPicture:
+        """As the fleet is now, and not for who looks: pages would be as old as this one for a
+        second. Raises LimitExceeded.
+        """
+        return await DRAWING.run(picture, self._fleet.snapshot, self._clock.now())
+
     async def newest(self) -> FleetPicture:
         """Raises LimitExceeded."""
         now = self._clock.now()

@@ -90,7 +90,7 @@ class RoomHistory:
         while True:
             # Where too many pages wait to be drawn, the next sample does.
             with suppress(LimitExceeded):
-                self.add(await DRAWING.run(_sample_of, await overview.newest()))
+                self.add(await DRAWING.run(_sample_of, await overview.apart()))
             await asyncio.sleep(self.step_seconds)
 
     def add(self, sample: _Sample) -> None:
