@@ -14,7 +14,7 @@ from federation.capacity.second_looks import LEFT_FREE, looked_again_c, rehearse
 from federation.model.placement import Certificate
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
-from federation.model.workload import NodeClaim, ReplicaRequirements
+from federation.model.workload import NodeClaim, ReplicaRequirements, Toleration
 from tests.promising import asked_of
 from tests.slow_packer import broken_promise
 
@@ -140,9 +140,12 @@ def test_only_careful_promises_are_looked_at_again(
     assert (first < second) is looks
 
 
-def test_a_selector_that_pools_do_not_carry_is_not_rehearsed() -> None:
-    fleet = fleet_of(*BURST)
-    room = fleet.rooms[0]
+def test_what_chooses_its_nodes_is_not_rehearsed() -> None:
+    claimed = replace(LARGE, node_claim=NodeClaim(tolerations=(Toleration(key="spot"),)))
+    room = fleet_of(*BURST).rooms[0]
+    beside = fleet_of(*BURST, small(9)._replace(requirements=claimed, in_cells=1)).rooms[0]
     assert room is not None
-    claimed = replace(LARGE, node_claim=NodeClaim(node_selector={"disk": "ssd"}))
+    assert beside is not None
+    assert rehearsed_most(room, LARGE, 4) > 0
     assert rehearsed_most(room, claimed, 4) == 0
+    assert rehearsed_most(beside, LARGE, 4) == 0
