@@ -4,7 +4,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 # As our programs run: see federation/runtime/native_libraries.py.
 export OPENBLAS_NUM_THREADS = 1
-.PHONY: help install check collect test test-all demo bench accuracy attack chaos fuzz soak drills truth proto reference lock
+.PHONY: help install check collect test test-all demo bench accuracy attack chaos fuzz soak drills truth proto reference lock sbom
 
 BIN = .venv/bin
 PYTHONS = $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3
@@ -79,3 +79,6 @@ reference: ## Write docs/reference from protos, commands and metrics
 
 lock: ## Resolve the lock files again; UPGRADE=--upgrade for the newest of everything
 	@$(call RUN_PYTHON,-m tools.lock $(UPGRADE))
+
+sbom: install ## The bill of materials (CycloneDX) of requirements.lock, in dist/
+	@$(BIN)/python -m tools.sbom
