@@ -24,7 +24,7 @@ help: ## This list
 install: ## Make .venv with everything that developing needs
 	@$(call INSTALL,dev)
 
-check: install ## Format, lint, types, import floors, stubs, protos, sizes, suppressions, locks
+check: install ## Format, lint, types, migrations, floors, stubs, protos, sizes, suppressions, locks
 	@$(BIN)/python -m tools.check
 
 collect: install ## Find all tests, without running them

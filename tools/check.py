@@ -37,6 +37,7 @@ def checks() -> list[Check]:
         Check(name="sizes", command=module("tools.check_sizes"), quick=True),
         Check(name="suppressions", command=module("tools.check_suppressions"), quick=True),
         Check(name="locks", command=module("tools.check_locks"), quick=True),
+        Check(name="migrations", command=module("tools.lint_migrations")),
         Check(name="types", command=[program("mypy")]),
         Check(name="import floors", command=[program("lint-imports")]),
         Check(name="stubs fresh", command=module("tools.verify_proto")),

@@ -1,0 +1,18 @@
+"""Migrations are linted: what locks others out is found, and excused by name or not at all."""
+
+from __future__ import annotations
+
+from tools.lint_migrations import EXCUSED, INDEX, LIMITS, findings, scripts
+
+
+def test_an_index_that_blocks_writers_is_found_and_a_column_is_not() -> None:
+    found = findings(f"{LIMITS}CREATE INDEX by_name ON bindings (name);")
+    assert [each["rule_name"] for each in found] == [INDEX]
+    assert findings(f"{LIMITS}ALTER TABLE bindings ADD COLUMN note text;") == []
+
+
+def test_every_migration_is_written_as_sql_and_excuses_are_of_some() -> None:
+    written = dict(scripts())
+    assert all(len(sql) > len(LIMITS) for sql in written.values())
+    assert {revision for revision, _ in EXCUSED} <= written.keys()
+    assert all(EXCUSED.values())
