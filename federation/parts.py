@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import grpc
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -94,7 +94,7 @@ class Parts:
         self.clock = SystemClock()
         self.fleet = FleetOwner(self.store)
         self.overcommitment = Overcommitment(self.fleet)
-        self.identity = Identity(self.store, self.clock, vouchers)
+        self.identity = Identity(self.store, self.clock, vouchers, self._labels_of)
         self.trail = AuditTrail(self.store)
         self._build_hearing()
         self._build_deciding()
@@ -202,6 +202,10 @@ class Parts:
             *(self.replicas.id, self.clock, self._settings),
         )
         self.plans.observe(self.placing.start_behind)
+
+    def _labels_of(self, cluster: str) -> Mapping[str, str] | None:
+        fleet = self.fleet
+        return fleet.known(cluster).cluster.labels if fleet.has(cluster) else None
 
     def _readiness_changed(self, change: Change) -> None:
         self.cluster_watches.changed(change)

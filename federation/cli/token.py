@@ -14,6 +14,7 @@ from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.following import show_list
 from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.names import pairs_of
 from federation.cli.output import Output, unnamed_output_option
 from federation.cli.times import seconds_of
 from federation.client import Client
@@ -54,6 +55,7 @@ def token() -> None:
 @click.option("--role", type=click.Choice(list(ROLES)), required=True, help="What it may do.")
 @click.option("-n", "--namespace", "namespaces", multiple=True, help="Only these; * is any.")
 @click.option("--cluster", "clusters", multiple=True, help="Only these; * is any.")
+@click.option("--cluster-selector", metavar="K=V,...", help="Only clusters with these labels.")
 @click.option("--from", "networks", multiple=True, help="Only from this network: 10.0.0.0/8.")
 @click.option("--calls-per-second", type=CALLS, default=0, help="Of a control plane; 0: any.")
 @click.option("--calls-at-once", type=CALLS, default=0, help="Watches included; 0: any.")
@@ -65,6 +67,7 @@ def create_token(
     role: str,
     namespaces: Sequence[str],
     clusters: Sequence[str],
+    cluster_selector: str | None,
     networks: Sequence[str],
     calls_per_second: int,
     calls_at_once: int,
@@ -79,6 +82,9 @@ def create_token(
         role=ROLES[role],
         namespaces=namespaces,
         clusters=clusters,
+        cluster_labels=pairs_of([cluster_selector], "--cluster-selector")
+        if cluster_selector
+        else {},
         networks=networks,
         calls_per_second=calls_per_second,
         calls_at_once=calls_at_once,
@@ -190,6 +196,9 @@ def _scope(token: access_pb2.Token | access_pb2.WhoAmIResponse) -> str:
         for kind, names in (("namespaces", token.namespaces), ("clusters", token.clusters))
         if names
     ]
+    if token.cluster_labels:
+        pairs = (f"{key}={value}" for key, value in sorted(token.cluster_labels.items()))
+        limits.append(f"clusters with {','.join(pairs)}")
     return "; ".join(limits) or "all"
 
 

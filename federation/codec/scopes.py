@@ -6,7 +6,8 @@ Must not know where the limits are written.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from federation.codec.ranges import distinct, whole
@@ -14,6 +15,8 @@ from federation.codec.violations import Violations, joined
 from federation.model.access import CallerLimits, Role, Scope
 
 MOST_NAMED: Final = 100
+# A prefix, a slash and a name.
+MOST_LABEL_CHARACTERS: Final = 317
 MOST_CALLS: Final = 1_000_000
 # Names of namespaces and clusters, with any characters where there is a star.
 _PATTERN: Final = re.compile(r"[-a-z0-9*]{1,63}", re.ASCII)
@@ -36,6 +39,26 @@ def scope_of(
         rule = f"must be empty: what the role {role} schedules may get any cluster"
         found.add(joined(path, "clusters"), rule)
     return Scope(namespaces=tuple(namespaces), clusters=tuple(clusters))
+
+
+def labelled(
+    scope: Scope, role: Role | None, labels: Mapping[str, str], found: Violations
+) -> Scope:
+    """The same, for clusters with these labels alone."""
+    path = "clusterLabels"
+    if role in {Role.ADMIN, Role.BRIDGE, Role.SCHEDULER} and labels:
+        found.add(path, f"must be empty: what the role {role} schedules may get any cluster")
+    if len(labels) > MOST_NAMED:
+        found.add(path, f"are more than {MOST_NAMED}")
+        return scope
+    for key, value in sorted(labels.items()):
+        if not key:
+            found.add(path, "must not have an empty key")
+        for written in (key, value):
+            if len(written) > MOST_LABEL_CHARACTERS:
+                rule = f"must not have more than {MOST_LABEL_CHARACTERS} characters"
+                found.add(f"{path}[{key[:64]}]", rule)
+    return replace(scope, cluster_labels=tuple(sorted(labels.items())))
 
 
 def limits_of(

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
+
+# The labels of a cluster by its name.
+LabelsOf: TypeAlias = Callable[[str], Mapping[str, str] | None]
 
 
 class Role(StrEnum):
@@ -26,16 +29,39 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Names and patterns in which ``*`` stands for any characters; none: all there are."""
+    """Names and patterns in which ``*`` stands for any characters; none: all there are.
+
+    ``cluster_labels`` are those that clusters have to have, beside their names. ``labels_of`` says
+    which a cluster has now, None where there is no such cluster.
+    """
 
     namespaces: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
+    cluster_labels: tuple[tuple[str, str], ...] = ()
+    labels_of: LabelsOf | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def sees_all_clusters(self) -> bool:
+        return not (self.clusters or self.cluster_labels)
+
+    @property
+    def cluster_texts(self) -> tuple[str, ...]:
+        """What clusters it is limited to, for people."""
+        return (*self.clusters, *(f"{key}={value}" for key, value in self.cluster_labels))
 
     def sees_namespace(self, name: str) -> bool:
         return not self.namespaces or matches(self.namespaces, name)
 
     def sees_cluster(self, name: str) -> bool:
-        return not self.clusters or matches(self.clusters, name)
+        if self.clusters and not matches(self.clusters, name):
+            return False
+        if not self.cluster_labels:
+            return True
+        # Nobody who can tell: nothing is seen.
+        labels = self.labels_of(name) if self.labels_of is not None else None
+        return labels is not None and all(
+            labels.get(key) == value for key, value in self.cluster_labels
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from federation.codec import texts
 from federation.codec.audit import head_to_message, record_to_message
 from federation.codec.namespace_quotas import quota_from_message, quota_to_message
 from federation.codec.ranges import optional_seconds, required, whole
-from federation.codec.scopes import MOST_NAMED, limits_of, scope_of
+from federation.codec.scopes import MOST_NAMED, labelled, limits_of, scope_of
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
@@ -90,6 +90,7 @@ class AccessServicer(Servicer):
             role=ROLE_NUMBERS[asks.role or Role.VIEWER],
             namespaces=asks.scope.namespaces,
             clusters=asks.scope.clusters,
+            cluster_labels=dict(asks.scope.cluster_labels),
             calls_per_second=asks.limits.calls_per_second,
             calls_at_once=asks.limits.calls_at_once,
         )
@@ -162,6 +163,7 @@ def _new_token(request: messages.CreateTokenRequest, created_by: str) -> NewToke
     if role is None:
         found.add("role", f"must be one of {', '.join(Role)}")
     scope = scope_of(role, request.namespaces, request.clusters, found)
+    scope = labelled(scope, role, request.cluster_labels, found)
     networks = _networks(request.networks, found)
     limits = limits_of(request.calls_per_second, request.calls_at_once, found)
     seconds = DEFAULT_SECONDS
@@ -202,6 +204,7 @@ def _message(token: StoredToken) -> messages.Token:
         role=ROLE_NUMBERS[token.role],
         namespaces=token.scope.namespaces,
         clusters=token.scope.clusters,
+        cluster_labels=dict(token.scope.cluster_labels),
         networks=token.networks,
         calls_per_second=token.limits.calls_per_second,
         calls_at_once=token.limits.calls_at_once,

@@ -76,13 +76,13 @@ class EstimatesServicer(Servicer):
     def _seen(self, names: Sequence[str]) -> Sequence[str]:
         """Those that are meant, none: the whole fleet. Raises InvalidRequest, and NotFound."""
         scope = caller().scope
-        if not scope.clusters:
+        if scope.sees_all_clusters:
             return names
         seen = tuple(filter(scope.sees_cluster, self._availability.cluster_names()))
         if names:
             check_named(names, frozenset(seen))
         elif not seen:
-            raise NotFound(f"There is no cluster {' or '.join(scope.clusters)}.")
+            raise NotFound(f"There is no cluster {' or '.join(scope.cluster_texts)}.")
         return names or seen
 
 

@@ -72,7 +72,7 @@ def _place(
 def _seen(status: FailoverStatus) -> FailoverStatus:
     """What the caller may see of it."""
     scope = caller().scope
-    if scope.clusters:
+    if not scope.sees_all_clusters:
         status = replace(
             status,
             silent=tuple(one for one in status.silent if scope.sees_cluster(one.name)),

@@ -121,7 +121,7 @@ def _own_items(request: Any, principal: Principal) -> None:
 def _new_cluster(request: Any, principal: Principal) -> None:
     if not principal.scope.sees_cluster(request.cluster):
         raise PermissionRefused(
-            f"cluster: the {principal} is for {', '.join(principal.scope.clusters)}, "
+            f"cluster: the {principal} is for {', '.join(principal.scope.cluster_texts)}, "
             f"not for {request.cluster[:64]!r}"
         )
 
@@ -129,7 +129,7 @@ def _new_cluster(request: Any, principal: Principal) -> None:
 def _whole_fleet(_: Any, principal: Principal) -> None:
     scope = principal.scope
     if scope != Scope():
-        limits = ", ".join((*scope.namespaces, *scope.clusters))
+        limits = ", ".join((*scope.namespaces, *scope.cluster_texts))
         raise PermissionRefused(
             f"this concerns the whole fleet, and the {principal} is for {limits} alone"
         )

@@ -182,7 +182,9 @@ class SchedulingServicer(Servicer):
         found.check()
         scope, record = caller().scope, await self._seen_decision(request.id)
         # What is said of clusters that the caller may not see stands among the rest.
-        decision = decision_to_message(record) if scope.clusters else await _with_trace(record)
+        decision = (
+            await _with_trace(record) if scope.sees_all_clusters else decision_to_message(record)
+        )
         return messages.GetDecisionResponse(decision=decision)
 
     async def ListDecisions(

@@ -96,10 +96,27 @@ def bindings_seen(scope: Scope) -> SeenEvents[scheduling_pb2.BindingEvent] | Non
 
 
 def clusters_seen(scope: Scope) -> SeenEvents[clusters_pb2.ClusterEvent] | None:
-    """Events of clusters in the scope; None where that is all of them."""
-    if not scope.clusters:
+    """Events of clusters in the scope; None where that is all of them.
+
+    One that lost its labels, or was deleted and has none any more, is told of as deleted.
+    """
+    if scope.sees_all_clusters:
         return None
-    return lambda event: event if scope.sees_cluster(event.cluster.metadata.name) else None
+    told = set[str]()
+
+    def seen(event: clusters_pb2.ClusterEvent) -> clusters_pb2.ClusterEvent | None:
+        name = event.cluster.metadata.name
+        if scope.sees_cluster(name):
+            told.add(name)
+            return event
+        if name not in told:
+            return None
+        told.discard(name)
+        gone = clusters_pb2.ClusterEvent(type=resource_pb2.EVENT_TYPE_DELETED)
+        gone.cluster.metadata.name = name
+        return gone
+
+    return seen
 
 
 def bindings_response(

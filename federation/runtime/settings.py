@@ -12,7 +12,7 @@ from pathlib import Path
 
 from federation.model.errors import InvalidRequest
 from federation.runtime.addresses import Address, parse_address
-from federation.runtime.database_url import parse_database_url
+from federation.runtime.database_url import MASK, masked_url, parse_database_url
 from federation.runtime.options import (
     LoadedOptions,
     Option,
@@ -458,4 +458,15 @@ def load_settings(
     if loaded.violations:
         raise InvalidRequest(loaded.violations, reason="BAD_SETTINGS")
     values = {**loaded.values, "data_dir": loaded.values["data_dir"] or data_dir}
-    return LoadedSettings(settings=Settings(**values), options=replace(loaded, values=values))
+    warnings = [*loaded.warnings, *_shown_to_all(loaded)]
+    options = replace(loaded, values=values, warnings=warnings)
+    return LoadedSettings(settings=Settings(**values), options=options)
+
+
+def _shown_to_all(loaded: LoadedOptions) -> Sequence[str]:
+    """What stands on the command line is read by who may list processes."""
+    url = loaded.values["database_url"]
+    if loaded.origins["database_url"].layer != "flag" or MASK not in masked_url(url):
+        return []
+    told = "--database-url: whoever may list this machine's processes reads the password"
+    return [f"{told}: give it in FEDERATION_DATABASE_URL, or in the file of --config"]

@@ -66,6 +66,8 @@ access_token = Table(
     # Patterns of names; empty: all.
     Column("namespaces", ARRAY(Text), nullable=False),
     Column("clusters", ARRAY(Text), nullable=False),
+    # What clusters have to have; empty: nothing.
+    Column("cluster_labels", JSONB, nullable=False, server_default=text("'{}'")),
     Column("networks", ARRAY(Text), nullable=False),
     # 0: no limit.
     Column("calls_per_second", BigInteger, nullable=False, server_default="0"),

@@ -63,6 +63,26 @@ class Token(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class ClusterLabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
@@ -77,6 +97,7 @@ class Token(_message.Message):
     LAST_USE_ADDRESS_FIELD_NUMBER: _builtins.int
     CALLS_PER_SECOND_FIELD_NUMBER: _builtins.int
     CALLS_AT_ONCE_FIELD_NUMBER: _builtins.int
+    CLUSTER_LABELS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The part of the token that is no secret."""
     name: _builtins.str
@@ -112,6 +133,10 @@ class Token(_message.Message):
     def last_use_time(self) -> _timestamp_pb2.Timestamp:
         """Absent: it was not used yet. Written some seconds after the use."""
 
+    @_builtins.property
+    def cluster_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Clusters that it may see have all of these labels; none: any."""
+
     def __init__(
         self,
         *,
@@ -129,10 +154,11 @@ class Token(_message.Message):
         last_use_address: _builtins.str = ...,
         calls_per_second: _builtins.int = ...,
         calls_at_once: _builtins.int = ...,
+        cluster_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_use_time", b"last_use_time", "revoke_time", b"revoke_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls_at_once", b"calls_at_once", "calls_per_second", b"calls_per_second", "clusters", b"clusters", "create_time", b"create_time", "created_by", b"created_by", "expire_time", b"expire_time", "id", b"id", "last_use_address", b"last_use_address", "last_use_time", b"last_use_time", "name", b"name", "namespaces", b"namespaces", "networks", b"networks", "revoke_time", b"revoke_time", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls_at_once", b"calls_at_once", "calls_per_second", b"calls_per_second", "cluster_labels", b"cluster_labels", "clusters", b"clusters", "create_time", b"create_time", "created_by", b"created_by", "expire_time", b"expire_time", "id", b"id", "last_use_address", b"last_use_address", "last_use_time", b"last_use_time", "name", b"name", "namespaces", b"namespaces", "networks", b"networks", "revoke_time", b"revoke_time", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -142,6 +168,26 @@ Global___Token: _TypeAlias = Token  # noqa: Y015
 class CreateTokenRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class ClusterLabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     NAMESPACES_FIELD_NUMBER: _builtins.int
@@ -150,6 +196,7 @@ class CreateTokenRequest(_message.Message):
     TTL_SECONDS_FIELD_NUMBER: _builtins.int
     CALLS_PER_SECOND_FIELD_NUMBER: _builtins.int
     CALLS_AT_ONCE_FIELD_NUMBER: _builtins.int
+    CLUSTER_LABELS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Whose it is, or what for; 1 to 63 characters."""
     role: Global___Role.ValueType
@@ -172,6 +219,12 @@ class CreateTokenRequest(_message.Message):
     def networks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """At most 100 networks, as 10.0.0.0/8 or 2001:db8::/32."""
 
+    @_builtins.property
+    def cluster_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Only clusters that have all of these labels, those that join later too; at most 100, and with
+        the roles of clusters.
+        """
+
     def __init__(
         self,
         *,
@@ -183,10 +236,11 @@ class CreateTokenRequest(_message.Message):
         ttl_seconds: _builtins.int | None = ...,
         calls_per_second: _builtins.int = ...,
         calls_at_once: _builtins.int = ...,
+        cluster_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ttl_seconds", b"_ttl_seconds", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ttl_seconds", b"_ttl_seconds", "calls_at_once", b"calls_at_once", "calls_per_second", b"calls_per_second", "clusters", b"clusters", "name", b"name", "namespaces", b"namespaces", "networks", b"networks", "role", b"role", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ttl_seconds", b"_ttl_seconds", "calls_at_once", b"calls_at_once", "calls_per_second", b"calls_per_second", "cluster_labels", b"cluster_labels", "clusters", b"clusters", "name", b"name", "namespaces", b"namespaces", "networks", b"networks", "role", b"role", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ttl_seconds: _TypeAlias = _typing.Literal["ttl_seconds"]  # noqa: Y015
     _WhichOneofArgType__ttl_seconds: _TypeAlias = _typing.Literal["_ttl_seconds", b"_ttl_seconds"]  # noqa: Y015
@@ -323,6 +377,26 @@ Global___WhoAmIRequest: _TypeAlias = WhoAmIRequest  # noqa: Y015
 class WhoAmIResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class ClusterLabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ACTOR_FIELD_NUMBER: _builtins.int
     CREDENTIAL_ID_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
@@ -330,6 +404,7 @@ class WhoAmIResponse(_message.Message):
     CLUSTERS_FIELD_NUMBER: _builtins.int
     CALLS_PER_SECOND_FIELD_NUMBER: _builtins.int
     CALLS_AT_ONCE_FIELD_NUMBER: _builtins.int
+    CLUSTER_LABELS_FIELD_NUMBER: _builtins.int
     actor: _builtins.str
     """As the audit names it."""
     credential_id: _builtins.str
@@ -342,6 +417,8 @@ class WhoAmIResponse(_message.Message):
 
     @_builtins.property
     def clusters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def cluster_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
         self,
         *,
@@ -352,10 +429,11 @@ class WhoAmIResponse(_message.Message):
         clusters: _abc.Iterable[_builtins.str] | None = ...,
         calls_per_second: _builtins.int = ...,
         calls_at_once: _builtins.int = ...,
+        cluster_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "calls_at_once", b"calls_at_once", "calls_per_second", b"calls_per_second", "clusters", b"clusters", "credential_id", b"credential_id", "namespaces", b"namespaces", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "calls_at_once", b"calls_at_once", "calls_per_second", b"calls_per_second", "cluster_labels", b"cluster_labels", "clusters", b"clusters", "credential_id", b"credential_id", "namespaces", b"namespaces", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,11 +9,11 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol, TypeAlias
 
-from federation.model.access import Role
+from federation.model.access import LabelsOf, Role
 from federation.model.audit import AuditRecord
 from federation.model.errors import PermissionRefused, Unauthenticated, Unavailable
 from federation.services.access_ports import StoredToken, TokenUse
@@ -89,7 +89,14 @@ class Identity:
     ``LOOK_SECONDS`` by ``keep_looking``.
     """
 
-    def __init__(self, store: Store, clock: Clock, vouchers: Vouchers | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        vouchers: Vouchers | None = None,
+        labels_of: LabelsOf | None = None,
+    ) -> None:
+        self._labels_of = labels_of
         self._vouchers = vouchers or Vouchers()
         self._store = store
         self._clock = clock
@@ -139,7 +146,7 @@ class Identity:
             kind=PrincipalKind.TOKEN,
             credential_id=token.id,
             role=token.role,
-            scope=token.scope,
+            scope=replace(token.scope, labels_of=self._labels_of),
             limits=token.limits,
             name=token.name,
         )

@@ -137,7 +137,7 @@ class Registration:
     ) -> ClusterPage:
         """Clusters by ascending name that come after ``after`` (empty: from the first)."""
         snapshot = self._fleet.snapshot
-        if scope.clusters:
+        if not scope.sees_all_clusters:
             later = filter(scope.sees_cluster, snapshot.names_after(after, len(snapshot.names)))
             names = tuple(islice(later, limit + 1))
         else:

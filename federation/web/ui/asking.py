@@ -109,7 +109,7 @@ class Asking:
 
     def _seen(self, scope: Scope) -> Sequence[str]:
         """The clusters that are meant, none: the whole fleet. Raises NotFound."""
-        if not scope.clusters:
+        if scope.sees_all_clusters:
             return ()
         names = self._use_cases.availability.cluster_names()
         seen = tuple(filter(scope.sees_cluster, names))
@@ -191,7 +191,7 @@ def fit_of(answer: EstimateAnswer) -> Fit:
 
 def refuse_parts_of_fleet(scope: Scope) -> None:
     """Raises PermissionRefused."""
-    if scope.clusters:
+    if not scope.sees_all_clusters:
         raise PermissionRefused("What is scheduled may get any cluster: your token sees some.")
 
 

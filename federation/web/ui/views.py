@@ -234,7 +234,7 @@ class Views:
         decision_id = required_text(request, "id")
         record = await self._use_cases.scheduling.get_decision(decision_id)
         # A trace says something of every cluster.
-        if scope.clusters or not scope.sees_namespace(record.namespace):
+        if not scope.sees_all_clusters or not scope.sees_namespace(record.namespace):
             raise NotFound(f"There is no decision {decision_id!r}.")
         first = number_of(request, "first", least=0, most=10**9) or 0
         return Page(

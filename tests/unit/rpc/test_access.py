@@ -172,10 +172,59 @@ async def test_a_token_of_some_clusters_sees_and_changes_these_alone(
     assert {each.name for each in full.trace.clusters} == {"eu-1", "us-1"}
 
 
+async def label(fleet: RunningControlPlane, name: str, **labels: str) -> None:
+    stub = fleet.admin.clusters
+    cluster = await fleet.admin.call(stub.GetCluster, clusters_pb2.GetClusterRequest(name=name))
+    cluster.cluster.metadata.labels.clear()
+    cluster.cluster.metadata.labels.update(labels)
+    await fleet.admin.call(
+        stub.UpdateCluster, clusters_pb2.UpdateClusterRequest(cluster=cluster.cluster)
+    )
+
+
+async def test_a_token_of_labels_sees_the_clusters_that_have_them_by_then(
+    fleet: RunningControlPlane,
+) -> None:
+    caller, _ = await made(fleet, VIEWER, cluster_labels={"tier": "edge"})
+    call, stub = caller.call, caller.clusters
+
+    async def names() -> list[str]:
+        listed = await call(stub.ListClusters, clusters_pb2.ListClustersRequest())
+        return [each.metadata.name for each in listed.clusters]
+
+    assert await names() == []
+    await label(fleet, "eu-1", tier="edge", other="x")
+    assert await names() == ["eu-1"]
+    told = await access(caller, "WhoAmI", access_pb2.WhoAmIRequest())
+    assert dict(told.cluster_labels) == {"tier": "edge"}
+    shape = resource_pb2.ReplicaRequirements(resource_request={"cpu": "1"})
+    asked = estimates_pb2.EstimateReplicasRequest(shapes=[shape], include_cluster_names=True)
+    assert list((await call(caller.estimates.EstimateReplicas, asked)).clusters) == ["eu-1"]
+    hidden = await refused(call(stub.GetCluster, clusters_pb2.GetClusterRequest(name="us-1")))
+    assert hidden.code is NOT_FOUND
+    seen, watch = await events_until(
+        caller, stub.WatchClusters, clusters_pb2.WatchClustersRequest(), "eu-1"
+    )
+    assert seen == {"eu-1"}
+    # It is told when one comes into its scope, and when one leaves it.
+    await label(fleet, "us-1", tier="edge")
+    await label(fleet, "eu-1", tier="core")
+    kinds: dict[str, Any] = {}
+    async with asyncio.timeout(SECONDS):
+        while kinds.get("eu-1") != resource_pb2.EVENT_TYPE_DELETED or "us-1" not in kinds:
+            for event in (await watch.read()).events:
+                kinds[event.cluster.metadata.name] = event.type
+    watch.cancel()
+    assert await names() == ["us-1"]
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
         ({"name": ""}, "name"),
+        ({"role": SCHEDULER, "cluster_labels": {"a": "b"}}, "clusterLabels"),
+        ({"cluster_labels": {"": "b"}}, "clusterLabels"),
+        ({"cluster_labels": {"a": "b" * 400}}, "clusterLabels[a]"),
         ({"name": "x" * 64}, "name"),
         ({"name": "a\x1b[2J"}, "name"),
         ({"role": 0}, "role"),

@@ -246,3 +246,22 @@ def test_what_may_not_be_served_is_refused_by_rule(
         check_serving(load(flags=flags))
     assert [violation.field for violation in caught.value.violations] == [field]
     assert rule in caught.value.violations[0].rule
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "is_warned"),
+    [
+        ({"database_url": "postgresql://u:s3cret@h/d"}, {}, True),
+        ({"database_url": "postgresql://u@h/d?password=s3cret"}, {}, True),
+        ({"database_url": "postgresql://u@h/d"}, {}, False),
+        ({}, {"FEDERATION_DATABASE_URL": "postgresql://u:s3cret@h/d"}, False),
+    ],
+)
+def test_a_password_on_the_command_line_is_warned_of(
+    flags: dict[str, str], environment: dict[str, str], *, is_warned: bool
+) -> None:
+    loaded = load_settings(
+        flags=flags, environment=environment, document={}, source="", data_dir=Path("state")
+    )
+    assert any("list this machine's processes" in each for each in loaded.warnings) is is_warned
+    assert not any("s3cret" in each for each in loaded.warnings)
