@@ -13,7 +13,7 @@ import click
 
 from federation.cli.connection import connection
 from federation.cli.following import show_list
-from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.times import time_of
 from federation.client import Client
 from federation.codec.audit import head_from_message, record_from_message
@@ -43,17 +43,17 @@ def _objects(record: access_pb2.AuditRecord) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-RECORDS: Final[Kind[access_pb2.AuditRecord]] = Kind(
+RECORDS: Final[ListedKind[access_pb2.AuditRecord]] = ListedKind(
     word="record",
     named=lambda each: str(each.id),
     columns=(
-        Column("TIME", lambda each, _: each.time.ToDatetime().strftime("%Y-%m-%d %H:%M:%S")),
-        Column("WHO", lambda each, _: each.actor),
-        Column("FROM", lambda each, _: each.address),
-        Column("METHOD", lambda each, _: each.method),
-        Column("OBJECTS", lambda each, _: _objects(each)),
-        Column("RESULT", lambda each, _: each.result),
-        Column("REASON", lambda each, _: each.reason or "-"),
+        ListColumn("TIME", lambda each, _: each.time.ToDatetime().strftime("%Y-%m-%d %H:%M:%S")),
+        ListColumn("WHO", lambda each, _: each.actor),
+        ListColumn("FROM", lambda each, _: each.address),
+        ListColumn("METHOD", lambda each, _: each.method),
+        ListColumn("OBJECTS", lambda each, _: _objects(each)),
+        ListColumn("RESULT", lambda each, _: each.result),
+        ListColumn("REASON", lambda each, _: each.reason or "-"),
     ),
     least=("REASON", "FROM", "TIME"),
     prose=("OBJECTS", "REASON"),

@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 from federation.cli.connection import Connection, connection
-from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.listing import print_list
 from federation.cli.token import ROLE_NAMES
 from federation.client.targets import endpoints_of
@@ -38,7 +38,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class DoctorCheck:
     """What was looked at, what it is like, and what to do where something is."""
 
     subject: str
@@ -47,16 +47,16 @@ class Check:
     remedy: str = ""
 
 
-CHECKS: Final[Kind[Check]] = Kind(
+CHECKS: Final[ListedKind[DoctorCheck]] = ListedKind(
     word="check",
     named=lambda each: each.subject,
     document=asdict,
     can_change=False,
     columns=(
-        Column("CHECK", lambda each, _: each.subject),
-        Column("STATE", lambda each, _: each.state),
-        Column("SAYS", lambda each, _: each.says),
-        Column("DO", lambda each, _: each.remedy or "-", rare=True),
+        ListColumn("CHECK", lambda each, _: each.subject),
+        ListColumn("STATE", lambda each, _: each.state),
+        ListColumn("SAYS", lambda each, _: each.says),
+        ListColumn("DO", lambda each, _: each.remedy or "-", rare=True),
     ),
     prose=("SAYS", "DO"),
     empty="Nothing was looked at.",
@@ -77,7 +77,7 @@ def doctor(listing: Listing) -> None:
         click.get_current_context().exit(REFUSED)
 
 
-def _checks(asked: Connection) -> Iterator[Check]:
+def _checks(asked: Connection) -> Iterator[DoctorCheck]:
     yield from _token_checks(asked)
     answered = None
     for endpoint in endpoints_of(asked.endpoint):
@@ -90,7 +90,7 @@ def _checks(asked: Connection) -> Iterator[Check]:
         yield _fleet_check(answered)
 
 
-def _token_checks(asked: Connection) -> Iterator[Check]:
+def _token_checks(asked: Connection) -> Iterator[DoctorCheck]:
     if asked.client_cert is not None:
         return
     file = asked.token_file
@@ -99,20 +99,22 @@ def _token_checks(asked: Connection) -> Iterator[Check]:
     except OSError as error:
         says = f"{file} cannot be read: {error.strerror}"
         remedy = "name one that holds a token with --token-file, or keep one with `fedctl login`"
-        yield Check(subject="token file", state=State.BAD, says=says, remedy=remedy)
+        yield DoctorCheck(subject="token file", state=State.BAD, says=says, remedy=remedy)
         return
     if b"-----BEGIN" in text or len(text.split()) != 1:
         says = f"{file} holds no token, which is one word"
         remedy = "name the token's file: a key or a certificate is for --client-key, --ca"
-        yield Check(subject="token file", state=State.BAD, says=says, remedy=remedy)
+        yield DoctorCheck(subject="token file", state=State.BAD, says=says, remedy=remedy)
     elif mode & (stat.S_IRWXG | stat.S_IRWXO):
         says = f"{file} can be read by others on this machine"
-        yield Check(subject="token file", state=State.NOTE, says=says, remedy=f"chmod 600 {file}")
+        yield DoctorCheck(
+            subject="token file", state=State.NOTE, says=says, remedy=f"chmod 600 {file}"
+        )
     else:
-        yield Check(subject="token file", state=State.OK, says=f"{file} holds a token")
+        yield DoctorCheck(subject="token file", state=State.OK, says=f"{file} holds a token")
 
 
-def _endpoint_checks(asked: Connection) -> Iterator[Check]:
+def _endpoint_checks(asked: Connection) -> Iterator[DoctorCheck]:
     """Name and port, certificate, answer; the first that is bad ends it."""
     host, _, port = asked.endpoint.rpartition(":")
     subject = asked.endpoint
@@ -123,10 +125,10 @@ def _endpoint_checks(asked: Connection) -> Iterator[Check]:
             found = None if asked.insecure else _certificate_check(asked, probe, address[0])
     except ValueError:
         says = f"{asked.endpoint!r} is no HOST:PORT"
-        yield Check(subject=subject, state=State.BAD, says=says, remedy="check --endpoint")
+        yield DoctorCheck(subject=subject, state=State.BAD, says=says, remedy="check --endpoint")
         return
     except OSError as error:
-        yield Check(subject=subject, state=State.BAD, says=_why(error), remedy=_remedy(error))
+        yield DoctorCheck(subject=subject, state=State.BAD, says=_why(error), remedy=_remedy(error))
         return
     if found is not None:
         yield found
@@ -149,7 +151,7 @@ def _remedy(error: OSError) -> str:
     return "check --endpoint, and what filters traffic between here and there"
 
 
-def _certificate_check(asked: Connection, probe: socket.socket, host: str) -> Check:
+def _certificate_check(asked: Connection, probe: socket.socket, host: str) -> DoctorCheck:
     subject = f"{asked.endpoint} TLS"
     try:
         context = ssl.create_default_context(cafile=asked.ca)
@@ -165,55 +167,59 @@ def _certificate_check(asked: Connection, probe: socket.socket, host: str) -> Ch
             else f"--ca is {asked.ca}: take the control plane's ca.pem"
         )
         says = f"its certificate is not trusted: {error.verify_message}"
-        return Check(subject=subject, state=State.BAD, says=says, remedy=remedy)
+        return DoctorCheck(subject=subject, state=State.BAD, says=says, remedy=remedy)
     except (ssl.SSLError, TimeoutError, ConnectionError) as error:
         says = f"it does not speak TLS ({getattr(error, 'reason', None) or error})"
         remedy = "say --insecure where it is served without TLS, or check the port"
-        return Check(subject=subject, state=State.BAD, says=says, remedy=remedy)
+        return DoctorCheck(subject=subject, state=State.BAD, says=says, remedy=remedy)
     except OSError as error:
         says = f"--ca, --client-cert or --client-key cannot be read: {error.strerror or error}"
-        return Check(subject=subject, state=State.BAD, says=says, remedy="name another file")
+        return DoctorCheck(subject=subject, state=State.BAD, says=says, remedy="name another file")
     left = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()
     days = int(left / DAY_SECONDS)
     says = f"its certificate is trusted, and good for {days} days"
     if days < SOON_DAYS:
-        return Check(subject=subject, state=State.NOTE, says=says, remedy="renew it there")
-    return Check(subject=subject, state=State.OK, says=says)
+        return DoctorCheck(subject=subject, state=State.NOTE, says=says, remedy="renew it there")
+    return DoctorCheck(subject=subject, state=State.OK, says=says)
 
 
-def _answer_check(asked: Connection, where: str) -> Check:
+def _answer_check(asked: Connection, where: str) -> DoctorCheck:
     began = time.monotonic()
     try:
         caller = asked.call(lambda api: api.who_am_i())
     except InvalidRequest as error:
         says, remedy = str(error.violations[0]), "see above"
-        return Check(subject=asked.endpoint, state=State.BAD, says=says, remedy=remedy)
+        return DoctorCheck(subject=asked.endpoint, state=State.BAD, says=says, remedy=remedy)
     except FederationError as error:
         says, remedy = error.message, "-"
-        return Check(subject=asked.endpoint, state=State.BAD, says=says, remedy=remedy)
+        return DoctorCheck(subject=asked.endpoint, state=State.BAD, says=says, remedy=remedy)
     millis = 1000 * (time.monotonic() - began)
     role = ROLE_NAMES.get(caller.role, "?")
     says = f"answers at {where} in {millis:.0f} ms, to {caller.actor} as {role}"
-    return Check(subject=asked.endpoint, state=State.OK, says=says)
+    return DoctorCheck(subject=asked.endpoint, state=State.OK, says=says)
 
 
-def _fleet_check(asked: Connection) -> Check:
+def _fleet_check(asked: Connection) -> DoctorCheck:
     subject = "fleet"
     try:
         clusters = asked.call(lambda api: api.list_clusters())
     except FederationError as error:
-        return Check(subject=subject, state=State.NOTE, says=error.message, remedy="ask its admin")
+        return DoctorCheck(
+            subject=subject, state=State.NOTE, says=error.message, remedy="ask its admin"
+        )
     if not clusters:
         remedy = "let one join: fedctl join-token create --cluster NAME"
-        return Check(subject=subject, state=State.NOTE, says="has no clusters", remedy=remedy)
+        return DoctorCheck(subject=subject, state=State.NOTE, says="has no clusters", remedy=remedy)
     unready = [
         each.metadata.name
         for each in clusters
         if not any(it.type == "Ready" and it.status == "True" for it in each.status.conditions)
     ]
     if not unready:
-        return Check(subject=subject, state=State.OK, says=f"{len(clusters)} clusters, all ready")
+        return DoctorCheck(
+            subject=subject, state=State.OK, says=f"{len(clusters)} clusters, all ready"
+        )
     named = ", ".join(unready[:3]) + (" and others" if len(unready) > 3 else "")
     says = f"{len(unready)} of {len(clusters)} clusters are not ready: {named}"
     remedy = f"fedctl describe cluster {unready[0]}"
-    return Check(subject=subject, state=State.NOTE, says=says, remedy=remedy)
+    return DoctorCheck(subject=subject, state=State.NOTE, says=says, remedy=remedy)

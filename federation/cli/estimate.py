@@ -23,7 +23,7 @@ from federation.cli import output as show
 from federation.cli.assumptions import replicas_beside, sets_beside
 from federation.cli.cases import Case, answer_cases, cases_option, objects_at, options_at
 from federation.cli.connection import connection
-from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.listing import print_list
 from federation.cli.names import pairs_of
 from federation.client import Client
@@ -57,25 +57,25 @@ def _source(row: Row) -> str:
     return f"{row['source']}{', ignores the node claim' if row['ignoresNodeClaim'] else ''}"
 
 
-ESTIMATES: Final[Kind[Row]] = Kind(
+ESTIMATES: Final[ListedKind[Row]] = ListedKind(
     word="cluster",
     named=lambda row: str(row["cluster"]),
     document=lambda row: row,
     can_change=False,
     columns=(
-        Column("CLUSTER", lambda row, _: row["cluster"]),
-        Column("REPLICAS", lambda row, _: _or(row["replicas"], "unknown")),
-        Column("SOURCE", lambda row, _: _source(row)),
-        Column("BOUND", lambda row, _: row["bound"] or "-"),
-        Column("AT MOST", lambda row, _: _or(row["atMost"], "-"), rare=True),
-        Column(
+        ListColumn("CLUSTER", lambda row, _: row["cluster"]),
+        ListColumn("REPLICAS", lambda row, _: _or(row["replicas"], "unknown")),
+        ListColumn("SOURCE", lambda row, _: _source(row)),
+        ListColumn("BOUND", lambda row, _: row["bound"] or "-"),
+        ListColumn("AT MOST", lambda row, _: _or(row["atMost"], "-"), rare=True),
+        ListColumn(
             "AGE",
             lambda row, _: show.age(row["ageSeconds"]) if row.get("sequence") else "-",
             order=lambda row: row.get("ageSeconds"),
             rare=True,
         ),
-        Column("SEQUENCE", lambda row, _: row.get("sequence", "-"), wide=True),
-        Column("NOTE", lambda row, _: row["note"], rare=True),
+        ListColumn("SEQUENCE", lambda row, _: row.get("sequence", "-"), wide=True),
+        ListColumn("NOTE", lambda row, _: row["note"], rare=True),
     ),
     least=("SEQUENCE",),
     prose=("NOTE",),

@@ -19,7 +19,7 @@ from federation.cli.decisions import shares_text
 from federation.cli.following import Change, changes_of, show_list
 from federation.cli.history import get_decisions
 from federation.cli.joining import get_joiners
-from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.listing import print_list
 from federation.cli.names import Kinds, named_binding
 from federation.cli.output import Format, Output, output_option
@@ -83,38 +83,38 @@ def _free(resource: str) -> Callable[[resource_pb2.Cluster], int | None]:
     return order
 
 
-def _free_column(resource: str) -> Column[resource_pb2.Cluster]:
-    return Column(
+def _free_column(resource: str) -> ListColumn[resource_pb2.Cluster]:
+    return ListColumn(
         f"{resource.upper()} FREE",
         lambda each, _: free_amounts(each.status.resource_summary).get(resource, "-"),
         order=_free(resource),
     )
 
 
-CLUSTERS: Final[Kind[resource_pb2.Cluster]] = Kind(
+CLUSTERS: Final[ListedKind[resource_pb2.Cluster]] = ListedKind(
     word="cluster",
     named=lambda each: each.metadata.name,
     labels=lambda each: each.metadata.labels,
     columns=(
-        Column("NAME", lambda each, _: each.metadata.name),
-        Column("READY", lambda each, _: _readiness(each)),
-        Column("AGENT", lambda each, _: "connected" if each.status.agent.connected else "away"),
-        Column("REGION", lambda each, _: each.spec.region or "-"),
-        Column(
+        ListColumn("NAME", lambda each, _: each.metadata.name),
+        ListColumn("READY", lambda each, _: _readiness(each)),
+        ListColumn("AGENT", lambda each, _: "connected" if each.status.agent.connected else "away"),
+        ListColumn("REGION", lambda each, _: each.spec.region or "-"),
+        ListColumn(
             "NODES",
             lambda each, _: _nodes_text(each.status.node_summary),
             order=lambda each: each.status.node_summary.total_num,
         ),
         *map(_free_column, ("cpu", "memory", "pods")),
-        Column(
+        ListColumn(
             "REPORT AGE",
             lambda each, now: _report_age(each.status.agent, now),
             order=lambda each: _report_order(each.status.agent),
         ),
-        Column("UID", lambda each, _: each.metadata.uid, wide=True),
-        Column("AGENT VERSION", lambda each, _: each.status.agent.version, wide=True),
-        Column("KUBERNETES", lambda each, _: each.status.kubernetes_version, wide=True),
-        Column("SEQUENCE", lambda each, _: each.status.agent.report_sequence, wide=True),
+        ListColumn("UID", lambda each, _: each.metadata.uid, wide=True),
+        ListColumn("AGENT VERSION", lambda each, _: each.status.agent.version, wide=True),
+        ListColumn("KUBERNETES", lambda each, _: each.status.kubernetes_version, wide=True),
+        ListColumn("SEQUENCE", lambda each, _: each.status.agent.report_sequence, wide=True),
     ),
     least=(
         *("SEQUENCE", "AGENT VERSION", "UID", "KUBERNETES", "PODS FREE", "REGION", "NODES"),
@@ -122,19 +122,21 @@ CLUSTERS: Final[Kind[resource_pb2.Cluster]] = Kind(
     ),
     empty="No clusters. Let one join: fedctl join-token create --cluster NAME",
 )
-BINDINGS: Final[Kind[resource_pb2.ResourceBinding]] = Kind(
+BINDINGS: Final[ListedKind[resource_pb2.ResourceBinding]] = ListedKind(
     word="binding",
     named=lambda each: binding_key(each.metadata.namespace, each.metadata.name),
     labels=lambda each: each.metadata.labels,
     columns=(
-        Column("NAMESPACE", lambda each, _: each.metadata.namespace),
-        Column("NAME", lambda each, _: each.metadata.name),
-        Column("WORKLOAD", lambda each, _: f"{each.spec.resource.kind}/{each.spec.resource.name}"),
-        Column("REPLICAS", lambda each, _: each.spec.replicas),
-        Column("PLACED", lambda each, _: placed_text(each.spec), order=_placed),
-        Column("CLUSTERS", lambda each, _: shares_text(each.spec.clusters)),
-        Column("UID", lambda each, _: each.metadata.uid or "-", wide=True),
-        Column("PRIORITY", lambda each, _: each.spec.schedule_priority.priority, wide=True),
+        ListColumn("NAMESPACE", lambda each, _: each.metadata.namespace),
+        ListColumn("NAME", lambda each, _: each.metadata.name),
+        ListColumn(
+            "WORKLOAD", lambda each, _: f"{each.spec.resource.kind}/{each.spec.resource.name}"
+        ),
+        ListColumn("REPLICAS", lambda each, _: each.spec.replicas),
+        ListColumn("PLACED", lambda each, _: placed_text(each.spec), order=_placed),
+        ListColumn("CLUSTERS", lambda each, _: shares_text(each.spec.clusters)),
+        ListColumn("UID", lambda each, _: each.metadata.uid or "-", wide=True),
+        ListColumn("PRIORITY", lambda each, _: each.spec.schedule_priority.priority, wide=True),
     ),
     least=("UID", "PRIORITY", "WORKLOAD", "REPLICAS"),
     prose=("CLUSTERS",),

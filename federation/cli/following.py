@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from federation.cli import output as show
 from federation.cli.connection import connection
-from federation.cli.kinds import Kind, Listing
+from federation.cli.kinds import ListedKind, Listing
 from federation.cli.listing import ShownTable, chosen_rows, print_list, print_rows, selected
 from federation.cli.output import Format
 from federation.client import Client, WatchMessage
@@ -32,7 +32,7 @@ Changes = Callable[[Client], AsyncGenerator[Change[R]]]
 
 
 def show_list(
-    kind: Kind[R],
+    kind: ListedKind[R],
     listing: Listing,
     fetch: Fetch[R],
     *,
@@ -98,7 +98,7 @@ def _polled(fetch: Fetch[R]) -> Callable[[Client], AsyncGenerator[Sequence[R]]]:
 
 
 def _follow(
-    kind: Kind[R],
+    kind: ListedKind[R],
     listing: Listing,
     rows: Sequence[R],
     told: Callable[[Client], AsyncGenerator[Sequence[R] | tuple[str, R | None]]],
@@ -114,7 +114,7 @@ def _follow(
 class _Printer(Generic[R]):
     """Remembers what was shown, and shows what is otherwise."""
 
-    def __init__(self, kind: Kind[R], listing: Listing, rows: Sequence[R]) -> None:
+    def __init__(self, kind: ListedKind[R], listing: Listing, rows: Sequence[R]) -> None:
         self._kind, self._listing = kind, listing
         self._known = {kind.named(row): row for row in rows}
         self._table: ShownTable[R] | None = None

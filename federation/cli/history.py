@@ -16,7 +16,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from federation.cli import output as show
 from federation.cli.decisions import outcome_word, shares_text
 from federation.cli.following import show_list
-from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.names import named_binding
 from federation.cli.times import time_of
 from federation.client import Client
@@ -66,38 +66,38 @@ def _change_text(changes: Mapping[str, tuple[int | None, int]]) -> str:
     return ", ".join(texts) or "none"
 
 
-STEPS: Final[Kind[Step]] = Kind(
+STEPS: Final[ListedKind[Step]] = ListedKind(
     word="decision",
     named=lambda each: each.decision.id,
     document=Step.document,
     columns=(
-        Column(
+        ListColumn(
             "TIME",
             lambda each, _: Timestamp(seconds=each.decision.create_time.seconds).ToJsonString(),
         ),
-        Column("OUTCOME", lambda each, _: outcome_word(each.decision)),
-        Column("CHANGE", lambda each, _: _change_text(each.changes)),
-        Column("WHY", lambda each, _: why_text(each.decision)),
-        Column("DECISION", lambda each, _: each.decision.id),
+        ListColumn("OUTCOME", lambda each, _: outcome_word(each.decision)),
+        ListColumn("CHANGE", lambda each, _: _change_text(each.changes)),
+        ListColumn("WHY", lambda each, _: why_text(each.decision)),
+        ListColumn("DECISION", lambda each, _: each.decision.id),
     ),
     least=("DECISION",),
     prose=("CHANGE", "WHY"),
     empty="No decisions about it are kept.",
 )
-DECISIONS: Final[Kind[scheduling_pb2.Decision]] = Kind(
+DECISIONS: Final[ListedKind[scheduling_pb2.Decision]] = ListedKind(
     word="decision",
     named=lambda each: each.id,
     columns=(
-        Column("DECISION", lambda each, _: each.id),
-        Column(
+        ListColumn("DECISION", lambda each, _: each.id),
+        ListColumn(
             "AGE",
             lambda each, now: show.age(now - each.create_time.ToNanoseconds() / 1e9),
             order=lambda each: -each.create_time.ToNanoseconds(),
         ),
-        Column("BINDING", lambda each, _: binding_key(each.namespace, each.name)),
-        Column("OUTCOME", lambda each, _: outcome_word(each)),
-        Column("SHARES", lambda each, _: shares_text(each.clusters)),
-        Column("WHY", lambda each, _: why_text(each)),
+        ListColumn("BINDING", lambda each, _: binding_key(each.namespace, each.name)),
+        ListColumn("OUTCOME", lambda each, _: outcome_word(each)),
+        ListColumn("SHARES", lambda each, _: shares_text(each.clusters)),
+        ListColumn("WHY", lambda each, _: why_text(each)),
     ),
     least=("WHY", "SHARES", "AGE"),
     prose=("SHARES", "WHY"),

@@ -13,7 +13,7 @@ import click
 from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.following import show_list
-from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.members import confirm, yes_option
 from federation.cli.output import Output, unnamed_output_option
 from federation.cli.times import seconds_of
@@ -52,13 +52,13 @@ def _end(token: clusters_pb2.JoinToken) -> float | None:
     return seconds_from_timestamp(token.expire_time)
 
 
-JOIN_TOKENS: Final[Kind[clusters_pb2.JoinToken]] = Kind(
+JOIN_TOKENS: Final[ListedKind[clusters_pb2.JoinToken]] = ListedKind(
     word="join-token",
     named=lambda each: each.id,
     columns=(
-        Column("ID", lambda each, _: each.id),
-        Column("CLUSTER", lambda each, _: each.cluster),
-        Column(
+        ListColumn("ID", lambda each, _: each.id),
+        ListColumn("CLUSTER", lambda each, _: each.cluster),
+        ListColumn(
             "ENDS",
             lambda each, now: f"in {show.age(max(0.0, (_end(each) or now) - now))}",
             order=_end,
@@ -83,18 +83,18 @@ def revoke_join_token(token_id: str) -> None:
     say(f"join-token/{revoked.id} for {revoked.cluster} revoked")
 
 
-JOINERS: Final[Kind[resource_pb2.Cluster]] = Kind(
+JOINERS: Final[ListedKind[resource_pb2.Cluster]] = ListedKind(
     word="cluster",
     named=lambda each: each.metadata.name,
     labels=lambda each: each.metadata.labels,
     columns=(
-        Column("NAME", lambda each, _: each.metadata.name),
-        Column("UID", lambda each, _: each.metadata.uid),
-        Column("AGENT", lambda each, _: "connected" if each.status.agent.connected else "away"),
-        Column("VERSION", lambda each, _: each.status.agent.version),
-        Column("KUBERNETES", lambda each, _: each.status.kubernetes_version),
-        Column("REGION", lambda each, _: each.spec.region or "-"),
-        Column("NODES", lambda each, _: each.status.node_summary.total_num),
+        ListColumn("NAME", lambda each, _: each.metadata.name),
+        ListColumn("UID", lambda each, _: each.metadata.uid),
+        ListColumn("AGENT", lambda each, _: "connected" if each.status.agent.connected else "away"),
+        ListColumn("VERSION", lambda each, _: each.status.agent.version),
+        ListColumn("KUBERNETES", lambda each, _: each.status.kubernetes_version),
+        ListColumn("REGION", lambda each, _: each.spec.region or "-"),
+        ListColumn("NODES", lambda each, _: each.status.node_summary.total_num),
     ),
     least=("NODES", "REGION", "VERSION", "KUBERNETES", "AGENT"),
     empty="Nobody waits to be accepted.",

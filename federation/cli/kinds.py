@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[R]):
+class ListColumn(Generic[R]):
     """What a column shows of a row, at a time (Unix seconds).
 
     ``order`` is what it is sorted by, where the cell is a text made for people. Only ``-o wide``
@@ -41,14 +41,14 @@ class Column(Generic[R]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind(Generic[R]):
+class ListedKind(Generic[R]):
     """What there is to know of the things that one verb lists.
 
     ``least`` and ``prose`` are headings, as tables take them.
     """
 
     word: str
-    columns: Sequence[Column[R]]
+    columns: Sequence[ListColumn[R]]
     named: Callable[[R], str]
     empty: str
     least: Sequence[str] = ()
@@ -73,7 +73,7 @@ class Listing:
     watch: bool = False
 
 
-def listing_options(kind: Kind[Any]) -> Callable[[F], F]:
+def listing_options(kind: ListedKind[Any]) -> Callable[[F], F]:
     """``-o``, ``--sort-by``, ``--field-selector``, and ``-l`` and ``-w`` where the kind has them,
     passed on together as ``listing``.
     """
@@ -106,7 +106,7 @@ def listing_options(kind: Kind[Any]) -> Callable[[F], F]:
     return decorated
 
 
-def _options(kind: Kind[Any]) -> Iterator[Callable[[Any], Any]]:
+def _options(kind: ListedKind[Any]) -> Iterator[Callable[[Any], Any]]:
     words = ", ".join(column.word for column in kind.columns if column.word)
     if kind.can_change:
         yield click.option(

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from federation.cli import output as show
 from federation.cli.columns import Layout
-from federation.cli.kinds import Column, Kind, Listing
+from federation.cli.kinds import ListColumn, ListedKind, Listing
 from federation.cli.output import NO_NUMBER, Format
 from federation.cli.selecting import field_texts
 from federation.model.errors import InvalidRequest
@@ -25,14 +25,16 @@ R = TypeVar("R")
 class ShownTable(Generic[R]):
     """A table that is there, and to which rows may be added."""
 
-    columns: Sequence[Column[R]]
+    columns: Sequence[ListColumn[R]]
     layout: Layout
 
     def add(self, row: R, now: float) -> None:
         show.print_row(self.layout, [column.cell(row, now) for column in self.columns])
 
 
-def print_list(kind: Kind[R], listing: Listing, rows: Sequence[R], *, alone: bool = False) -> None:
+def print_list(
+    kind: ListedKind[R], listing: Listing, rows: Sequence[R], *, alone: bool = False
+) -> None:
     """The rows that are selected, in their order. ``alone``: the document is no list, but one."""
     chosen = chosen_rows(kind, listing, rows)
     if not listing.output.is_document:
@@ -46,7 +48,7 @@ def print_list(kind: Kind[R], listing: Listing, rows: Sequence[R], *, alone: boo
 
 
 def print_rows(
-    kind: Kind[R], listing: Listing, chosen: Sequence[R], *, of: int
+    kind: ListedKind[R], listing: Listing, chosen: Sequence[R], *, of: int
 ) -> ShownTable[R] | None:
     """The table of what was chosen among so many; None where nothing was shown of it."""
     now = time.time()
@@ -61,18 +63,18 @@ def print_rows(
     return None if layout is None else ShownTable(columns=columns, layout=layout)
 
 
-def chosen_rows(kind: Kind[R], listing: Listing, rows: Sequence[R]) -> list[R]:
+def chosen_rows(kind: ListedKind[R], listing: Listing, rows: Sequence[R]) -> list[R]:
     """Those that are selected, in the order that was asked for."""
     return _sorted(kind, listing, selected(kind, listing, rows))
 
 
-def _is_shown(column: Column[R], listing: Listing, rows: Iterable[R], now: float) -> bool:
+def _is_shown(column: ListColumn[R], listing: Listing, rows: Iterable[R], now: float) -> bool:
     if column.rare and not listing.output.is_wide:
         return any(column.cell(row, now) not in NO_NUMBER for row in rows)
     return listing.output.is_wide or not column.wide
 
 
-def selected(kind: Kind[R], listing: Listing, rows: Sequence[R]) -> list[R]:
+def selected(kind: ListedKind[R], listing: Listing, rows: Sequence[R]) -> list[R]:
     chosen = list(rows)
     if kind.labels is not None and listing.labels:
         labels = kind.labels
@@ -91,7 +93,7 @@ def selected(kind: Kind[R], listing: Listing, rows: Sequence[R]) -> list[R]:
     ]
 
 
-def _sorted(kind: Kind[R], listing: Listing, rows: list[R]) -> list[R]:
+def _sorted(kind: ListedKind[R], listing: Listing, rows: list[R]) -> list[R]:
     """Equal ones stay as they came. Raises InvalidRequest."""
     if not listing.sort_by:
         return rows
@@ -103,7 +105,7 @@ def _sorted(kind: Kind[R], listing: Listing, rows: list[R]) -> list[R]:
     return [row for _, row in there] + [row for value, row in keyed if value is None]
 
 
-def _key_of(kind: Kind[R], by: str) -> Callable[[R], Any]:
+def _key_of(kind: ListedKind[R], by: str) -> Callable[[R], Any]:
     """What is sorted by; None of rows that have nothing there."""
     if by[:1] in (".", "$", "{"):
         path = by.strip("{}$.").split(".")

@@ -16,7 +16,7 @@ import click
 from federation.cli.connection import connection, context_names
 from federation.cli.contexts import checked_name, read_contexts, written_options
 from federation.cli.folders import contexts_file
-from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.listing import print_list
 from federation.codec.document_files import read_text
 from federation.model.errors import InvalidRequest
@@ -91,17 +91,17 @@ class NamedContext:
         return {"name": self.name, "current": self.is_current, **written_options(self.options)}
 
 
-CONTEXTS: Final[Kind[NamedContext]] = Kind(
+CONTEXTS: Final[ListedKind[NamedContext]] = ListedKind(
     word="context",
     named=lambda each: each.name,
     document=NamedContext.document,
     can_change=False,
     columns=(
-        Column("", lambda each, _: "*" if each.is_current else ""),
-        Column("NAME", lambda each, _: each.name),
-        Column("ENDPOINT", lambda each, _: str(each.options.get("endpoint", ""))),
-        Column("CA", lambda each, _: _trust(each.options)),
-        Column("TOKEN FILE", lambda each, _: str(each.options.get("token_file", ""))),
+        ListColumn("", lambda each, _: "*" if each.is_current else ""),
+        ListColumn("NAME", lambda each, _: each.name),
+        ListColumn("ENDPOINT", lambda each, _: str(each.options.get("endpoint", ""))),
+        ListColumn("CA", lambda each, _: _trust(each.options)),
+        ListColumn("TOKEN FILE", lambda each, _: str(each.options.get("token_file", ""))),
     ),
     empty="There are no contexts; `fedctl login` makes one.",
 )

@@ -5,7 +5,6 @@ Must not know what is shown.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -220,8 +219,7 @@ def _print_row(layout: Layout, row: Sequence[str]) -> None:
 
 
 def _bold(text: str) -> str:
-    is_plain = not _is_terminal() or os.environ.get("TERM") in ("dumb", "unknown")
-    return text if is_plain else click.style(text, bold=True)
+    return click.style(text, bold=True) if _is_terminal() else text
 
 
 def terminal_columns() -> int:

@@ -15,7 +15,7 @@ from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.decisions import shares_text
 from federation.cli.following import show_list
-from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.members import check_may_ask, confirm, yes_option
 from federation.cli.names import pairs_of
 from federation.cli.output import Output, output_option
@@ -180,22 +180,22 @@ def show_plan(plan_id: int, output: Output) -> None:
     _show(connection().call(lambda api: api.plans.get(plan_id)), output)
 
 
-PLANS: Final[Kind[rebalance_pb2.Plan]] = Kind(
+PLANS: Final[ListedKind[rebalance_pb2.Plan]] = ListedKind(
     word="plan",
     named=lambda each: str(each.id),
     columns=(
-        Column("PLAN", lambda each, _: each.id),
-        Column("KIND", lambda each, _: _kind(each)),
-        Column("STATE", lambda each, _: _state(each)),
-        Column(
+        ListColumn("PLAN", lambda each, _: each.id),
+        ListColumn("KIND", lambda each, _: _kind(each)),
+        ListColumn("STATE", lambda each, _: _state(each)),
+        ListColumn(
             "AGE",
             lambda each, now: show.age(now - (seconds_from_timestamp(each.created_at) or now)),
             order=lambda each: -(seconds_from_timestamp(each.created_at) or 0.0),
         ),
-        Column("STEPS", lambda each, _: each.step_count),
-        Column("CLUSTERS", lambda each, _: ", ".join(each.clusters)),
-        Column("BY", lambda each, _: each.approved_by or each.created_by),
-        Column("REASON", lambda each, _: each.reason or "-"),
+        ListColumn("STEPS", lambda each, _: each.step_count),
+        ListColumn("CLUSTERS", lambda each, _: ", ".join(each.clusters)),
+        ListColumn("BY", lambda each, _: each.approved_by or each.created_by),
+        ListColumn("REASON", lambda each, _: each.reason or "-"),
     ),
     least=("BY", "AGE"),
     prose=("CLUSTERS", "REASON"),
@@ -271,7 +271,7 @@ def _print_plan(plan: rebalance_pb2.Plan) -> None:
     words = gain_words(PlanKind(_kind(plan)), gain.unit, gain.wanted, gain.moved, gain.bound)
     facts = [
         ("Plan", plan.id),
-        ("Kind", f"{_kind(plan)} {', '.join(plan.clusters)}".strip()),
+        ("ListedKind", f"{_kind(plan)} {', '.join(plan.clusters)}".strip()),
         ("State", _state(plan)),
         *([("Why", plan.reason)] if plan.reason else []),
         *_limits(plan),

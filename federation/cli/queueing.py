@@ -14,7 +14,7 @@ from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.decisions import print_decision
 from federation.cli.following import show_list
-from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.names import named_binding
 from federation.cli.output import Output, output_option
 from federation.codec.timestamps import seconds_from_timestamp
@@ -58,28 +58,28 @@ def _short_of(wait: scheduling_pb2.Wait) -> str:
     return f"timed out: {wait.short_of}" if wait.timed_out else wait.short_of
 
 
-QUEUE: Final[Kind[scheduling_pb2.QueuedBinding]] = Kind(
+QUEUE: Final[ListedKind[scheduling_pb2.QueuedBinding]] = ListedKind(
     word="binding",
     named=lambda each: binding_key(each.namespace, each.name),
     columns=(
-        Column("POSITION", lambda each, _: each.wait.position or "-"),
-        Column("NAMESPACE", lambda each, _: each.namespace),
-        Column("NAME", lambda each, _: each.name),
-        Column("PRIORITY", lambda each, _: each.priority),
-        Column("STATE", lambda each, _: state_text(each.wait)),
-        Column(
+        ListColumn("POSITION", lambda each, _: each.wait.position or "-"),
+        ListColumn("NAMESPACE", lambda each, _: each.namespace),
+        ListColumn("NAME", lambda each, _: each.name),
+        ListColumn("PRIORITY", lambda each, _: each.priority),
+        ListColumn("STATE", lambda each, _: state_text(each.wait)),
+        ListColumn(
             "WAITS",
             lambda each, now: _since(each.wait.since, now),
             order=lambda each: _age_of(each.wait.since),
         ),
-        Column("REMAINDER", lambda each, _: each.wait.remainder),
-        Column("ATTEMPTS", lambda each, _: each.wait.attempts),
-        Column("OVERTAKEN", lambda each, now: _overtaken(each.wait, now)),
-        Column("OVERTAKEN BY", lambda each, _: each.wait.overtaken_by or "-", wide=True),
-        Column("EARMARKED", lambda each, now: _earmarked(each.wait, now), wide=True),
-        Column("DECISION", lambda each, _: each.decision_id, wide=True),
-        Column("GANG", lambda each, _: each.wait.gang or "-", rare=True),
-        Column("SHORT OF", lambda each, _: _short_of(each.wait)),
+        ListColumn("REMAINDER", lambda each, _: each.wait.remainder),
+        ListColumn("ATTEMPTS", lambda each, _: each.wait.attempts),
+        ListColumn("OVERTAKEN", lambda each, now: _overtaken(each.wait, now)),
+        ListColumn("OVERTAKEN BY", lambda each, _: each.wait.overtaken_by or "-", wide=True),
+        ListColumn("EARMARKED", lambda each, now: _earmarked(each.wait, now), wide=True),
+        ListColumn("DECISION", lambda each, _: each.decision_id, wide=True),
+        ListColumn("GANG", lambda each, _: each.wait.gang or "-", rare=True),
+        ListColumn("SHORT OF", lambda each, _: _short_of(each.wait)),
     ),
     least=("DECISION", "OVERTAKEN BY", "EARMARKED", "ATTEMPTS", "OVERTAKEN", "REMAINDER"),
     prose=("SHORT OF",),

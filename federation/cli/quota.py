@@ -13,7 +13,7 @@ import click
 from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.following import show_list
-from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.names import pairs_of
 from federation.cli.output import Output, output_option
 from federation.codec.written import document_from_message
@@ -62,12 +62,12 @@ def delete_quota(namespace: str) -> None:
     say(f"quota/{namespace} deleted")
 
 
-QUOTAS: Final[Kind[access_pb2.Quota]] = Kind(
+QUOTAS: Final[ListedKind[access_pb2.Quota]] = ListedKind(
     word="quota",
     named=lambda each: each.namespace,
     columns=(
-        Column("NAMESPACE", lambda each, _: each.namespace),
-        Column("USED", lambda each, _: _of_all(each), order=lambda each: each.used_replicas),
+        ListColumn("NAMESPACE", lambda each, _: each.namespace),
+        ListColumn("USED", lambda each, _: _of_all(each), order=lambda each: each.used_replicas),
     ),
     prose=("USED",),
     empty="No quotas. Set one: fedctl quota set NAMESPACE --replicas 200",

@@ -22,7 +22,7 @@ UNREACHABLE: Final = ("Network is unreachable", "No route to host")
 DATABASE: Final = "database"
 
 
-class Asked(Protocol):
+class AskedServer(Protocol):
     """What was said about the control plane."""
 
     @property
@@ -33,7 +33,7 @@ class Asked(Protocol):
     def insecure(self) -> bool: ...
 
 
-def explained(error: FederationError, asked: Asked) -> str | None:
+def explained(error: FederationError, asked: AskedServer) -> str | None:
     """What failed, why, and what to do; None where the error itself says so."""
     message, endpoint = error.message, " or ".join(asked.endpoint.split(","))
     if any(words in message for words in NOT_OURS):
@@ -75,7 +75,7 @@ def _answered(message: str, endpoint: str) -> str | None:
     return None
 
 
-def _closed(asked: Asked) -> str:
+def _closed(asked: AskedServer) -> str:
     if asked.insecure:
         return "it may speak TLS: leave --insecure out, and name its authority with --ca"
     return "it may not speak TLS, want a --client-cert, or have gone away: try again"

@@ -15,7 +15,7 @@ from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.decisions import outcome_word
 from federation.cli.following import show_list
-from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.names import named_binding
 from federation.cli.output import Output, output_option
 from federation.cli.queueing import wait_facts
@@ -49,20 +49,20 @@ class HeldPromise:
         return {"cluster": self.cluster, **document_from_message(self.promise)}
 
 
-RESERVATIONS: Final[Kind[HeldPromise]] = Kind(
+RESERVATIONS: Final[ListedKind[HeldPromise]] = ListedKind(
     word="reservation",
     named=lambda each: "/".join(
         filter(None, (each.cluster, each.promise.binding, each.promise.component))
     ),
     document=HeldPromise.document,
     columns=(
-        Column("CLUSTER", lambda each, _: each.cluster),
-        Column("BINDING", lambda each, _: each.promise.binding),
-        Column("COMPONENT", lambda each, _: each.promise.component or "-"),
-        Column("OUTSTANDING", lambda each, _: each.promise.replicas),
-        Column("STUCK", lambda each, _: each.promise.stuck),
-        Column("CERTIFICATE", lambda each, _: each.promise.certificate),
-        Column("EACH ASKS FOR", lambda each, _: _request_text(each.promise.requirements)),
+        ListColumn("CLUSTER", lambda each, _: each.cluster),
+        ListColumn("BINDING", lambda each, _: each.promise.binding),
+        ListColumn("COMPONENT", lambda each, _: each.promise.component or "-"),
+        ListColumn("OUTSTANDING", lambda each, _: each.promise.replicas),
+        ListColumn("STUCK", lambda each, _: each.promise.stuck),
+        ListColumn("CERTIFICATE", lambda each, _: each.promise.certificate),
+        ListColumn("EACH ASKS FOR", lambda each, _: _request_text(each.promise.requirements)),
     ),
     least=("COMPONENT", "CERTIFICATE"),
     prose=("EACH ASKS FOR",),

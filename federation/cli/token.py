@@ -13,7 +13,7 @@ import click
 from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.following import show_list
-from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.names import pairs_of
 from federation.cli.output import Output, unnamed_output_option
 from federation.cli.times import seconds_of
@@ -126,22 +126,22 @@ def _ago(moment: Timestamp, now: float) -> str:
     return f"{show.age(max(0.0, now - (seconds_from_timestamp(moment) or now)))} ago"
 
 
-TOKENS: Final[Kind[access_pb2.Token]] = Kind(
+TOKENS: Final[ListedKind[access_pb2.Token]] = ListedKind(
     word="token",
     named=lambda each: each.id,
     columns=(
-        Column("ID", lambda each, _: each.id),
-        Column("NAME", lambda each, _: each.name),
-        Column("ROLE", lambda each, _: ROLE_NAMES.get(each.role, "?")),
-        Column("SCOPE", lambda each, _: _scope(each)),
-        Column("LIMITS", lambda each, _: _limits(each)),
-        Column("FROM", lambda each, _: ", ".join(each.networks) or "any"),
-        Column(
+        ListColumn("ID", lambda each, _: each.id),
+        ListColumn("NAME", lambda each, _: each.name),
+        ListColumn("ROLE", lambda each, _: ROLE_NAMES.get(each.role, "?")),
+        ListColumn("SCOPE", lambda each, _: _scope(each)),
+        ListColumn("LIMITS", lambda each, _: _limits(each)),
+        ListColumn("FROM", lambda each, _: ", ".join(each.networks) or "any"),
+        ListColumn(
             "ENDS",
             _end,
             order=lambda each: seconds_from_timestamp(each.expire_time),
         ),
-        Column(
+        ListColumn(
             "LAST USE",
             _last_use,
             order=_last_use_order,

@@ -14,7 +14,7 @@ import click
 
 from federation.cli import output as show
 from federation.cli.following import show_list
-from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.names import Kinds
 from federation.client import Client
 from federation.model.resources import CPU, MEMORY, PODS, amount_of
@@ -63,7 +63,7 @@ class Fullness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class NamespaceUse:
     """What the bindings of a namespace ask for, and what they have in clusters, in base units."""
 
     namespace: str
@@ -87,45 +87,45 @@ def _percent_text(percent: float | None) -> str:
     return "-" if percent is None else f"{percent:.0f}%"
 
 
-def _columns_of(resource: str) -> Iterable[Column[Fullness]]:
+def _columns_of(resource: str) -> Iterable[ListColumn[Fullness]]:
     word, is_wide = resource.upper(), resource == PODS
 
     def of(each: Fullness, base_units: int | None) -> str:
         has_none = base_units is None or each.allocatable(resource) is None
         return "-" if has_none else show.amount(resource, base_units or 0)
 
-    yield Column(
+    yield ListColumn(
         word,
         lambda each, _: of(each, each.allocatable(resource)),
         order=lambda each: each.allocatable(resource),
         wide=True,
     )
-    yield Column(
+    yield ListColumn(
         f"{word} RUNNING",
         lambda each, _: of(each, each.running(resource)),
         order=lambda each: each.running(resource),
         wide=is_wide,
     )
-    yield Column(
+    yield ListColumn(
         f"{word} PROMISED",
         lambda each, _: of(each, each.promised.get(resource, 0)),
         order=lambda each: each.promised.get(resource, 0),
         wide=is_wide,
     )
-    yield Column(
+    yield ListColumn(
         f"{word} FULL",
         lambda each, _: _percent_text(each.percent(resource)),
         order=lambda each: each.percent(resource),
     )
 
 
-TOP_CLUSTERS: Final[Kind[Fullness]] = Kind(
+TOP_CLUSTERS: Final[ListedKind[Fullness]] = ListedKind(
     word="cluster",
     named=lambda each: each.cluster.metadata.name,
     labels=lambda each: each.cluster.metadata.labels,
     document=Fullness.document,
     columns=(
-        Column("NAME", lambda each, _: each.cluster.metadata.name),
+        ListColumn("NAME", lambda each, _: each.cluster.metadata.name),
         *_columns_of(CPU),
         *_columns_of(MEMORY),
         *_columns_of(PODS),
@@ -133,21 +133,21 @@ TOP_CLUSTERS: Final[Kind[Fullness]] = Kind(
     least=("MEMORY RUNNING", "CPU RUNNING", "MEMORY PROMISED", "CPU PROMISED", "PODS FULL"),
     empty="No clusters. Let one join: fedctl join-token create --cluster NAME",
 )
-TOP_NAMESPACES: Final[Kind[Holding]] = Kind(
+TOP_NAMESPACES: Final[ListedKind[NamespaceUse]] = ListedKind(
     word="namespace",
     named=lambda each: each.namespace,
-    document=Holding.document,
+    document=NamespaceUse.document,
     columns=(
-        Column("NAMESPACE", lambda each, _: each.namespace or "-"),
-        Column("BINDINGS", lambda each, _: each.bindings),
-        Column("REPLICAS", lambda each, _: each.asked),
-        Column("PLACED", lambda each, _: each.placed),
-        Column(
+        ListColumn("NAMESPACE", lambda each, _: each.namespace or "-"),
+        ListColumn("BINDINGS", lambda each, _: each.bindings),
+        ListColumn("REPLICAS", lambda each, _: each.asked),
+        ListColumn("PLACED", lambda each, _: each.placed),
+        ListColumn(
             "CPU PLACED",
             lambda each, _: show.amount(CPU, each.amounts.get(CPU, 0)),
             order=lambda each: each.amounts.get(CPU, 0),
         ),
-        Column(
+        ListColumn(
             "MEMORY PLACED",
             lambda each, _: show.amount(MEMORY, each.amounts.get(MEMORY, 0)),
             order=lambda each: each.amounts.get(MEMORY, 0),
@@ -194,14 +194,14 @@ def _promised(cluster: resource_pb2.Cluster) -> Counter[str]:
     return amounts
 
 
-async def _holdings(api: Client) -> Sequence[Holding]:
+async def _holdings(api: Client) -> Sequence[NamespaceUse]:
     by_namespace: dict[str, list[resource_pb2.ResourceBindingSpec]] = {}
     for binding in await api.list_bindings():
         by_namespace.setdefault(binding.metadata.namespace, []).append(binding.spec)
     return [holding_of(namespace, specs) for namespace, specs in sorted(by_namespace.items())]
 
 
-def holding_of(namespace: str, specs: Sequence[resource_pb2.ResourceBindingSpec]) -> Holding:
+def holding_of(namespace: str, specs: Sequence[resource_pb2.ResourceBindingSpec]) -> NamespaceUse:
     """What these bindings, all of them of the namespace, hold together."""
     amounts: Counter[str] = Counter()
     placed = 0
@@ -214,7 +214,7 @@ def holding_of(namespace: str, specs: Sequence[resource_pb2.ResourceBindingSpec]
                 _add(amounts, shape, part.replicas)
             if not target.components:
                 _add(amounts, spec.replica_requirements, target.replicas)
-    return Holding(
+    return NamespaceUse(
         namespace=namespace,
         bindings=len(specs),
         asked=sum(

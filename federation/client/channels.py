@@ -60,12 +60,14 @@ class Channels:
 
         return call
 
-    def unary_stream(self, method: str, *serializers: Any, **named: Any) -> Callable[..., Stream]:
+    def unary_stream(
+        self, method: str, *serializers: Any, **named: Any
+    ) -> Callable[..., AnsweredStream]:
         """A method with a stream of answers, as the stubs make it."""
         calls = [each.unary_stream(method, *serializers, **named) for each in self._channels]
 
-        def call(request: Any, *, metadata: Any) -> Stream:
-            return Stream(self, lambda at: calls[at](request, metadata=metadata))
+        def call(request: Any, *, metadata: Any) -> AnsweredStream:
+            return AnsweredStream(self, lambda at: calls[at](request, metadata=metadata))
 
         return call
 
@@ -108,7 +110,7 @@ class Channels:
             await asyncio.sleep(pause)
 
 
-class Stream:
+class AnsweredStream:
     """A call with a stream of answers, made when the first one is asked for."""
 
     def __init__(self, channels: Channels, opened: Callable[[int], Any]) -> None:
