@@ -106,12 +106,10 @@ class Answers:
     async def of_stored(
         self, binding: KarmadaBinding, stored: scheduling_pb2.GetBindingResponse
     ) -> BindingVerdict | None:
-        """What the newest decision means; None where it placed nothing, or is promised no more."""
+        """What the newest decision means; None where it placed nothing."""
         if stored.decision.outcome not in _PLACED or stored.binding.metadata.uid != binding.uid:
             return None
         targets = {each.name: each.replicas for each in stored.binding.spec.clusters}
-        if any(targets.values()) and not stored.reservations:
-            return None
         evictions = tuple(map(_eviction, stored.binding.spec.graceful_eviction_tasks))
         verdict = await self._scheduled(binding, stored.decision.id, targets)
         return replace(verdict, evictions=evictions)

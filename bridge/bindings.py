@@ -406,12 +406,14 @@ class BridgedBindings:
         """The control plane placed it by itself: as it is stored by now, not as was told."""
         stored = await self._client.get_binding(binding.namespace, binding.name)
         verdict = await self._answers.of_stored(binding, stored)
-        if verdict is not None:
-            around = self._around()
-            await self._settle(binding, (verdict, stored.decision.id), around)
-        elif binding.key not in self._asked:
+        is_asked = binding.key in self._asked
+        if not is_asked and (verdict is None or not stored.reservations):
+            # Before this bridge began: what Karmada refused then is promised no more.
             self._asking += 1
             await self._schedule([binding], self._around())
+        elif verdict is not None:
+            around = self._around()
+            await self._settle(binding, (verdict, stored.decision.id), around)
         else:
             self._asked[binding.key] = Asked(
                 uid=binding.uid, generation=binding.generation, decision_id=stored.decision.id
@@ -435,7 +437,7 @@ class BridgedBindings:
         )
 
     async def _decided(self, binding: KarmadaBinding) -> tuple[BindingVerdict, str] | None:
-        """What was decided of this generation, and is promised still."""
+        """What was decided of this generation."""
         try:
             stored = await self._client.get_binding(binding.namespace, binding.name)
         except NotFound:
