@@ -18,8 +18,8 @@ from federation.runtime.terminal import (
     error_lines,
     json_text,
     say,
-    yaml_text,
 )
+from federation.runtime.yaml_texts import yaml_text
 
 HOSTILE = "a\x1b[2J\u202eb\nc\x85d"
 values = st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
