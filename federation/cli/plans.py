@@ -271,7 +271,7 @@ def _print_plan(plan: rebalance_pb2.Plan) -> None:
     words = gain_words(PlanKind(_kind(plan)), gain.unit, gain.wanted, gain.moved, gain.bound)
     facts = [
         ("Plan", plan.id),
-        ("ListedKind", f"{_kind(plan)} {', '.join(plan.clusters)}".strip()),
+        ("Kind", f"{_kind(plan)} {', '.join(plan.clusters)}".strip()),
         ("State", _state(plan)),
         *([("Why", plan.reason)] if plan.reason else []),
         *_limits(plan),
