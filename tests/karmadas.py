@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from bridge.app import run
 from bridge.karmada import APPLIED_PLACEMENT
@@ -33,6 +32,8 @@ from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from tests.kubeapi.state import Cluster
 from tests.patience import PATIENCE_SECONDS
 from tests.patience import until as until_asked
+
+GIVE_UP_SECONDS = election.GIVE_UP_SECONDS
 
 POLL_SECONDS = 0.02
 POLICY_LABEL = "propagationpolicy.karmada.io/permanent-id"
@@ -265,10 +266,12 @@ async def bridging(
     )
     stopping = asyncio.Event()
     # On a busy machine nobody may renew a lease for long, and nobody else wants this one.
-    with patch.object(election, "GIVE_UP_SECONDS", PATIENCE_SECONDS):
-        running = asyncio.create_task(run(settings, stopping))
-        try:
-            yield
-        finally:
-            stopping.set()
-            await running
+    vars(election)["GIVE_UP_SECONDS"] = PATIENCE_SECONDS
+    running = asyncio.create_task(run(settings, stopping))
+    try:
+        yield
+    finally:
+        stopping.set()
+        await running
+        # What it was at first: another bridge may have begun meanwhile, and end later.
+        vars(election)["GIVE_UP_SECONDS"] = GIVE_UP_SECONDS

@@ -44,9 +44,16 @@ def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         raise LookupError(content.decode(errors="replace"))
 
     assert "CPU" in fuzz(FuzzTarget(name="spins", take=spin, seeds=(b"a",)), SEED, inputs=1).wrong
-    failing = FuzzTarget(name="fails", take=fail, seeds=(b"a",))
+    failing = FuzzTarget(name="fails", take=fail, seeds=(b"a",), peak_mebibytes=float)
     assert tried(failing, b"b", 0.0) == ("it raises LookupError: b", False)
-    refusing = FuzzTarget(name="refuses", take=fail, seeds=(b"a",), refusals=(LookupError,))
+    # Other tests of this process have made it large.
+    refusing = FuzzTarget(
+        name="refuses",
+        take=fail,
+        seeds=(b"a",),
+        refusals=(LookupError,),
+        peak_mebibytes=float,
+    )
     assert tried(refusing, b"b", 0.0) == ("", True)
     peaks = iter([100.0, 400.0, 700.0])
     growing = FuzzTarget(
