@@ -62,7 +62,9 @@ def await_clusters(
 
 
 def await_running(programs: Programs, client: BlockingClient, binding: str) -> None:
-    """Until agents have seen a pod on a node for every replica of the binding, and none leaves."""
+    """Until agents have seen a pod on a node for every replica of the binding, no pod that it had
+    before besides, and none leaves.
+    """
 
     async def lacking(api: Client) -> str:
         answer = await api.get_binding(*binding.split("/"))
@@ -70,7 +72,10 @@ def await_running(programs: Programs, client: BlockingClient, binding: str) -> N
         leaving = [each.from_cluster for each in answer.binding.spec.graceful_eviction_tasks]
         if leaving:
             return f"{binding} has not left {', '.join(leaving)}"
-        return f"{waiting} replicas of {binding} are on no node" if waiting else ""
+        if waiting:
+            return f"{waiting} replicas of {binding} are on no node"
+        too_many = sum(max(0, each.bound - each.replicas) for each in answer.reservations)
+        return f"{binding} has {too_many} pods too many" if too_many else ""
 
     _await(programs, client, lacking)
 
