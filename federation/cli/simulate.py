@@ -19,7 +19,9 @@ from federation.cli.cases import Case, answer_cases, cases_option, objects_at, o
 from federation.cli.decisions import print_trace
 from federation.cli.output import Output, unnamed_output_option
 from federation.cli.virtual_time import (
+    FAILOVER_LIMITS,
     fleet_events,
+    rules_of,
     show_virtual_time,
     virtual_time_options,
     written_time,
@@ -31,7 +33,7 @@ from federation.codec.unread import dropped_from_documents, unread_in_message
 from federation.codec.violations import Violations
 from federation.codec.virtual_time import events_from_message
 from federation.codec.workloads import bindings_from_documents
-from federation.failover.virtual_steps import EventKind, FailoverRules
+from federation.failover.virtual_steps import EventKind
 from federation.failover.virtual_time import VirtualFleet
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, TieBreak
@@ -81,8 +83,7 @@ def simulate(
     back: Sequence[str],
     arrive: Sequence[str],
     delete: Sequence[str],
-    lost_seconds: float,
-    **words: str | None,
+    **words: Any,
 ) -> None:
     """Decide where workloads would run.
 
@@ -96,6 +97,7 @@ def simulate(
         EventKind.ARRIVE: arrive,
         EventKind.DELETE: delete,
     }
+    limits = {name: words.pop(name) for name in FAILOVER_LIMITS}
     if cases is not None:
         if paths or reserve or any(later.values()) or any(words.values()):
             raise click.UsageError("--cases takes what it needs from the lines of its file")
@@ -123,8 +125,7 @@ def simulate(
     how = SimulationOptions(estimate=inputs.estimate_options(options), reserve=reserve)
     if any(later.values()):
         events = fleet_events(later, [state.cluster.name for state in states], bindings)
-        rules = FailoverRules(lost_seconds=lost_seconds)
-        fleet = VirtualFleet(states, how, rules, began=time.time(), profiles=profiles)
+        fleet = VirtualFleet(states, how, rules_of(limits), began=time.time(), profiles=profiles)
         fleet.run(bindings, events)
         show_virtual_time(fleet, output)
         return

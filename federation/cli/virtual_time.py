@@ -16,6 +16,7 @@ from federation.cli.output import Output
 from federation.cli.times import seconds_of
 from federation.failover.virtual_steps import (
     EventKind,
+    FailoverRules,
     FleetEvent,
     VirtualStep,
     WaitingStep,
@@ -23,16 +24,36 @@ from federation.failover.virtual_steps import (
 )
 from federation.failover.virtual_time import VirtualFleet
 from federation.model.errors import InvalidRequest
+from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
+from federation.scheduler.preemption import MOST_OF_NAMESPACE, MOST_REPLICAS
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 DEFAULT_LOST_SECONDS = 300.0
+# The options that say how fast things happen.
+FAILOVER_LIMITS = ("lost_seconds", "preempted_replicas", "preempted_replicas_of_namespace")
 
 
 def virtual_time_options(command: _F) -> _F:
-    """``--lose``, ``--back``, ``--arrive``, ``--delete`` and ``--lost-seconds``."""
+    """``--lose``, ``--back``, ``--arrive``, ``--delete``, ``--lost-seconds`` and what bounds
+    preemption.
+    """
     for option in (
+        click.option(
+            "--preempted-replicas-of-namespace",
+            type=click.IntRange(0, MAX_REPLICAS),
+            default=MOST_OF_NAMESPACE,
+            show_default=True,
+            help="Of one namespace so many replicas are preempted within a minute, at most.",
+        ),
+        click.option(
+            "--preempted-replicas",
+            type=click.IntRange(0, MAX_REPLICAS),
+            default=MOST_REPLICAS,
+            show_default=True,
+            help="So many replicas are preempted within a minute, at most.",
+        ),
         click.option(
             "--lost-seconds",
             type=click.FloatRange(1, 2_419_200),
@@ -58,6 +79,11 @@ def virtual_time_options(command: _F) -> _F:
     ):
         command = option(command)
     return command
+
+
+def rules_of(limits: Mapping[str, Any]) -> FailoverRules:
+    """As the options of ``FAILOVER_LIMITS`` say."""
+    return FailoverRules(**limits)
 
 
 def fleet_events(

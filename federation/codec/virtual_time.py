@@ -20,6 +20,7 @@ from federation.failover.virtual_steps import (
     WaitingStep,
     event_violations,
 )
+from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Binding
 from federation.v1 import resource_pb2, simulation_pb2
 
@@ -63,9 +64,21 @@ def events_from_message(
         if kind is not None:
             events.append((f"{where}.name", FleetEvent(each.at_seconds, kind, each.name)))
     found.extend(event_violations(events, clusters, bindings))
-    return EventsRequest(
-        events=tuple(event for _, event in events), rules=FailoverRules(lost_seconds=lost_seconds)
-    )
+    rules = FailoverRules(lost_seconds=lost_seconds)
+    if message.HasField("preempted_replicas"):
+        most = _limit(message.preempted_replicas, f"{path}.preemptedReplicas", found)
+        rules = rules._replace(preempted_replicas=most)
+    if message.HasField("preempted_replicas_of_namespace"):
+        where = f"{path}.preemptedReplicasOfNamespace"
+        most = _limit(message.preempted_replicas_of_namespace, where, found)
+        rules = rules._replace(preempted_replicas_of_namespace=most)
+    return EventsRequest(events=tuple(event for _, event in events), rules=rules)
+
+
+def _limit(most: int, path: str, found: Violations) -> int:
+    if not 0 <= most <= MAX_REPLICAS:
+        found.add(path, f"must be 0 to {MAX_REPLICAS}, not {most}")
+    return most
 
 
 def put_virtual_time(

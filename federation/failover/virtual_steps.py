@@ -14,6 +14,7 @@ from federation.failover.breaker import BreakerLimits
 from federation.model.errors import Violation
 from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
+from federation.scheduler.preemption import MOST_OF_NAMESPACE, MOST_REPLICAS
 
 
 class EventKind(StrEnum):
@@ -43,6 +44,8 @@ class FailoverRules(NamedTuple):
     lost_seconds: float = 300.0
     percent_a_minute: float = 10.0
     breaker: BreakerLimits = BreakerLimits()
+    preempted_replicas: int = MOST_REPLICAS
+    preempted_replicas_of_namespace: int = MOST_OF_NAMESPACE
 
 
 class StepKind(StrEnum):
@@ -50,6 +53,8 @@ class StepKind(StrEnum):
 
     PLACED = "placed"
     WAITS = "waits"
+    PREEMPTED = "preempted"
+    EARMARKED = "earmarked"
     MOVED = "moved"
     STAYS = "stays"
     RETURNED = "returned"

@@ -16,6 +16,7 @@ from federation.failover.evictions import Ending, Progress, ending_of, taken_bac
 from federation.failover.moves import Move, eviction_tasks, leaves_at, moves_of
 from federation.failover.rate import MoveAllowance, cost_of
 from federation.failover.silence import Silence, Silences
+from federation.failover.virtual_claims import Earmarks, PreemptionBudget
 from federation.failover.virtual_steps import (
     EventKind,
     FailoverRules,
@@ -30,12 +31,14 @@ from federation.model.placement import (
     Binding,
     BindingName,
     EvictionTask,
+    PreemptionPolicy,
     binding_key,
     gang_to_join,
 )
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
+from federation.scheduler.preemption import open_clusters
 from federation.scheduler.simulation import Simulation, SimulationOptions
 from federation.scheduler.triggers import evicting_taints, leaving
 
@@ -70,10 +73,16 @@ class VirtualFleet:
         self._bindings: dict[BindingName, Binding] = {}
         self._ran: dict[BindingName, Mapping[str, int]] = {}
         self._queue = VirtualQueue(self._bindings)
+        self._earmarks = Earmarks()
+        self._budget = PreemptionBudget(
+            rules.preempted_replicas, rules.preempted_replicas_of_namespace, began
+        )
         self._stuck: set[BindingName] = set()
         # Those that come later, and those that just came.
         self._absent: dict[str, Binding] = {}
         self._new: set[BindingName] = set()
+        # Since all that wait were tried.
+        self._has_preempted = False
         self._simulation = self._rebuilt()
         self.steps: list[VirtualStep] = []
 
@@ -90,6 +99,8 @@ class VirtualFleet:
         while True:
             while coming and self._began + coming[0].at <= self._now:
                 self._take_in(coming.pop(0))
+            if self._budget.renews(self._now):
+                self._queue.wake()
             self._admit()
             self._look()
             is_held_up = self._take_back()
@@ -119,10 +130,17 @@ class VirtualFleet:
 
     def _arrive(self, bindings: Sequence[Binding]) -> None:
         decisions = self._simulation.decide_all(bindings)
+        lost = self._simulation.losses()
         for binding, decision in zip(bindings, decisions, strict=True):
-            self._settle(self._add(binding), decision, StepKind.PLACED)
+            key = self._add(binding)
+            if binding.key in lost:
+                self._take_from(key, decision)
+            else:
+                self._settle(key, decision, StepKind.PLACED)
         for key in self._queue.since:
             self._queue.put(key)
+        # They came at once: none has overtaken another.
+        self._queue.overtaken()
 
     def _add(self, binding: Binding) -> BindingName:
         key = binding.namespace, binding.name
@@ -163,6 +181,7 @@ class VirtualFleet:
         self._queue.decided[key] = decision
         is_placed = decision.is_placed
         if is_placed:
+            self._queue.note_placed(binding, decision)
             self._bindings[key] = replace(
                 binding,
                 clusters=decision.clusters,
@@ -179,6 +198,21 @@ class VirtualFleet:
             self._queue.since.pop(key, None)
         else:
             self._queue.since.setdefault(key, self._now)
+
+    def _settle_losses(self) -> None:
+        """Others made room: they have less, and wait. What nobody needs of it is for all."""
+        lost = self._simulation.losses()
+        for name, decision in lost.items():
+            namespace, _, binding = name.rpartition("/")
+            self._take_from((namespace, binding), decision)
+            self._queue.put((namespace, binding))
+        self._has_preempted |= bool(lost)
+
+    def _take_from(self, key: BindingName, decision: Decision) -> None:
+        binding = self._bindings[key] = replace(self._bindings[key], clusters=decision.clusters)
+        self._queue.decided[key] = decision
+        self._queue.since.setdefault(key, self._now)
+        self._tell(StepKind.PREEMPTED, binding.key, decision.clusters, decision.reason)
 
     def _take_in(self, event: FleetEvent) -> None:
         name, now = event.subject, self._now
@@ -258,8 +292,13 @@ class VirtualFleet:
             for name, state in self._states.items()
         ]
         made = Simulation(
-            states, self._options, now=self._now, profiles=self._profiles, preempts=False
+            states,
+            self._options,
+            now=self._now,
+            profiles=self._profiles,
+            may_preempt=self._budget.may_preempt,
         )
+        made.kept = self._queue.lacking(self._earmarks.keys)
         for key, binding in self._bindings.items():
             ran = self._ran[key]
             there = [(each.name, each.replicas) for each in binding.clusters]
@@ -268,7 +307,8 @@ class VirtualFleet:
                 TargetCluster(name=name, replicas=replicas - ran.get(name, 0))
                 for name, replicas in there
             ]
-            made.hold(binding, beyond)
+            if key in self._queue.decided:
+                made.hold(binding, beyond, self._queue.decided[key], ran)
         return made
 
     def _moves(self) -> list[Move]:
@@ -293,6 +333,9 @@ class VirtualFleet:
             return False
         a_minute, evacuated = self._a_minute, self._evacuated()
         for move in due:
+            if self._bindings[move.binding.namespace, move.binding.name] is not move.binding:
+                # Another one has preempted it just now.
+                return True
             cost = cost_of(move.replicas(evacuated, self._now), a_minute)
             left = self._allowance.taken(cost)
             if left is None:
@@ -317,7 +360,8 @@ class VirtualFleet:
             if left is None:
                 return True
             before = taken_back(binding, task)
-            decision = self._simulation.decide(before)
+            calm = replace(before, preemption_policy=PreemptionPolicy.NEVER)
+            decision = self._simulation.decide(calm)
             if task.from_cluster in {each.name for each in decision.clusters}:
                 self._allowance = left
                 self._settle(key, decision, StepKind.RETURNED, before.eviction_tasks)
@@ -349,6 +393,7 @@ class VirtualFleet:
         key = binding.namespace, binding.name
         taints = evicting_taints(binding, self._simulation.fleet, self._now)
         decision = self._simulation.decide(leaving(binding, taints))
+        self._settle_losses()
         if not decision.is_placed:
             self._stuck.add(key)
             self._queue.decided[key] = decision
@@ -364,9 +409,27 @@ class VirtualFleet:
 
     def _try(self) -> None:
         """Try who waits, in order, as long as somebody is to be tried."""
-        while taken := self._queue.take(self._now):
+        while True:
+            self._keep_room()
+            taken = self._queue.take(self._now)
+            if not taken:
+                return
             for key in taken:
                 self._try_one(key)
+            if self._has_preempted:
+                self._has_preempted = False
+                self._queue.wake()
+
+    def _keep_room(self) -> None:
+        """For whom others have overtaken for too long, until it waits no more."""
+        for key in self._queue.overtaken():
+            profile = self._profiles.profile_of(self._bindings[key])
+            self._earmarks.overtaken(key, self._now + profile.starvation_seconds)
+        for key in self._earmarks.begin(self._now):
+            self._tell(StepKind.EARMARKED, binding_key(*key))
+        if self._earmarks.end(self._queue.since):
+            self._queue.wake()
+        self._simulation.kept = self._queue.lacking(self._earmarks.keys)
 
     def _try_one(self, key: BindingName) -> None:
         together = sorted(self._queue.together(key), key=lambda each: each != key)
@@ -376,13 +439,18 @@ class VirtualFleet:
             decisions = self._simulation.decide_together(gang, bindings)
         else:
             decisions = [self._simulation.decide(bindings[0])]
+        self._settle_losses()
         before = [self._bindings[each].clusters for each in together]
         has_progressed = any(
             decision.is_placed and decision.clusters != ran
             for decision, ran in zip(decisions, before, strict=True)
         )
         if not has_progressed:
-            self._queue.refused(key, dict(zip(together, decisions, strict=True)))
+            fleet = self._simulation.fleet
+            reach = frozenset(
+                fleet.names[c] for decision in decisions for c in open_clusters(decision)
+            )
+            self._queue.refused(key, dict(zip(together, decisions, strict=True)), reach)
             for each in together:
                 if each in self._new:
                     self._settle(each, self._queue.decided[each], StepKind.WAITS)
@@ -399,6 +467,7 @@ class VirtualFleet:
     def _next_at(self, *, is_held_up: bool) -> float:
         """When something happens by itself."""
         times = [math.inf, self._queue.next_timeout]
+        times += [self._budget.again_at, self._earmarks.next_at]
         for name, silence in self._silent.items():
             lost_at = silence.since + max(self._rules.lost_seconds, SILENCE_SECONDS)
             is_lost = self._states[name].cluster.lost_since is not None

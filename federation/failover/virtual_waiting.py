@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from federation.failover.virtual_steps import WaitingStep
 from federation.model.placement import Binding, BindingName, Gang, binding_key, gang_to_join
@@ -15,7 +15,7 @@ from federation.scheduler.decision import Decision
 from federation.scheduler.demand import Demand
 from federation.scheduler.scarcity import short_of
 from federation.scheduler.waiting.gangs import GangMember, gate_of, missing
-from federation.scheduler.waiting.queue import NOTHING, Waiter, WaitingQueue
+from federation.scheduler.waiting.queue import Seen, TryOrder, Waiter, WaitingQueue
 
 
 class VirtualQueue:
@@ -28,6 +28,8 @@ class VirtualQueue:
         self._queue = WaitingQueue()
         self.since: dict[BindingName, float] = {}
         self.decided: dict[BindingName, Decision] = {}
+        # Who comes last of those that were placed, by cluster.
+        self._last_placed: dict[str, TryOrder] = {}
         # Gangs that have waited for too long.
         self._timed_out: set[BindingName] = set()
         self.next_timeout = math.inf
@@ -68,10 +70,41 @@ class VirtualQueue:
         """The try found room; what has none still is put anew."""
         self._queue.placed(key)
 
-    def refused(self, key: BindingName, decisions: Mapping[BindingName, Decision]) -> None:
-        """The try found none: only what changes the fleet makes room, and wakes everybody."""
+    def refused(
+        self,
+        key: BindingName,
+        decisions: Mapping[BindingName, Decision],
+        reach: frozenset[str],
+    ) -> None:
+        """The try found none where the clusters of ``reach`` let it in: only what changes the fleet
+        makes room, and wakes everybody.
+        """
         self.decided |= decisions
-        self._queue.refused(key, NOTHING)
+        self._queue.refused(key, Seen(reach=reach))
+
+    def note_placed(self, binding: Binding, decision: Decision) -> None:
+        """Whoever was placed came now, unless it had waited itself; before it waits no more."""
+        key = binding.namespace, binding.name
+        order = -binding.priority, self.since.get(key, math.inf), key
+        had = {each.name: each.replicas for each in binding.clusters}
+        for each in decision.clusters:
+            if each.replicas > had.get(each.name, 0):
+                last = self._last_placed.get(each.name, order)
+                self._last_placed[each.name] = max(order, last)
+
+    def overtaken(self) -> list[BindingName]:
+        """Who is overtaken for the first time by those that were placed since this was asked."""
+        placed, self._last_placed = self._last_placed, {}
+        return [waiter.key for waiter, _ in self._queue.overtaken(placed)] if placed else []
+
+    def lacking(self, keys: Collection[BindingName]) -> list[tuple[Binding, int]]:
+        """How many replicas those of these that wait lack, the most urgent first."""
+        waiting = sorted(
+            (-self._bindings[key].priority, since, key)
+            for key, since in self.since.items()
+            if key in keys
+        )
+        return [(self._bindings[key], self.decided[key].remainder) for _, _, key in waiting]
 
     def together(self, key: BindingName) -> list[BindingName]:
         """Those that are tried with it, itself too; none while its gang is not complete."""

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from federation.model.placement import Binding, PreemptionPolicy, gang_to_join
+from federation.model.placement import Binding, gang_to_join
 from federation.model.workload import TargetCluster
 from federation.scheduler.serialization import to_plain
 from federation.scheduler.trace import Trace
 
-PREEMPTION: Final = "spec.preemptionPolicy has no effect here: nobody preempts in virtual time"
 GANG: Final = "spec.gang has no effect here: this is where the binding would go by itself"
 
 
@@ -51,17 +50,6 @@ class Decision:
         """As builtins only, fit for JSON, the trace included."""
         plain: dict[str, Any] = to_plain(self)
         return plain
-
-
-def not_preempting(decision: Decision, binding: Binding) -> Decision:
-    """The decision, with the warning that nothing was preempted where something might have been."""
-    if (
-        binding.preemption_policy is PreemptionPolicy.NEVER
-        or decision.outcome is not Outcome.UNSCHEDULABLE
-    ):
-        return decision
-    warnings = (*decision.trace.warnings, PREEMPTION)
-    return replace(decision, trace=replace(decision.trace, warnings=warnings))
 
 
 def by_itself(decision: Decision, binding: Binding) -> Decision:

@@ -22,6 +22,10 @@ from federation.scheduler.trace import undivided_trace
 # Of the least urgent ones.
 MOST_CANDIDATES: Final = 128
 NOTHING_HELPS: Final = "nothing of lower priority makes room"
+SPENT: Final = "no more replicas may be preempted within this minute"
+# Within any minute, where nobody says otherwise.
+MOST_REPLICAS: Final = 1000
+MOST_OF_NAMESPACE: Final = 100
 # With so many choices the least loss of all is looked for; with more one that cannot be made less.
 MOST_EXACT_UNITS: Final = 12
 
@@ -153,6 +157,15 @@ def loss_decision(
         remainder=max(missing, 0) if is_divided else sum(lost.values()),
         reason=f"{by}: {where}",
         trace=undivided_trace(names, now, stays, by),
+    )
+
+
+def are_within(
+    most: int, most_of_namespace: int, lost: Mapping[str, int], spent: Mapping[str, int]
+) -> bool:
+    """Whether so many replicas may be preempted, by namespace, where so many were of late."""
+    return sum(lost.values()) + sum(spent.values()) <= most and all(
+        count + spent.get(namespace, 0) <= most_of_namespace for namespace, count in lost.items()
     )
 
 

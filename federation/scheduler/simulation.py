@@ -5,11 +5,12 @@ Must not read files or messages: it is the live cycle with nothing behind it.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,13 +23,14 @@ from federation.model.errors import InvalidRequest
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
 from federation.model.placement import Binding, Certificate, Gang, PreemptionPolicy, gang_to_join
 from federation.model.workload import TargetCluster
-from federation.scheduler.cycle import schedule
-from federation.scheduler.decision import Decision, Outcome, not_preempting
+from federation.scheduler.cycle import room_for, schedule
+from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.preemption import (
     NOTHING_HELPS,
+    SPENT,
     Candidate,
     Losses,
     candidate_of,
@@ -51,6 +53,7 @@ from federation.scheduler.waiting.gangs import (
     gate_of,
     unplaced_text,
 )
+from federation.scheduler.waiting.kept import is_kept_from, room_is_kept_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +85,20 @@ def check_bindings(bindings: Iterable[tuple[str, Binding]], profiles: Profiles) 
         raise InvalidRequest(violations)
 
 
+class _Placed(NamedTuple):
+    """A binding, the newest decision that placed it, and where it ran as it came."""
+
+    binding: Binding
+    decision: Decision
+    ran: frozenset[str]
+
+
 class Simulation:
-    """A fleet, and what the bindings decided so far have left of it. ``now`` in Unix seconds."""
+    """A fleet, and what the bindings decided so far have left of it. ``now`` in Unix seconds.
+
+    Room is ``kept`` for others: for as many replicas as each lacks. ``may_preempt`` counts replicas
+    that are preempted, by namespace, unless they are too many.
+    """
 
     def __init__(
         self,
@@ -92,7 +107,7 @@ class Simulation:
         *,
         now: float,
         profiles: Profiles = DEFAULT_PROFILES,
-        preempts: bool = True,
+        may_preempt: Callable[[Mapping[str, int]], bool] = lambda _: True,
     ) -> None:
         ordered = sorted(states, key=lambda state: state.cluster.name)
         self.fleet = Fleet.of(state.cluster for state in ordered)
@@ -107,8 +122,9 @@ class Simulation:
         self._options = options
         self.now = now
         self._profiles = profiles
-        self._preempts = preempts
-        self._decided: list[tuple[Binding, Decision]] = []
+        self._may_preempt = may_preempt
+        self.kept: Sequence[tuple[Binding, int]] = ()
+        self._placed: dict[str, _Placed] = {}
         # What became of those that lost something to later ones.
         self._lost: dict[str, Decision] = {}
 
@@ -150,8 +166,27 @@ class Simulation:
         why = unplaced_text(gang, joining[first].name, lacking, len(missed) - 1)
         return [_refused_by(each, why) if each.is_placed else each for each in decisions]
 
-    def hold(self, binding: Binding, clusters: Collection[TargetCluster]) -> None:
-        """Take the room of replicas that were decided before, where there is any."""
+    def hold(
+        self,
+        binding: Binding,
+        clusters: Collection[TargetCluster],
+        decision: Decision,
+        ran: Collection[str],
+    ) -> None:
+        """Take the room of replicas that were decided before, where there is any; it ``ran`` in
+        some clusters as it came.
+        """
+        if binding.clusters:
+            newest = replace(decision, clusters=binding.clusters)
+            self._placed[binding.key] = _Placed(binding, newest, frozenset(ran))
+        self._put(binding, clusters)
+
+    def losses(self) -> Mapping[str, Decision]:
+        """What became of those that lost something since this was asked last, by key."""
+        lost, self._lost = self._lost, {}
+        return lost
+
+    def _put(self, binding: Binding, clusters: Collection[TargetCluster]) -> None:
         profile, demand = self._profiles.profile_of(binding), Demand.of(binding)
         if not self._takes_room(binding):
             return
@@ -173,7 +208,7 @@ class Simulation:
             "_rooms": copy(self._rooms),
             "_outstanding": self._outstanding.copy(),
             "_stated": dict(self._stated),
-            "_decided": list(self._decided),
+            "_placed": dict(self._placed),
             "_lost": dict(self._lost),
         }
 
@@ -192,12 +227,12 @@ class Simulation:
         profile = self._profiles.profile_of(binding)
         asked = binding.certificate or profile.certificate
         around = self._surroundings(binding)
-        availability = self._availability(binding, asked)
+        availability, kept_for = self._beside_kept(binding, self._availability(binding, asked))
         decide = partial(
             schedule, binding, self.fleet, now=self.now, profile=profile, surroundings=around
         )
         decision = decide(availability)
-        if decision.outcome is Outcome.UNSCHEDULABLE:
+        if decision.outcome is Outcome.UNSCHEDULABLE and not kept_for:
             more = self._rooms.looked_again(binding, asked, availability)
             if more is not None:
                 decision, availability = decide(more), more
@@ -227,10 +262,47 @@ class Simulation:
                 untold=self._stated,
                 stuck=stuck_notes(availability.reasons, self.fleet.names),
             )
+            if kept_for:
+                decision = replace(decision, reason=f"{decision.reason}; {kept_for}")
         if self._options.reserve or heeds_capacity:
             self._take(added_c, shape)
-        self._decided.append((binding, decision))
+        if decision.clusters:
+            before = self._placed.get(binding.key)
+            ran = before.ran if before else frozenset(each.name for each in binding.clusters)
+            self._placed[binding.key] = _Placed(binding, decision, ran)
         return decision
+
+    def _beside_kept(self, binding: Binding, available: Estimates) -> tuple[Estimates, str]:
+        """What of that is available which is kept for nobody that comes before it, and for whom the
+        rest is kept, "" where all is available.
+        """
+        kept = [each for each in self.kept if is_kept_from(each[0], binding)]
+        if not kept:
+            return available, ""
+        before = self._as_it_is()
+        for waiting, lacking in kept:
+            _, room_c = room_for(
+                waiting,
+                self.fleet,
+                self._availability(waiting, self._certificate_of(waiting)),
+                now=self.now,
+                profile=self._profiles.profile_of(waiting),
+                surroundings=self._surroundings(waiting),
+            )
+            shares = [
+                TargetCluster(name=self.fleet.names[c], replicas=min(int(room_c[c]), lacking))
+                for c in room_c.nonzero()[0].tolist()
+            ]
+            self._put(replace(waiting, name=f"{waiting.name} waits", clusters=()), shares)
+        left_c = self._availability(binding, self._certificate_of(binding)).replicas_c
+        self.__dict__.update(before)
+        if not (left_c < available.replicas_c).any():
+            return available, ""
+        left = replace(available, replicas_c=np.minimum(available.replicas_c, left_c))
+        return left, room_is_kept_for(waiting.key for waiting, _ in kept)
+
+    def _certificate_of(self, binding: Binding) -> Certificate | None:
+        return binding.certificate or self._profiles.profile_of(binding).certificate
 
     def _with_room_made(self, bindings: Sequence[Binding]) -> list[Decision]:
         """What is decided of those that are placed together, or of one; where they ask for it, and
@@ -244,16 +316,19 @@ class Simulation:
         is_short = any(each.outcome is Outcome.UNSCHEDULABLE for each in decisions)
         if not (is_short and all(each.outcome in fits for each in decisions)):
             return decisions
-        if not self._preempts:
-            return list(map(not_preempting, decisions, bindings))
         after = self._as_it_is()
         self.__dict__.update(before)
         candidates = self._candidates(bindings, decisions)
         losses = least_loss(candidates, partial(self._makes_room, bindings, candidates))
+        why = ""
         if losses is None or not self._lose(candidates, losses, bindings[0].key):
+            why = NOTHING_HELPS
+        elif not self._may_preempt(_by_namespace(candidates, losses)):
+            why = SPENT
+        if losses is None or why:
             self.__dict__.update(after)
             return [
-                each if each.is_placed else replace(each, reason=f"{each.reason}; {NOTHING_HELPS}")
+                each if each.is_placed else replace(each, reason=f"{each.reason}; {why}")
                 for each in decisions
             ]
         told = loss_texts(candidates, losses)
@@ -281,23 +356,20 @@ class Simulation:
         is_open = {self.fleet.names[c] for c in open_c}
         found = [
             candidate_of(placed, target, waiting=target.replicas)
-            for binding, decision in self._decided
+            for binding, decision, ran in self._placed.values()
             if binding.priority < below and binding.preemptible and self._takes_room(binding)
             for placed in (replace(binding, clusters=decision.clusters),)
             for target in decision.clusters
-            if target.name in is_open
-            and target.name not in {each.name for each in binding.clusters}
+            if target.name in is_open and target.name not in ran
         ]
         return ordered_candidates(filter(None, found), bindings[0].resource.uid)
 
     def _lose(self, candidates: Sequence[Candidate], losses: Losses, by: str) -> bool:
         """Take so much from earlier ones; False where that cannot be."""
         lost = losses_by_binding(candidates, losses)
-        for place, (binding, decision) in enumerate(self._decided):
-            if binding.key not in lost:
-                continue
+        for key, here in lost.items():
+            binding, decision, ran = self._placed[key]
             placed = replace(binding, clusters=decision.clusters)
-            here = lost[binding.key]
             if not may_lose(placed, sum(here.values())):
                 return False
             profile = self._profiles.profile_of(binding)
@@ -309,8 +381,8 @@ class Simulation:
                 self._outstanding.give_back(position, units, _shape(binding))
                 if position in self._stated:
                     self._stated[position] += units
-            self._decided[place] = binding, left
-            self._lost[binding.key] = left
+            self._placed[key] = _Placed(binding, left, ran)
+            self._lost[key] = left
         return True
 
     def _takes_room(self, binding: Binding) -> bool:
@@ -384,8 +456,9 @@ class Simulation:
             return ()
         return tuple(
             frozenset(target.name for target in decision.clusters)
-            for other, decision in self._decided
-            if other.namespace == binding.namespace
+            for other, decision, _ in self._placed.values()
+            if other.key != binding.key
+            and other.namespace == binding.namespace
             and other.labels.get(key) == group
             and decision.clusters
         )
@@ -400,6 +473,13 @@ def _refused_by(decision: Decision, why: str) -> Decision:
     if decision.is_placed:
         return without_room(decision, {"": why})
     return replace(decision, reason=f"{decision.reason}; {why}")
+
+
+def _by_namespace(candidates: Sequence[Candidate], losses: Losses) -> Mapping[str, int]:
+    counted = Counter[str]()
+    for candidate, loss in zip(candidates, losses, strict=True):
+        counted[candidate.binding.rpartition("/")[0]] += loss
+    return +counted
 
 
 def _shape(binding: Binding) -> UnitRequest:

@@ -69,8 +69,15 @@ class VirtualTime(_message.Message):
 
     EVENTS_FIELD_NUMBER: _builtins.int
     LOST_SECONDS_FIELD_NUMBER: _builtins.int
+    PREEMPTED_REPLICAS_FIELD_NUMBER: _builtins.int
+    PREEMPTED_REPLICAS_OF_NAMESPACE_FIELD_NUMBER: _builtins.int
     lost_seconds: _builtins.float
     """How long a cluster is silent before it is lost; 0: 300."""
+    preempted_replicas: _builtins.int
+    """How many replicas may be preempted within any minute, in all and of each namespace that loses;
+    unset: 1000, 100.
+    """
+    preempted_replicas_of_namespace: _builtins.int
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualEvent]:
         """At most 1000, in any order. A binding that arrives is not there before; one that runs already,
@@ -82,12 +89,21 @@ class VirtualTime(_message.Message):
         *,
         events: _abc.Iterable[Global___VirtualEvent] | None = ...,
         lost_seconds: _builtins.float = ...,
+        preempted_replicas: _builtins.int | None = ...,
+        preempted_replicas_of_namespace: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_preempted_replicas", b"_preempted_replicas", "_preempted_replicas_of_namespace", b"_preempted_replicas_of_namespace", "preempted_replicas", b"preempted_replicas", "preempted_replicas_of_namespace", b"preempted_replicas_of_namespace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "lost_seconds", b"lost_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_preempted_replicas", b"_preempted_replicas", "_preempted_replicas_of_namespace", b"_preempted_replicas_of_namespace", "events", b"events", "lost_seconds", b"lost_seconds", "preempted_replicas", b"preempted_replicas", "preempted_replicas_of_namespace", b"preempted_replicas_of_namespace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__preempted_replicas: _TypeAlias = _typing.Literal["preempted_replicas"]  # noqa: Y015
+    _WhichOneofArgType__preempted_replicas: _TypeAlias = _typing.Literal["_preempted_replicas", b"_preempted_replicas"]  # noqa: Y015
+    _WhichOneofReturnType__preempted_replicas_of_namespace: _TypeAlias = _typing.Literal["preempted_replicas_of_namespace"]  # noqa: Y015
+    _WhichOneofArgType__preempted_replicas_of_namespace: _TypeAlias = _typing.Literal["_preempted_replicas_of_namespace", b"_preempted_replicas_of_namespace"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__preempted_replicas) -> _WhichOneofReturnType__preempted_replicas | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__preempted_replicas_of_namespace) -> _WhichOneofReturnType__preempted_replicas_of_namespace | None: ...
 
 Global___VirtualTime: _TypeAlias = VirtualTime  # noqa: Y015
 

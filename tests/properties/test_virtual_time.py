@@ -22,14 +22,19 @@ from federation.failover.virtual_steps import (
     VirtualStep,
 )
 from federation.failover.virtual_time import VirtualFleet
-from federation.model.placement import Binding, SchedulingType
+from federation.model.placement import Binding, PreemptionPolicy, SchedulingType
 from federation.scheduler.simulation import SimulationOptions
 from tests.unit.cli.test_simulation import DUPLICATED, DYNAMIC, binding, cluster
 
 NAMES = ("a", "b", "c")
 # All shares take room, also those whose division does not look at it.
 OPTIONS = SimulationOptions(reserve=True)
-RULES = FailoverRules(lost_seconds=60.0, breaker=BreakerLimits(clusters=3, percent=90.0))
+MOST_PREEMPTED = 4
+RULES = FailoverRules(
+    lost_seconds=60.0,
+    breaker=BreakerLimits(clusters=3, percent=90.0),
+    preempted_replicas=MOST_PREEMPTED,
+)
 TIMES = st.integers(0, 30).map(lambda each: each * 20.0)
 
 
@@ -42,6 +47,7 @@ class Asked(NamedTuple):
     gang: str
     arrives: float
     is_deleted: bool
+    preempts: bool
 
 
 asked = st.builds(
@@ -51,6 +57,7 @@ asked = st.builds(
     st.integers(0, 2),
     st.sampled_from(["", "", "", "x", "y"]),
     TIMES,
+    st.booleans(),
     st.booleans(),
 )
 silences = st.lists(st.tuples(st.sampled_from(NAMES), TIMES, TIMES), max_size=3)
@@ -64,6 +71,7 @@ def documents(every: Sequence[Asked]) -> list[dict[str, Any]]:
             each.replicas,
             DUPLICATED if each.is_duplicated else DYNAMIC,
             schedulePriority={"priority": each.priority},
+            **({"preemptionPolicy": "PreemptLowerPriority"} if each.preempts else {}),
             **({"gang": {"name": each.gang, "size": sizes[each.gang]}} if each.gang else {}),
         )
         for number, each in enumerate(every)
@@ -105,6 +113,7 @@ def test_whatever_happens(
     check_room(fleet, dict(zip(NAMES, cpus, strict=True)))
     check_gangs(fleet, bindings)
     check_moves(fleet.steps, bindings)
+    check_preemption(fleet.steps, bindings)
     check_order(fleet)
     check_who_waits(fleet)
     again, _ = ran(cpus, every, silent)
@@ -138,6 +147,25 @@ def check_moves(steps: Sequence[VirtualStep], bindings: Sequence[Binding]) -> No
         if one.placement.replica_scheduling.type is SchedulingType.DIVIDED:
             assert sum(target.replicas for target in each.clusters) == one.replicas
         assert sum(each.at <= other.at < each.at + 60 for other in moved) <= 60
+
+
+def check_preemption(steps: Sequence[VirtualStep], bindings: Sequence[Binding]) -> None:
+    """Strictly downwards, by who asks for it, and within the limit of any minute."""
+    known = {each.key: each for each in bindings}
+    held, lost = Counter[str](), list[tuple[float, int]]()
+    for each in steps:
+        now = sum(target.replicas for target in each.clusters)
+        if each.kind is StepKind.PREEMPTED:
+            by = known[each.reason.split()[2].rstrip(":")]
+            assert known[each.subject].priority < by.priority
+            assert by.preemption_policy is PreemptionPolicy.PREEMPT_LOWER_PRIORITY
+            # One that was placed and preempted at the beginning is told of once.
+            count = held[each.subject] - now if each.subject in held else 0
+            lost.append((each.at, count))
+        if each.subject in known:
+            held[each.subject] = now
+    for at, _ in lost:
+        assert sum(count for then, count in lost if at <= then < at + 60) <= MOST_PREEMPTED
 
 
 def check_order(fleet: VirtualFleet) -> None:

@@ -7,7 +7,7 @@ Plain functions of their arguments. Must not read or write the store.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -15,19 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from federation.model.estimate import Estimates
-from federation.model.placement import Binding, Certificate
+from federation.model.placement import Certificate
 from federation.model.waiting import Leaving, Nomination
 from federation.scheduler.plugins.profile import Profile
 from federation.scheduler.state import Surroundings
+from federation.scheduler.waiting.kept import goes_with, is_kept_from, room_is_kept_for
 from federation.scheduler.waiting.queue import Seen
 from federation.services.ports import StoredBinding
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.seeing import seen_by
 from federation.services.scheduling.working_copy import WorkingCopy
 
-# However many were overtaken, or wait for others to leave: each keeps others from some of the room
-# there is.
-MOST_EARMARKS = 10
+# However many wait for others to leave: each keeps others from some of the room there is.
 MOST_NOMINATED = 20
 # Of those that have to leave so many are named.
 MOST_NAMED = 3
@@ -45,7 +44,7 @@ def beside_claims(
     earmarked = [
         each
         for each in attempt.claims.earmarked
-        if _is_before(each[0], attempt) and _keeps_room(each[0], now)
+        if is_kept_from(each[0].binding, attempt.candidate) and _keeps_room(each[0], now)
     ]
     first = [
         (stored, profile)
@@ -63,11 +62,6 @@ def beside_claims(
         return available, ""
     left = replace(available, replicas_c=np.minimum(available.replicas_c, left_c))
     return left, room_is_kept_for(stored.binding.key for stored, _ in (*earmarked, *first))
-
-
-def room_is_kept_for(keys: Iterable[str]) -> str:
-    """Why less is left than reports say."""
-    return f"room is kept for {', '.join(keys)}, which waited before"
 
 
 def awaited(working: WorkingCopy, stored: StoredBinding | None, now: float) -> str:
@@ -113,19 +107,6 @@ def nominated_now(attempt: Attempt, now: float) -> int:
     return sum(bool(wait and wait.nominated and now < wait.nominated.until) for wait in waits)
 
 
-def _is_before(stored: StoredBinding, attempt: Attempt) -> bool:
-    """Whether it is another one, of equal or higher priority."""
-    is_higher = stored.binding.priority >= attempt.candidate.priority
-    return is_higher and not _goes_with(stored.binding, attempt.candidate)
-
-
-def _goes_with(one: Binding, other: Binding) -> bool:
-    """Whether they are the same, or of one gang."""
-    gang = other.gang.name if other.gang else ""
-    is_of_gang = bool(gang) and one.gang is not None and one.gang.name == gang
-    return one.namespace == other.namespace and (one.name == other.name or is_of_gang)
-
-
 def _is_first(stored: StoredBinding, attempt: Attempt) -> bool:
     """Whether it is another one, which comes first in the order of the queue."""
     binding, wait, known = stored.binding, stored.wait, attempt.known
@@ -133,7 +114,7 @@ def _is_first(stored: StoredBinding, attempt: Attempt) -> bool:
     own = -attempt.candidate.priority, since, attempt.key
     key = binding.namespace, binding.name
     is_before = wait is not None and (-binding.priority, wait.place_at, key) < own
-    return is_before and not _goes_with(binding, attempt.candidate)
+    return is_before and not goes_with(binding, attempt.candidate)
 
 
 def _beside(

@@ -18,7 +18,16 @@ from federation.model.placement import PreemptionPolicy, is_grouped
 from federation.model.waiting import Leaving, Nomination
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import Profiles
-from federation.scheduler.preemption import NOTHING_HELPS, Losses, least_loss, loss_texts
+from federation.scheduler.preemption import (
+    MOST_OF_NAMESPACE,
+    MOST_REPLICAS,
+    NOTHING_HELPS,
+    SPENT,
+    Losses,
+    are_within,
+    least_loss,
+    loss_texts,
+)
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import Peers, Store, StoredBinding, Transaction
 from federation.services.scheduling.claims import (
@@ -36,10 +45,9 @@ from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import Threads
 from federation.services.values import Scheduled
 
-DEFAULT_LIMITS: Final = PreemptionLimits(replicas=1000, in_namespace=100)
+DEFAULT_LIMITS: Final = PreemptionLimits(replicas=MOST_REPLICAS, in_namespace=MOST_OF_NAMESPACE)
 # Of the least urgent ones.
 MOST_BINDINGS: Final = 100
-SPENT: Final = "no more replicas may be preempted within this minute"
 CROWDED: Final = f"no more than {MOST_NOMINATED} at once may wait for others to leave"
 
 
@@ -83,13 +91,9 @@ class _Choice:
         return self.possible.attempts
 
     def is_within_limits(self, losses: Losses) -> bool:
-        by_namespace = self.by_namespace(losses)
-        if by_namespace.total() + sum(self.spent.values()) > self.limits.replicas:
-            return False
-        return all(
-            count + self.spent.get(namespace, 0) <= self.limits.in_namespace
-            for namespace, count in by_namespace.items()
-        )
+        limits = self.limits
+        lost = self.by_namespace(losses)
+        return are_within(limits.replicas, limits.in_namespace, lost, self.spent)
 
     def by_namespace(self, losses: Losses) -> Counter[str]:
         counted = Counter[str]()

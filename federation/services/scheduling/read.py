@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from federation.model.errors import FederationError
 from federation.model.placement import is_grouped
 from federation.scheduler.plugins.profile import Profile, Profiles
+from federation.scheduler.waiting.kept import MOST_EARMARKS
 from federation.services.journal_ports import Holding
 from federation.services.ports import Peers, StoredBinding, Transaction
-from federation.services.scheduling.claims import MOST_EARMARKS, MOST_NOMINATED
+from federation.services.scheduling.claims import MOST_NOMINATED
 from federation.services.scheduling.decide import asked_binding, candidate_of, moved_candidate
 from federation.services.scheduling.queue import Attempt, RoomClaims
 from federation.services.scheduling.quotas import read_quotas

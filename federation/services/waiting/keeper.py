@@ -19,14 +19,14 @@ from federation.model.errors import LimitExceeded, NotFound
 from federation.model.placement import BindingName, PreemptionPolicy, binding_key
 from federation.model.waiting import Wait
 from federation.scheduler.plugins.profile import Profiles
+from federation.scheduler.preemption import SPENT
+from federation.scheduler.waiting.kept import MOST_EARMARKS
 from federation.scheduler.waiting.queue import TryOrder, Waiter, WaitingQueue
 from federation.services.duties import URGENT_LEASE_SECONDS, Begin
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
 from federation.services.ports import Clock, Store, StoredBinding
-from federation.services.scheduling.claims import MOST_EARMARKS
 from federation.services.scheduling.pipeline import DecisionPipeline
-from federation.services.scheduling.preempting import SPENT
 from federation.services.scheduling.queue import Attempt
 from federation.services.threads import Threads
 from federation.services.troubles import Trouble

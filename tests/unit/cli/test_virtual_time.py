@@ -94,6 +94,8 @@ def test_who_waits_gets_the_room_that_moved_ones_left_when_a_cluster_is_back(dri
         (1200, "placed", "shop/urgent", {"a": 1}),
         # Three find no room in two; what is small overtakes.
         (1200, "placed", "shop/small", {"a": 2}),
+        # For so long it was overtaken.
+        (1800, "earmarked", "shop/large", {}),
     ]
     (large,) = answer["queue"]
     assert (large["binding"], large["position"], large["since"]) == ("shop/large", 1, 0)
@@ -201,6 +203,83 @@ def test_who_comes_later_waits_and_gets_the_room_of_who_is_deleted(drill: Drill)
     assert of_case == answer
 
 
+def test_room_is_kept_for_who_was_overtaken_for_too_long(drill: Drill) -> None:
+    answer = drill.run(
+        cluster("a", cpu=4),
+        binding("first", 2),
+        binding("second", 2),
+        binding("large", 4),
+        binding("small", 1),
+        binding("tiny", 1),
+        binding("urgent", 1, schedulePriority={"priority": 1}),
+        options="--delete shop/first@1m --arrive shop/small@5m --arrive shop/tiny@20m"
+        " --arrive shop/urgent@25m --delete shop/second@30m --delete shop/urgent@35m"
+        " --delete shop/small@40m",
+    )
+    assert told(answer)[4:] == [
+        (300, "placed", "shop/small", {"a": 1}),
+        (900, "earmarked", "shop/large", {}),
+        # There would be room for one.
+        (1200, "waits", "shop/tiny", {}),
+        (1500, "placed", "shop/urgent", {"a": 1}),
+        (1800, "deleted", "shop/second", {}),
+        (2100, "deleted", "shop/urgent", {}),
+        (2400, "deleted", "shop/small", {}),
+        (2400, "placed", "shop/large", {"a": 4}),
+    ]
+    (waits,) = [each for each in answer["steps"] if each["who"] == "shop/tiny"]
+    assert waits["reason"].endswith("room is kept for shop/large, which waited before")
+
+
+def test_who_preempts_does_so_within_the_limits_and_goes_on_a_minute_later(drill: Drill) -> None:
+    urgent = {
+        "schedulePriority": {"priority": 9},
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
+    answer = drill.run(
+        cluster("a", cpu=6),
+        binding("low", 3),
+        binding("lower", 3, schedulePriority={"priority": -1}),
+        binding("one", 1, **urgent),
+        binding("two", 3, **urgent),
+        options="--arrive shop/one@10s --arrive shop/two@30s --preempted-replicas 3",
+    )
+    assert told(answer) == [
+        (0, "placed", "shop/low", {"a": 3}),
+        (0, "placed", "shop/lower", {"a": 3}),
+        (10, "preempted", "shop/lower", {}),
+        (10, "placed", "shop/one", {"a": 1}),
+        (30, "waits", "shop/two", {}),
+        (70, "preempted", "shop/low", {}),
+        (70, "placed", "shop/two", {"a": 3}),
+    ]
+    told_why = [each["reason"] for each in answer["steps"] if each["what"] != "placed"]
+    assert told_why[0] == "preempted by shop/one: 3 in a"
+    assert told_why[1].endswith("no more replicas may be preempted within this minute")
+    assert [each["binding"] for each in answer["queue"]] == ["shop/low", "shop/lower"]
+    # Of one namespace fewer.
+    answer = drill.run(
+        cluster("a", cpu=3),
+        binding("low", 3),
+        binding("one", 1, **urgent),
+        options="--arrive shop/one@10s --preempted-replicas-of-namespace 2",
+    )
+    assert [each[1] for each in told(answer)] == ["placed", "waits"]
+    assert answer["steps"][-1]["reason"].endswith("may be preempted within this minute")
+
+
+def test_what_ran_before_and_what_may_not_be_preempted_stay(drill: Drill) -> None:
+    urgent = {"schedulePriority": {"priority": 9}, "preemptionPolicy": "PreemptLowerPriority"}
+    answer = drill.run(
+        cluster("a", cpu=3),
+        binding("low", 3, preemptible=False),
+        binding("late", 1, **urgent),
+        options="--arrive shop/late@10s",
+    )
+    assert [each[1] for each in told(answer)] == ["placed", "waits"]
+    assert "nothing of lower priority makes room" in answer["steps"][-1]["reason"]
+
+
 def test_what_is_duplicated_returns_with_its_cluster(drill: Drill) -> None:
     answer = drill.run(
         cluster("a", cpu=4),
@@ -222,6 +301,11 @@ def test_what_is_duplicated_returns_with_its_cluster(drill: Drill) -> None:
     ("virtual_time", "message"),
     [
         ({"lostSeconds": 0.5}, "virtualTime.lostSeconds: must be 1 to 2419200, not 0.5"),
+        ({"preemptedReplicas": -1}, "virtualTime.preemptedReplicas: must be 0 to"),
+        (
+            {"preemptedReplicasOfNamespace": 1 << 40},
+            "virtualTime.preemptedReplicasOfNamespace: must be 0 to",
+        ),
         ({"events": [{"atSeconds": -1}]}, "virtualTime.events[0].atSeconds: must be 0 to"),
         ({"events": [{"name": "a"}]}, "virtualTime.events[0].kind: is required"),
         ({"events": [{"kind": "fall"}]}, "virtualTime.events[0].kind: must be lose, back,"),

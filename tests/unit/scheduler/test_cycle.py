@@ -18,7 +18,6 @@ from federation.model.placement import (
     ClusterLimit,
     DivisionPreference,
     Placement,
-    PreemptionPolicy,
     ReplicaScheduling,
     SchedulingType,
     SpreadConstraint,
@@ -34,7 +33,7 @@ from federation.model.workload import (
     TargetCluster,
 )
 from federation.scheduler.cycle import schedule
-from federation.scheduler.decision import Decision, Outcome, not_preempting
+from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import FILTERS
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile, Score
@@ -118,14 +117,6 @@ def test_of_several_groups_the_first_that_has_enough_is_taken() -> None:
     )
     wanted = replace(web(9, partial=True, affinity_groups=groups), min_available=4)
     assert shares(decide(wanted, {"a": 3, "b": 5, "c": 4})) == {"b": 5}
-
-
-def test_that_nobody_preempts_in_virtual_time_is_told() -> None:
-    wanted = replace(web(2), preemption_policy=PreemptionPolicy.PREEMPT_LOWER_PRIORITY)
-    assert not_preempting(decide(wanted, {"a": 2}), wanted).trace.warnings == ()
-    assert not_preempting(decide(web(2), {"a": 1}), web(2)).trace.warnings == ()
-    (told,) = not_preempting(decide(wanted, {"a": 1}), wanted).trace.warnings
-    assert told.startswith("spec.preemptionPolicy")
 
 
 def test_a_node_selector_that_was_not_heeded_is_told() -> None:

@@ -17,11 +17,10 @@ from federation.model.errors import Conflict
 from federation.model.placement import Binding, Gang, Placement, PreemptionPolicy
 from federation.model.waiting import WaitState
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.preemption import NOTHING_HELPS
+from federation.scheduler.preemption import NOTHING_HELPS, SPENT
 from federation.scheduler.simulation import Simulation, SimulationOptions
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import PreemptionLimits
-from federation.services.scheduling.preempting import SPENT
 from federation.store.postgres import PostgresStore
 from tests.services import (
     DYNAMIC,

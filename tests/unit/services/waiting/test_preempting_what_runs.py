@@ -15,14 +15,14 @@ from federation.model.placement import Binding, Gang, PreemptionPolicy, PurgeMod
 from federation.model.waiting import WaitState
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.decision import Outcome
-from federation.scheduler.preemption import NOTHING_HELPS
+from federation.scheduler.preemption import NOTHING_HELPS, SPENT
 from federation.services.failover.evicting import Evicting
 from federation.services.failover.moving import Moving
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import PreemptionLimits
 from federation.services.members.reports import Reporting, ReportTimes
 from federation.services.scheduling import preempting, queue
-from federation.services.scheduling.preempting import CROWDED, SPENT
+from federation.services.scheduling.preempting import CROWDED
 from federation.services.values import Scheduled
 from tests.reports import echo
 from tests.services import Agents, apply, decided, make_deciders, make_report, shares
