@@ -11,6 +11,7 @@
 - ``node_load``: nodes given one by one, as files and case lines give them, turned into columns
 - ``node_scores``: one pod against named nodes: each node's scores, what it is short of, and the
   parts of it all
+- ``percentages``: what LeastAllocated and MostAllocated share: a percentage per resource, averaged
 - ``place``: place n replicas of one shape on nodes by score, as if one at a time, without
   stepping
 - ``profile``: several plugins together, weighted and added, as a kube-scheduler profile scores
