@@ -11,7 +11,7 @@ import sys
 import tempfile
 import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -151,7 +151,7 @@ def _play(
 ) -> None:
     try:
         with interruptions.allowed():
-            _tell(stage, programs)
+            _tell(stage, programs, interruptions)
         if stay:
             with suppress(KeyboardInterrupt), interruptions.allowed():
                 _stay(stage, programs)
@@ -177,10 +177,13 @@ def _kept_logs(stage: DemoStage, error: FederationError) -> str:
     return f"{words}\nEvery log is kept in {kept}"
 
 
-def _tell(stage: DemoStage, programs: Programs) -> None:
+def _tell(stage: DemoStage, programs: Programs, interruptions: Interruptions) -> None:
     pods.start_members(stage, programs, MEMBERS)
     _start_control_plane(stage, programs)
-    with BlockingClient(_target(stage)) as client:
+    with ExitStack() as stack:
+        # Half an event loop cannot be cleaned up.
+        with interruptions.held():
+            client = stack.enter_context(BlockingClient(_target(stage)))
         _join(stage, programs, client, MEMBERS)
         _show_main_job(stage, programs)
         _show_pods(stage, programs, client)

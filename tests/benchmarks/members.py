@@ -141,15 +141,25 @@ class Agent:
             await asyncio.gather(self._listen(call), self._speak(call))
 
     async def report_once(self, is_known: asyncio.Event) -> None:
-        """Hello, one report, and away once it is known everywhere."""
+        """Hello, one report, and away once it is known everywhere; dials again when sent away."""
+        while True:
+            try:
+                return await self._report_once(is_known)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await asyncio.sleep(random.uniform(0, DIAL_AGAIN_SECONDS))
+
+    async def _report_once(self, is_known: asyncio.Event) -> None:
         async with grpc.aio.insecure_channel(self._endpoint, CONNECTION_OF_ITS_OWN) as channel:
             stub: Any = AgentsStub(channel)
             call = stub.Connect(metadata=self._metadata)
             await self._say(call, hello=HELLO)
             report = report_to_message(capacity_report(self._number))
             await self._say(call, report=report)
-            while (await call.read()).WhichOneof("message") != "ack":
-                pass
+            while (message := await call.read()) is not grpc.aio.EOF:
+                if message.WhichOneof("message") == "ack":
+                    break
+            else:
+                raise asyncio.InvalidStateError
             await is_known.wait()
             await call.done_writing()
 

@@ -118,12 +118,24 @@ class Server:
         return self.await_end()
 
 
+def program(name: str, site: Path | None) -> tuple[list[str], Path, dict[str, str]]:
+    """How one of our programs is started: its command, where, and variables for it.
+
+    ``site``: a folder with an installed wheel; None: these sources.
+    """
+    if site is None:
+        return [sys.executable, "-m", name], ROOT, {}
+    # Without these sources, and without what is installed beside them.
+    return [sys.executable, "-S", "-P", "-m", name], site, {"PYTHONPATH": str(site)}
+
+
 @contextmanager
-def started(*arguments: str, **extra: str) -> Iterator[Server]:
+def started(*arguments: str, site: Path | None = None, **extra: str) -> Iterator[Server]:
+    command, folder, variables = program("federation", site)
     process = subprocess.Popen(
-        [sys.executable, "-m", "federation", "serve", *arguments],
-        cwd=ROOT,
-        env=environment(extra),
+        [*command, "serve", *arguments],
+        cwd=folder,
+        env=environment({**variables, **extra}),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,

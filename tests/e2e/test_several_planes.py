@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import grpc
@@ -23,7 +23,7 @@ from federation.v1.estimates_pb2_grpc import EstimatesStub
 from federation.v1.peers_pb2_grpc import PeersStub
 from federation.v1.resource_pb2 import Cluster, ReplicaRequirements
 from tests.databases import connect, run
-from tests.e2e.servers import ROOT, STOP_SECONDS, Server, started
+from tests.e2e.servers import ROOT, STOP_SECONDS, Server, program, started
 from tests.patience import PATIENCE_SECONDS
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class Planes:
     trust: tuple[str, ...]
 
     @contextmanager
-    def agent(self, *dialled: Plane) -> Iterator[subprocess.Popen[bytes]]:
+    def agent(self, *dialled: Plane, site: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
         """The agent of member1, which dials only these."""
         made = self.all[0].call(
             self.all[0].clusters.CreateJoinToken,
@@ -91,14 +91,15 @@ class Planes:
         )
         endpoints = [flag for plane in dialled for flag in ("--endpoint", plane.endpoint)]
         kept = {k: v for k, v in os.environ.items() if not k.startswith("ESTIMATOR_")}
+        command, folder, variables = program("estimator", site)
         agent = subprocess.Popen(
             [
-                *(sys.executable, "-m", "estimator", "run", "--cluster", "member1", *endpoints),
+                *(*command, "run", "--cluster", "member1", *endpoints),
                 *(*self.trust, "--credential-file", str(self.directory / "credential.json")),
                 *("--from", str(DUMP), "--join-token", made.token),
             ],
-            cwd=ROOT,
-            env=kept,
+            cwd=folder,
+            env={**kept, **variables},
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
@@ -128,8 +129,14 @@ class Planes:
 
 @contextmanager
 def serving(
-    count: int, database_url: str, directory: Path, tls: CertificateFiles | None = None
+    count: int,
+    database_url: str,
+    directory: Path,
+    tls: CertificateFiles | None = None,
+    sites: Mapping[int, Path] = MappingProxyType({}),
+    flags: Sequence[str] = (),
 ) -> Iterator[Planes]:
+    """``sites``: what other releases some of them are of, by their places."""
     data = directory / "data"
     transport = ["--insecure"]
     trust: tuple[str, ...] = ("--insecure",)
@@ -138,10 +145,11 @@ def serving(
         trust = ("--ca-file", str(tls.ca))
     with ExitStack() as stack:
         planes = []
-        for _ in range(count):
+        for place in range(count):
             server = stack.enter_context(
                 started(
-                    *(*transport, f"--data-dir={data}", *PORTS, *OFTEN),
+                    *(*transport, f"--data-dir={data}", *PORTS, *OFTEN, *flags),
+                    site=sites.get(place),
                     FEDERATION_DATABASE_URL=database_url,
                 )
             )

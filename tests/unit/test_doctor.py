@@ -70,8 +70,8 @@ def test_of_a_sound_database_nothing_is_to_do() -> None:
         ({"synchronous_standbys": ""}, "durability", Severity.NOTE, "one server's disk"),
         ({"standbys_in_sync": 0}, "durability", Severity.BAD, "none is there"),
         ({"planes": 1}, "fleet", Severity.NOTE, "1 control plane runs"),
-        ({"agents": ["eu-1 9.9.0"]}, "versions", Severity.BAD, "0.1.0: eu-1 9.9.0"),
-        ({"agents": ["eu-1 0.2.0"]}, "versions", Severity.NOTE, "0.1.0: eu-1 0.2.0"),
+        ({"agents": ["eu-1 9.9.0"]}, "versions", Severity.BAD, "0.2.0: eu-1 9.9.0"),
+        ({"agents": ["eu-1 0.1.0"]}, "versions", Severity.NOTE, "0.2.0: eu-1 0.1.0"),
         ({"held": ["eu-1", "eu-2"]}, "joiners", Severity.NOTE, "accepted: eu-1, eu-2"),
     ],
 )

@@ -83,7 +83,7 @@ def test_every_value_is_used_and_kubernetes_takes_the_objects() -> None:
             kubernetes_validate.validate(each, version, strict=True)
         assert each["metadata"].get("namespace", "elsewhere") == "elsewhere"
     text = json.dumps(list(found.values()))
-    assert "fedsched:0.1.0" not in text
+    assert "fedsched:0.2.0" not in text
     plane = found["Deployment", "fedsched-control-plane"]["spec"]
     assert plane["replicas"] == 3
     assert plane["template"]["metadata"]["annotations"] == {"team": "fleet"}

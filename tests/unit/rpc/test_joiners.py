@@ -133,14 +133,14 @@ async def test_an_agent_of_another_release_is_told_of_or_refused(
             return await stream.end() if version == "0.9.0" else await stream.hear("welcome")
 
     with caplog.at_level(logging.WARNING):
-        await welcomed("0.2.0")
+        await welcomed("0.1.0")
     told = [each for each in caplog.records if each.message == "agent of another release"]
     assert [vars(each)["fields"]["cluster"] for each in told] == ["eu-1"]
     kinds, end = await welcomed("0.9.0")
     assert kinds == ["goodbye"]
     assert end is not None
     assert (end.code, end.reason) == (FAILED, "RELEASES_APART")
-    assert "The agent of cluster 'eu-1' runs '0.9.0' and this control plane 0.1.0" in end.message
+    assert "The agent of cluster 'eu-1' runs '0.9.0' and this control plane 0.2.0" in end.message
     token = (await call(plane, "CreateJoinToken", cluster="eu-2")).token
     late = await refused(
         call(

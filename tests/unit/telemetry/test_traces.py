@@ -10,7 +10,7 @@ from contextvars import copy_context
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -38,9 +38,8 @@ SAMPLED, UNSAMPLED = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"
 
 @pytest.fixture
 def exported() -> Iterator[InMemorySpanExporter]:
-    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    tracer = OpenTelemetry(provider)
+    exporter = InMemorySpanExporter()
+    tracer = OpenTelemetry(SimpleSpanProcessor(exporter), resource=Resource({}), ratio=1.0)
     spans.trace_with(tracer)
     yield exporter
     spans.trace_with(None)

@@ -1,0 +1,159 @@
+"""Releases side by side: the wheel of the release before, with its agent and its control plane.
+
+``BASELINE`` names the commit that the release before was made of; it moves with each release.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from federation.v1.resource_pb2 import ObjectMeta, ReplicaRequirements, ResourceBinding
+from federation.v1.scheduling_pb2 import (
+    OUTCOME_SCHEDULED,
+    GetDecisionRequest,
+    ListDecisionsRequest,
+    ScheduleRequest,
+)
+from federation.v1.scheduling_pb2_grpc import SchedulingStub
+from tests.e2e.servers import ROOT
+from tests.e2e.test_several_planes import Plane, Planes, await_known, serving, soon
+from tests.wheels import built_wheel, installed
+
+BASELINE = (Path(__file__).parent / "BASELINE").read_text(encoding="ascii").strip()
+BEFORE, OURS = "0.1.0", version("fedsched")
+MOST_CALLS = 200
+
+
+@pytest.fixture(scope="session")
+def release_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what its wheel installs."""
+    packed = subprocess.run(
+        ["git", "archive", "--format=tar", BASELINE], cwd=ROOT, capture_output=True, check=False
+    )
+    if packed.returncode:
+        pytest.skip("the commit of the release before is not in this clone: git fetch --unshallow")
+    source = tmp_path_factory.mktemp("source")
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        archive.extractall(source, filter="data")
+    wheel = built_wheel(source, tmp_path_factory.mktemp("dist"))
+    return installed(wheel, {"control-plane", "estimator"}, tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture
+def planes(database_url: str, tmp_path: Path) -> Iterator[Planes]:
+    with serving(1, database_url, tmp_path) as found:
+        yield found
+
+
+def scheduling(plane: Plane) -> Any:
+    return SchedulingStub(plane.channel)
+
+
+def schedule(plane: Plane, name: str) -> Any:
+    """The decision about one replica of one core, which does not wait for room."""
+    binding = ResourceBinding(metadata=ObjectMeta(namespace="shop", name=name))
+    binding.spec.resource.api_version, binding.spec.resource.kind = "apps/v1", "Deployment"
+    binding.spec.resource.name = name
+    binding.spec.replicas = 1
+    requirements = ReplicaRequirements(resource_request={"cpu": "1"})
+    binding.spec.replica_requirements.CopyFrom(requirements)
+    binding.spec.placement.SetInParent()
+    request = ScheduleRequest(binding=binding, wait=False)
+    return plane.call(scheduling(plane).Schedule, request).decision
+
+
+def decision_of(plane: Plane, name: str) -> Any:
+    """The newest about a binding, as this control plane reads it, with its trace."""
+    listing = ListDecisionsRequest(namespace="shop", name=name)
+    (found, *_) = plane.call(scheduling(plane).ListDecisions, listing).decisions
+    return plane.call(scheduling(plane).GetDecision, GetDecisionRequest(id=found.id)).decision
+
+
+def test_an_agent_of_the_release_before_works_and_is_told_of(
+    release_before: Path, planes: Planes
+) -> None:
+    (plane,) = planes.all
+    with planes.agent(plane, site=release_before):
+        await_known(plane)
+        soon(lambda: plane.estimates_exactly)
+        assert plane.cluster().status.agent.version == BEFORE
+        assert schedule(plane, "web").outcome == OUTCOME_SCHEDULED
+    plane.server.await_line(
+        rf"agent of another release cluster=member1 .*{BEFORE}.*{OURS}|"
+        rf"agent of another release cluster=member1 .*{OURS}.*{BEFORE}"
+    )
+
+
+def test_an_agent_two_releases_before_is_refused_by_name(
+    release_before: Path, planes: Planes, tmp_path: Path
+) -> None:
+    older = tmp_path / "older"
+    older.mkdir()
+    for each in release_before.iterdir():
+        (older / each.name).symlink_to(each)
+    # The same programs, which say that they are of a release that is farther away.
+    name = f"fedsched-{BEFORE}.dist-info"
+    (older / name).unlink()
+    (older / "fedsched-9.9.0.dist-info").mkdir()
+    metadata = (release_before / name / "METADATA").read_text(encoding="utf-8")
+    (older / "fedsched-9.9.0.dist-info" / "METADATA").write_text(
+        metadata.replace(f"\nVersion: {BEFORE}\n", "\nVersion: 9.9.0\n"), encoding="utf-8"
+    )
+    (plane,) = planes.all
+    with planes.agent(plane, site=older) as agent:
+        assert agent.wait(60) == 1
+    with pytest.raises(grpc.RpcError) as missing:
+        plane.cluster()
+    assert missing.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_control_planes_of_both_releases_share_a_database(
+    release_before: Path, empty_database_url: str, tmp_path: Path
+) -> None:
+    """The older one makes the database and runs on while the newer one migrates it."""
+    sites = {0: release_before}
+    with serving(2, empty_database_url, tmp_path, sites=sites, flags=("--migrate",)) as planes:
+        older, newer = planes.all
+        # Ours; it is the older one that it dials.
+        with planes.agent(older):
+            await_known(older, newer)
+            soon(lambda: older.estimates_exactly and newer.estimates_exactly)
+            room = older.estimate().replicas[0]
+            assert newer.estimate().replicas[0] == room
+            promised = fill(planes.all)
+            # What fits is promised once, whoever promises it.
+            assert 0 < sum(promised.values()) <= room
+            assert min(promised.values()) > 0
+            for number, decided in enumerate((older, newer)):
+                # Each reads what the other has decided.
+                for reader in planes.all:
+                    found = decision_of(reader, f"web-{number}")
+                    assert found.outcome == OUTCOME_SCHEDULED, (decided.endpoint, reader.endpoint)
+            assert older.server.stop() == 0
+            assert newer.server.process.poll() is None
+        for plane in planes.all:
+            assert "Traceback" not in "\n".join([plane.server.output, *plane.server.newest_lines()])
+
+
+def fill(planes: list[Plane]) -> dict[str, int]:
+    """Schedules by turns until both find no room; how many replicas each has promised."""
+    promised, refused = {plane.endpoint: 0 for plane in planes}, 0
+    for number in range(MOST_CALLS):
+        plane = planes[number % 2]
+        if schedule(plane, f"web-{number}").outcome == OUTCOME_SCHEDULED:
+            promised[plane.endpoint] += 1
+            refused = 0
+        else:
+            refused += 1
+        if refused == len(planes):
+            return promised
+    raise AssertionError(f"there is still room after {MOST_CALLS} replicas")
