@@ -70,6 +70,7 @@ STREAMS_PER_AGENT = 4
 CALLS_PER_CONNECTION, CALLS_IN_ALL = 1_000, 4_000
 # gRPC says of a deadline that has passed that up to a millisecond of it is left.
 ROUNDED_UP_SECONDS = 0.001
+NO_LIMIT = nullcontext()
 UNREAD = (LimitExceeded, Unauthenticated)
 # How often the caller of a stream is looked at again; mostly that is remembered.
 ADMITTED_SECONDS = 5.0
@@ -92,6 +93,15 @@ def caller() -> Principal:
 def call_as(principal: Principal) -> None:
     """From now on ``caller`` answers this one, in the context that runs."""
     _caller.set(principal)
+
+
+def admitted(method: str, principal: Principal) -> None:
+    """``call_as``, where they may call this method; also who may not is named in the audit.
+
+    Raises PermissionRefused.
+    """
+    call_as(principal)
+    permit(method, principal)
 
 
 def seconds_left(context: Context) -> float | None:
@@ -158,10 +168,11 @@ class Gate(grpc.aio.ServerInterceptor):
             async with self._open[details.method].call(peer) as place:
                 yield place.reading
             return
-        bearer = ""
-        with suppress(Unauthenticated):
-            bearer = bearer_of(details)
-        if self._identity.is_known(bearer) or certificate_of(details, context):
+        bearer = presented_by(details)
+        principal = self._identity.recognized(bearer, host_of(peer)) if bearer else None
+        if principal is not None:
+            admitted(details.method, principal)
+        elif self._identity.is_known(bearer) or certificate_of(details, context):
             principal = await self._admit(details, context)
         else:
             # Who asks somebody else, who may be slow, keeps no place before the database.
@@ -182,9 +193,7 @@ class Gate(grpc.aio.ServerInterceptor):
                     principal = await self._identity.identify(bearer_of(details), address)
             except TimeoutError as error:
                 raise DeadlineMissed from error
-        # Also who may not call this is named in the audit.
-        call_as(principal)
-        permit(details.method, principal)
+        admitted(details.method, principal)
         return principal
 
     async def _admit_again(self, details: grpc.HandlerCallDetails, context: Context) -> None:
@@ -195,9 +204,7 @@ class Gate(grpc.aio.ServerInterceptor):
         """Has a refusal recorded, and a change that failed."""
         call = current_call()
         if call is None:
-            bearer = ""
-            with suppress(Unauthenticated):
-                bearer = bearer_of(details)
+            bearer = presented_by(details)
             call = call_of(details.method, _caller.get(None), host_of(peer), bearer)
         record = refusal_of(call, error)
         if record is not None and self._record is not None:
@@ -284,7 +291,9 @@ class Guard:
         async def work(reading: Reading) -> Any:
             with traced(self.method, context):
                 answer = await behaviour(await self._only(requests, reading, context), context)
-                return await as_seen(answer, _caller.get(None))
+                principal = _caller.get(None)
+                sees_all = principal is None or not principal.scope.namespaces
+                return answer if sees_all else await as_seen(answer, principal)
 
         return await self._served(context, work)
 
@@ -344,10 +353,10 @@ class Guard:
         left = seconds_left(context)
         # gRPC itself keeps the deadline of a caller who gave one.
         unlimited = self.handler.response_streaming or left is not None
-        limit = asyncio.timeout(None if unlimited else self.deadline_seconds)
+        limit = None if unlimited else asyncio.timeout(self.deadline_seconds)
         try:
             refuse_late(left)
-            async with limit, self.entered(context) as reading:
+            async with limit or NO_LIMIT, self.entered(context) as reading:
                 return await work(reading)
         except EndedElsewhere as ended:
             status = ended.status
@@ -355,7 +364,7 @@ class Guard:
             # A service that is not ours has ended its call.
             raise
         except Exception as error:  # noqa: BLE001 - the one place where errors are answered
-            missed = isinstance(error, TimeoutError) and limit.expired()
+            missed = limit is not None and isinstance(error, TimeoutError) and limit.expired()
             answered = DeadlineMissed() if missed else error
             status = answer_to(answered, self.method)
             self.refused(context.peer(), answered)
@@ -407,6 +416,14 @@ def bearer_of(details: grpc.HandlerCallDetails) -> str:
     if len(values) > 1 or scheme.lower() != SCHEME or not credential.strip():
         raise Unauthenticated("authorization must be given once, as `Bearer TOKEN`")
     return credential.strip()
+
+
+def presented_by(details: grpc.HandlerCallDetails) -> str:
+    """The same; empty where there is none, or nobody can tell which."""
+    try:
+        return bearer_of(details)
+    except Unauthenticated:
+        return ""
 
 
 def certificate_of(details: grpc.HandlerCallDetails, context: Context) -> bytes:

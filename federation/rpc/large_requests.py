@@ -61,8 +61,10 @@ class LargeRequests:
     @asynccontextmanager
     async def reading(self, connection: str) -> AsyncGenerator[None]:
         """While a request is on its way, and until it is decoded."""
-        fresh = asyncio.Semaphore(READS_PER_CONNECTION)
-        async with self._reads.setdefault(connection, fresh):
+        reads = self._reads.get(connection)
+        if reads is None:
+            reads = self._reads[connection] = asyncio.Semaphore(READS_PER_CONNECTION)
+        async with reads:
             yield
 
     def came(self) -> None:

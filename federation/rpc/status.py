@@ -108,6 +108,8 @@ def _bad_request(violations: Sequence[Violation]) -> error_details_pb2.BadReques
 
 def shortened(text: str, limit_bytes: int) -> str:
     """At most so many bytes of a text, with what cannot be shown replaced."""
+    if len(text) <= limit_bytes and text.isascii() and text.isprintable():
+        return text
     # Other bytes than these are percent-encoded, three for one.
     plain = "".join(
         letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}"

@@ -5,6 +5,8 @@ Must not see protobuf or SQL: what is needed from below is named in ``ports``,
 
 - ``access``: who may call, and what was done: tokens with roles, and the audit
 - ``access_ports``: what use cases need from the store for access: tokens, and the audit
+- ``agent_ports``: what use cases need of agents: those that are connected, and what they can be
+  asked
 - ``audited_calls``: the call that is being served, as the audit names it
 - ``duties``: background work that one control plane at a time does for the whole fleet, under a
   lease
@@ -25,7 +27,7 @@ Must not see protobuf or SQL: what is needed from below is named in ``ports``,
 - ``packed_traces``: what a decision was made on and why, as one small body, and back
 - ``plan_ports``: what plans need from the store
 - ``plans``: plans of moves: made, shown, approved, carried out step by step
-- ``ports``: what the use cases need from below: storage in transactions, the agents, the time
+- ``ports``: what the use cases need from below: storage in transactions, and the time
 - ``scheduling``: from a request to a committed decision, and what ends promises afterwards
 - ``secrets``: tokens of the form ``id.secret``: made here, shown once, kept as a hash
 - ``telling``: telling observers of what is done already: their faults change nothing of it

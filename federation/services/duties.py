@@ -121,12 +121,9 @@ class Duties:
         self._tokens.clear()
 
     async def _hold(self) -> None:
-        tokens = {}
+        names = [duty.name for duty in self._duties]
         async with self._store.transaction() as tx:
-            for duty in self._duties:
-                token = await tx.duties.hold(duty.name, self._replica_id, self._lease_seconds)
-                if token is not None:
-                    tokens[duty.name] = token
+            tokens = dict(await tx.duties.hold(names, self._replica_id, self._lease_seconds))
         for name in sorted(tokens.keys() - self._tokens.keys()):
             logger.info("duty taken", extra={"fields": {"duty": name, "token": tokens[name]}})
         self._tokens = tokens

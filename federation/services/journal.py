@@ -18,6 +18,7 @@ from federation.model.reservations import Reservation, Share
 # Nobody writes to it.
 NO_REPLICAS: Final[Mapping[str, int]] = {}
 NO_NONCES: Final[Mapping[str, int]] = {}
+NO_VERSIONS: Final[Mapping[str, int]] = {}
 
 
 class Position(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Protocol
 from federation.model.shapes import Shape
 from federation.services.journal import (
     NO_NONCES,
+    NO_VERSIONS,
     NONE_KNOWN,
     Bookmark,
     Change,
@@ -119,8 +120,14 @@ class Journal(Protocol):
         """New ledger versions of clusters that are locked; ``nonces`` change their histories."""
         ...
 
-    async def append(self, changes: Sequence[Change]) -> Sequence[int]:
-        """Appends, and wakes up who waits for it (once) when the transaction commits.
+    async def append(
+        self,
+        changes: Sequence[Change],
+        versions: Mapping[str, int] = NO_VERSIONS,
+        nonces: Mapping[str, int] = NO_NONCES,
+    ) -> Sequence[int]:
+        """Appends, and wakes up who waits for it (once) when the transaction commits. ``versions``
+        and ``nonces`` as ``advance`` takes them.
 
         The ids of the entries, in the order of the changes.
         """
@@ -242,10 +249,12 @@ class Requests(Protocol):
 class StoredDuties(Protocol):
     """Background work that one replica does at a time."""
 
-    async def hold(self, duty: str, replica: str, seconds: float) -> int | None:
-        """Takes or keeps a duty; its fencing token, None while another replica holds it.
+    async def hold(
+        self, duties: Collection[str], replica: str, seconds: float
+    ) -> Mapping[str, int]:
+        """Takes or keeps duties; the fencing tokens of those that no other replica holds.
 
-        The token grows with every change of holder.
+        A token grows with every change of holder.
         """
         ...
 

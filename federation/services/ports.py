@@ -1,4 +1,4 @@
-"""What the use cases need from below: storage in transactions, the agents, the time.
+"""What the use cases need from below: storage in transactions, and the time.
 
 Protocols only. Must not name a technology.
 """
@@ -13,8 +13,7 @@ from typing import NamedTuple, Protocol
 from federation.failover.breaker import Breaker
 from federation.history.packed_inputs import Packed
 from federation.history.trace_files import TracedDecision, TracedDeletion
-from federation.model.errors import FederationError
-from federation.model.node_plans import NodePlan, PlaceOrder
+from federation.model.node_plans import NodePlan
 from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.model.waiting import Wait
 from federation.model.workload import TargetCluster
@@ -33,11 +32,7 @@ from federation.services.journal_ports import (
 from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace
 from federation.services.member_ports import Clusters, Credentials, Reports
 from federation.services.plan_ports import StoredPlans
-from federation.services.values import (
-    DecisionRecord,
-    ExactQuestion,
-    Verdict,
-)
+from federation.services.values import DecisionRecord, Verdict
 from federation.services.waiting_ports import Waits
 
 
@@ -45,47 +40,6 @@ class Clock(Protocol):
     """The time, in Unix seconds."""
 
     def now(self) -> float: ...
-
-
-class AgentGateway(Protocol):
-    """The agents that can be asked now: those that are connected and see nodes."""
-
-    def sees_nodes(self, cluster: str) -> bool: ...
-
-    async def place(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
-        """The agent's answer. Raises Unavailable (not connected, gone) or DeadlineMissed."""
-        ...
-
-
-class AgentEstimates(Protocol):
-    """The agents that can look up now what fits on their nodes."""
-
-    def sees_nodes(self, cluster: str) -> bool: ...
-
-    async def estimate(
-        self, cluster: str, question: ExactQuestion, timeout_seconds: float
-    ) -> tuple[int, ...]:
-        """One number a shape, or one for sets, 0..MAX_REPLICAS.
-
-        Raises Unavailable (not connected, gone, cannot tell, or no sense) or DeadlineMissed.
-        """
-        ...
-
-
-class AgentStreams(Protocol):
-    """The open streams of agents."""
-
-    def dismiss(self, cluster: str, error: FederationError) -> None:
-        """End the stream of a cluster's agent for good, telling it why, if there is one."""
-        ...
-
-
-class AgentReports(Protocol):
-    """Agents that report more often when they are asked to."""
-
-    def refresh(self, cluster: str, reason: str) -> bool:
-        """Ask a cluster's agent for a whole report now; whether its stream is here."""
-        ...
 
 
 # Told, after the commit, of a cluster whose resource model in force changed.
@@ -170,6 +124,16 @@ class Peers:
     anti_affinity: tuple[frozenset[str], ...] = ()
 
 
+class BindingsToDecide(NamedTuple):
+    """Bindings by (namespace, name), where they exist; whether room may be kept for some that wait,
+    and whether one of the namespaces has a quota.
+    """
+
+    known: Mapping[tuple[str, str], StoredBinding]
+    room_is_kept: bool
+    has_quotas: bool
+
+
 class Bindings(Protocol):
     """Bindings and where they run."""
 
@@ -223,6 +187,10 @@ class Bindings(Protocol):
         self, keys: Collection[tuple[str, str]]
     ) -> Mapping[tuple[str, str], StoredBinding]:
         """Those of the (namespace, name) that exist."""
+        ...
+
+    async def to_decide(self, keys: Collection[tuple[str, str]]) -> BindingsToDecide:
+        """What ``find`` says, and what else is to be read for decisions about all of them."""
         ...
 
     async def lock_all(

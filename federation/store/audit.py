@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Interval, Row, bindparam, delete, func, insert, select, text, tuple_
+import msgspec
+from sqlalchemy import Interval, Row, Text, bindparam, delete, func, select, text, tuple_
 from sqlalchemy.dialects.postgresql import insert as insert_or_leave
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,6 +20,15 @@ from federation.store.access_tables import audit as table
 from federation.store.access_tables import audit_head as head_table
 from federation.store.decision_lists import microseconds_of, time_at
 
+# One statement, however many there are: batches of decisions have one for each call.
+ADD = text("""
+    INSERT INTO audit (actor, credential_id, address, method, objects, result, reason,
+        request_sha256, unrecorded)
+    SELECT * FROM json_to_recordset(CAST(:rows AS json)) AS given (
+        actor text, credential_id text, address text, method text, objects text[], result text,
+        reason text, request_sha256 text, unrecorded bigint
+    )
+""").bindparams(bindparam("rows", type_=Text))
 PUT_SEALS = text("""
     UPDATE audit SET seal = given.seal, hash = given.hash
     FROM unnest(CAST(:ids AS bigint[]), CAST(:seals AS bigint[]), CAST(:hashes AS bytea[]))
@@ -40,7 +50,7 @@ class AuditStatements:
                 "credential_id": record.credential_id,
                 "address": record.address,
                 "method": record.method,
-                "objects": list(record.objects),
+                "objects": record.objects,
                 "result": record.result,
                 "reason": record.reason,
                 "request_sha256": record.request_sha256,
@@ -48,7 +58,7 @@ class AuditStatements:
             }
             for record in records
         ]
-        await self._connection.execute(insert(table), rows)
+        await self._connection.execute(ADD, {"rows": msgspec.json.encode(rows).decode()})
 
     async def page(
         self, wanted: AuditFilter, after: tuple[int, int] | None, limit: int

@@ -17,13 +17,16 @@ from sqlalchemy import (
     Row,
     Select,
     Text,
+    any_,
     bindparam,
     cast,
     delete,
+    exists,
     func,
     or_,
     select,
     text,
+    true,
     tuple_,
     update,
 )
@@ -32,7 +35,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.placement import Binding, BindingName, groups_of
 from federation.model.workload import TargetCluster
-from federation.services.ports import Peers, StoredBinding
+from federation.services.ports import BindingsToDecide, Peers, StoredBinding
+from federation.store.access_tables import namespace_quota
 from federation.store.gangs import GANG
 from federation.store.namespaces import in_namespaces
 from federation.store.tables import binding as table
@@ -73,6 +77,19 @@ NAMED = (
     .outerjoin(waiting, waiting.c.binding_id == table.c.id)
 )
 WAITING = select(table, *WAIT_COLUMNS).join(waiting, waiting.c.binding_id == table.c.id)
+# The same, always with one row at least: what is found of none has no id.
+_beside = select(
+    exists()
+    .where(waiting.c.earmarked_since.is_not(None) | waiting.c.nominated.is_not(None))
+    .label("room_is_kept"),
+    exists()
+    .where(namespace_quota.c.namespace == any_(bindparam("namespaces", type_=ARRAY(Text))))
+    .label("has_quotas"),
+).subquery()
+_found = table.join(
+    _given, (table.c.namespace == _given.c.namespace) & (table.c.name == _given.c.name)
+).outerjoin(waiting, waiting.c.binding_id == table.c.id)
+TO_DECIDE = select(table, *WAIT_COLUMNS, _beside).select_from(_beside.outerjoin(_found, true()))
 LOCKED = NAMED.order_by(table.c.namespace, table.c.name).with_for_update(of=table)
 PREEMPTIBLE = (
     NAMED.where(
@@ -89,6 +106,14 @@ OF_GANG = (
     .order_by(table.c.name)
 )
 KEPT_UNTIL = cast(waiting.c.nominated["until"].astext, Double)
+_kept = [
+    select(waiting.c.binding_id).where(condition, IS_TRIED).order_by(*order).limit(bindparam(most))
+    for condition, order, most in (
+        (waiting.c.earmarked_since.is_not(None), WAITING_ORDER, "earmarked"),
+        (waiting.c.nominated.is_not(None), (KEPT_UNTIL.desc(),), "nominated"),
+    )
+]
+KEPT_FOR = WAITING.where(or_(*map(table.c.id.in_, _kept))).order_by(*WAITING_ORDER)
 HOLDS_REPLICAS = "$[*] ? (@.name == $name && @.replicas > 0)"
 
 
@@ -106,6 +131,14 @@ class BindingStatements:
 
     async def find(self, keys: Collection[BindingName]) -> Mapping[BindingName, StoredBinding]:
         return await self._keyed(NAMED, keys)
+
+    async def to_decide(self, keys: Collection[BindingName]) -> BindingsToDecide:
+        rows = (await self._connection.execute(TO_DECIDE, _named(keys))).all()
+        return BindingsToDecide(
+            known={(row.namespace, row.name): binding_of(row) for row in rows if row.id},
+            room_is_kept=rows[0].room_is_kept,
+            has_quotas=rows[0].has_quotas,
+        )
 
     async def lock_all(self, keys: Collection[BindingName]) -> Mapping[BindingName, StoredBinding]:
         return await self._keyed(LOCKED, keys)
@@ -172,16 +205,8 @@ class BindingStatements:
         return [binding_of(row) for row in await self._connection.execute(statement)]
 
     async def earmarked(self, limit: int, nominated: int = 0) -> Sequence[StoredBinding]:
-        earmarked = waiting.c.earmarked_since.is_not(None)
-        kept = [
-            select(waiting.c.binding_id).where(condition, IS_TRIED).order_by(*order).limit(most)
-            for condition, order, most in (
-                (earmarked, WAITING_ORDER, limit),
-                (waiting.c.nominated.is_not(None), (KEPT_UNTIL.desc(),), nominated),
-            )
-        ]
-        statement = WAITING.where(or_(*map(table.c.id.in_, kept))).order_by(*WAITING_ORDER)
-        return [binding_of(row) for row in await self._connection.execute(statement)]
+        given = {"earmarked": limit, "nominated": nominated}
+        return [binding_of(row) for row in await self._connection.execute(KEPT_FOR, given)]
 
     async def first_waiting(self, scheduler_names: Collection[str]) -> Sequence[StoredBinding]:
         name = table.c.spec["scheduler_name"].astext
@@ -215,13 +240,13 @@ class BindingStatements:
     async def _keyed(
         self, statement: Select[Any], keys: Collection[BindingName], **bounds: int
     ) -> Mapping[BindingName, StoredBinding]:
-        given: dict[str, Any] = {
-            "namespaces": [each for each, _ in keys],
-            "names": [each for _, each in keys],
-            **bounds,
-        }
-        rows = await self._connection.execute(statement, given)
+        rows = await self._connection.execute(statement, {**_named(keys), **bounds})
         return {(row.namespace, row.name): binding_of(row) for row in rows}
+
+
+def _named(keys: Collection[BindingName]) -> dict[str, Any]:
+    """As ``NAMED`` takes them."""
+    return {"namespaces": [each for each, _ in keys], "names": [each for _, each in keys]}
 
 
 def _after(statement: Select[Any], after: BindingName | None, limit: int) -> Select[Any]:

@@ -5,15 +5,30 @@ Must not know what the work is.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Collection, Mapping
 
-from sqlalchemy import Integer, cast, func, or_, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Double, Text, bindparam, func, select, text, update
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.store.replica_tables import duty as table
 
 NOBODY = ""
+# In ascending order: two replicas that ask for the same wait for each other, and never in a circle.
+HOLD = text("""
+    INSERT INTO duty AS held (name, holder, token, expires_at)
+    SELECT name, :replica, 1, now() + :seconds * interval '1 second'
+    FROM unnest(:names) AS given (name) ORDER BY name
+    ON CONFLICT (name) DO UPDATE
+    SET holder = excluded.holder, token = held.token + (held.holder != excluded.holder)::int,
+        expires_at = excluded.expires_at
+    WHERE held.holder = excluded.holder OR held.expires_at <= now()
+    RETURNING name, token
+""").bindparams(
+    bindparam("names", type_=ARRAY(Text)),
+    bindparam("replica", type_=Text),
+    bindparam("seconds", type_=Double),
+)
 
 
 class DutyStatements:
@@ -22,26 +37,12 @@ class DutyStatements:
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
-    async def hold(self, duty: str, replica: str, seconds: float) -> int | None:
-        given = insert(table).values(
-            name=duty,
-            holder=replica,
-            token=1,
-            expires_at=func.now() + timedelta(seconds=seconds),
-        )
-        fresh = given.excluded
-        changes_hands = table.c.holder != fresh.holder
-        statement = given.on_conflict_do_update(
-            index_elements=[table.c.name],
-            set_={
-                "holder": fresh.holder,
-                "token": table.c.token + cast(changes_hands, Integer),
-                "expires_at": fresh.expires_at,
-            },
-            where=or_(table.c.holder == fresh.holder, table.c.expires_at <= func.now()),
-        ).returning(table.c.token)
-        row = (await self._connection.execute(statement)).one_or_none()
-        return None if row is None else row.token
+    async def hold(
+        self, duties: Collection[str], replica: str, seconds: float
+    ) -> Mapping[str, int]:
+        given = {"names": list(duties), "replica": replica, "seconds": seconds}
+        rows = await self._connection.execute(HOLD, given)
+        return {row.name: row.token for row in rows}
 
     async def check(self, duty: str, token: int) -> bool:
         statement = (

@@ -31,6 +31,7 @@ from federation.model.reservations import PromiseCertificate, Share
 from federation.model.workload import ReplicaRequirements
 from federation.services.journal import (
     NO_NONCES,
+    NO_VERSIONS,
     NONE_KNOWN,
     BindingChanged,
     Change,
@@ -46,30 +47,38 @@ from federation.store.columns import Factored, factored, lengthened, multiplied,
 from federation.store.tables import cluster, cluster_capacity, journal_horizon
 from federation.store.tables import journal as table
 
-APPEND = text("""
-    WITH appended AS (
+_APPENDING = """
+    appended AS (
         INSERT INTO journal (kind, body, nonce)
         SELECT kind, body, nonce FROM unnest(:kinds, :bodies, :nonces) WITH ORDINALITY
             AS given (kind, body, nonce, place)
         ORDER BY place RETURNING id
     )
     SELECT array_agg(id ORDER BY id) AS ids FROM appended
-""").bindparams(
+"""
+_APPENDED = (
     bindparam("kinds", type_=ARRAY(Text)),
     bindparam("bodies", type_=ARRAY(LargeBinary)),
     bindparam("nonces", type_=ARRAY(BigInteger)),
 )
+APPEND = text(f"WITH {_APPENDING}").bindparams(*_APPENDED)
 
-ADVANCE = text("""
+_ADVANCING = """
     UPDATE cluster_capacity
-    SET version = given.version, history = cluster_capacity.history # given.nonce
-    FROM unnest(:names, :versions, :nonces) AS given (name, version, nonce)
+    SET version = given.version, history = cluster_capacity.history # given.turn
+    FROM unnest(:names, :versions, :turns) AS given (name, version, turn)
     JOIN cluster USING (name)
     WHERE cluster_capacity.cluster_id = cluster.id
-""").bindparams(
+"""
+_ADVANCED = (
     bindparam("names", type_=ARRAY(Text)),
     bindparam("versions", type_=ARRAY(BigInteger)),
-    bindparam("nonces", type_=ARRAY(BigInteger)),
+    bindparam("turns", type_=ARRAY(BigInteger)),
+)
+ADVANCE = text(_ADVANCING).bindparams(*_ADVANCED)
+# Both in one trip to the server, while the ledgers are locked.
+APPEND_AND_ADVANCE = text(f"WITH advanced AS ({_ADVANCING}), {_APPENDING}").bindparams(
+    *_APPENDED, *_ADVANCED
 )
 
 # The oldest transaction that may still commit; every earlier one has ended.
@@ -134,24 +143,25 @@ class JournalStatements:
         self, versions: Mapping[str, int], nonces: Mapping[str, int] = NO_NONCES
     ) -> None:
         if versions:
-            await self._connection.execute(
-                ADVANCE,
-                {
-                    "names": [*versions],
-                    "versions": [*versions.values()],
-                    "nonces": [nonces.get(name, 0) for name in versions],
-                },
-            )
+            await self._connection.execute(ADVANCE, _advance(versions, nonces))
 
-    async def append(self, changes: Sequence[Change]) -> Sequence[int]:
+    async def append(
+        self,
+        changes: Sequence[Change],
+        versions: Mapping[str, int] = NO_VERSIONS,
+        nonces: Mapping[str, int] = NO_NONCES,
+    ) -> Sequence[int]:
         if not changes:
+            await self.advance(versions, nonces)
             return ()
         self.has_appended = True
         kinds, bodies = zip(*map(packed_change, changes), strict=True)
-        nonces = [each.nonce for each in changes]
-        appended = await self._connection.execute(
-            APPEND, {"kinds": kinds, "bodies": bodies, "nonces": nonces}
-        )
+        entries = {"kinds": kinds, "bodies": bodies, "nonces": [each.nonce for each in changes]}
+        if versions:
+            advanced = _advance(versions, nonces)
+            appended = await self._connection.execute(APPEND_AND_ADVANCE, {**entries, **advanced})
+        else:
+            appended = await self._connection.execute(APPEND, entries)
         return list(appended.one().ids)
 
     async def read(
@@ -186,6 +196,15 @@ class JournalStatements:
         age = timedelta(seconds=older_than_seconds)
         pruned = await self._connection.execute(PRUNE, {"age": age, "limit": limit})
         return int(pruned.scalar_one())
+
+
+def _advance(versions: Mapping[str, int], nonces: Mapping[str, int]) -> dict[str, Any]:
+    """As ``ADVANCE`` takes them."""
+    return {
+        "names": [*versions],
+        "versions": [*versions.values()],
+        "turns": [nonces.get(name, 0) for name in versions],
+    }
 
 
 BINDING = "binding"

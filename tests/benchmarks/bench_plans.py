@@ -31,8 +31,8 @@ from federation.services.plans.balancing import balanced
 from federation.services.plans.consolidating import consolidated
 from federation.services.plans.planning import planned
 from federation.services.plans.questions import question
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.planned import PlannedMove
-from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore

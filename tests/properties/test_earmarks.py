@@ -14,7 +14,7 @@ from federation.model.waiting import Wait, WaitState
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
 from federation.services.ports import StoredBinding
-from federation.services.scheduling.queue import Attempt, RoomClaims
+from federation.services.scheduling.attempt import Attempt, RoomClaims
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import AgentPresence

@@ -32,7 +32,7 @@ from federation.services.plans.balancing import balanced
 from federation.services.plans.consolidating import consolidated
 from federation.services.plans.making_room import with_room
 from federation.services.plans.search import PlannedMoves
-from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.store.engine import create_engine

@@ -27,8 +27,8 @@ from federation.plans.plan import PlanLimits, PlanStep
 from federation.services.fleet.registry import FleetOwner
 from federation.services.plans.planning import planned
 from federation.services.plans.search import PlannedMoves, infeasible
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.planned import PlannedMove
-from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore

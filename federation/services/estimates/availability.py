@@ -14,11 +14,12 @@ from federation.capacity.fleet_estimates import estimate_sets
 from federation.model.errors import InvalidRequest, Violation
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Merge, Source, improved
 from federation.model.workload import Component, ReplicaRequirements
+from federation.services.agent_ports import AgentEstimates
 from federation.services.estimates.exact import ask_agents
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.registry import FleetOwner
 from federation.services.fleet.snapshot import FleetSnapshot
-from federation.services.ports import AgentEstimates, Clock
+from federation.services.ports import Clock
 from federation.services.threads import ESTIMATING
 from federation.services.values import EstimateAnswer, ExactQuestion
 

@@ -18,8 +18,8 @@ from federation.model.errors import FederationError
 from federation.model.estimate import Bound, LevelAnswer, Source
 from federation.model.reservations import Outstanding
 from federation.model.workload import Component
+from federation.services.agent_ports import AgentEstimates
 from federation.services.fleet.known_estimates import shape_key
-from federation.services.ports import AgentEstimates
 from federation.services.values import ExactQuestion
 
 NOTHING: Final[Mapping[str, Sequence[Outstanding]]] = MappingProxyType({})

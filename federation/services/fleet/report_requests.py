@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 from federation.model.reservations import Share
 from federation.model.shapes import request_shape
+from federation.services.agent_ports import AgentReports
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
 from federation.services.pace import Pace
-from federation.services.ports import AgentReports, Clock
+from federation.services.ports import Clock
 
 DECISIONS = 10
 # One in so many of anything that the cluster has.

@@ -121,6 +121,24 @@ class Identity:
         expected = credential.secret_hash if credential else bytes(len(presented.hash))
         if not presented.matches(expected) or credential is None:
             raise Unauthenticated
+        return self._principal(credential, address)
+
+    def recognized(self, bearer: str, address: str = "") -> Principal | None:
+        """What ``identify`` says, of one that the store need not be asked about; None of others.
+
+        Raises as ``identify`` does, for who has the secret.
+        """
+        presented = None if self._authenticator(bearer) else parse_secret(bearer)
+        known = self._remembered.get(presented.id) if presented else None
+        if presented is None or known is None:
+            return None
+        is_trusted = known.is_trusted_at(self._clock.now(), TRUSTED_SECONDS)
+        if not is_trusted or not presented.matches(known.credential.secret_hash):
+            return None
+        return self._principal(known.credential, address)
+
+    def _principal(self, credential: StoredSecret, address: str) -> Principal:
+        """Raises Unauthenticated, and PermissionRefused."""
         if isinstance(credential, StoredToken):
             return self._holder(credential, address)
         return Principal(

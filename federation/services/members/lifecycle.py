@@ -18,10 +18,11 @@ from federation.model.errors import (
     Violation,
 )
 from federation.model.placement import binding_key
+from federation.services.agent_ports import AgentStreams
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged, new_nonce
 from federation.services.member_ports import StoredCluster
-from federation.services.ports import AgentStreams, Store, Transaction
+from federation.services.ports import Store, Transaction
 from federation.services.values import ClusterView
 
 BINDINGS_NAMED = 3

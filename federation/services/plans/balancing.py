@@ -36,7 +36,7 @@ from federation.services.plans.search import (
     unfixed_shares,
     unmovable,
 )
-from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 
 

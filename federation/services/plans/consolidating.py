@@ -31,7 +31,7 @@ from federation.services.plans.search import (
     unmovable,
 )
 from federation.services.plans.ways import in_order
-from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 
 # Of a cluster that the relaxed best empties by so much it is tried first to empty it whole.

@@ -20,9 +20,9 @@ from federation.services.plans.making_room import with_room
 from federation.services.plans.planning import planned
 from federation.services.plans.search import PlannedMoves
 from federation.services.ports import Clock, Store, StoredBinding, Transaction
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.planned import PlannedMove
-from federation.services.scheduling.queue import Attempt
 from federation.services.threads import PLANNING
 
 # So many bindings are looked at for a plan, and so many of what it leaves are kept.

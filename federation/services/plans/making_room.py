@@ -39,8 +39,8 @@ from federation.services.plans.search import (
     shares_of,
     unmovable,
 )
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.decide import verdict_of
-from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.seeing import surroundings_of
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy

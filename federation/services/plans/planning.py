@@ -13,7 +13,7 @@ from federation.plans.plan import Gain, PlanLimits, PlanStep, Unfixed
 from federation.services.plans.questions import replicas_to_move
 from federation.services.plans.search import BEYOND, PlannedMoves, stays, too_much
 from federation.services.plans.ways import Way, better_way, found_way, in_order
-from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 
 

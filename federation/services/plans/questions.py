@@ -19,7 +19,7 @@ from federation.model.resources import PODS
 from federation.model.workload import TargetCluster
 from federation.plans.bound import MoveQuestion
 from federation.scheduler.cycle import room_for
-from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.seeing import surroundings_of
 from federation.services.scheduling.working_copy import WorkingCopy
 

@@ -32,8 +32,8 @@ from federation.services.plans.questions import (
     unit_replicas,
 )
 from federation.services.ports import Peers
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.planned import PlannedMove
-from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
 

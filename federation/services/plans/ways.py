@@ -24,7 +24,7 @@ from federation.services.plans.questions import (
     unit_replicas,
 )
 from federation.services.plans.search import DIGITS, PlannedPeers, refused
-from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 
 # Of more a better way is looked for once, and beyond that not at all: it would take too long.

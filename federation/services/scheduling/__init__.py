@@ -3,7 +3,7 @@
 The way of a decision, to be read in this order; one ``Attempt`` goes through all of it:
 
 - ``pipeline``: queue, decide, commit, answer: one batch after the other
-- ``queue``: attempts at decisions: who waits for one, and who is decided together
+- ``queue``: attempts that wait for a decision: who is next, and who is decided together
 - ``read``: what the store knows of the bindings that are to be decided, and the bindings as they
   will be
 - ``decide``: the binding as it is to be decided, the cycle over it, and the room it takes
@@ -18,6 +18,7 @@ Beside it:
 
 - ``measures``: what is counted of decisions: how they ended, how long they and their phases took
 - ``bindings``: bindings and the decisions about them, as callers ask for them
+- ``attempt``: an attempt at a decision: what is asked, and what every stage adds
 - ``batches``: batches of bindings: each item decided by itself, or all of them placed or none
 - ``previews``: a decision shown first, and committed exactly as it was shown
 - ``gangs``: who is decided with whom, and how those wait that have no place yet

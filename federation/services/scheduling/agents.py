@@ -20,8 +20,9 @@ from federation.model.placement import Binding
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.runtime.batching import Batcher
+from federation.services.agent_ports import AgentEstimates, AgentGateway
 from federation.services.fleet.registry import FleetOwner
-from federation.services.ports import AgentEstimates, AgentGateway, Clock, Store
+from federation.services.ports import Clock, Store
 from federation.services.scheduling.release import ReleaseService
 from federation.services.values import (
     DecisionRecord,

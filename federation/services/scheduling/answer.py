@@ -12,7 +12,7 @@ import msgspec
 from federation.model.errors import Conflict, NotFound, PreconditionFailed
 from federation.services.journal_ports import KnownRequest
 from federation.services.ports import Store, Transaction
-from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.attempt import Attempt
 from federation.services.threads import UNDER_LOCKS
 from federation.services.values import DecisionRecord, Once, Scheduled
 

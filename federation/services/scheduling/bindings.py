@@ -12,12 +12,13 @@ from federation.model.errors import InvalidRequest, NotFound, PreconditionFailed
 from federation.model.placement import Binding
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.validation import violations_of
+from federation.services.agent_ports import AgentGateway
 from federation.services.fleet.registry import FleetOwner
-from federation.services.ports import AgentGateway, Store, StoredBinding, Transaction
+from federation.services.ports import Store, StoredBinding, Transaction
 from federation.services.scheduling.agents import LabelDiscovery, NodePlans
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.decide import no_binding
 from federation.services.scheduling.pipeline import DecisionPipeline
-from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.release import ReleaseService, held_in
 from federation.services.threads import UNPACKING
 from federation.services.values import (

@@ -33,11 +33,11 @@ from federation.services.ports import (
     Transaction,
 )
 from federation.services.scheduling.answer import decision_record, keep_answers
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.decide import reserve
 from federation.services.scheduling.gangs import bindings_to_lock, has_same_gang, settle_gangs
 from federation.services.scheduling.hooks import tell_committed
 from federation.services.scheduling.preempting import Preemption, wants_preemption
-from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.quotas import within_quotas
 from federation.services.scheduling.together import decide_all, is_atomic
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -203,12 +203,12 @@ async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[P
     if len(settled.bindings) < len(attempts):
         raise Conflict("A binding of that name was made meanwhile: try again.")
     changes = list(map(_change, attempts))
-    await _write_reservations(tx, attempts, nonces_by_cluster(changes))
+    versions, nonces = await _write_reservations(tx, attempts), nonces_by_cluster(changes)
     await _write_waits(tx, attempts, settled)
     changes += await settle_gangs(tx, attempts)
     await _count_losses(tx, attempts)
     await _record_calls(tx, attempts)
-    entries = await tx.journal.append(changes)
+    entries = await tx.journal.append(changes, versions, nonces)
     for attempt in attempts:
         attempt.scheduled = Scheduled(
             record=decision_record(attempt, attempt.id, settled.at),
@@ -358,9 +358,8 @@ def _new_wait(attempt: Attempt, binding_id: int) -> NewWait:
     )
 
 
-async def _write_reservations(
-    tx: Transaction, attempts: Sequence[Attempt], nonces: Mapping[str, int]
-) -> None:
+async def _write_reservations(tx: Transaction, attempts: Sequence[Attempt]) -> Mapping[str, int]:
+    """The versions that the ledgers have with them."""
     # Of what several decisions change in a cluster the last one has its version.
     newest: dict[str, ClusterShares] = {}
     rows = []
@@ -384,5 +383,4 @@ async def _write_reservations(
             leases[candidate.key] = candidate.lease_seconds
     if rows:
         await tx.reservations.put(rows, leases)
-    if newest:
-        await tx.journal.advance({name: shares.version for name, shares in newest.items()}, nonces)
+    return {name: shares.version for name, shares in newest.items()}

@@ -24,10 +24,10 @@ from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.ports import Peers, StoredBinding
 from federation.services.scheduling.answer import decision_record
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.claims import awaited, beside_claims
 from federation.services.scheduling.fresh_reports import unseen_in
 from federation.services.scheduling.hooks import keep, let_go
-from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.quotas import beyond
 from federation.services.scheduling.seeing import seen_by, surroundings_of
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -43,7 +43,10 @@ def candidate_of(binding: Binding, known: StoredBinding | None, *, adopt: bool) 
     Raises PreconditionFailed when the known one has another uid.
     """
     if known is None:
-        return replace(binding, generation=1, resource_version=0, fresh=_is_fresh(binding))
+        fresh = _is_fresh(binding)
+        if (binding.generation, binding.resource_version, binding.fresh) == (1, 0, fresh):
+            return binding
+        return replace(binding, generation=1, resource_version=0, fresh=fresh)
     before = known.binding
     if binding.uid and before.uid and binding.uid != before.uid:
         raise other_uid(before, binding.uid)

@@ -15,7 +15,8 @@ import numpy as np
 
 from federation.scheduler.decision import Outcome
 from federation.services.fleet.report_requests import WAIT_SECONDS, Refreshing
-from federation.services.scheduling.queue import Attempt, DecisionQueue
+from federation.services.scheduling.attempt import Attempt
+from federation.services.scheduling.queue import DecisionQueue
 from federation.services.scheduling.working_copy import WorkingCopy
 
 # Of so many clusters, those that have most room, reports are asked for, if so many show not all.

@@ -14,7 +14,7 @@ from federation.model.placement import Binding, BindingName, gang_to_join
 from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of, missing
 from federation.services.journal import BindingChanged
 from federation.services.ports import StoredBinding, Transaction
-from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.attempt import Attempt
 from federation.services.values import Scheduled
 from federation.services.waiting_ports import GangWait
 

@@ -14,7 +14,7 @@ from federation.model.arrays import IntArray, read_only
 from federation.model.errors import LimitExceeded, PluginFailed
 from federation.scheduler.plugins.run import hear_by, keep_by, undo_by
 from federation.scheduler.state import CycleState
-from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.seeing import surroundings_of
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import TELLING_PLUGINS

@@ -15,7 +15,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 from federation.model.errors import FederationError
 from federation.runtime import spans
 from federation.runtime.measures import Distribution
-from federation.services.scheduling.queue import Attempt, DecisionQueue
+from federation.services.scheduling.attempt import Attempt
+from federation.services.scheduling.queue import DecisionQueue
 from federation.services.values import Scheduled
 
 PHASES: Final = ("read", "decide", "commit")

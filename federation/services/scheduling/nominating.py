@@ -20,9 +20,9 @@ from federation.model.pools.bounds import per_replica
 from federation.model.pools.matching import Match
 from federation.model.resources import PODS
 from federation.model.workload import ReplicaRequirements, TargetCluster
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.claims import beside_claims
 from federation.services.scheduling.decide import request_room, reserve, verdict_of
-from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.together import peers_of
 from federation.services.scheduling.working_copy import WorkingCopy
 

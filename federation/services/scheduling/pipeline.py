@@ -32,6 +32,7 @@ from federation.services.ports import (
     StoredBinding,
 )
 from federation.services.scheduling.answer import answer_as_before, answer_unwritten
+from federation.services.scheduling.attempt import Attempt, marks_of
 from federation.services.scheduling.commit import Committer
 from federation.services.scheduling.fresh_reports import FreshReports
 from federation.services.scheduling.gangs import join_gang, joins_gang, with_companions
@@ -39,7 +40,7 @@ from federation.services.scheduling.hooks import give_back
 from federation.services.scheduling.measures import DecisionMeasures, timed
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.preempting import DEFAULT_LIMITS, Preemption, preempting_of
-from federation.services.scheduling.queue import Attempt, DecisionQueue, marks_of
+from federation.services.scheduling.queue import DecisionQueue
 from federation.services.scheduling.read import read_attempts
 from federation.services.scheduling.retaking import Retaking
 from federation.services.scheduling.together import (
@@ -55,6 +56,8 @@ from federation.services.values import Once, Scheduled
 
 # Where others promise in the same clusters, a transaction had better be worth the wait for it.
 GATHERING_SECONDS = 0.012
+# Those that came while a batch of so many times as many is committed are decided after it.
+FEW = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -242,6 +245,10 @@ class DecisionPipeline:
                     await _ended(before)
                     before = None
                     await asyncio.sleep(GATHERING_SECONDS)
+                if before is not None and len(self._queue) * FEW < len(before.batch):
+                    # Alone they would cost a transaction of their own, and have to wait anyway.
+                    await _ended(before)
+                    before = None
                 on_their_way = marks_of(before.batch) if before else frozenset()
                 batch = self._queue.take(on_their_way, every=self._committer.has_rivals)
                 if batch:

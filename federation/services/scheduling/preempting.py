@@ -30,6 +30,7 @@ from federation.scheduler.preemption import (
 )
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import Peers, Store, StoredBinding, Transaction
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.claims import (
     MOST_NOMINATED,
     nominated_now,
@@ -38,7 +39,6 @@ from federation.services.scheduling.claims import (
 )
 from federation.services.scheduling.decide import tell
 from federation.services.scheduling.nominating import ComingPlace, placed_beside, spare_slots
-from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.together import decide_all, is_atomic, is_together
 from federation.services.scheduling.victims import PossibleVictims, candidates_of, losable_shares
 from federation.services.scheduling.working_copy import WorkingCopy

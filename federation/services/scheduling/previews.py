@@ -25,11 +25,11 @@ from federation.services.ports import (
     Transaction,
 )
 from federation.services.scheduling.answer import unstored_record
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.commit import lock_clusters, lock_groups, write
 from federation.services.scheduling.decide import asks_the_same, request_room, reserve
 from federation.services.scheduling.pipeline import DecisionPipeline
-from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.quotas import read_quotas, within_quotas
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.secrets import make_secret, parse_secret

@@ -6,18 +6,21 @@ Must not write anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from federation.model.namespace_quotas import beyond_quota, held_amounts, moved_amounts
 from federation.services.ports import Transaction
-from federation.services.scheduling.queue import Attempt, QuotaRoom
+from federation.services.scheduling.attempt import Attempt, QuotaRoom
 
 
-async def read_quotas(read: Transaction, attempts: Iterable[Attempt]) -> None:
-    """Add the quotas of their namespaces, where there are some."""
-    attempts = list(attempts)
+async def read_quotas(
+    read: Transaction, attempts: Sequence[Attempt], *, has_quotas: bool = True
+) -> None:
+    """Add the quotas of their namespaces, where there are some; ``has_quotas``: there may be."""
     for attempt in attempts:
         attempt.quota = None
+    if not has_quotas:
+        return
     quotas = await read.quotas.find({attempt.key[0] for attempt in attempts})
     if not quotas:
         return

@@ -11,11 +11,16 @@ from federation.model.errors import FederationError
 from federation.model.placement import is_grouped
 from federation.scheduler.plugins.profile import Profile, Profiles
 from federation.scheduler.waiting.kept import MOST_EARMARKS
-from federation.services.journal_ports import Holding
-from federation.services.ports import Peers, StoredBinding, Transaction
+from federation.services.ports import StoredBinding, Transaction
+from federation.services.scheduling.attempt import (
+    NO_CLAIMS,
+    NO_HOLDING,
+    NO_PEERS,
+    Attempt,
+    RoomClaims,
+)
 from federation.services.scheduling.claims import MOST_NOMINATED
 from federation.services.scheduling.decide import asked_binding, candidate_of, moved_candidate
-from federation.services.scheduling.queue import Attempt, RoomClaims
 from federation.services.scheduling.quotas import read_quotas
 
 
@@ -23,15 +28,16 @@ async def read_attempts(read: Transaction, attempts: Sequence[Attempt], profiles
     """Add what the store knows of the bindings, or ``error``. What is held is read last: it is
     no older than the binding, and with a newer one nothing is committed.
     """
-    bindings = await read.bindings.find([attempt.key for attempt in attempts])
+    found = await read.bindings.to_decide([attempt.key for attempt in attempts])
+    bindings = found.known
     holdings = await read.reservations.holdings(bindings.keys()) if bindings else {}
-    claims = await _claims(read, profiles)
-    await read_quotas(read, attempts)
+    claims = await _claims(read, profiles, room_is_kept=found.room_is_kept)
+    await read_quotas(read, attempts, has_quotas=found.has_quotas)
     for attempt in attempts:
         attempt.claims = claims
         known = attempt.known = bindings.get(attempt.key)
-        attempt.holding = holdings.get(attempt.key, Holding())
-        attempt.newest, attempt.peers, attempt.error = None, Peers(), None
+        attempt.holding = holdings.get(attempt.key, NO_HOLDING)
+        attempt.newest, attempt.peers, attempt.error = None, NO_PEERS, None
         try:
             attempt.binding = asked_binding(attempt, known)
             attempt.profile = profiles.profile_of(attempt.binding)
@@ -55,12 +61,16 @@ async def read_attempts(read: Transaction, attempts: Sequence[Attempt], profiles
         repeated[decision_id].newest = newest
 
 
-async def _claims(read: Transaction, profiles: Profiles) -> RoomClaims:
+async def _claims(read: Transaction, profiles: Profiles, *, room_is_kept: bool) -> RoomClaims:
     """What is kept for bindings that wait."""
-    earmarked = await read.bindings.earmarked(MOST_EARMARKS, MOST_NOMINATED)
+    earmarked: Sequence[StoredBinding] = ()
+    if room_is_kept:
+        earmarked = await read.bindings.earmarked(MOST_EARMARKS, MOST_NOMINATED)
     # Of those that let nobody overtake.
     strict = profiles.strict_names
     first = await read.bindings.first_waiting(strict) if strict else ()
+    if not (earmarked or first):
+        return NO_CLAIMS
     return RoomClaims(
         earmarked=_with_profiles(earmarked, profiles), first=_with_profiles(first, profiles)
     )

@@ -11,7 +11,7 @@ from federation.scheduler.plugins.profile import Profile
 from federation.scheduler.state import Surroundings
 from federation.scheduler.waiting.queue import Seen
 from federation.services.ports import Peers
-from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 
 

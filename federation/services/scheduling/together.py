@@ -16,6 +16,7 @@ from federation.scheduler.scarcity import short_of
 from federation.scheduler.waiting.gangs import unplaced_text
 from federation.scheduler.waiting.queue import Seen
 from federation.services.ports import Peers
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.decide import (
     decide_one,
     refuse,
@@ -26,7 +27,6 @@ from federation.services.scheduling.decide import (
     verdict_of,
 )
 from federation.services.scheduling.hooks import let_go
-from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.seeing import seen_by, surroundings_of
 from federation.services.scheduling.working_copy import WorkingCopy
 

@@ -23,9 +23,9 @@ from federation.scheduler.preemption import (
     open_clusters,
     ordered_candidates,
 )
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.decide import request_room, reserve
 from federation.services.scheduling.nominating import Coming, LeavingPods, pods_for_one
-from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import Verdict
 

@@ -26,8 +26,8 @@ from federation.services.duties import URGENT_LEASE_SECONDS, Begin
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
 from federation.services.ports import Clock, Store, StoredBinding
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.pipeline import DecisionPipeline
-from federation.services.scheduling.queue import Attempt
 from federation.services.threads import Threads
 from federation.services.troubles import Trouble
 from federation.services.values import Scheduled

@@ -15,7 +15,7 @@ from federation.model.placement import Binding, is_grouped
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.state import ALONE, Surroundings
 from federation.scheduler.waiting.queue import Seen
-from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.seeing import seen_by, surroundings_of
 from federation.services.scheduling.together import seen_together
 from federation.services.scheduling.working_copy import WorkingCopy

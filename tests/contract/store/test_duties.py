@@ -13,7 +13,7 @@ END = text("UPDATE duty SET expires_at = now() - interval '1 second'")
 
 async def hold(store: PostgresStore, replica: str, duty: str = "leases") -> int | None:
     async with store.transaction() as tx:
-        return await tx.duties.hold(duty, replica, 60.0)
+        return (await tx.duties.hold([duty], replica, 60.0)).get(duty)
 
 
 async def leave(store: PostgresStore, replica: str) -> None:

@@ -53,6 +53,10 @@ class ReplicasAlone:
     def is_of_others(self, bearer: str) -> bool:
         return False
 
+    def recognized(self, bearer: str, address: str) -> Principal | None:
+        assert address
+        return Principal(kind=PrincipalKind.REPLICA) if bearer == BEARER else None
+
     async def identify(self, bearer: str, address: str) -> Principal:
         assert address
         if bearer != BEARER:

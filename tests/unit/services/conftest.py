@@ -91,7 +91,7 @@ def scheduling(deciders: Deciders) -> Scheduling:
 
 
 class Streams:
-    """No agent is connected. Implements ports.AgentStreams."""
+    """No agent is connected. Implements agent_ports.AgentStreams."""
 
     def dismiss(self, cluster: str, error: Exception) -> None:
         """Nobody to send away."""

@@ -28,7 +28,7 @@ from tests.unit.services.conftest import StillClock
 
 
 class Streams:
-    """Remembers who was dismissed. Implements ports.AgentStreams."""
+    """Remembers who was dismissed. Implements agent_ports.AgentStreams."""
 
     def __init__(self) -> None:
         self.dismissed: dict[str, FederationError] = {}

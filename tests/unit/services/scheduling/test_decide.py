@@ -11,8 +11,8 @@ from federation.scheduler.decision import Outcome
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.bindings import Scheduling
-from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.together import decide_again, decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
 from tests.services import DYNAMIC, WEB, apply, decided, join_and_report, make_report

@@ -10,7 +10,8 @@ import pytest
 from federation.model.errors import Conflict, LimitExceeded
 from federation.model.placement import Binding
 from federation.services.scheduling import queue as rules
-from federation.services.scheduling.queue import Attempt, DecisionQueue, marks_of
+from federation.services.scheduling.attempt import TRIES_WITHOUT_LOCKS, Attempt, Mark, marks_of
+from federation.services.scheduling.queue import DecisionQueue
 from federation.services.values import Scheduled
 
 
@@ -45,7 +46,7 @@ def hundred_waiting(
     return waiting
 
 
-def names(waiting: DecisionQueue, on_their_way: frozenset[rules.Mark] = frozenset()) -> list[str]:
+def names(waiting: DecisionQueue, on_their_way: frozenset[Mark] = frozenset()) -> list[str]:
     return [taken.binding.name for taken in waiting.take(on_their_way)]
 
 
@@ -128,7 +129,7 @@ def test_one_that_others_keep_winning_against_goes_alone_and_then_is_told(
 ) -> None:
     waiting = DecisionQueue()
     unlucky = attempt(loop, "web")
-    for _ in range(rules.TRIES_WITHOUT_LOCKS):
+    for _ in range(TRIES_WITHOUT_LOCKS):
         waiting.retry([unlucky])
         assert len(waiting.take(frozenset())) == 1
     waiting.add(attempt(loop, "db", priority=9))
@@ -220,7 +221,7 @@ def test_an_atomic_batch_that_others_kept_winning_against_goes_first(
     waiting = DecisionQueue()
     batch = [attempt(loop, name, place=place, atomic="b") for place, name in enumerate("xy")]
     waiting.add(attempt(loop, "urgent", priority=9), *batch)
-    for _ in range(rules.TRIES_WITHOUT_LOCKS):
+    for _ in range(TRIES_WITHOUT_LOCKS):
         assert names(waiting) == ["urgent"]
         taken = waiting.take(frozenset())
         assert taken == batch
@@ -233,7 +234,7 @@ def test_an_atomic_batch_that_others_kept_winning_against_goes_first(
 def test_one_that_is_alone_waits_for_one_batch_of_large_requests_about_the_same(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    waiting, before = DecisionQueue(), frozenset[rules.Mark]()
+    waiting, before = DecisionQueue(), frozenset[Mark]()
     for _ in range(20):
         for place in range(1, 51):
             waiting.add(attempt(loop, f"same{place}", place=place))

@@ -18,8 +18,8 @@ from federation.scheduler.plugins.profile import (
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.reports import Reporting
 from federation.services.ports import StoredBinding
+from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.pipeline import DecisionPipeline
-from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.waiting.keeper import QueueKeeper
 from federation.services.waiting_ports import QueuedBinding
