@@ -12,8 +12,9 @@ from typing import Final, Self
 
 # Between two columns.
 GAP: Final = 2
-# How narrow a column of sentences may get.
+# How narrow a column of sentences may get, and how narrow where that is not enough.
 PROSE_COLUMNS: Final = 24
+TIGHT_COLUMNS: Final = 12
 # A cluster's name, and how many replicas it gets.
 LONGEST_WORD: Final = 60
 
@@ -63,10 +64,10 @@ def _folded(word: str, width: int) -> Iterator[str]:
     yield piece
 
 
-def narrowest(texts: Iterable[str]) -> int:
+def narrowest(texts: Iterable[str], least: int = PROSE_COLUMNS) -> int:
     """How narrow a column of prose may get: names in it stay whole."""
     words = (width_of(word) for text in texts for word in text.split(" "))
-    return max(PROSE_COLUMNS, min(max(words, default=0), LONGEST_WORD))
+    return max(least, min(max(words, default=0), LONGEST_WORD))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,22 +89,24 @@ class Layout:
         room: int,
         *,
         least: Sequence[str] = (),
+        last: Sequence[str] = (),
         prose: Sequence[str] = (),
     ) -> Self:
         """Laid out for these rows. Columns named in ``least`` are left out where there is no room,
-        the first one first, and those of ``prose`` wrapped; what still does not fit runs over.
+        the first one first, and those of ``prose`` wrapped; then those of ``last`` are left out,
+        and what still does not fit runs over: names stay whole, to be copied.
         """
         columns = [[row[position] for row in cells] for position in range(len(headings))]
         widths = {
             heading: max(map(width_of, (heading, *texts)))
             for heading, texts in zip(headings, columns, strict=True)
         }
-        narrow = {
-            heading: min(widths[heading], narrowest(texts))
-            for heading, texts in zip(headings, columns, strict=True)
-            if heading in prose
-        }
-        hidden = _fit(widths, room, least, narrow)
+        texts_of = dict(zip(headings, columns, strict=True))
+        stages = [
+            _floors(prose, widths, texts_of, PROSE_COLUMNS),
+            _floors(prose, widths, texts_of, TIGHT_COLUMNS),
+        ]
+        hidden = _fit(widths, room, least, last, stages)
         shown = [at for at, heading in enumerate(headings) if heading not in hidden]
         return cls(
             headings=headings,
@@ -134,10 +137,27 @@ class Layout:
             yield (" " * GAP).join(parts).rstrip()
 
 
+def _floors(
+    prose: Iterable[str], widths: Mapping[str, int], texts_of: Mapping[str, list[str]], least: int
+) -> dict[str, int]:
+    """How narrow columns of prose may get, by heading, with whole names."""
+    return {
+        heading: min(widths[heading], max(width_of(heading), narrowest(texts_of[heading], least)))
+        for heading in prose
+        if heading in widths
+    }
+
+
 def _fit(
-    widths: dict[str, int], room: int, least: Sequence[str], narrow: Mapping[str, int]
+    widths: dict[str, int],
+    room: int,
+    least: Sequence[str],
+    last: Sequence[str],
+    stages: Sequence[Mapping[str, int]],
 ) -> list[str]:
-    """The columns to leave out; where that helps ``widths`` is made as small as ``narrow``."""
+    """The columns to leave out; where that is not enough ``widths`` is made smaller, not below the
+    floors of the first stage with which all of it fits.
+    """
     hidden: list[str] = []
 
     def over(widths: Mapping[str, int]) -> int:
@@ -146,11 +166,19 @@ def _fit(
         return taken - GAP - room
 
     for name in least:
-        if over({**widths, **narrow}) <= 0:
+        if over({**widths, **stages[0]}) <= 0:
             break
         if name in widths:
             hidden.append(name)
-    for name in sorted(narrow, key=lambda name: -widths[name]):
-        if (too_much := over(widths)) > 0 and name not in hidden:
-            widths[name] -= min(too_much, widths[name] - narrow[name])
+    for name in last:
+        if over({**widths, **stages[-1]}) <= 0:
+            break
+        hidden.append(name)
+    floors = next((each for each in stages if over({**widths, **each}) <= 0), stages[0])
+    wide = [name for name, floor in floors.items() if name not in hidden and widths[name] > floor]
+    # The widest one first, until others are as wide.
+    while wide and over(widths) > 0:
+        widest = max(wide, key=lambda name: widths[name])
+        widths[widest] -= 1
+        wide = [name for name in wide if widths[name] > floors[name]]
     return hidden

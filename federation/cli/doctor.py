@@ -22,6 +22,7 @@ from federation.cli.listing import print_list
 from federation.cli.token import ROLE_NAMES
 from federation.client.targets import endpoints_of
 from federation.model.errors import FederationError, InvalidRequest
+from federation.model.readable import counted
 
 REFUSED: Final = 1
 PROBE_SECONDS: Final = 5.0
@@ -217,7 +218,7 @@ def _fleet_check(asked: Connection) -> DoctorCheck:
     ]
     if not unready:
         return DoctorCheck(
-            subject=subject, state=State.OK, says=f"{len(clusters)} clusters, all ready"
+            subject=subject, state=State.OK, says=f"{counted(len(clusters), 'cluster')}, all ready"
         )
     named = ", ".join(unready[:3]) + (" and others" if len(unready) > 3 else "")
     says = f"{len(unready)} of {len(clusters)} clusters are not ready: {named}"

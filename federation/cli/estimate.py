@@ -78,6 +78,7 @@ ESTIMATES: Final[ListedKind[Row]] = ListedKind(
         ListColumn("NOTE", lambda row, _: row["note"], rare=True),
     ),
     least=("SEQUENCE",),
+    last=("BOUND", "AT MOST"),
     prose=("NOTE",),
     empty="No clusters to ask.",
 )

@@ -81,6 +81,7 @@ STEPS: Final[ListedKind[Step]] = ListedKind(
         ListColumn("DECISION", lambda each, _: each.decision.id),
     ),
     least=("DECISION",),
+    last=("OUTCOME",),
     prose=("CHANGE", "WHY"),
     empty="No decisions about it are kept.",
 )
@@ -100,6 +101,7 @@ DECISIONS: Final[ListedKind[scheduling_pb2.Decision]] = ListedKind(
         ListColumn("WHY", lambda each, _: why_text(each)),
     ),
     least=("WHY", "SHARES", "AGE"),
+    last=("DECISION",),
     prose=("SHARES", "WHY"),
     empty="No such decisions.",
 )

@@ -44,7 +44,7 @@ class ListColumn(Generic[R]):
 class ListedKind(Generic[R]):
     """What there is to know of the things that one verb lists.
 
-    ``least`` and ``prose`` are headings, as tables take them.
+    ``least``, ``last`` and ``prose`` are headings, as tables take them.
     """
 
     word: str
@@ -52,6 +52,7 @@ class ListedKind(Generic[R]):
     named: Callable[[R], str]
     empty: str
     least: Sequence[str] = ()
+    last: Sequence[str] = ()
     prose: Sequence[str] = ()
     labels: Callable[[R], Mapping[str, str]] | None = None
     document: Callable[[Any], Any] = document_from_message

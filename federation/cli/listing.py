@@ -57,6 +57,7 @@ def print_rows(
         [column.heading for column in columns],
         [[column.cell(row, now) for column in columns] for row in chosen],
         least=kind.least,
+        last=kind.last,
         prose=kind.prose,
         empty=f"None of {of} is selected." if of else kind.empty,
     )

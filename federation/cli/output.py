@@ -135,14 +135,16 @@ def print_table(
     rows: Iterable[Sequence[object]],
     *,
     least: Sequence[str] = (),
+    last: Sequence[str] = (),
     prose: Sequence[str] = (),
     empty: str = "",
 ) -> Layout | None:
     """Aligned columns; numbers to the right. Headings are bold on a terminal.
 
     Nothing is ever cut. On a terminal that is too narrow the columns named in ``least`` are left
-    out, the first one first, unless everything is asked for, and those of ``prose`` wrapped; what
-    still does not fit runs over. ``empty`` is what is said when there is no row.
+    out, the first one first, unless everything is asked for, and those of ``prose`` wrapped; then
+    those of ``last`` are left out, and what still does not fit runs over. ``empty`` is what is
+    said when there is no row.
     """
     kept = list(rows)
     if not kept and empty:
@@ -156,6 +158,7 @@ def print_table(
         [bool(kept) and all(_is_number(row[at]) for row in kept) for at in range(len(columns))],
         terminal_columns(),
         least=() if _is_wide() else least,
+        last=() if _is_wide() else last,
         prose=prose,
     )
     styled(_bold(layout.heading()))

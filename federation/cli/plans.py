@@ -23,6 +23,7 @@ from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message, enum_word
 from federation.model.placement import binding_key
+from federation.model.readable import counted
 from federation.plans.plan import PlanKind
 from federation.plans.words import gain_words
 from federation.runtime.terminal import say
@@ -216,7 +217,7 @@ def list_plans(limit: int, listing: Listing) -> None:
 def approve(plan_id: int) -> None:
     """Carry a plan out, from now on; what it says is checked against the fleet first."""
     plan = connection().call(lambda api: api.plans.approve(plan_id))
-    say(f"plan/{plan.id} approved: {plan.step_count} steps")
+    say(f"plan/{plan.id} approved: {counted(plan.step_count, 'step')}")
 
 
 @rebalance.command(epilog='Example: fedctl rebalance stop 7 --reason "enough for today"')
@@ -275,7 +276,7 @@ def _print_plan(plan: rebalance_pb2.Plan) -> None:
         ("State", _state(plan)),
         *([("Why", plan.reason)] if plan.reason else []),
         *_limits(plan),
-        (words.name, f"{words.does}, in {plan.step_count} steps"),
+        (words.name, f"{words.does}, in {counted(plan.step_count, 'step')}"),
         ("At best", f"{words.at_best}: within {gain.gap_percent:g} % of the best possible"),
         ("At once", _at_once(plan)),
     ]
@@ -295,6 +296,7 @@ def _print_plan(plan: rebalance_pb2.Plan) -> None:
                 )
                 for each in plan.steps
             ],
+            last=["STEP", "FROM", "STATE"],
             prose=["FROM", "TO", "WHY"],
         )
     if plan.unfixed:
@@ -308,7 +310,7 @@ def _print_plan(plan: rebalance_pb2.Plan) -> None:
             prose=["WHY"],
         )
         if plan.unfixed_count > len(plan.unfixed):
-            say(f"{plan.unfixed_count} bindings in all", err=True)
+            say(f"{counted(plan.unfixed_count, 'binding')} in all", err=True)
 
 
 def _limits(plan: rebalance_pb2.Plan) -> Iterable[tuple[str, str]]:
@@ -325,8 +327,8 @@ def _limits(plan: rebalance_pb2.Plan) -> Iterable[tuple[str, str]]:
 
 def _at_once(plan: rebalance_pb2.Plan) -> str:
     if not plan.moves_per_cluster:
-        return f"{plan.moves_at_once} steps"
-    return f"{plan.moves_at_once} steps, {plan.moves_per_cluster} of one cluster"
+        return counted(plan.moves_at_once, "step")
+    return f"{counted(plan.moves_at_once, 'step')}, {plan.moves_per_cluster} of one cluster"
 
 
 def _followed(plan_id: int) -> bool:
@@ -348,9 +350,11 @@ def _followed(plan_id: int) -> bool:
         return True
     why = f": {plan.reason}" if plan.reason else ""
     moved = sum(each.state in MOVED for each in steps.values())
-    say(f"plan/{plan_id} {_state(plan)}{why}: {moved} of {plan.step_count} steps are done")
+    of = counted(plan.step_count, "step is", "steps are")
+    say(f"plan/{plan_id} {_state(plan)}{why}: {moved} of {of} done")
     if plan.unfixed_count:
-        say(f"{plan.unfixed_count} bindings stay where they were", err=True)
+        stay = counted(plan.unfixed_count, "binding stays", "bindings stay")
+        say(f"{stay} behind", err=True)
     # Of clusters that are evened out, or emptied where that can be, most stays where it is.
     leaves_nothing = plan.kind in TO_THE_LAST
     return moved == plan.step_count and not (leaves_nothing and plan.unfixed_count)

@@ -82,6 +82,7 @@ QUEUE: Final[ListedKind[scheduling_pb2.QueuedBinding]] = ListedKind(
         ListColumn("SHORT OF", lambda each, _: _short_of(each.wait)),
     ),
     least=("DECISION", "OVERTAKEN BY", "EARMARKED", "ATTEMPTS", "OVERTAKEN", "REMAINDER"),
+    last=("PRIORITY", "STATE", "POSITION"),
     prose=("SHORT OF",),
     empty="Nothing waits.",
 )

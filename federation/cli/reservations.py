@@ -65,6 +65,7 @@ RESERVATIONS: Final[ListedKind[HeldPromise]] = ListedKind(
         ListColumn("EACH ASKS FOR", lambda each, _: _request_text(each.promise.requirements)),
     ),
     least=("COMPONENT", "CERTIFICATE"),
+    last=("EACH ASKS FOR",),
     prose=("EACH ASKS FOR",),
     empty="Nothing is outstanding.",
 )

@@ -148,6 +148,7 @@ TOKENS: Final[ListedKind[access_pb2.Token]] = ListedKind(
         ),
     ),
     least=("LIMITS", "FROM", "LAST USE"),
+    last=("SCOPE",),
     prose=("SCOPE",),
     empty="No tokens. Make one: fedctl token create NAME --role viewer",
 )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from federation.model.readable import counted
 from federation.v1 import scheduling_pb2
 
 MOST_REASONS: Final = 8
@@ -99,7 +100,7 @@ def _scores(passed: Sequence[scheduling_pb2.ClusterTrace]) -> str:
 
 def _division(facts: dict[str, str], given: Sequence[scheduling_pb2.ClusterTrace]) -> str:
     seats = sum(each.remainder_seat for each in given)
-    words = [facts.get("strategy", ""), f"{sum(each.replicas for each in given)} replicas"]
+    words = [facts.get("strategy", ""), counted(sum(each.replicas for each in given), "replica")]
     words += [f"{seats} of them by remainder"] if seats else []
     return ", ".join(filter(None, words))
 

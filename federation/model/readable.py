@@ -33,6 +33,11 @@ def amount(name: str, base_units: int) -> str:
     return f"{scaled:.4g}Pi"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """``1 cluster``, ``2 clusters``, ``12,000 clusters``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def age(seconds: float) -> str:
     """``0.4s``, ``12s``, ``5m``, ``3h``, ``2d``."""
     if seconds < 10:

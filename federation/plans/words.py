@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from federation.model.readable import amount
+from federation.model.readable import amount, counted
 from federation.plans.plan import CLUSTERS, PlanKind
 
 
@@ -30,15 +30,17 @@ def gain_words(kind: PlanKind, unit: str, wanted: int, moved: int, bound: int) -
     if kind is PlanKind.UNSCHEDULABLE:
         return GainWords(
             name="Makes room",
-            does=f"for {moved} of {wanted} replicas that have none",
-            at_best=f"{bound} replicas could have room",
+            does=f"for {moved} of {counted(wanted, 'replica')} that have none",
+            at_best=f"{counted(bound, 'replica')} could have room",
         )
     if unit == CLUSTERS:
         return GainWords(
             name="Empties",
-            does=f"{moved} of {wanted} clusters",
-            at_best=f"{bound} clusters could be emptied",
+            does=f"{moved} of {counted(wanted, 'cluster')}",
+            at_best=f"{counted(bound, 'cluster')} could be emptied",
         )
     return GainWords(
-        name="Moves", does=f"{moved} of {wanted} replicas", at_best=f"{bound} replicas could move"
+        name="Moves",
+        does=f"{moved} of {counted(wanted, 'replica')}",
+        at_best=f"{counted(bound, 'replica')} could move",
     )

@@ -11,36 +11,86 @@ import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from federation.client import Client, Target
+from federation.codec.documents import read_documents
+from federation.codec.workloads import bindings_from_documents
 from federation.model.waiting import WaitState
+from federation.runtime.addresses import Address
 from federation.services.waiting_ports import NewWait
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from federation.v1.clusters_pb2 import CordonClusterRequest
 from federation.v1.clusters_pb2_grpc import ClustersStub
-from federation.v1.scheduling_pb2 import ListDecisionsRequest
-from federation.v1.scheduling_pb2_grpc import SchedulingStub
+from federation.v1.rebalance_pb2 import PLAN_KIND_DRAIN, CreatePlanRequest
 from tests.benchmarks.bench_fleet_memory import PATIENT, cluster_name, fill, parts
-from tests.benchmarks.measuring import TELLING_STALLS, chosen, cpu_seconds, show, show_stalls
+from tests.benchmarks.measuring import (
+    TELLING_STALLS,
+    chosen,
+    cpu_seconds,
+    family_seconds,
+    show,
+    show_stalls,
+)
 from tests.benchmarks.members import CALL_SECONDS
 from tests.chaos.planes import Plane, durable_postgres
+from tests.unit.web.browser import Browser
 
 CLUSTERS = chosen(1000, quick=100)
 BINDINGS = chosen(50_000, quick=500)
 WAITING = chosen(5000, quick=100)
 ROUNDS = chosen(15, quick=3)
+# So many clusters are emptied by the plan.
+DRAINED = chosen(5, quick=2)
+PASTED = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 2000
+  template:
+    spec: {containers: [{name: web, resources: {requests: {cpu: 100m}}}]}
+---
+apiVersion: policy.karmada.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: all, namespace: shop}
+spec:
+  resourceSelectors: [{apiVersion: apps/v1, kind: Deployment}]
+  placement: {replicaScheduling: {replicaSchedulingType: Divided}}
+"""
+OTHER = """
+apiVersion: policy.karmada.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: one, namespace: shop}
+spec:
+  resourceSelectors: [{apiVersion: apps/v1, kind: Deployment}]
+  placement:
+    clusterAffinity: {exclude: [member-00001]}
+    replicaScheduling: {replicaSchedulingType: Divided, replicaDivisionPreference: Weighted}
+"""
+SEE_OTHER = 303
 OPEN_PAGES = 50
 OPEN_SECONDS = chosen(20.0, quick=2.0)
 CHANGE_EVERY_SECONDS = 0.5
 VIEW_GOAL_MILLIS, STALL_GOAL_MILLIS = 100.0, 50.0
 # Of a core, by all open pages together.
 OPEN_GOAL_PERCENT = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What is asked for; with ``fields`` it is a form, sent to its path."""
+
+    title: str
+    path: str
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 async def queue_up(url: str, count: int) -> None:
@@ -70,33 +120,79 @@ async def queue_up(url: str, count: int) -> None:
     await engine.dispose()
 
 
-async def a_decision(endpoint: str, token: str) -> str:
-    metadata = (("authorization", f"Bearer {token}"),)
-    async with grpc.aio.insecure_channel(endpoint) as channel:
-        stub: Any = SchedulingStub(channel)
-        request = ListDecisionsRequest(page_size=1)
-        answer = await stub.ListDecisions(request, metadata=metadata, timeout=CALL_SECONDS)
-        return str(answer.decisions[0].id)
+async def decided(client: Client) -> str:
+    """A decision over all clusters; its id."""
+    (binding,) = bindings_from_documents(read_documents(PASTED, source="the text"))
+    return (await client.schedule(binding)).decision.id
 
 
-def show_views(port: int, pid: int, views: Sequence[str]) -> None:
-    """How long each takes to be answered, and how much CPU of it is ours."""
-    for view in views:
-        millis, size = [], 0
-        before = cpu_seconds(pid)
-        for _ in range(ROUNDS):
-            began = time.perf_counter()
-            size = max(size, len(got(port, view)))
-            millis.append((time.perf_counter() - began) * 1000)
-        cpu = (cpu_seconds(pid) - before) * 1000 / ROUNDS
-        took = statistics.median(millis)
-        show(
-            view.partition("&")[0][:34],
-            f"{took:.0f} ms",
-            goal=f"<= {VIEW_GOAL_MILLIS:g} ms",
-            kept=took <= VIEW_GOAL_MILLIS,
-        )
-        print(f"    {cpu:.0f} ms of CPU, {size / 1024:.0f} KiB")
+async def planned(client: Client) -> int:
+    """A draft that moves many bindings; its number."""
+    request = CreatePlanRequest(
+        kind=PLAN_KIND_DRAIN, clusters=[cluster_name(each) for each in range(DRAINED)]
+    )
+    plan = await client.plans.create(request)
+    print(f"a plan of {plan.step_count:,} steps")
+    return plan.id
+
+
+def views(decision: str, plan: int) -> list[View]:
+    """Each of them once."""
+    cluster = f"/ui/cluster?name={cluster_name(1)}"
+    texts = {"text": PASTED, "other": OTHER}
+    return [
+        View(title="fleet", path="/ui/"),
+        View(title="fleet, the fullest first", path="/ui/?sort=fullest"),
+        View(title="cluster", path=cluster),
+        View(title="bindings", path="/ui/bindings"),
+        View(title="binding", path="/ui/binding?namespace=team-00&name=workload-000000"),
+        View(title="queue", path="/ui/queue"),
+        View(title="gangs", path="/ui/gangs"),
+        View(title="decision", path=f"/ui/decision?id={decision}"),
+        View(title="ask", path="/ui/ask"),
+        View(title="ask: what fits", path="/ui/ask?cpu=1&memory=1Gi"),
+        View(title="ask: preview", path="/ui/preview", fields={"text": PASTED}),
+        View(title="compare", path="/ui/compare"),
+        View(title="compare: two placements", path="/ui/compare", fields=texts),
+        View(title="plans", path="/ui/plans"),
+        View(title="plan", path=f"/ui/plan?id={plan}"),
+        View(title="what if", path="/ui/what-if"),
+        View(title="audit", path="/ui/audit"),
+        View(title="about", path="/ui/about"),
+    ]
+
+
+async def show_view(browser: Browser, plane: Plane, postgres: int, view: View) -> None:
+    """How much CPU it costs us and the database, and how long it takes to be answered."""
+    millis, ours, theirs, size = [], 0.0, 0.0, 0
+    for _ in range(ROUNDS):
+        secret = {}
+        if view.fields:
+            form = await browser.get(view.path.replace("preview", "ask"))
+            secret = {"form_secret": form.document.field("form_secret")}
+        before = cpu_seconds(plane.pid), family_seconds(postgres)
+        began = time.perf_counter()
+        if view.fields:
+            answer = await browser.post(view.path, {**secret, **view.fields})
+        else:
+            answer = await browser.get(view.path)
+        millis.append((time.perf_counter() - began) * 1000)
+        ours += cpu_seconds(plane.pid) - before[0]
+        theirs += family_seconds(postgres) - before[1]
+        assert answer.status == 200, (view, answer.status, answer.body[:500])
+        size = max(size, len(answer.body.encode()))
+    ours_millis, theirs_millis = (1000 * each / ROUNDS for each in (ours, theirs))
+    show(
+        view.title,
+        f"{ours_millis:.0f} ms of CPU",
+        goal=f"<= {VIEW_GOAL_MILLIS:g} ms",
+        kept=ours_millis <= VIEW_GOAL_MILLIS,
+    )
+    took = statistics.median(millis)
+    print(
+        f"    answered after {took:.0f} ms, {theirs_millis:.0f} ms of CPU of the database, "
+        f"{size / 1024:.0f} KiB"
+    )
 
 
 def got(port: int, path: str) -> bytes:
@@ -107,6 +203,20 @@ def got(port: int, path: str) -> bytes:
     connection.close()
     assert answer.status == 200, (path, answer.status, body[:500])
     return body
+
+
+async def look(address: Address, plane: Plane, postgres: int, token: str) -> None:
+    """At every view."""
+    target = Target(
+        endpoint=plane.endpoint, token=token, plaintext=True, timeout_seconds=CALL_SECONDS
+    )
+    async with Client(target) as client:
+        decision, plan = await decided(client), await planned(client)
+    plane.newest_lines()
+    browser = Browser(address=address)
+    assert (await browser.post("/ui/sign-in", {"token": token})).status == SEE_OTHER
+    for view in views(decision, plan):
+        await show_view(browser, plane, postgres, view)
 
 
 async def open_pages(port: int, pages: int) -> None:
@@ -166,29 +276,20 @@ def main() -> None:
         arguments = (*PATIENT, *TELLING_STALLS, f"--web-listen=127.0.0.1:{port}")
         plane = Plane(0, postgres.url, state, arguments)
         plane.start()
-        token = (state / "admin.token").read_text(encoding="ascii").strip()
-        decision = asyncio.run(a_decision(plane.endpoint, token))
-        plane.newest_lines()
-        show_views(
-            port,
-            plane.pid,
-            [
-                *("/ui/", "/ui/?sort=fullest", f"/ui/cluster?name={cluster_name(1)}"),
-                *("/ui/bindings", "/ui/binding?namespace=team-00&name=workload-000000"),
-                *("/ui/queue", f"/ui/decision?id={decision}", "/ui/ask?cpu=1&memory=1Gi"),
-                *("/ui/plans", "/ui/about", "/ui/gangs", "/ui/compare", "/ui/what-if"),
-            ],
-        )
-        show_stalls(plane.newest_lines(), STALL_GOAL_MILLIS)
-        without = asyncio.run(share_of_a_core(plane, token, port, 0))
-        share = asyncio.run(share_of_a_core(plane, token, port, OPEN_PAGES)) - without
-        show(
-            f"{OPEN_PAGES} open pages",
-            f"{share:.1f} % of a core",
-            goal=f"<= {OPEN_GOAL_PERCENT:g} %",
-            kept=share <= OPEN_GOAL_PERCENT,
-        )
-        plane.stop()
+        try:
+            token = (state / "admin.token").read_text(encoding="ascii").strip()
+            asyncio.run(look(Address(host="127.0.0.1", port=port), plane, postgres.pid, token))
+            show_stalls(plane.newest_lines(), STALL_GOAL_MILLIS)
+            without = asyncio.run(share_of_a_core(plane, token, port, 0))
+            share = asyncio.run(share_of_a_core(plane, token, port, OPEN_PAGES)) - without
+            show(
+                f"{OPEN_PAGES} open pages",
+                f"{share:.1f} % of a core",
+                goal=f"<= {OPEN_GOAL_PERCENT:g} %",
+                kept=share <= OPEN_GOAL_PERCENT,
+            )
+        finally:
+            plane.stop()
 
 
 if __name__ == "__main__":

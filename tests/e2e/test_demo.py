@@ -152,9 +152,9 @@ def test_it_tells_its_story_and_leaves_nothing(tmp_path: Path) -> None:
         ["10", "0", "10"],
     ]
     drain = demo.printed.partition("$ fedctl drain member1 --yes\n")[2]
-    assert re.search(r"^Moves: +2 of 2 replicas, in 1 steps$", drain, re.MULTILINE)
+    assert re.search(r"^Moves: +2 of 2 replicas, in 1 step$", drain, re.MULTILINE)
     assert re.search(r"^At best: +2 .*within 0 % of the best possible$", drain, re.MULTILINE)
-    assert "\nplan/1 done: 1 of 1 steps are done\n" in drain
+    assert "\nplan/1 done: 1 of 1 step is done\n" in drain
     assert re.search(r"^member2 +\S+ +lost for ", demo.printed, re.MULTILINE)
     history = shown(demo.printed, "history shop/checkout-deployment")
     assert re.search(r"member1 2 to 0.* member1 is to be emptied", history)

@@ -53,16 +53,23 @@ class OpenEviction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailoverStatus:
-    """How failover stands; of ``eviction_count`` evictions the oldest are in there."""
+class FailoverOverview:
+    """How failover stands; it moves so many percent of all replicas a minute."""
 
     enabled: bool
+    percent_a_minute: float
     freeze: Freeze | None
     places: tuple[FrozenPlace, ...]
     silent: tuple[SilentCluster, ...]
+    eviction_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverStatus(FailoverOverview):
+    """The same with what concerns bindings: of the evictions the oldest are in there."""
+
     evacuated: tuple[EvacuatedCluster, ...]
     evictions: tuple[OpenEviction, ...]
-    eviction_count: int
     replicas_per_minute: float
 
 
@@ -83,7 +90,22 @@ class FailoverControl:
         self._clock = clock
         self._settings = settings
 
+    async def overview(self) -> FailoverOverview:
+        """What costs little to know, however many bindings there are."""
+        async with self._store.reading() as read:
+            breaker = await read.failover.get()
+            count = await read.failover.evictions()
+        return FailoverOverview(
+            enabled=self._settings.enabled,
+            percent_a_minute=self._settings.percent_a_minute,
+            freeze=breaker.freeze,
+            places=breaker.places,
+            silent=tuple(self._silent()),
+            eviction_count=count,
+        )
+
     async def get(self) -> FailoverStatus:
+        """Counts the replicas of all bindings."""
         async with self._store.reading() as read:
             breaker = await read.failover.get()
             evicted = await read.failover.evicted(None, MOST_EVICTIONS)
@@ -102,6 +124,7 @@ class FailoverControl:
         evictions.sort(key=lambda each: (each.task.created_at or 0.0, each.binding))
         return FailoverStatus(
             enabled=self._settings.enabled,
+            percent_a_minute=self._settings.percent_a_minute,
             freeze=breaker.freeze,
             places=breaker.places,
             silent=tuple(self._silent()),

@@ -268,7 +268,7 @@ class Views:
 
     async def about(self, _: Request, scope: Scope) -> Page:
         use_cases = self._use_cases
-        failover = await use_cases.failover.get()
+        failover = await use_cases.failover.overview()
         return Page(
             template="about",
             title="About",
@@ -284,7 +284,6 @@ class Views:
                 "failover": failover,
                 "silent": [each for each in failover.silent if scope.sees_cluster(each.name)],
             },
-            # It counts what all bindings have.
             is_live=False,
         )
 

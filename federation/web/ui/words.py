@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from federation.model.placement import binding_key
 from federation.model.printable import printable, printable_lines
-from federation.model.readable import age, amount
+from federation.model.readable import age, amount, counted
 from federation.model.resources import CPU
 
 __all__ = [
@@ -91,11 +91,6 @@ def percent(share: float) -> str:
     if 0 < share < 0.01:
         return "< 1 %"
     return f"{100 * share:.0f} %"
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """``1 cluster``, ``2 clusters``, ``12,000 clusters``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def cluster_link(cluster: str) -> Markup:

@@ -1,4 +1,4 @@
-"""What each verb shows on terminals of 80 and of 160 columns, and as JSON.
+"""What each verb shows on terminals of 60, 80 and 160 columns, in a pipe, and as JSON.
 
 After a change, ``FEDCTL_GOLDEN=write`` writes the files anew: look at each as a user would.
 """
@@ -16,10 +16,12 @@ from click.testing import CliRunner
 
 from federation.cli import drawing, output
 from federation.cli.__main__ import fedctl
+from federation.cli.columns import width_of
 from federation.cli.connection import Connection
 from federation.client import Client
 from tests.unit.cli.canned import DECISION, NOW, Canned
 
+BESIDE = "--- said beside it"
 GOLDEN = Path(__file__).with_name("golden")
 BINDING = "shop/checkout-deployment"
 CALLS = {
@@ -47,7 +49,12 @@ CALLS = {
     "simulate": "simulate -f examples/fleet.yaml -f examples/deployment.yaml "
     "-f examples/policy.yaml",
 }
-FORMS = {"80": (80, ()), "160": (160, ()), "json": (80, ("-o", "json"))}
+# How wide the terminal is, None in a pipe.
+FORMS = {
+    **{str(width): (width, ()) for width in (60, 80, 160)},
+    "pipe": (None, ()),
+    "json": (80, ("-o", "json")),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +67,6 @@ def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
         # Called through the class, with the client as their first argument.
         monkeypatch.setattr(Client, name, lambda api, *_, _name=name, **__: getattr(api, _name)())
     monkeypatch.setattr(time, "time", lambda: NOW)
-    monkeypatch.setattr(output, "_is_terminal", lambda: True)
-    monkeypatch.setattr("federation.cli.workloads.is_terminal", lambda: True)
-    monkeypatch.setattr(drawing, "can_draw", lambda: True)
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.chdir(Path(__file__).parents[3])
 
@@ -71,17 +75,26 @@ def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_as_it_was_looked_at(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     width, options = FORMS[form]
-    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(output, "_is_terminal", lambda: width is not None)
+    monkeypatch.setattr("federation.cli.workloads.is_terminal", lambda: width is not None)
+    monkeypatch.setattr(drawing, "can_draw", lambda: width is not None)
+    monkeypatch.setenv("COLUMNS", str(width or 80))
     result = CliRunner().invoke(fedctl, [*CALLS[name].split(), *options])
     assert result.exit_code == 0, result.output
-    shown = (
-        f"{result.stdout}--- said beside it\n{result.stderr}" if result.stderr else result.stdout
-    )
+    shown = f"{result.stdout}{BESIDE}\n{result.stderr}" if result.stderr else result.stdout
     shown = "\n".join(line.rstrip() for line in shown.splitlines()) + "\n"
     file = GOLDEN / f"{name}.{form}.txt"
     if os.environ.get("FEDCTL_GOLDEN") == "write":
         file.write_text(shown, encoding="utf-8")
     assert shown == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form.isdecimal()])
+@pytest.mark.parametrize("name", CALLS)
+def test_nothing_runs_over_the_edge(name: str, form: str) -> None:
+    lines = (GOLDEN / f"{name}.{form}.txt").read_text(encoding="utf-8").splitlines()
+    shown = lines[: lines.index(BESIDE)] if BESIDE in lines else lines
+    assert [line for line in shown if width_of(line) > int(form)] == []
 
 
 def test_no_golden_file_is_left_over() -> None:
