@@ -61,6 +61,33 @@ metadata: {name: web, namespace: shop}
 data: {colour: blue}
 """
 
+MANY = """
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: statefulset, namespace: shop}
+spec:
+  replicas: 9
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {containers: [{name: db, image: registry.example/db}]}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: job, namespace: shop}
+spec:
+  parallelism: 9
+  completions: 9
+  template:
+    spec: {restartPolicy: Never, containers: [{name: load, image: registry.example/load}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: lists}
+data: {colour: blue}
+"""
+
 
 def loaded(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, SCRIPT.with_stem(name))
@@ -211,6 +238,136 @@ async def test_members_hold_what_was_decided(
         finally:
             process.kill()
             await process.wait()
+
+
+class Decided:
+    """A control plane's answer, as the test has it."""
+
+    def __init__(self) -> None:
+        self.bindings: list[ResourceBinding] = []
+
+    async def list_bindings(self) -> list[ResourceBinding]:
+        return self.bindings
+
+
+def workload_of(kind: str, shares: dict[str, int], **spec: Any) -> ResourceBinding:
+    """A binding of one of ``MANY``, named after its kind."""
+    api_version = "batch/v1" if kind == "Job" else "apps/v1"
+    return ResourceBinding(
+        metadata=ObjectMeta(namespace="shop", name=kind.lower(), uid=f"uid-{kind}"),
+        spec=ResourceBindingSpec(
+            resource=ObjectReference(api_version=api_version, kind=kind, name=kind.lower()),
+            clusters=[TargetCluster(name=name, replicas=count) for name, count in shares.items()],
+            **spec,
+        ),
+    )
+
+
+def there(server: KubeApiServer) -> dict[str, Any]:
+    """Of each of the propagator's objects in a member: how many replicas, None of others."""
+    found: dict[str, Any] = {}
+    for api_version, kind in (
+        *(("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"), ("batch/v1", "Job")),
+        ("v1", "ConfigMap"),
+    ):
+        for each in server.cluster.all(BY_KIND[api_version, kind]):
+            if each["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by"):
+                spec = each.get("spec", {})
+                key = f"{kind} {each['metadata']['namespace']}/{each['metadata']['name']}"
+                found[key] = spec.get("replicas", spec.get("parallelism"))
+    return found
+
+
+@pytest.fixture
+def propagated(
+    propagator: ModuleType, members: dict[str, KubeApiServer], tmp_path: Path
+) -> tuple[Decided, Callable[[], Any]]:
+    """What is decided, and what brings it to the members once; answers the status."""
+    (tmp_path / "many.yaml").write_text(MANY)
+    reached = [
+        propagator.Member(name, str(server.kubeconfig(tmp_path / f"{name}.kubeconfig")))
+        for name, server in members.items()
+    ]
+    decided, controller = Decided(), propagator.Propagator(reached, most_removals=2)
+    rounds = propagator.Rounds([tmp_path / "many.yaml"], None, 1.0)
+    return decided, lambda: rounds.run(decided, controller, {})
+
+
+async def test_every_kind_is_run_and_removed_with_what_it_needs(
+    propagated: tuple[Decided, Callable[[], Any]], members: dict[str, KubeApiServer]
+) -> None:
+    decided, bring = propagated
+    one, other = members.values()
+    decided.bindings = [
+        workload_of("StatefulSet", {"member1": 2, "member2": 1}),
+        workload_of("Job", {"member2": 5}),
+    ]
+    await bring()
+    assert there(one) == {"StatefulSet shop/statefulset": 2, "ConfigMap lists/settings": None}
+    assert there(other) == {
+        "StatefulSet shop/statefulset": 1,
+        "Job shop/job": 5,
+        "ConfigMap lists/settings": None,
+    }
+    for server in members.values():
+        names = {
+            each["metadata"]["name"] for each in server.cluster.all(BY_KIND["v1", "Namespace"])
+        }
+        assert {"shop", "lists"} <= names
+    job = other.cluster.get(BY_KIND["batch/v1", "Job"], "shop", "job")
+    assert job is not None
+    assert (job["spec"]["parallelism"], job["spec"]["completions"]) == (5, 5)
+    assert job["spec"]["template"]["metadata"]["labels"] == {"fedsched.io/binding": "uid-Job"}
+    one.writer.patch(
+        *(BY_KIND["apps/v1", "StatefulSet"], "shop", "statefulset"),
+        {"status": {"readyReplicas": 2}},
+    )
+    other.writer.patch(
+        *(BY_KIND["batch/v1", "Job"], "shop", "job"), {"status": {"ready": 1, "succeeded": 3}}
+    )
+    assert await bring() == {
+        "StatefulSet shop/statefulset": {
+            "member1": {"wanted": 2, "ready": 2},
+            "member2": {"wanted": 1, "ready": 0},
+        },
+        "Job shop/job": {"member2": {"wanted": 5, "ready": 4}},
+    }
+    # A list that is empty by mistake empties no cluster at once.
+    decided.bindings = []
+    await bring()
+    assert len(there(other)) == 1
+    await bring()
+    assert (there(one), there(other)) == ({}, {})
+
+
+async def test_a_share_leaves_when_its_eviction_is_over(
+    propagated: tuple[Decided, Callable[[], Any]], members: dict[str, KubeApiServer]
+) -> None:
+    decided, bring = propagated
+    one, other = members.values()
+    both = "StatefulSet shop/statefulset"
+    decided.bindings = [workload_of("StatefulSet", {"member1": 2})]
+    await bring()
+    task = GracefulEvictionTask(from_cluster="member1", replicas=2)
+    decided.bindings = [workload_of("StatefulSet", {"member2": 2}, graceful_eviction_tasks=[task])]
+    await bring()
+    assert (there(one)[both], there(other)[both]) == (2, 2)
+    decided.bindings = [workload_of("StatefulSet", {"member2": 2})]
+    await bring()
+    assert there(one) == {}
+    assert there(other)[both] == 2
+
+
+async def test_a_member_that_is_gone_holds_up_no_other(
+    propagated: tuple[Decided, Callable[[], Any]], members: dict[str, KubeApiServer]
+) -> None:
+    decided, bring = propagated
+    one, other = members.values()
+    decided.bindings = [workload_of("StatefulSet", {"member1": 1, "member2": 1, "member9": 1})]
+    one.stop()
+    status = await bring()
+    assert there(other)["StatefulSet shop/statefulset"] == 1
+    assert status["StatefulSet shop/statefulset"]["member1"] == {"wanted": 1, "ready": 0}
 
 
 def test_members_run_what_is_applied_and_nothing_else(tmp_path: Path) -> None:
