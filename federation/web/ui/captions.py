@@ -173,8 +173,11 @@ def cells_text(pool: PoolPicture) -> str:
 
 
 def request_text(request: Mapping[str, int]) -> str:
-    """``0.5 cores cpu, 1Gi memory``."""
-    texts = (f"{measured(name, amount)} {name}" for name, amount in sorted(request.items()))
+    """``0.5 cores, 1Gi memory``."""
+    texts = (
+        measured(name, amount) if name == CPU else f"{measured(name, amount)} {name}"
+        for name, amount in sorted(request.items())
+    )
     return ", ".join(texts) or "nothing"
 
 
