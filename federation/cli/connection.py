@@ -25,6 +25,7 @@ from federation.model.errors import (
     Unavailable,
     Violation,
 )
+from federation.runtime.terminal import say
 
 if TYPE_CHECKING:
     from federation.client import Client, Target
@@ -37,6 +38,9 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "ca": None,
     "insecure": False,
 }
+# How long verbs wait for what takes a control plane long, and how often they say so.
+PATIENT_SECONDS: Final = 600.0
+TOLD_EVERY_SECONDS: Final = 5.0
 SPOKEN: Final = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 # The context that somebody has chosen, by the name of its parameter.
 CHOSEN: Final = "chosen"
@@ -112,8 +116,10 @@ class Connection:
     timeout_seconds: float
     began: float = field(default_factory=time.monotonic)
 
-    def call(self, method: Callable[[Client], Awaitable[T]]) -> T:
-        """One call, on a connection of its own, within what is left of the time."""
+    def call(self, method: Callable[[Client], Awaitable[T]], *, doing: str = "") -> T:
+        """One call, on a connection of its own, within what is left of the time. Where what the
+        control plane is ``doing`` is said, people are told of it now and then.
+        """
         # Help, completion and what works on files do not wait for grpc.
         import asyncio  # noqa: PLC0415 - see above
 
@@ -122,8 +128,13 @@ class Connection:
         left = self.began + self.timeout_seconds - time.monotonic()
 
         async def bounded(client: Client) -> T:
-            async with asyncio.timeout(max(left, 0)):
-                return await method(client)
+            telling = asyncio.create_task(_keep_telling(doing)) if doing else None
+            try:
+                async with asyncio.timeout(max(left, 0)):
+                    return await method(client)
+            finally:
+                if telling is not None:
+                    telling.cancel()
 
         target = self._target()
         with self._explained(), BlockingClient(target) as client:
@@ -194,6 +205,26 @@ def connection() -> Connection:
     if found is None:
         raise FederationError("no connection was set up")
     return found
+
+
+def patient_connection() -> Connection:
+    """The same for what takes a control plane long; ``--timeout`` counts where it is said."""
+    made, context = connection(), click.get_current_context()
+    name = "timeout_seconds"
+    source = context.find_root().get_parameter_source(name)
+    if source is not ParameterSource.DEFAULT or name in context.meta.get(SAID, set()):
+        return made
+    return replace(made, timeout_seconds=PATIENT_SECONDS)
+
+
+async def _keep_telling(doing: str) -> None:
+    """Until cancelled."""
+    import asyncio  # noqa: PLC0415 - see above
+
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(TOLD_EVERY_SECONDS)
+        say(f"{doing}: {time.monotonic() - began:.0f} s so far", err=True)
 
 
 def connection_options(**defaults: dict[str, Any]) -> Callable[[Any], Any]:

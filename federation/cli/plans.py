@@ -12,7 +12,7 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 import click
 
 from federation.cli import output as show
-from federation.cli.connection import connection
+from federation.cli.connection import connection, patient_connection
 from federation.cli.decisions import shares_text
 from federation.cli.following import show_list
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
@@ -118,7 +118,7 @@ def drain(
     except click.Abort:
         connection().call(lambda api: api.plans.stop(plan.id, "declined"))
         raise
-    connection().call(lambda api: api.plans.approve(plan.id))
+    _approved(plan.id)
     if not _followed(plan.id):
         context.exit(INCOMPLETE)
 
@@ -216,7 +216,7 @@ def list_plans(limit: int, listing: Listing) -> None:
 @plan_argument
 def approve(plan_id: int) -> None:
     """Carry a plan out, from now on; what it says is checked against the fleet first."""
-    plan = connection().call(lambda api: api.plans.approve(plan_id))
+    plan = _approved(plan_id)
     say(f"plan/{plan.id} approved: {counted(plan.step_count, 'step')}")
 
 
@@ -257,7 +257,16 @@ def _request(
 
 
 def _created(request: rebalance_pb2.CreatePlanRequest) -> rebalance_pb2.Plan:
-    return connection().call(lambda api: api.plans.create(request))
+    return patient_connection().call(
+        lambda api: api.plans.create(request), doing="the plan is being made"
+    )
+
+
+def _approved(plan_id: int) -> rebalance_pb2.Plan:
+    """Every step is decided once more before that."""
+    return patient_connection().call(
+        lambda api: api.plans.approve(plan_id), doing="every step is being checked"
+    )
 
 
 def _show(plan: rebalance_pb2.Plan, output: Output) -> None:

@@ -53,12 +53,15 @@ class MoveBound:
         return int(np.floor(self.most * (1 + _TOLERANCE) + _TOLERANCE))
 
 
-def most_moved(question: MoveQuestion) -> MoveBound:
-    """How many replicas could move, if they could be cut."""
+def most_moved(question: MoveQuestion, room: float = 1.0) -> MoveBound:
+    """How many replicas could move, if they could be cut.
+
+    The relaxed best takes no more than that part of the ``room`` there is. The bound is of all.
+    """
     needless = question.units_b[question.needless_b] @ question.replicas_b[question.needless_b]
     moves = _Moves(question)
     moves.programme.row(question.units_b)
-    moves.add_rooms()
+    moves.add_rooms(room)
     moves.programme.add(moves.share_v, moves.columns, np.ones(len(moves.columns)))
     cost_v = question.replicas_b[moves.share_v].astype(np.float64)
     best, units_v = moves.programme.solved(cost_v, moves.most_v)
@@ -165,13 +168,13 @@ class _Moves:
         self.scale_cr = np.maximum(question.free_cr, 1)
         self._question = question
 
-    def add_rooms(self) -> int:
-        """Rows for each resource of each cluster: what comes takes no more than is free. The first
-        of them.
+    def add_rooms(self, part: float = 1.0) -> int:
+        """Rows for each resource of each cluster: what comes takes no more than a part of what is
+        free, and by the bound no more than all of it. The first of them.
         """
         free_cr = self._question.free_cr
         resources = free_cr.shape[1]
-        first = self.programme.row((free_cr > 0).ravel())
+        first = self.programme.row((free_cr > 0).ravel(), part)
         parts_vr = self._question.request_br[self.share_v] / self.scale_cr[self.cluster_v]
         rows_vr = first + self.cluster_v[:, None] * resources + np.arange(resources)
         columns_vr = np.broadcast_to(self.columns[:, None], parts_vr.shape)
@@ -189,15 +192,17 @@ class _Programme:
     """Rows of which each sums columns up to no more than a number."""
 
     _most: list[FloatArray] = field(default_factory=list)
+    _told: list[FloatArray] = field(default_factory=list)
     _rows: list[npt.NDArray[Any]] = field(default_factory=list)
     _columns: list[npt.NDArray[Any]] = field(default_factory=list)
     _values: list[FloatArray] = field(default_factory=list)
     _count: int = 0
 
-    def row(self, most_n: npt.NDArray[Any]) -> int:
-        """More rows; the position of the first of them."""
+    def row(self, most_n: npt.NDArray[Any], part: float = 1.0) -> int:
+        """More rows, of which the solver is to fill but a part; the position of the first."""
         first = self._count
         self._most.append(most_n.astype(np.float64))
+        self._told.append(most_n * part)
         self._count += len(most_n)
         return first
 
@@ -228,7 +233,7 @@ class _Programme:
         model.col_cost_ = cost_v.astype(np.float64)
         model.col_lower_, model.col_upper_ = np.zeros(len(cost_v)), most_v.astype(np.float64)
         model.row_lower_ = np.full(self._count, -highspy.kHighsInf)
-        model.row_upper_ = np.concatenate(self._most)
+        model.row_upper_ = np.concatenate(self._told)
         model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
         starts = np.searchsorted(columns[order], np.arange(len(cost_v) + 1))
         model.a_matrix_.start_ = starts.astype(np.int32)
@@ -249,5 +254,5 @@ class _Programme:
         # solver was.
         price_n = np.abs(np.asarray(solution.row_dual))
         paid_v = np.bincount(columns, weights=values * price_n[rows], minlength=len(cost_v))
-        bound = price_n @ model.row_upper_ + most_v @ np.maximum(cost_v - paid_v, 0)
+        bound = price_n @ np.concatenate(self._most) + most_v @ np.maximum(cost_v - paid_v, 0)
         return float(bound), np.asarray(solution.col_value)

@@ -117,8 +117,9 @@ class _Emptying:
 
     def _candidates(self) -> list[int]:
         """Clusters of which everything may move, the one with the least shares first."""
-        counts = Counter(each.position for each in self._shares())
-        fixed = {each.position for each in self._shares() if each.attempt.key in self._fixed}
+        shares = self._shares()
+        counts = Counter(each.position for each in shares)
+        fixed = {each.position for each in shares if each.attempt.key in self._fixed}
         return sorted(counts.keys() - fixed, key=lambda c: (counts[c], c))
 
     def _best(self) -> tuple[int, FloatArray]:
@@ -139,8 +140,15 @@ class _Emptying:
         name = self.search.working.snapshot.names[c]
         why = {name: f"{name} is to be empty"}
         closed = {c, *self._emptied, *targets}
-        there = [each.attempt for each in self._shares() if each.position == c]
+        there = [
+            each
+            for each in self._attempts
+            if any(
+                target.name == name and target.replicas for target in self.search.clusters_of(each)
+            )
+        ]
         trial = self.search.branch()
+        trial.take_back(there, closed=[name])
         for attempt in in_order(trial.working, there):
             if refusal := trial.move(attempt, why, closed=closed):
                 self.search.refusals[attempt.key] = refusal

@@ -12,7 +12,7 @@ from federation.model.placement import BindingName
 from federation.plans.plan import Gain, PlanLimits, PlanStep, Unfixed
 from federation.services.plans.questions import replicas_to_move
 from federation.services.plans.search import BEYOND, PlannedMoves, stays, too_much
-from federation.services.plans.ways import Way, better_way, found_way, in_order
+from federation.services.plans.ways import Way, better_way, found_way, in_order, is_too_much
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 
@@ -24,9 +24,10 @@ def planned(
     wanted = [each for each in attempts if not isinstance(each.error, NotFound)]
     unfixed = {each.key: why for each in wanted if (why := _stays(each, limits))}
     movable = in_order(working, [each for each in wanted if each.key not in unfixed])
-    way = found_way(working, movable, now, {})
+    lacks_room = is_too_much(working, movable)
+    way = Way() if lacks_room else found_way(working, movable, now, {})
     bound = sum(map(replicas_to_move, movable))
-    if way.refused:
+    if lacks_room or way.refused:
         way, bound = better_way(working, movable, now, way)
     steps, beyond = _steps(movable, way, limits.most_moves)
     unfixed |= way.refused | dict.fromkeys(beyond, BEYOND)

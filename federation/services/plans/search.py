@@ -92,6 +92,8 @@ class Search:
         self.moved: dict[BindingName, Moved] = {}
         # Why others did not move when that was tried last.
         self.refusals: dict[BindingName, str] = {}
+        # What those have left that were taken back.
+        self._left: dict[BindingName, Mapping[str, str]] = {}
         self.now = now
         self._limits = limits
         self._names = names
@@ -103,7 +105,7 @@ class Search:
         """Another one from here on, which may come to nothing."""
         made = Search(self.working.branch(), self.now, self._limits, self._names, self._left_cr)
         made.moved, made.refusals = self.moved.copy(), self.refusals.copy()
-        made._peers = self._peers.copy()
+        made._peers, made._left = self._peers.copy(), self._left.copy()
         # What is taken back has taken its time all the same.
         made._tries = self._tries
         return made
@@ -150,6 +152,24 @@ class Search:
             self.refusals[attempt.key] = refusal
         return refusal
 
+    def take_back(self, attempts: Iterable[Attempt], closed: Collection[str] = ()) -> None:
+        """Those of them that have moved are where they were, until they move once more: from there
+        with all that they have left. Nobody comes to clusters that are ``closed``: what is left
+        there is not looked at any more.
+        """
+        keys_in: dict[str, set[str]] = {}
+        for attempt in attempts:
+            moved = self.moved.pop(attempt.key, None)
+            if moved is None:
+                continue
+            here = {each.name for each in attempt.candidate.clusters}
+            for name in {each.name for each in moved.after}.difference(here, closed):
+                keys_in.setdefault(name, set()).add(attempt.candidate.key)
+            self._peers.forget(attempt)
+            self._count(attempt, moved, 1)
+            self._left[attempt.key] = moved.why
+        self.working.let_go(keys_in)
+
     def _moved(
         self,
         attempt: Attempt,
@@ -162,7 +182,7 @@ class Search:
         self._tries.left -= 1
         moved = self.moved.get(attempt.key)
         here = {each.name for each in attempt.candidate.clusters}
-        leaves = dict(moved.why) if moved else {}
+        leaves = dict(moved.why if moved else self._left.get(attempt.key, {}))
         leaves |= {name: text for name, text in why.items() if name in here}
         if why_not := too_much(attempt.candidate, leaves, self._limits):
             return why_not
@@ -174,7 +194,7 @@ class Search:
         state = self.working, self.moved, self._peers, self._left_cr
         self.working, self.moved = self.working.branch(), self.moved.copy()
         self._peers, self._left_cr = self._peers.copy(), self._left_cr.copy()
-        self._undo(attempt, moved)
+        self.take_back([attempt])
         refusal = self._take(attempt, leaves, guide_c, closed)
         if refusal:
             self.working, self.moved, self._peers, self._left_cr = state
@@ -200,14 +220,6 @@ class Search:
     def _put(self, attempt: Attempt, moved: Moved) -> None:
         self.moved[attempt.key] = moved
         self._count(attempt, moved, -1)
-
-    def _undo(self, attempt: Attempt, moved: Moved) -> None:
-        here = {each.name for each in attempt.candidate.clusters}
-        came = {each.name for each in moved.after} - here
-        self.working.let_go(attempt.candidate.key, came)
-        self._peers.forget(attempt)
-        del self.moved[attempt.key]
-        self._count(attempt, moved, 1)
 
     def _count(self, attempt: Attempt, moved: Moved, sign: int) -> None:
         """What it gets where it gets more is there no more, or again."""

@@ -16,6 +16,7 @@ from federation.model.placement import BindingName
 from federation.model.workload import TargetCluster
 from federation.plans.bound import MoveQuestion, most_moved
 from federation.services.plans.questions import (
+    asked_by,
     demands,
     free_of,
     question,
@@ -27,15 +28,18 @@ from federation.services.plans.search import DIGITS, PlannedPeers, refused
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 
-# Of more a better way is looked for once, and beyond that not at all: it would take too long.
+# Of more one better way is looked for, by one programme: more would take too long.
 MOST_REPAIRED: Final = 3000
-MOST_GUIDED: Final = 10_000
-# Of more no other ways are tried once all find room who were counted on.
+# Of more no other ways are tried once that many rooms were.
 MOST_TRIED: Final = 300
-# What is kept back, and what is left over on nodes, grows with what is there already: of the room
-# that the first way used so much less is counted on, and less again where that was too much.
-MARGIN: Final = 0.005
-MOST_MARGINS: Final = 3
+# What is kept back, and what is left over on nodes, grows with what is there already: at first so
+# much of all room is counted on, then more where all found room who were counted on, and less than
+# was used where they did not.
+FIRST_ROOM: Final = 0.965
+ROOM_STEP: Final = 0.003
+MOST_ROOMS: Final = 2
+# Who is so near to the best looks no further, in percent.
+NEAR: Final = 1.8
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,20 +77,28 @@ def found_way(
     return way
 
 
+def is_too_much(working: WorkingCopy, movable: Sequence[Attempt]) -> bool:
+    """Whether they ask for more than can be counted on, so that some will find no room."""
+    names, clusters = resource_names(movable), working.snapshot.fleet.clusters
+    free_cr = free_of(working, names)[[not each.cordoned for each in clusters]]
+    asked_r = np.zeros(len(names))
+    for each in movable:
+        asked = asked_by(each.candidate)
+        units = replicas_to_move(each) // unit_replicas(each.candidate)
+        asked_r += [units * asked.get(name, 0) for name in names]
+    return bool((asked_r > FIRST_ROOM * free_cr.sum(axis=0)).any())
+
+
 def better_way(
     working: WorkingCopy, movable: Sequence[Attempt], now: float, way: Way
 ) -> tuple[Way, int]:
     """A better way if there is one, and how many replicas any could move."""
     better = _Better(working, movable, now, way)
-    best = better.best.whole
-    if len(movable) > MOST_GUIDED:
-        return way, best
     for order, guide in better.ways():
-        other = found_way(working, order, now, guide)
-        better.tried(other)
-        if better.way.replicas >= best:
+        better.tried(found_way(working, order, now, guide))
+        if better.way.replicas >= better.best.whole:
             break
-    return better.way, best
+    return better.way, better.best.whole
 
 
 class _Try(NamedTuple):
@@ -103,56 +115,59 @@ class _Better:
         self.way = way
         self._movable = movable
         self._question: MoveQuestion = question(working.anew(), movable, now)
-        self.best = most_moved(self._question)
-        # Those that the last way counted on, and left where they are.
-        self._left_out = 0
+        is_many = len(movable) > MOST_REPAIRED
+        self.best = most_moved(self._question, FIRST_ROOM if is_many else 1.0)
+        # Those that the last way counted on, whether it left some where they are, and the part that
+        # it took of the resource that it took most of.
         self._counted_on: set[BindingName] = set()
+        self._has_left_out = False
+        self._used = 0.0
 
     def tried(self, way: Way) -> None:
-        self._left_out = len(self._counted_on & way.refused.keys())
-        if way.replicas > self.way.replicas:
+        self._has_left_out = not self._counted_on.isdisjoint(way.refused)
+        self._used = self._used_by(way)
+        is_first = not (self.way.moved or self.way.refused)
+        if is_first or way.replicas > self.way.replicas:
             self.way = way
 
     def ways(self) -> Iterator[_Try]:
         """The first ones are best where all have the same room to share: they choose who moves so
         that there is room for all of these, and the largest replicas go first, as little is kept
-        back of clusters that are empty still. Of many only what follows the relaxed best is tried.
+        back of clusters that are empty still.
         """
-        guide = {each.key: self.best.units_bc[b] for b, each in enumerate(self._movable)}
-        by_part = sorted(self._movable, key=lambda each: -_part(each, guide[each.key]))
         if len(self._movable) > MOST_REPAIRED:
-            yield _Try(by_part, guide)
+            yield _Try(self._by_size(self.best.units_bc), {})
             return
-        used = self._used()
-        for number in range(1, MOST_MARGINS + 1):
-            yield _Try(self._by_size(used - number * MARGIN), {})
-            if not self._left_out:
+        room = FIRST_ROOM
+        for _ in range(MOST_ROOMS):
+            asked = replace(self._question, free_cr=self._question.free_cr * room)
+            yield _Try(self._by_size(most_moved(asked).units_bc), {})
+            if self.way.replicas >= self.best.whole * (1 - NEAR / 100):
                 break
+            room = min(room, self._used) - ROOM_STEP if self._has_left_out else room + ROOM_STEP
         if len(self._movable) <= MOST_TRIED:
+            guide = {each.key: self.best.units_bc[b] for b, each in enumerate(self._movable)}
+            by_part = sorted(self._movable, key=lambda each: -_part(each, guide[each.key]))
             self._counted_on = set()
             yield _Try(by_part, {})
             yield _Try(by_part, guide)
 
-    def _used(self) -> float:
-        """The part that the first way took of the resource that it took most of."""
+    def _used_by(self, way: Way) -> float:
         asked = self._question
-        moved_b = np.array([each.key in self.way.moved for each in self._movable])
+        moved_b = np.array([each.key in way.moved for each in self._movable])
         free_r = np.maximum(asked.free_cr[asked.room_bc.any(axis=0)].sum(axis=0), 1)
         return float(((asked.units_b * moved_b) @ asked.request_br / free_r).max(initial=0))
 
-    def _by_size(self, room: float) -> list[Attempt]:
-        """Those first that would move if there were so much of the room, by descending size of a
-        unit; of the others those with the smallest units.
+    def _by_size(self, units_bc: FloatArray) -> list[Attempt]:
+        """Those first that would move by ``units_bc``, by descending size of a unit; of the others
+        those with the smallest units.
         """
         asked = self._question
-        best = most_moved(replace(asked, free_cr=asked.free_cr * min(room, 1.0)))
         free_r = np.maximum(asked.free_cr.sum(axis=0), 1)
         size_b = (asked.request_br / free_r).max(axis=1).tolist()
         size = {each.key: size_b[b] for b, each in enumerate(self._movable)}
         moves = {
-            each.key
-            for b, each in enumerate(self._movable)
-            if _part(each, best.units_bc[b]) > 1 / 2
+            each.key for b, each in enumerate(self._movable) if _part(each, units_bc[b]) > 1 / 2
         }
         self._counted_on = moves
         return sorted(

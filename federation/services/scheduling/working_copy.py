@@ -129,12 +129,20 @@ class WorkingCopy:
         made._ledgers = {position: each.copy() for position, each in self._ledgers.items()}
         return made
 
-    def let_go(self, key: str, names: Collection[str]) -> None:
-        """A binding holds nothing any more in these clusters."""
-        request = ReservationRequest(
-            key=key, decision="", asked=None, shares={}, left=tuple(sorted(names))
-        )
-        self.reserve(request)
+    def let_go(self, keys_in: Mapping[str, Collection[str]]) -> None:
+        """These bindings hold nothing any more in these clusters, each of which is packed once."""
+        rooms: dict[int, Room] = {}
+        for name, keys in sorted(keys_in.items()):
+            position = self.snapshot.positions[name]
+            ledger, room = self._in_work(position), self.room(position)
+            if room is not None:
+                rooms[position] = room.repacked(
+                    each for each in room.outstanding if each.binding not in keys
+                )
+            for key in sorted(keys):
+                self._totals.take({position: (ledger.stake_of(key), None)})
+                ledger.release(key)
+        self.rooms = self.rooms.with_rooms(rooms)
 
     def forget(self) -> None:
         """Nothing comes of what was promised since the snapshot."""

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from federation.certificates import make_certificates
+from federation.cli import connection
 from federation.cli.__main__ import fedctl
 from tests.control_planes import running_control_plane
 from tests.patience import PATIENCE_SECONDS
@@ -139,3 +140,26 @@ def test_nobody_listens(tmp_path: Path) -> None:
     token.write_text("a.b")
     answer = asked("get", "clusters", "--endpoint", "127.0.0.1:1", "--token-file", str(token))
     assert refusal(answer).startswith("nothing listens at 127.0.0.1:1 (connection refused)")
+
+
+@pytest.mark.parametrize(("said", "seconds"), [([], "0.4"), (["--timeout", "0.3"], "0.3")])
+@pytest.mark.parametrize(
+    "verb", [["rebalance", "plan", "drain", "member1"], ["rebalance", "approve", "1"]]
+)
+def test_a_plan_is_waited_for_and_people_are_told_meanwhile(
+    silent: str,
+    verb: list[str],
+    said: list[str],
+    seconds: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "PATIENT_SECONDS", 0.4)
+    monkeypatch.setattr(connection, "TOLD_EVERY_SECONDS", 0.1)
+    token = tmp_path / "token"
+    token.write_text("a.b")
+    options = ["--insecure", "--endpoint", silent, "--token-file", str(token), *said]
+    answer = CliRunner().invoke(fedctl, [*options, *verb])
+    assert answer.exit_code == 1, answer.output
+    assert f"no answer from {silent} within {seconds} s (--timeout)" in answer.stderr
+    assert " s so far\n" in answer.stderr
