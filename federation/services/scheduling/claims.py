@@ -7,7 +7,7 @@ Plain functions of their arguments. Must not read or write the store.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -133,11 +133,43 @@ def _beside(
         shadow, positions = working, working.snapshot.positions
         for stored, profile in earmarked:
             remainder = stored.wait.remainder if stored.wait else 0
-            room = _within(stored, _seen(shadow, stored, profile, now).room)
+            seen = _seen(shadow, stored, profile, now)
+            room = _within(stored, seen.room)
             units = {positions[name]: min(count, remainder) for name, count in room.items()}
             shadow = shadow.beside(stored.binding, units)
+            if stored.binding.components:
+                shadow = _beside_parts(
+                    shadow, stored, _bound_for(stored, seen) - room.keys(), asked
+                )
         working.shadows[question] = shadow
     return shadow.availability(attempt.candidate, asked).replicas_c.copy()
+
+
+def _beside_parts(
+    shadow: WorkingCopy, stored: StoredBinding, clusters: Iterable[str], asked: Certificate | None
+) -> WorkingCopy:
+    """Room for a whole set of components may come bit by bit: what there is of it is kept."""
+    binding, positions = stored.binding, [shadow.snapshot.positions[name] for name in clusters]
+    for part in binding.components:
+        alone = replace(
+            binding,
+            name=f"{binding.name} {part.name}",
+            components=(),
+            requirements=part.requirements,
+            replicas=part.replicas,
+        )
+        room_c = shadow.availability(alone, asked).replicas_c
+        units = {each: min(int(room_c[each]), part.replicas) for each in positions}
+        shadow = shadow.beside(alone, {each: count for each, count in units.items() if count > 0})
+    return shadow
+
+
+def _bound_for(stored: StoredBinding, seen: Seen) -> frozenset[str]:
+    """The clusters where room is kept for it."""
+    wait = stored.wait
+    if wait is None or wait.nominated is None or wait.earmarked_since is not None:
+        return seen.reach
+    return frozenset(each.name for each in wait.nominated.shares)
 
 
 def _keeps_room(stored: StoredBinding, now: float) -> bool:

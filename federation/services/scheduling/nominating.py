@@ -15,11 +15,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from federation.capacity.cluster_room import Room
 from federation.model.estimate import MAX_REPLICAS, Estimates, Source
-from federation.model.placement import Binding
 from federation.model.pools.bounds import per_replica
 from federation.model.pools.matching import Match
 from federation.model.resources import PODS
-from federation.model.workload import ReplicaRequirements, TargetCluster
+from federation.model.workload import Component, ReplicaRequirements, TargetCluster
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.claims import beside_claims
 from federation.services.scheduling.decide import request_room, reserve, verdict_of
@@ -29,6 +28,8 @@ from federation.services.scheduling.working_copy import WorkingCopy
 # Where more nodes may have them, so many small pods would have to leave for a large one, until one
 # node surely has the room, that nobody would want it.
 MOST_SHARED_NODES: Final = 8
+# So many are looked for in what is free; others wait for room that comes.
+MOST_COMPONENTS: Final = 8
 
 
 class LeavingPods(NamedTuple):
@@ -51,30 +52,28 @@ class ComingPlace:
     has_to_wait: bool
 
 
-def holds(leaving: ReplicaRequirements, wanted: Binding, spare_slots: int = 0) -> int:
+def holds(leaving: ReplicaRequirements, wanted: ReplicaRequirements, spare_slots: int = 0) -> int:
     """How many replicas surely fit where a pod was, on whichever node that is: reports do not say
     which pods share a node. Every node has so many pod slots to spare.
     """
-    asked = wanted.requirements
-    if wanted.components or leaving.node_claim != asked.node_claim:
+    if leaving.node_claim != wanted.node_claim:
         return 0
     fitting = [
         leaving.request.get(name, 0) // amount
-        for name, amount in per_replica(asked.request).items()
+        for name, amount in per_replica(wanted.request).items()
         if name != PODS
     ]
     return min(*fitting, 1 + spare_slots) if fitting else 1 + spare_slots
 
 
-def pods_for_one(leaving: ReplicaRequirements, wanted: Binding) -> int:
+def pods_for_one(leaving: ReplicaRequirements, wanted: ReplicaRequirements) -> int:
     """How many pods have to leave one node, so that a replica surely fits there; 0: that never is
     so.
     """
-    asked = wanted.requirements
-    if wanted.components or leaving.node_claim != asked.node_claim:
+    if leaving.node_claim != wanted.node_claim:
         return 0
     most = 1
-    for name, amount in per_replica(asked.request).items():
+    for name, amount in per_replica(wanted.request).items():
         left = 1 if name == PODS else leaving.request.get(name, 0)
         if not left:
             return 0
@@ -114,7 +113,7 @@ def placed_beside(
         available = working.availability(trial.candidate, asked)
         available, _ = beside_claims(working, trial, available, now)
         ways = {
-            position: _Ways(trial.candidate, spare.get(position, 0), _nodes(room, trial.candidate))
+            position: _ways(working, trial, position, room, spare.get(position, 0))
             for position, room in kept.items()
         }
         boosted = _with_coming(available, left, ways)
@@ -123,7 +122,7 @@ def placed_beside(
         if not trial.is_placed:
             return None
         more = _more(trial)
-        late = {} if trial.candidate.components else _late(working, available, more)
+        late = _late(working, trial, available, more)
         for name, count in late.items():
             position = working.snapshot.positions[name]
             if position not in ways or not ways[position].take(left[position], count):
@@ -156,12 +155,12 @@ def _spare_slots(room: Room | None) -> int:
     return max(0, least - sum(each.to_pack for each in room.outstanding))
 
 
-def _nodes(room: Room | None, wanted: Binding) -> int:
+def _nodes(room: Room | None, wanted: ReplicaRequirements) -> int:
     """How many nodes of a cluster it may be on, and so may those that ask for the same nodes."""
     cells = room.pools.cells if room else None
     if room is None or cells is None:
         return 0
-    verdict_p = room.kinds.verdicts(wanted.requirements.node_claim)
+    verdict_p = room.kinds.verdicts(wanted.node_claim)
     if verdict_p is None:
         return int(cells.count_k.sum())
     suits_k = verdict_p[room.site.kind_p[cells.pool_k]] != Match.NO
@@ -169,11 +168,11 @@ def _nodes(room: Room | None, wanted: Binding) -> int:
 
 
 class _Ways(NamedTuple):
-    """How a binding may use room that comes in a cluster: where one pod was that is as large, or
+    """How replicas may use room that comes in a cluster: where one pod was that is as large, or
     where several were on one node, if there are few nodes.
     """
 
-    wanted: Binding
+    wanted: ReplicaRequirements
     spare_slots: int
     nodes: int
 
@@ -210,8 +209,56 @@ class _Ways(NamedTuple):
         return fit_wherever(counted, self.nodes)
 
 
+class _SetWays(NamedTuple):
+    """The same of a workload of components, for a whole set: for those that are not in what is
+    free, and how many replicas they have.
+    """
+
+    components: Sequence[tuple[_Ways, int]]
+
+    def most(self, pods: Sequence[LeavingPods]) -> int:
+        """How many sets these leave room for: one, or none."""
+        return int(self.take([*pods], 1))
+
+    def take(self, pods: list[LeavingPods], replicas: int) -> bool:
+        """Whether a set fits where these pods were, one component after the other."""
+        del replicas
+        return all(ways.take(pods, count) for ways, count in self.components)
+
+
+def _ways(
+    working: WorkingCopy, attempt: Attempt, position: int, room: Room | None, spare_slots: int
+) -> _Ways | _SetWays:
+    wanted = attempt.candidate
+    if not wanted.components:
+        asked = wanted.requirements
+        return _Ways(asked, spare_slots, _nodes(room, asked))
+    free = _free_components(working, attempt, position)
+    # Each of them might use the same slots to spare: none does.
+    return _SetWays(
+        [
+            (_Ways(each.requirements, 0, _nodes(room, each.requirements)), each.replicas)
+            for each in wanted.components
+            if each.name not in free
+        ]
+    )
+
+
+def _free_components(working: WorkingCopy, attempt: Attempt, position: int) -> set[str]:
+    """Those that fit in what is free in a cluster, beside each other."""
+    wanted, free = attempt.candidate, list[Component]()
+    asked = wanted.certificate or attempt.profile.certificate
+    for each in wanted.components[:MOST_COMPONENTS]:
+        beside = replace(wanted, components=(*free, each))
+        if working.availability(beside, asked).replicas_c[position] > 0:
+            free.append(each)
+    return {each.name for each in free}
+
+
 def _with_coming(
-    available: Estimates, left: Mapping[int, Sequence[LeavingPods]], ways: Mapping[int, _Ways]
+    available: Estimates,
+    left: Mapping[int, Sequence[LeavingPods]],
+    ways: Mapping[int, _Ways | _SetWays],
 ) -> Estimates:
     replicas_c = available.replicas_c.copy()
     for position, pods in left.items():
@@ -229,9 +276,13 @@ def _more(attempt: Attempt) -> dict[str, int]:
     return {name: count for name, count in more.items() if count > 0}
 
 
-def _late(working: WorkingCopy, available: Estimates, more: Mapping[str, int]) -> dict[str, int]:
-    """What of that is not free yet."""
+def _late(
+    working: WorkingCopy, attempt: Attempt, available: Estimates, more: Mapping[str, int]
+) -> dict[str, int]:
+    """What of that is not free yet; a set of components as a whole."""
     free = {name: int(available.replicas_c[working.snapshot.positions[name]]) for name in more}
+    if attempt.candidate.components:
+        return {name: count for name, count in more.items() if not free[name]}
     return {name: count - free[name] for name, count in more.items() if count > free[name]}
 
 

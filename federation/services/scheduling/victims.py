@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from federation.failover.moves import PREEMPTED, with_evictions
-from federation.model.placement import BindingName
+from federation.model.placement import Binding, BindingName
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.preemption import (
     Candidate,
@@ -34,13 +34,16 @@ MOST_LOOKED_AT: Final = 10_000
 
 
 class LosableShare(NamedTuple):
-    """Replicas of a binding in a cluster: on no node yet, and on nodes. The latter are 0 where
-    nobody who needs some can use the room of several of them.
+    """Replicas of a binding in a cluster: on no node yet, and on nodes, by component. There are
+    none of the latter where nobody who needs some can use the room of several of them.
     """
 
     waiting: int
-    running: int
-    requirements: ReplicaRequirements
+    runs: tuple[LeavingPods, ...] = ()
+
+    @property
+    def running(self) -> int:
+        return sum(each.replicas for each in self.runs)
 
 
 # What may be lost, by binding and cluster.
@@ -74,8 +77,10 @@ class PossibleVictims:
         found: dict[str, list[LeavingPods]] = {}
         for candidate, loss in zip(self.candidates, losses, strict=True):
             if count := self.running(candidate, loss):
-                pods = LeavingPods(self.share(candidate).requirements, count)
-                found.setdefault(candidate.cluster, []).append(pods)
+                runs = self.share(candidate).runs
+                # Of components all or none.
+                leaving = [runs[0]._replace(replicas=count)] if len(runs) == 1 else [*runs]
+                found.setdefault(candidate.cluster, []).extend(leaving)
         return found
 
     def effect(self, losses: Losses) -> Hashable:
@@ -172,24 +177,36 @@ def _losable_in(
     working: WorkingCopy, position: int, attempts: Sequence[Attempt], *, with_running: bool
 ) -> Iterator[tuple[str, LosableShare]]:
     ledger = working.ledger(position)
-    waiting: dict[str, int] = {}
-    for each in ledger.outstanding():
-        waiting[each.binding] = waiting.get(each.binding, 0) + each.to_pack
+    waiting: dict[str, Counter[str]] = {}
+    for promise in ledger.outstanding():
+        waiting.setdefault(promise.binding, Counter())[promise.component] += promise.to_pack
     if not with_running:
-        for key, count in waiting.items():
-            if count:
-                yield key, LosableShare(count, 0, ledger.newest(key)[0].requirements)
+        for key, counts in waiting.items():
+            if counts.total():
+                yield key, LosableShare(counts.total())
         return
+    wanted = [part for attempt in attempts for part in _parts(attempt.candidate)]
     # Bindings that ask for the same mostly share one value.
     is_enough: dict[int, bool] = {}
     for key in ledger.bindings():
-        first, *others = ledger.of_binding(key)
-        asked = first.requirements
-        if id(asked) not in is_enough:
-            is_enough[id(asked)] = any(pods_for_one(asked, each.candidate) for each in attempts)
-        # Of several shapes or components nobody knows which leave.
-        is_counted = not others and not first.component and is_enough[id(asked)]
-        count = waiting.get(key, 0)
-        running = max(0, first.replicas - count) if is_counted else 0
-        if count or running:
-            yield key, LosableShare(count, running, asked)
+        held, counts = ledger.of_binding(key), waiting.get(key, Counter[str]())
+        for each in held:
+            asked = each.requirements
+            if id(asked) not in is_enough:
+                is_enough[id(asked)] = any(pods_for_one(asked, part) for part in wanted)
+        # Of several shapes of one nobody knows which leave.
+        is_counted = len({each.component for each in held}) == len(held)
+        runs = [
+            LeavingPods(each.requirements, each.replicas - counts[each.component])
+            for each in held
+            if each.replicas > counts[each.component]
+        ]
+        if not (is_counted and any(is_enough[id(each.requirements)] for each in runs)):
+            runs = []
+        if counts.total() or runs:
+            yield key, LosableShare(counts.total(), tuple(runs))
+
+
+def _parts(binding: Binding) -> list[ReplicaRequirements]:
+    """What one pod of it asks for, by component."""
+    return [each.requirements for each in binding.components] or [binding.requirements]

@@ -413,3 +413,47 @@ async def test_a_cluster_that_is_deleted_ends_its_evictions(drill: Drill) -> Non
     drill.fleet.remove("a")
     await drill.pass_time(3)
     assert (await drill.stored()).eviction_tasks == ()
+
+
+@pytest.mark.parametrize(
+    ("cause", "named"),
+    [
+        ("region", "region south, which has 2 of its 2 clusters silent"),
+        ("control plane", "through control plane two, which has 2 of its 2 clusters silent"),
+        ("database", "the database could not be read until then"),
+    ],
+)
+async def test_an_alarm_within_ten_seconds_names_the_cause_and_nothing_moves(
+    drill: Drill, caplog: pytest.LogCaptureFixture, cause: str, named: str
+) -> None:
+    await apply(drill.deciders.scheduling, THREE)
+    before = await drill.stored()
+    if cause == "region":
+        await drill.put_in("south", "a", "b")
+    await drill.pass_time(1)
+    drill.speaking -= {"a", "b"}
+    if cause == "control plane":
+        for name in ("a", "b"):
+            presence = drill.fleet.presence(name)
+            assert presence is not None
+            drill.fleet.put_presence(name, replace(presence, peer="two"))
+    for _ in range(20 if cause == "database" else 0):
+        # Nothing can be read or written, and whoever speaks is not heard by others.
+        drill.clock.time += 1
+        drill.failover.look()
+    stale_for = 0
+    while not caplog.records and stale_for < 100:
+        await drill.pass_time(1)
+        silent = drill.failover.silences.silent.values()
+        stale = [each for each in silent if each.stale_at <= drill.clock.now()]
+        stale_for += len(stale) == 2
+    assert stale_for <= 10
+    (alarm,) = caplog.records
+    assert (alarm.levelname, alarm.getMessage()) == ("ERROR", "failover is frozen: nothing moves")
+    freeze = (await drill.control.get()).freeze
+    assert freeze is not None
+    assert named in freeze.reason
+    await drill.pass_time(80)
+    assert await drill.stored() == before
+    assert not drill.is_lost("a")
+    assert not drill.is_lost("b")

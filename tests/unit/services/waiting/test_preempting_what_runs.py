@@ -13,7 +13,7 @@ from federation.failover.moves import PREEMPTED
 from federation.model.errors import NotPlacedTogether
 from federation.model.placement import Binding, Gang, PreemptionPolicy, PurgeMode
 from federation.model.waiting import WaitState
-from federation.model.workload import ReplicaRequirements
+from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.decision import Outcome
 from federation.scheduler.preemption import NOTHING_HELPS, SPENT
 from federation.services.failover.evicting import Evicting
@@ -50,6 +50,23 @@ class Members:
             make_report(self.world.sequence, cpu_millis=1000 * CORES[cluster] - used),
             interest_version=self.world.fleet.ledger(cluster).interest_version,
             echoes=tuple(echo(each.key, each.requirements.request, n) for each, n in running),
+        )
+        await self.world.reporting.accept(cluster, report)
+        await self.world.settle()
+
+    async def see_components(self, cluster: str, job: Binding) -> None:
+        """All pods of its components run there, and nobody else's."""
+        self.world.sequence += 1
+        used = sum(each.replicas * each.requirements.request["cpu"] for each in job.components)
+        report = replace(
+            make_report(self.world.sequence, cpu_millis=1000 * CORES[cluster] - used),
+            interest_version=self.world.fleet.ledger(cluster).interest_version,
+            echoes=tuple(
+                replace(
+                    echo(job.key, each.requirements.request, each.replicas), component=each.name
+                )
+                for each in job.components
+            ),
         )
         await self.world.reporting.accept(cluster, report)
         await self.world.settle()
@@ -286,6 +303,63 @@ async def test_pods_that_are_too_small_make_no_room(members: Members) -> None:
     await members.run(low("large", "a", 3, requirements=asking(2)))
     asked = await members.ask(urgent("small", "a", 2, requirements=only("a").requirements))
     assert asked.record.decision.trace.preempted == ("shop/large: 3 in a, priority -5",)
+
+
+def in_components(name: str, cluster: str, *parts: tuple[str, int, int], **fields: Any) -> Binding:
+    """Of each part its name, how many replicas it has, and how many cores each of them."""
+    components = tuple(
+        Component(name=part, replicas=replicas, requirements=asking(cores))
+        for part, replicas, cores in parts
+    )
+    made = urgent(name, cluster, sum(part.replicas for part in components), **fields)
+    return replace(made, components=components)
+
+
+async def run_components(members: Members, job: Binding, cluster: str) -> None:
+    assert cluster in decided(await members.ask(job))
+    await members.see_components(cluster, job)
+
+
+async def test_a_workload_of_components_leaves_as_a_whole(members: Members) -> None:
+    victim = in_components("job", "a", ("driver", 1, 1), ("worker", 2, 2), priority=-5)
+    await run_components(members, victim, "a")
+    answer = await members.ask(urgent(cluster="a", replicas=3))
+    assert answer.record.decision.trace.preempted == ("shop/job: 3 in a, priority -5",)
+    assert "waits for 3 replicas of shop/job to leave a" in answer.record.decision.reason
+    assert await members.where(victim) == {}
+    (task,) = (await members.stored(victim)).eviction_tasks
+    assert (task.from_cluster, task.replicas, task.reason) == ("a", 3, PREEMPTED)
+    await members.see("a")
+    assert await members.where(urgent()) == {"a": 3}
+    assert members.world.placed == ["urgent"]
+
+
+async def test_room_is_made_for_a_whole_set_of_components_or_for_none(members: Members) -> None:
+    victim = await members.run(low(cluster="a", replicas=5))
+    # One core is free; the cluster has six.
+    too_large = in_components("large", "a", ("driver", 1, 1), ("worker", 6, 1))
+    refused = await members.ask(too_large)
+    assert refused.record.decision.reason.endswith(NOTHING_HELPS)
+    assert await members.where(victim) == {"a": 5}
+    job = in_components("job", "a", ("driver", 1, 1), ("worker", 2, 1), ("sink", 1, 2))
+    answer = await members.ask(job)
+    assert answer.record.decision.trace.preempted == ("shop/low: 5 in a, priority -5",)
+    await members.see("a", (victim, 2))
+    assert await members.where(job) == {}
+    assert (await members.ask(low("late", "a", 6))).queued
+    await members.see("a")
+    assert await members.where(job) == {"a": 4}
+
+
+async def test_a_component_that_fits_in_what_is_free_needs_nobody_to_leave(
+    members: Members,
+) -> None:
+    victim = await members.run(in_parts(low(cluster="a", replicas=5)))
+    job = in_components("job", "a", ("driver", 1, 1), ("worker", 2, 1))
+    answer = await members.ask(job)
+    assert answer.record.decision.trace.preempted == ("shop/low: 2 in a, priority -5",)
+    await members.see("a", (victim, 3))
+    assert await members.where(job) == {"a": 3}
 
 
 async def test_who_does_not_wait_preempts_nothing_that_runs(members: Members) -> None:
