@@ -36,7 +36,7 @@ class FunnelStep:
 
 def funnel_steps(message: scheduling_pb2.Decision) -> list[FunnelStep]:
     """Of a large fleet that takes too long for an event loop."""
-    every = message.trace.clusters
+    every = sorted(message.trace.clusters, key=importance)
     passed = [each for each in every if not each.filter]
     refused = Counter(f"{each.filter}: {each.reason}" for each in every if each.filter)
     selected = [each for each in passed if each.selected]
@@ -82,8 +82,8 @@ def _filtered(passed: Sequence[scheduling_pb2.ClusterTrace], refused: Counter[st
 
 
 def _first(clusters: Sequence[scheduling_pb2.ClusterTrace]) -> list[str]:
-    """The names of those that promise most, as far as they are told."""
-    return [each.name for each in sorted(clusters, key=importance)[:MOST_NAMES]]
+    """The names of those that promise most, as far as they are told; they come in that order."""
+    return [each.name for each in clusters[:MOST_NAMES]]
 
 
 def _count(reason: str, count: int) -> list[tuple[str, int]]:
