@@ -134,6 +134,12 @@ class _List(RawObject, frozen=True):
     items: list[msgspec.Raw]
 
 
+# msgspec learns a type at its first use, and crashes where two threads are the first at once; the
+# watches of all resources begin at the same time.
+for _kind in (_List, Event, Status, WatchBookmark, Kinded):
+    msgspec.json.Decoder(_kind)
+
+
 class ResourceReader(Generic[Value]):
     """Lists and watches for one thread; ``abort`` may be called from any other.
 
