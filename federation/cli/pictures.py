@@ -1,4 +1,4 @@
-"""Pictures of figures in pairs, as SVG: a bar for what was recorded, one for what if.
+"""Pictures of figures in pairs, as SVG: a bar for what was, one for what would be.
 
 Must not reckon anything; what others wrote is escaped.
 """
@@ -18,16 +18,18 @@ _NAMESPACE: Final = "http://www.w3.org/2000/svg"
 _RECORDED, _CHANGED = "#8a94a6", "#1f6feb"
 
 
-def bars(title: str, pairs: Sequence[Pair]) -> str:
-    """A picture with two bars for each pair, and their numbers."""
+def bars(
+    title: str, pairs: Sequence[Pair], words: tuple[str, str] = ("recorded", "what if")
+) -> str:
+    """A picture with two bars for each pair, and their numbers; ``words`` say what they are."""
     height = _TOP + _ROW * len(pairs) + 16
     most = max((max(each.recorded, each.changed) for each in pairs), default=0) or 1
     lines = [
         f'<svg xmlns="{_NAMESPACE}" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif">',
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
         _text(16, 26, title, weight="bold", size=16),
-        *_legend(16, "recorded", _RECORDED),
-        *_legend(116, "what if", _CHANGED),
+        *_legend(16, words[0], _RECORDED),
+        *_legend(116, words[1], _CHANGED),
     ]
     for position, each in enumerate(pairs):
         lines += _pair(position, each, most)

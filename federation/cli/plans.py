@@ -5,8 +5,10 @@ Must not interpret what it shows.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import reduce
+from pathlib import Path
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 import click
@@ -22,6 +24,7 @@ from federation.cli.output import Output, output_option
 from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message, enum_word
+from federation.model.errors import FederationError
 from federation.model.placement import binding_key
 from federation.model.readable import counted
 from federation.plans.plan import PlanKind
@@ -173,12 +176,38 @@ def make(
     _show(_created(request), output)
 
 
-@rebalance.command("show", epilog="Example: fedctl rebalance show 7")
+@rebalance.command("show", epilog="Example: fedctl rebalance show 7 --svg plan.svg")
 @plan_argument
+@click.option(
+    "--svg",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a picture: what the bindings that move have in each cluster, before and after.",
+)
 @output_option
-def show_plan(plan_id: int, output: Output) -> None:
+def show_plan(plan_id: int, svg: Path | None, output: Output) -> None:
     """A plan: how good it is, its steps and how far they are, and what it leaves."""
-    _show(connection().call(lambda api: api.plans.get(plan_id)), output)
+    plan = connection().call(lambda api: api.plans.get(plan_id))
+    _show(plan, output)
+    if svg is not None:
+        try:
+            svg.write_text(picture(plan), encoding="utf-8")
+        except OSError as error:
+            raise FederationError(f"cannot write {svg}: {error.strerror}") from error
+
+
+def picture(plan: rebalance_pb2.Plan) -> str:
+    """What bindings that move have in each cluster before and after, as SVG."""
+    from federation.cli.pictures import bars  # noqa: PLC0415 - numpy, for who draws alone
+    from federation.history.figures import Pair  # noqa: PLC0415 - numpy, see above
+
+    before, after = Counter[str](), Counter[str]()
+    for step in plan.steps:
+        before.update({each.name: each.replicas for each in step.before})
+        after.update({each.name: each.replicas for each in step.after})
+    pairs = [Pair(name, before[name], after[name]) for name in sorted(before | after)]
+    title = f"{_kind(plan)}: replicas of bindings that move, by cluster"
+    return bars(title, pairs, ("before", "after"))
 
 
 PLANS: Final[ListedKind[rebalance_pb2.Plan]] = ListedKind(
