@@ -21,9 +21,9 @@ from bridge.agreement import Agreement
 from bridge.asking import Answers
 from bridge.bindings import BridgedBindings
 from bridge.counts import Counts
-from bridge.fleet import AGENT_VERSION, BridgedFleet, Changes
+from bridge.fleet import BridgedFleet, Changes
 from bridge.health import BridgeState, told
-from bridge.member import Line
+from bridge.member import AGENT_VERSION, Line
 from bridge.settings import BridgeSettings
 from bridge.shadow import Shadow
 from bridge.watching import KarmadaWatches, WatchTarget

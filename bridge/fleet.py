@@ -15,7 +15,7 @@ from typing import Final
 
 from bridge.clusters import cluster_message, is_lost, says_the_same
 from bridge.karmada import KarmadaCluster
-from bridge.member import Line, Member
+from bridge.member import Line, Member, speaks_for_itself
 from federation.client import Client
 from federation.model.errors import (
     AlreadyExists,
@@ -27,7 +27,6 @@ from federation.model.errors import (
 )
 from federation.v1 import clusters_pb2, resource_pb2
 
-AGENT_VERSION: Final = "karmada-bridge"
 AT_ONCE: Final = 8
 # Between two looks at clusters that could not be brought in step.
 AGAIN_SECONDS: Final = 10.0
@@ -355,7 +354,7 @@ class BridgedFleet:
 
     def _has_agent(self, name: str) -> bool:
         stored = self._stored.get(name)
-        return stored is not None and not stored.status.agent.version.startswith(AGENT_VERSION)
+        return stored is not None and speaks_for_itself(stored)
 
     def _say(self, name: str, what: str) -> None:
         """Once, however often it is met again."""

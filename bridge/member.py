@@ -48,6 +48,8 @@ from federation.v1.agents_pb2 import (
 )
 from federation.v1.agents_pb2_grpc import AgentsStub
 
+# What a bridge says that it is, where agents say their release.
+AGENT_VERSION: Final = "karmada-bridge"
 REPORT_SECONDS: Final = 1.0
 WELCOME_SECONDS: Final = 20.0
 NO_NODES: Final = "no agent sees this cluster's nodes: its status comes from Karmada"
@@ -67,6 +69,11 @@ class Line:
     version: str
     clock: Callable[[], float]
     monotonic: Callable[[], float]
+
+
+def speaks_for_itself(cluster: resource_pb2.Cluster) -> bool:
+    """Whether an agent, and no bridge, spoke for it last."""
+    return not cluster.status.agent.version.startswith(AGENT_VERSION)
 
 
 class Member:
@@ -140,8 +147,12 @@ class Member:
             token=made.token,
             version=line.version,
         )
+        # An agent of its own that has joined by now is not driven out.
+        if speaks_for_itself(await line.client.get_cluster(cluster.name)):
+            raise PermissionRefused("an agent of its own speaks for it")
         self._credential = enrolled.credential
-        self._epoch = max(int(line.clock() * 1000), enrolled.last_epoch + 1)
+        # One that joins from now on has a newer session, as agents number theirs by the clock.
+        self._epoch = max(self._epoch, enrolled.last_epoch) + 1
         self._sequence = self._acknowledged = 0
 
     async def _stream(self, backoff: Backoff) -> None:

@@ -5,8 +5,8 @@ Must not act on a message. Raises InvalidRequest for what breaks a rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
@@ -23,6 +23,7 @@ from federation.model.cluster import CapacityReport
 from federation.model.grades import ResourceModel
 from federation.model.node_plans import LostPlan, NodePlan, PlaceOrder, ShareOrder
 from federation.runtime import spans
+from federation.runtime.log_fields import working_on
 from federation.runtime.spans import UNTOLD, Span, SpanSide
 from federation.v1.agents_pb2 import (
     ConnectRequest,
@@ -63,11 +64,20 @@ def _interval(seconds: float) -> float:
     return max(MIN_INTERVAL_SECONDS, min(seconds, MAX_INTERVAL_SECONDS))
 
 
-def asked_for(what: str, question: PlaceRequest | EstimateRequest) -> AbstractContextManager[Span]:
-    """While a question is answered, within the span of who asks, where that is traced."""
-    if not question.traceparent:
-        return UNTOLD
-    return spans.span(f"agent {what}", SpanSide.CONSUMER, question.traceparent)
+@contextmanager
+def asked_for(what: str, question: PlaceRequest | EstimateRequest) -> Iterator[None]:
+    """While a question is answered, within the span of who asks, where that is traced; lines of the
+    log name the decision that it is asked for.
+    """
+    span: AbstractContextManager[Span] = UNTOLD
+    if question.traceparent:
+        span = spans.span(f"agent {what}", SpanSide.CONSUMER, question.traceparent)
+    with ExitStack() as stack:
+        stack.enter_context(span)
+        if isinstance(question, PlaceRequest):
+            about = working_on(decision=question.decision_id, binding=question.binding)
+            stack.enter_context(about)
+        yield
 
 
 def hello_message(cluster: str, hello: Hello) -> ConnectRequest:

@@ -13,6 +13,7 @@ from typing import IO, Final
 
 from federation.model.printable import printable, printable_json
 from federation.runtime import spans
+from federation.runtime.log_fields import work_fields
 from federation.runtime.settings import LogFormat, LogLevel
 from federation.runtime.terminal import OneLineFormatter
 
@@ -38,6 +39,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **work_fields(),
             **_fields_of(record),
             **spans.ids(),
         }
@@ -50,7 +52,7 @@ class TextFormatter(OneLineFormatter):
     """For people: time, level, message, key=value."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
-        named = {**_fields_of(record), **spans.ids()}
+        named = {**work_fields(), **_fields_of(record), **spans.ids()}
         fields = "".join(f" {key}={value}" for key, value in named.items())
         return printable(f"{_time_of(record)} {record.levelname:<7} {record.message}{fields}")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.attack.attack import Attack, Result, carry_out
+from tests.attack.attack import PAIRS, Attack, Result, carry_out
 from tests.attack.registry import ATTACKS
 from tests.attack.target import Target, attacked_plane
 
@@ -24,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="parts of the names of attacks; all without any")
     parser.add_argument("--mode", choices=["tls", "plain", "both"], default="both")
     parser.add_argument("--force", type=float, default=1.0, help="share of an attack's full force")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="peace and attack, so often")
     parser.add_argument("--list", action="store_true", help="say which attacks there are")
     given = parser.parse_args(arguments)
     chosen = [each for each in ATTACKS if _is_meant(each, given.names)]
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for mode in ("tls", "plain") if given.mode == "both" else (given.mode,):
         for attack in chosen:
             with plane_of_its_own(tls=mode == "tls") as target:
-                result = carry_out(attack, target, given.force)
+                result = carry_out(attack, target, given.force, given.pairs)
             show(result, mode)
             missed += len(result.missed())
     print(f"\n{missed} goals missed" if missed else "\nall goals met")

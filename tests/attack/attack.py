@@ -5,25 +5,32 @@ Must not know any single attack: modules of attacks have an ``ATTACKS`` each, ``
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from statistics import median
 
-from tests.attack.bystanders import Witness, watched
+from tests.attack.bystanders import Witness, forking, watched
 from tests.attack.measures import Meter, metered
 from tests.attack.target import Target
 
-QUIET_SECONDS = 3.0
+# Two moments of the monotonic clock.
+Times = tuple[float, float]
+
+# Peace and attack by turns: what else the machine does is in both.
+PAIRS = 5
+QUIET_SECONDS = 4.0
+# After an attack, before there is peace.
+PAUSE_SECONDS = 1.0
 # An attack ends by itself; one that does not is ended.
 MOST_SECONDS = 120.0
 # How long memory may take to be given back.
 SETTLE_SECONDS = 10.0
 POLL_SECONDS = 0.1
-NICENESS = 10
+NICENESS = 19
 PEAK_MIB = 400.0
 GROWTH = 1.2
 P99_MS = 100.0
@@ -66,44 +73,58 @@ class Result:
         return [name for name, most in self.attack.goals.items() if self.figures[name] > most]
 
 
-def carry_out(attack: Attack, target: Target, force: float = 1.0) -> Result:
-    """With bystanders, who are served in peace for a while before."""
-    with metered(target.pid) as meter:
-        with watched(target) as before:
-            time.sleep(QUIET_SECONDS * force)
+def carry_out(attack: Attack, target: Target, force: float = 1.0, pairs: int = PAIRS) -> Result:
+    """Several times, with bystanders who are served in peace for a while before each."""
+    peaces, attacks = [], []
+    with metered(target.pid) as meter, watched(target) as what_they_saw:
         rss_before = meter.now().rss_mib
-        begun = time.monotonic()
-        with watched(target) as during, _attacking(attack, target, force) as ended:
-            ended()
-        finished = time.monotonic()
+        for _ in range(pairs):
+            begun = time.monotonic()
+            time.sleep(QUIET_SECONDS * force)
+            peaces.append((begun, time.monotonic()))
+            with _attacking(attack, target, force) as ended:
+                begun = time.monotonic()
+                ended()
+                attacks.append((begun, time.monotonic()))
+            time.sleep(PAUSE_SECONDS * force)
+        finished = attacks[-1][1]
         rss_after = _settled(meter, GROWTH * rss_before, SETTLE_SECONDS * force)
+        saw = what_they_saw()
         figures = {
             "RSS before, MiB": rss_before,
-            "RSS at peak, MiB": meter.peak_mib(begun),
+            "RSS at peak, MiB": meter.peak_mib(attacks[0][0]),
             "RSS after, MiB": rss_after,
             "RSS after / before": rss_after / rss_before,
             "busy afterwards, s": meter.busy_seconds(finished),
-            **_seen("in peace", before),
-            **_seen("second caller", during),
-            "second caller's p99 / in peace": _growth(before, during),
-            "complaints": float(during.complaints.total()),
-            "attack took, s": finished - begun,
+            **_seen("in peace", [saw.within(*each) for each in peaces]),
+            **_seen("second caller", [saw.within(*each) for each in attacks]),
+            "second caller's p99 / in peace": _growth(saw, peaces, attacks),
+            "complaints": float(len(saw.complaints)),
+            "attack took, s": sum(end - start for start, end in attacks) / pairs,
         }
-    return Result(attack=attack, figures=figures, complaints=before.complaints + during.complaints)
+    complaints = Counter(what for _, what in saw.complaints)
+    return Result(attack=attack, figures=figures, complaints=complaints)
 
 
-def _seen(name: str, witness: Witness) -> dict[str, float]:
+def _seen(name: str, witnesses: Sequence[Witness]) -> dict[str, float]:
+    """Medians over several times."""
     return {
-        f"{name}'s p50, ms": witness.percentile(0.5),
-        f"{name}'s p99, ms": witness.percentile(0.99),
-        f"{name}'s calls": float(len(witness.answer_ms)),
+        f"{name}'s p50, ms": median(each.percentile(0.5) for each in witnesses),
+        f"{name}'s p99, ms": median(each.percentile(0.99) for each in witnesses),
+        f"{name}'s calls": float(sum(len(each.answers) for each in witnesses)),
     }
 
 
-def _growth(before: Witness, during: Witness) -> float:
-    """Of the 99th percentile; 1 where nobody called in peace."""
-    in_peace = before.percentile(0.99)
-    return during.percentile(0.99) / in_peace if in_peace else 1.0
+def _growth(saw: Witness, peaces: Sequence[Times], attacks: Sequence[Times]) -> float:
+    """Of the 99th percentile, each time against the peace before it: the median; 1 where nobody
+    called in peace.
+    """
+    grown = [
+        saw.within(*during).percentile(0.99) / before
+        for peace, during in zip(peaces, attacks, strict=True)
+        if (before := saw.within(*peace).percentile(0.99))
+    ]
+    return median(grown) if grown else 1.0
 
 
 def _settled(meter: Meter, wanted_mib: float, seconds: float) -> float:
@@ -123,10 +144,7 @@ def _attack_from_afar(run: Callable[[Target, float], None], target: Target, forc
 @contextmanager
 def _attacking(attack: Attack, target: Target, force: float) -> Iterator[Callable[[], None]]:
     """The attacker's process; what is yielded waits for its end."""
-    # All that attacks need is loaded once, before any of it has threads.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.attack.registry"])
-    process = context.Process(target=_attack_from_afar, args=(attack.run, target, force))
+    process = forking().Process(target=_attack_from_afar, args=(attack.run, target, force))
     process.start()
 
     def ended() -> None:

@@ -151,11 +151,12 @@ def plane(
 
 
 @contextmanager
-def serving_plane(database_url: str, data: Path) -> Iterator[Plane]:
+def serving_plane(database_url: str, data: Path, *flags: str) -> Iterator[Plane]:
     """A control plane with one cluster; at its end nothing unexpected may be in its log."""
     ports = ("--listen", "127.0.0.1:0", "--web-listen", "127.0.0.1:0")
     with started(
-        *("--insecure", "--data-dir", str(data), *ports), FEDERATION_DATABASE_URL=database_url
+        *("--insecure", "--data-dir", str(data), *ports, *flags),
+        FEDERATION_DATABASE_URL=database_url,
     ) as server:
         endpoint = server.await_line(r"API +(\S+)").group(1)
         with grpc.insecure_channel(endpoint) as channel:

@@ -12,6 +12,7 @@ import numpy as np
 
 from federation.model.arrays import IntArray, read_only
 from federation.model.errors import LimitExceeded, PluginFailed
+from federation.runtime.log_fields import working_on
 from federation.scheduler.plugins.run import hear_by, keep_by, undo_by
 from federation.scheduler.state import CycleState
 from federation.services.scheduling.attempt import Attempt
@@ -83,7 +84,8 @@ def _tell(attempts: Iterable[Attempt]) -> None:
             try:
                 hear_by(plugin, *attempt.shown)
             except PluginFailed as error:
-                tell_plugin_failure(error)
+                with working_on(decision=attempt.id, binding="/".join(attempt.key)):
+                    tell_plugin_failure(error)
 
 
 def _shown(working: WorkingCopy, attempt: Attempt, now: float) -> tuple[CycleState, IntArray]:

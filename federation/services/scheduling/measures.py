@@ -6,6 +6,7 @@ Must not change what it counts. Belongs to one event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -14,6 +15,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from federation.model.errors import FederationError
 from federation.runtime import spans
+from federation.runtime.log_fields import work_on
 from federation.runtime.measures import Distribution
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.queue import DecisionQueue
@@ -22,6 +24,8 @@ from federation.services.values import Scheduled
 PHASES: Final = ("read", "decide", "commit")
 # How a decision may end, beside its outcomes.
 ERROR, CANCELLED, REFUSED = "error", "cancelled", "refused"
+
+logger = logging.getLogger("federation")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,6 +56,9 @@ class DecisionMeasures:
 
     def enqueue(self, *attempts: Attempt) -> None:
         """Has them decided, and counts them once they are answered. Raises LimitExceeded."""
+        if len(attempts) == 1 and attempts[0].call is not None:
+            # A call has a context of its own, and from here on it is about this.
+            work_on(decision=attempts[0].id, binding="/".join(attempts[0].key))
         self.queue.add(*attempts)
         started = Moment()
         for attempt in attempts:
@@ -62,7 +69,11 @@ class DecisionMeasures:
         self.attempts[result] += 1
         if not answer.cancelled() and not answer.exception():
             self.preempted += sum(attempt.losses.values())
-        self.durations.add(started.seconds_since())
+        seconds = started.seconds_since()
+        self.durations.add(seconds)
+        if logger.isEnabledFor(logging.DEBUG):
+            fields = {"decision": attempt.id, "binding": "/".join(attempt.key), "result": result}
+            logger.debug("decision", extra={"fields": {**fields, "seconds": round(seconds, 6)}})
         if attempt.trace is not None:
             names = {"fedsched__decision": attempt.id, "fedsched__result": result}
             spans.tell("decision", attempt.trace, started.unix_ns, **names)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import Context
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
@@ -229,7 +230,8 @@ class DecisionPipeline:
 
     def _begin(self) -> None:
         if self._worker is None:
-            self._worker = asyncio.create_task(self._work())
+            # It works for everybody: its lines and its spans are not of the call that began it.
+            self._worker = asyncio.create_task(self._work(), context=Context())
 
     async def _work(self) -> None:
         """Decide one batch after the other, each while the one before it is committed.

@@ -197,7 +197,7 @@ class ReleaseService:
         for namespace, name in expired:
             with suppress(NotFound, Conflict):
                 if await self._amend(namespace, name, "", _let_go_when_expired):
-                    fields = {"namespace": namespace, "name": name}
+                    fields = {"binding": f"{namespace}/{name}"}
                     logger.info("lease ran out", extra={"fields": fields})
         return len(expired)
 

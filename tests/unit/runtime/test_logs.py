@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from federation.runtime.log_fields import working_on
 from federation.runtime.logs import configure_logging
 from federation.runtime.settings import LogFormat, LogLevel
 
@@ -46,6 +47,17 @@ def test_text_lines_carry_fields_behind_the_message() -> None:
     stream = logged(LogFormat.TEXT)
     logging.getLogger("federation.x").info("joined", extra={"fields": {"cluster": "member1"}})
     assert stream.getvalue().endswith("INFO    joined cluster=member1\n")
+
+
+def test_lines_name_what_is_worked_on() -> None:
+    stream = logged(LogFormat.JSON)
+    with working_on(decision="d1", binding="shop/cart"):
+        logging.getLogger("federation.x").warning("slow", extra={"fields": {"cluster": "member1"}})
+    logging.getLogger("federation.x").warning("idle")
+    within, after = map(json.loads, stream.getvalue().splitlines())
+    assert (within["decision"], within["binding"]) == ("d1", "shop/cart")
+    assert within["cluster"] == "member1"
+    assert "decision" not in after
 
 
 def test_libraries_are_heard_from_warnings_on() -> None:

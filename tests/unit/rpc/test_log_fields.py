@@ -1,0 +1,50 @@
+"""Lines that are logged while something is decided name the decision, and no others do."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from federation.rpc import interceptors
+from federation.runtime.log_fields import work_fields
+from federation.v1.clusters_pb2 import ListClustersRequest
+from federation.v1.scheduling_pb2 import ScheduleRequest
+from tests.control_planes import SECONDS, RunningControlPlane, report
+from tests.unit.rpc.conftest import running
+from tests.unit.rpc.test_scheduling import binding
+
+__all__ = ["running"]
+
+
+async def test_an_error_after_a_decision_names_it(
+    running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    about, answer_to = [], interceptors.answer_to
+
+    async def failing(*_: object) -> None:
+        raise RuntimeError
+
+    def told(error: Exception, method: str) -> Any:
+        about.append(dict(work_fields()))
+        return answer_to(error, method)
+
+    admin = running.admin
+    with caplog.at_level(logging.DEBUG, "federation"):
+        async with running.connected("member1", report=report()):
+            monkeypatch.setattr(interceptors, "as_seen", failing)
+            monkeypatch.setattr(interceptors, "answer_to", told)
+            request = ScheduleRequest(binding=binding("named"))
+            call = admin.scheduling.Schedule(request, timeout=SECONDS, metadata=admin.metadata)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call
+    (named,) = about
+    (told_of,) = [vars(each)["fields"] for each in caplog.records if each.message == "decision"]
+    assert named == {"decision": told_of["decision"], "binding": "shop/named"}
+    assert told_of["result"] == "scheduled"
+    # What is asked for afterwards is not about it.
+    with pytest.raises(grpc.aio.AioRpcError):
+        await admin.call(admin.clusters.ListClusters, ListClustersRequest())
+    assert about[1:] == [{}]
