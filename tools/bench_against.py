@@ -21,7 +21,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # "  single calls, 32 in flight    480/s  p50  60.1 ms  p99  120.3 ms ..."
-LOAD = re.compile(r"^  (?P<name>\S.*?) +(?P<rate>\d+)/s +p50 .*?p99 +(?P<p99>[\d.]+) ms")
+LOAD = re.compile(
+    r"^  (?P<name>\S.*?) +(?P<rate>\d+)/s +p50 .*?p99 +(?P<p99>[\d.]+) ms"
+    r"(?:.*?(?P<cpu>[\d.]+) ms of CPU each)?"
+)
 ALONE = re.compile(r"^  (?P<name>PostgreSQL alone) +(?P<rate>\d+) one-row commits/s")
 BOTH = re.compile(r"one (?P<one>\d+)/s, both (?P<both>\d+)/s")
 
@@ -39,6 +42,7 @@ def figures_of(lines: Sequence[str]) -> dict[str, float]:
             figures[f"{name}, a second"] = float(found["rate"])
             if "p99" in found.groupdict():
                 figures[f"{name}, p99 ms"] = float(found["p99"])
+                figures[f"{name}, CPU ms each"] = float(found["cpu"] or "nan")
         elif found := BOTH.search(line):
             figures["two control planes, of one"] = int(found["both"]) / int(found["one"])
     return figures

@@ -14,6 +14,7 @@ import asyncio
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,9 +41,9 @@ TIMES = 7
 
 @dataclass(slots=True, eq=False)
 class Calls:
-    """What was called. ``crossings`` are calls from one file to another."""
+    """What was called, and how often. ``crossings`` are calls from one file to another."""
 
-    functions: set[CodeType] = field(default_factory=set)
+    functions: Counter[CodeType] = field(default_factory=Counter)
     crossings: int = 0
 
     @property
@@ -74,7 +75,7 @@ class Tracer:
         calls = self._calls
         if calls is None or event != "call" or not self._is_ours(frame.f_code):
             return
-        calls.functions.add(frame.f_code)
+        calls.functions[frame.f_code] += 1
         caller = frame.f_back
         while caller is not None and not self._is_ours(caller.f_code):
             caller = caller.f_back
@@ -184,11 +185,15 @@ def main(*, with_names: bool) -> None:
     for name, calls in counted.items():
         print(f"{name:30} {len(calls.files):6} {len(calls.functions):10} {calls.crossings:20}")
         for file in sorted(calls.files) if with_names else ():
-            own = sorted(c.co_qualname for c in calls.functions if c.co_filename == file)
-            print(f"    {Path(file).relative_to(PACKAGE)}: {', '.join(own)}")
+            own = [(c.co_qualname, n) for c, n in calls.functions.items() if c.co_filename == file]
+            named = ", ".join(f"{name} {count}" for name, count in sorted(own))
+            total = sum(count for _, count in own)
+            print(f"    {Path(file).relative_to(PACKAGE)} {total}: {named}")
 
 
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--list", action="store_true", help="name every function")
+    arguments.add_argument(
+        "--list", action="store_true", help="name every function, and how often it is called"
+    )
     main(with_names=arguments.parse_args().list)

@@ -31,6 +31,7 @@ file: its rows and the statements over them.
 - ``plans``: plans and their steps: rows, and statements over them
 - ``postgres``: the store on PostgreSQL: transactions, and the statements that run in them
 - ``preemptions``: how many replicas were preempted lately: rows, and statements over them
+- ``prepared``: statements that every batch of decisions runs, given to the driver as they are
 - ``presences``: which replica heard which agent, and which replicas run
 - ``replica_tables``: the schema as declared, of control planes: which run, whom they heard, and
   their duties

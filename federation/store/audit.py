@@ -19,9 +19,11 @@ from federation.services.access_ports import AuditFilter
 from federation.store.access_tables import audit as table
 from federation.store.access_tables import audit_head as head_table
 from federation.store.decision_lists import microseconds_of, time_at
+from federation.store.prepared import Prepared
 
 # One statement, however many there are: batches of decisions have one for each call.
-ADD = text("""
+ADD = Prepared(
+    text("""
     INSERT INTO audit (actor, credential_id, address, method, objects, result, reason,
         request_sha256, unrecorded)
     SELECT * FROM json_to_recordset(CAST(:rows AS json)) AS given (
@@ -29,6 +31,7 @@ ADD = text("""
         reason text, request_sha256 text, unrecorded bigint
     )
 """).bindparams(bindparam("rows", type_=Text))
+)
 PUT_SEALS = text("""
     UPDATE audit SET seal = given.seal, hash = given.hash
     FROM unnest(CAST(:ids AS bigint[]), CAST(:seals AS bigint[]), CAST(:hashes AS bytea[]))
@@ -58,7 +61,7 @@ class AuditStatements:
             }
             for record in records
         ]
-        await self._connection.execute(ADD, {"rows": msgspec.json.encode(rows).decode()})
+        await ADD.execute(self._connection, {"rows": msgspec.json.encode(rows).decode()})
 
     async def page(
         self, wanted: AuditFilter, after: tuple[int, int] | None, limit: int

@@ -59,13 +59,15 @@ from federation.store.decision_lists import (
     recorded_after,
 )
 from federation.store.partitions import drop_partition, make_partitions, oldest_partition
+from federation.store.prepared import Prepared
 from federation.store.tables import decision as table
 from federation.store.tables import node_plan, unix_seconds
 from federation.store.tables import preview as preview_table
 
 # Bindings and decisions name each other: both are there when the statement ends. A new binding has
 # the version that it would have if it had been added before it was decided.
-ADD = text("""
+ADD = Prepared(
+    text("""
     WITH given AS MATERIALIZED (
         SELECT * FROM ROWS FROM (
             json_to_recordset(CAST(:rows AS json)) AS (
@@ -111,6 +113,7 @@ ADD = text("""
     )
     SELECT id, namespace, name, version, last_scheduled_at, now() FROM settled
 """).bindparams(bindparam("rows", type_=Text), bindparam("traces", type_=ARRAY(LargeBinary)))
+)
 
 
 # The newest decision of each binding outlives its day.
@@ -225,13 +228,11 @@ class DecisionStatements:
     async def add_all(self, decisions: Sequence[NewDecision]) -> Settled:
         given = {(each.binding.namespace, each.binding.name): each for each in decisions}
         await self._bodies.put(shared for each in decisions for shared in each.trace.shared)
-        rows = await self._connection.execute(
-            ADD,
-            {
-                "rows": _json_text([_row(each) for each in given.values()]),
-                "traces": [each.trace.body for each in given.values()],
-            },
-        )
+        written = {
+            "rows": _json_text([_row(each) for each in given.values()]),
+            "traces": [each.trace.body for each in given.values()],
+        }
+        rows = await ADD.execute(self._connection, written)
         at, bindings = 0.0, {}
         for binding_id, namespace, name, version, scheduled_at, now in rows.all():
             key = namespace, name

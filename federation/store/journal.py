@@ -44,6 +44,7 @@ from federation.services.journal import (
     UnknownChange,
 )
 from federation.store.columns import Factored, factored, lengthened, multiplied, shortened
+from federation.store.prepared import Prepared
 from federation.store.tables import cluster, cluster_capacity, journal_horizon
 from federation.store.tables import journal as table
 
@@ -61,7 +62,7 @@ _APPENDED = (
     bindparam("bodies", type_=ARRAY(LargeBinary)),
     bindparam("nonces", type_=ARRAY(BigInteger)),
 )
-APPEND = text(f"WITH {_APPENDING}").bindparams(*_APPENDED)
+APPEND = Prepared(text(f"WITH {_APPENDING}").bindparams(*_APPENDED))
 
 _ADVANCING = """
     UPDATE cluster_capacity
@@ -77,15 +78,15 @@ _ADVANCED = (
 )
 ADVANCE = text(_ADVANCING).bindparams(*_ADVANCED)
 # Both in one trip to the server, while the ledgers are locked.
-APPEND_AND_ADVANCE = text(f"WITH advanced AS ({_ADVANCING}), {_APPENDING}").bindparams(
-    *_APPENDED, *_ADVANCED
+APPEND_AND_ADVANCE = Prepared(
+    text(f"WITH advanced AS ({_ADVANCING}), {_APPENDING}").bindparams(*_APPENDED, *_ADVANCED)
 )
 
 # The oldest transaction that may still commit; every earlier one has ended.
 RUNNING = text("pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
 OURS = text("coalesce(pg_current_xact_id_if_assigned()::text::bigint, 0)")
 
-LOCK = (
+LOCK = Prepared(
     select(cluster.c.name, cluster_capacity.c.version, cluster_capacity.c.history)
     .join(cluster, cluster.c.id == cluster_capacity.c.cluster_id)
     .where(cluster.c.name == any_(bindparam("names", type_=ARRAY(Text))))
@@ -136,7 +137,7 @@ class JournalStatements:
         self.has_appended = False
 
     async def lock(self, clusters: Sequence[str]) -> Mapping[str, LedgerVersion]:
-        rows = await self._connection.execute(LOCK, {"names": list(clusters)})
+        rows = await LOCK.execute(self._connection, {"names": list(clusters)})
         return {row.name: LedgerVersion(row.version, row.history) for row in rows}
 
     async def advance(
@@ -159,9 +160,9 @@ class JournalStatements:
         entries = {"kinds": kinds, "bodies": bodies, "nonces": [each.nonce for each in changes]}
         if versions:
             advanced = _advance(versions, nonces)
-            appended = await self._connection.execute(APPEND_AND_ADVANCE, {**entries, **advanced})
+            appended = await APPEND_AND_ADVANCE.execute(self._connection, {**entries, **advanced})
         else:
-            appended = await self._connection.execute(APPEND, entries)
+            appended = await APPEND.execute(self._connection, entries)
         return list(appended.one().ids)
 
     async def read(

@@ -42,6 +42,7 @@ from federation.services.journal import StoredReservations
 from federation.services.journal_ports import Finished, Holding
 from federation.store.columns import Factored, factored, lengthened, multiplied, shortened
 from federation.store.journal import OwnerBody, owner_body
+from federation.store.prepared import Prepared
 from federation.store.tables import reservation as table
 from federation.store.tables import unix_seconds
 
@@ -59,7 +60,8 @@ COLUMNS: Final = (
 NAMES = ("namespaces", "names")
 # Clusters travel as one text each: arrays of arrays would have to be equally long. No name of a
 # cluster has a space.
-PUT = text("""
+PUT = Prepared(
+    text("""
     INSERT INTO reservation AS stored
         (namespace, name, uid, clusters, held, body, lease_expires_at)
     SELECT namespace, name, uid, string_to_array(clusters, ' '), held::jsonb, body,
@@ -75,12 +77,13 @@ PUT = text("""
             THEN excluded.lease_expires_at ELSE stored.lease_expires_at
         END
 """).bindparams(
-    *(
-        bindparam(name, type_=ARRAY(Text))
-        for name in (*NAMES, "uids", "clusters", "held", "leased")
-    ),
-    bindparam("bodies", type_=ARRAY(LargeBinary)),
-    bindparam("seconds", type_=ARRAY(BigInteger)),
+        *(
+            bindparam(name, type_=ARRAY(Text))
+            for name in (*NAMES, "uids", "clusters", "held", "leased")
+        ),
+        bindparam("bodies", type_=ARRAY(LargeBinary)),
+        bindparam("seconds", type_=ARRAY(BigInteger)),
+    )
 )
 DELETE = text("""
     DELETE FROM reservation USING unnest(:namespaces, :names) AS given (namespace, name)
@@ -135,8 +138,8 @@ class ReservationStatements:
     ) -> None:
         kept = [row for row in rows if row.reservations]
         if kept:
-            await self._connection.execute(
-                PUT,
+            await PUT.execute(
+                self._connection,
                 {
                     "namespaces": [row.namespace for row in kept],
                     "names": [row.name for row in kept],

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -40,7 +40,7 @@ from federation.v1.scheduling_pb2 import (
     ScheduleRequest,
 )
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from tests.benchmarks.measuring import IS_QUICK, arguments, chosen, cpu_seconds
+from tests.benchmarks.measuring import IS_QUICK, arguments, chosen, cpu_seconds, family_seconds
 from tests.benchmarks.members import (
     CALL_SECONDS,
     REQUEST,
@@ -49,7 +49,7 @@ from tests.benchmarks.members import (
     report_all,
 )
 from tests.chaos.members import CONNECTION_OF_ITS_OWN
-from tests.chaos.planes import Planes
+from tests.chaos.planes import Planes, Postgres
 from tests.databases import connect
 
 SECONDS = chosen(10.0, quick=1.5)
@@ -181,16 +181,46 @@ def driven(endpoints: Sequence[str], token: str, load: Load, seconds: float) -> 
     return figures
 
 
-def show(load: Load, figures: Mapping[str, float], server_seconds: float) -> None:
-    """``server_seconds``: CPU of the control plane for each decision."""
+class Cost(NamedTuple):
+    """CPU seconds of the control plane and of PostgreSQL, and transactions, since they started; or
+    those of one decision.
+    """
+
+    plane: float
+    postgres: float
+    transactions: float
+
+    @classmethod
+    def now(cls, plane_pid: int, postgres: Postgres) -> Cost:
+        transactions = asyncio.run(transactions_ended(postgres.url))
+        return cls(cpu_seconds(plane_pid), family_seconds(postgres.pid), transactions)
+
+    def each_since(self, before: Cost, decisions: float) -> Cost:
+        each = [(now - then) / decisions for now, then in zip(self, before, strict=True)]
+        return Cost(*each)
+
+
+async def transactions_ended(url: str) -> int:
+    """Reads of one statement are counted too."""
+    connection = await connect(url)
+    ended: int = await connection.fetchval(
+        "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = "
+        "current_database()"
+    )
+    await connection.close()
+    return ended
+
+
+def show(load: Load, figures: Mapping[str, float], each: Cost) -> None:
+    """``each``: what a decision costs."""
     per_second, p99 = figures["per_second"], figures["p99_millis"]
     kept = per_second >= load.goal and (not load.p99_millis or p99 <= load.p99_millis)
     goal = f">= {load.goal:g}/s" + (f", p99 <= {load.p99_millis:g} ms" if load.p99_millis else "")
     print(
         f"  {load.name:30} {per_second:7.0f}/s  p50 {figures['p50_millis']:6.1f} ms  "
         f"p99 {p99:6.1f} ms  {figures['clusters']:5.1f} clusters, "
-        f"{server_seconds * 1000:5.2f} ms of CPU each   "
-        f"goal {goal}: {'kept' if kept else 'MISSED'}"
+        f"{each.plane * 1000:5.2f} ms of CPU each, PostgreSQL {each.postgres * 1000:5.2f} ms in "
+        f"{each.transactions:.2f} transactions   goal {goal}: {'kept' if kept else 'MISSED'}"
     )
 
 
@@ -200,19 +230,19 @@ def measure_one(folder: Path, seconds: float, *, connected: bool) -> None:
         print(f"one control plane; agents {how}")
         if not connected:
             asyncio.run(report_all(planes, credentials))
-            measure_loads(planes, postgres.url, seconds)
+            measure_loads(planes, postgres, seconds)
             return
         with agents_there(planes, credentials):
-            measure_loads(planes, postgres.url, seconds)
+            measure_loads(planes, postgres, seconds)
 
 
-def measure_loads(planes: Planes, url: str, seconds: float) -> None:
+def measure_loads(planes: Planes, postgres: Postgres, seconds: float) -> None:
     (plane,) = planes.all
     for load in LOADS:
-        before = cpu_seconds(plane.pid)
+        before = Cost.now(plane.pid, postgres)
         figures = driven(planes.endpoints, planes.token, load, seconds)
-        show(load, figures, (cpu_seconds(plane.pid) - before) / figures["decisions"])
-    commits = asyncio.run(commits_per_second(url, seconds / 2))
+        show(load, figures, Cost.now(plane.pid, postgres).each_since(before, figures["decisions"]))
+    commits = asyncio.run(commits_per_second(postgres.url, seconds / 2))
     print(
         f"  {'PostgreSQL alone':30} {commits:7.0f} one-row commits/s on {CONNECTIONS} connections"
     )
