@@ -4,7 +4,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 # As our programs run: see federation/runtime/native_libraries.py.
 export OPENBLAS_NUM_THREADS = 1
-.PHONY: help install check collect test test-all demo bench accuracy attack chaos fuzz soak drills truth proto reference lock sbom
+.PHONY: help install check collect test test-all demo bench accuracy attack chaos replays fuzz soak drills truth proto reference lock sbom
 
 BIN = .venv/bin
 PYTHONS = $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3
@@ -56,6 +56,10 @@ chaos: install ## kill -9 around, lost clusters, a killed bridge; SECONDS, PLANE
 	@$(BIN)/python -m tests.chaos --losses --seconds $(or $(SECONDS),120) \
 		--planes $(or $(PLANES),3) --seed $(or $(SEED),1)
 	@$(BIN)/python -m tests.chaos --bridge --seed $(or $(SEED),1)
+
+replays: install ## Ten thousand decisions of a storm, all made again; DECISIONS, PLANES, SEED; 1 if one differs
+	@$(BIN)/python -m tests.replays --decisions $(or $(DECISIONS),10000) --planes $(or $(PLANES),2) \
+		--seed $(or $(SEED),1)
 
 truth: install ## Do promises hold in front of kube-scheduler? SEEDS, STREAM, OPTIONS="--shuffled --kills 4"
 	@$(BIN)/python -m tests.truth --seeds $(or $(SEEDS),1) --stream $(or $(STREAM),plain) $(OPTIONS)

@@ -102,7 +102,7 @@ class _Havoc:
         self._audit = Audit(sent=sent)
         self._members = {
             name: Member(name, nodes, sent, seed=plan.seed + place)
-            for place, (name, nodes) in enumerate(_clusters(plan.seed))
+            for place, (name, nodes) in enumerate(member_nodes(plan.seed))
         }
         self._callers = [
             Caller(number, plan.seed, self._endpoints, planes.token, self._members)
@@ -268,7 +268,7 @@ class _Havoc:
         return Result(counts=counts, violations=violations)
 
 
-def _clusters(seed: int) -> Iterator[tuple[str, Int64Array]]:
+def member_nodes(seed: int) -> Iterator[tuple[str, Int64Array]]:
     """Small ones, so that they fill up: CPU, memory, pods, storage, GPUs by node."""
     choices = np.random.default_rng(seed)
     for number in range(CLUSTERS):
