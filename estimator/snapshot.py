@@ -5,6 +5,7 @@ Immutable, rows in the order given. Must not decide which nodes suit a pod, nor 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -49,7 +50,8 @@ class Interned(Generic[Value]):
 class NodeTable:
     """What nodes say of themselves. Shared by all snapshots until a node changes.
 
-    ``allocatable`` holds one array a resource, 0 where a node lacks it. Label columns are made
+    ``allocatable`` holds one array a resource, 0 where a node lacks it. ``kubernetes_minor`` is the
+    newest kubelet's release, which no scheduler is older than; 0: unknown. Label columns are made
     when first asked for, since a cluster has many keys and questions name few.
     """
 
@@ -59,6 +61,7 @@ class NodeTable:
     unschedulable_n: BoolArray
     names: Interned[str]
     taints: Interned[tuple[Taint, ...]]
+    kubernetes_minor: int
     _labels: dict[str, Interned[str | None]] = field(default_factory=dict)
 
     @classmethod
@@ -72,6 +75,7 @@ class NodeTable:
             unschedulable_n=np.fromiter((node.unschedulable for node in nodes), np.bool_, size),
             names=_interned([node.name for node in nodes]),
             taints=_interned([node.taints for node in nodes]),
+            kubernetes_minor=max(map(_minor, {node.kubelet_version for node in nodes}), default=0),
         )
 
     def __len__(self) -> int:
@@ -139,3 +143,9 @@ def _interned(values: Sequence[Value]) -> Interned[Value]:
     codes = {value: code for code, value in enumerate(dict.fromkeys(values))}
     code_n = np.fromiter(map(codes.__getitem__, values), np.int32, len(values))
     return Interned(values=tuple(codes), codes=codes, code_n=code_n)
+
+
+def _minor(version: str) -> int:
+    """The second number of a release as kubelets tell it, 0 where that is not one."""
+    found = re.match(r"v?1\.(\d{1,4})", version)
+    return int(found[1]) if found else 0

@@ -6,6 +6,7 @@ Pure but for the partition it keeps. Must not choose which nodes are capacity.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from estimator.snapshot import Interned, Snapshot, Value
@@ -44,7 +45,7 @@ class Pooling:
             self._built = partition_nodes(nodes, self._budget, label_keys)
         else:
             self._built = refresh_pools(nodes, self._built.partition)
-        return self._built.pools
+        return replace(self._built.pools, kubernetes_minor=snapshot.table.kubernetes_minor)
 
 
 def node_columns(

@@ -1,5 +1,6 @@
 """What promises rest on: what clusters hold, what of it is left, and what may be promised. Pure.
 
+- ``as_scheduled``: what is outstanding, packed as a stock kube-scheduler places it
 - ``assignments``: what is outstanding in one cluster, and where each of it is packed: worked out
   when asked
 - ``batch_packing``: promises in many clusters at once, where a binding is new: all are packed in

@@ -78,6 +78,7 @@ class Held(NamedTuple):
     held ``before``, which later promises share.
 
     That comes to so many ``replicas``, all of the ``only`` shape where there is no other.
+    ``arrived`` is all of it as it was promised, where it had to be packed in another order.
     """
 
     before: Held | None = None
@@ -86,6 +87,7 @@ class Held(NamedTuple):
     is_strict: bool = False
     replicas: int = 0
     only: Shape | None = None
+    arrived: tuple[Outstanding, ...] = ()
 
     @property
     def every(self) -> tuple[Assignment, ...]:
@@ -134,6 +136,7 @@ class Held(NamedTuple):
             or any(each.outstanding.certificate is PromiseCertificate.STRICT for each in more),
             replicas=replicas,
             only=only,
+            arrived=self.arrived and (*self.arrived, *(each.outstanding for each in more)),
         )
 
 

@@ -16,7 +16,6 @@ from federation.capacity.cells import VIEWS, View
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.layers import KnownRoom
 from federation.capacity.packing import Packing, pack, packed_in_place
-from federation.capacity.second_looks import rehearsed_most
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.pools.matching import Match
 from federation.model.reservations import Outstanding, PromiseCertificate
@@ -47,13 +46,15 @@ def simple_asks(
     fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]], own: Collection[int]
 ) -> dict[int, tuple[Outstanding, ...]]:
     """What a binding wants of those clusters where it holds nothing (what it holds is at ``own``),
-    nothing is over-committed, and all of it needs room of its own that cells prove.
+    nothing is over-committed, all is packed in its order, and what is wanted needs room of its own
+    that cells prove.
     """
     plain = [
         position
         for position in asks
         if (held := fleet.held[position]) is not None
         and not held.is_overcommitted
+        and not held.arrived
         and position not in own
     ]
     simple: dict[int, tuple[Outstanding, ...]] = {}
@@ -115,8 +116,6 @@ def promised_together(
         strict_c = _strict_c(fleet, each)
         if (packing.placed_s < replicas_c.repeat(VIEWS)).any() or strict_c is not None:
             most_c = _packed_c(packing, each, place_by, len(fleet))
-            if not promised:
-                _look_again(fleet, packing, each, place_by, most_c)
             if strict_c is not None:
                 more = {c: [one.contending for one in every] for c, every in promised.items()}
                 most_c = fleet.strict_most_c(each.requirements, strict_c, most_c, more)
@@ -164,27 +163,6 @@ def _packed_c(packing: Packing, one: _Round, place_by: Mapping[int, int], size: 
         if wanted.certificate is PromiseCertificate.CAREFUL:
             most_c[positions] = np.minimum(filled_c, spread_c)[places]
     return most_c
-
-
-def _look_again(
-    fleet: FleetRooms,
-    packing: Packing,
-    one: _Round,
-    place_by: Mapping[int, int],
-    most_c: IntArray,
-) -> None:
-    """Where best fit found room for all that is wanted carefully and spreading did not, rehearsals
-    tell.
-    """
-    filled_c = packing.placed_s[View.FILLED :: VIEWS]
-    for wanted, positions in one.wanted:
-        if wanted.certificate is PromiseCertificate.CAREFUL:
-            for c in positions:
-                if most_c[c] < wanted.to_pack <= filled_c[place_by[c]]:
-                    room = fleet.rooms[c]
-                    if room is not None:
-                        most = rehearsed_most(room, one.requirements, wanted.to_pack)
-                        most_c[c] = max(int(most_c[c]), most)
 
 
 def _strict_c(fleet: FleetRooms, one: _Round) -> BoolArray | None:

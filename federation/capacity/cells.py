@@ -241,6 +241,24 @@ def only(residues: Residues, cluster: int) -> Residues:
     )
 
 
+def with_view(residues: Residues, view: View, columns_xk: IntArray) -> Residues:
+    """The only cluster with these cells in a view, in a table of its own."""
+    parts, used = [], residues.used_s.copy()
+    used[view] = columns_xk.shape[1]
+    for other in View:
+        start = int(residues.first_s[other])
+        mine_xk = residues.table_xk[:, start : start + int(residues.used_s[other])]
+        parts.append(columns_xk if other is view else mine_xk)
+    spare_s = _spare(used)
+    return Residues(
+        resources=residues.resources,
+        table_xk=_spaced(np.concatenate(parts, axis=1), used, spare_s),
+        first_s=_starts(used + spare_s),
+        used_s=used,
+        weight_rc=residues.weight_rc,
+    )
+
+
 def with_kinds(residues: Residues, kinds: Sequence[IntArray]) -> Residues:
     """With the kind of each pool of each cluster."""
     cluster_k = np.arange(len(kinds)).repeat(np.diff(residues.first_s[::VIEWS]))

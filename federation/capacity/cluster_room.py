@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from federation.capacity.as_scheduled import packed_as_scheduled
 from federation.capacity.assignments import (
     Assignment,
     Held,
@@ -21,7 +22,7 @@ from federation.capacity.assignments import (
 from federation.capacity.cells import Residues, View, bare_residues, cells_left
 from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
-from federation.capacity.rehearsal import RehearsedNodes
+from federation.capacity.rehearsal import Rehearsal
 from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import strict_most
 from federation.capacity.stuck import without_kept_nodes
@@ -45,11 +46,11 @@ class ReportId(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Rehearsed:
-    """What rehearsals made of the nodes of a report: outstanding promises, and the stages after
+    """What a rehearsal made of the nodes of a report: outstanding promises, and the stage after
     them. One value, as several threads may read a room.
     """
 
-    known: tuple[tuple[Outstanding, ...], tuple[RehearsedNodes | None, ...]] = ((), ())
+    known: tuple[tuple[Outstanding, ...], Rehearsal | None] = ((), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,9 +102,9 @@ class Room:
     ) -> Room:
         """The room that a report's cells have beside what is outstanding, packed in its order.
 
-        What is alike is packed as one. Where some finds no room, the largest go first: another
-        order may know better. What still finds none is stuck, and keeps others from the nodes that
-        may yet become its room.
+        What is alike is packed as one. Where some finds no room, the largest go first, and where
+        that has none either, all of it goes where a stock kube-scheduler would put it. What still
+        finds none is stuck, and keeps others from the nodes that may yet become its room.
         """
         kinds = PoolKinds().with_pools([pools], ())
         site = Site.of(report, pools, kinds, follows_claims=follows_claims)
@@ -116,6 +117,8 @@ class Room:
         largest_first = sorted(alike, key=lambda each: -_share(pools, each[0]))
         other = empty._with_groups(largest_first)
         best = min(room, other, key=Room.stuck)
+        if best.overcommitted:
+            best = min(best, room.as_scheduled(outstanding), key=Room.stuck)
         return replace(best, left=without_kept_nodes(best.left, best.overcommitted, kinds))
 
     @property
@@ -143,11 +146,20 @@ class Room:
     def holding(self, outstanding: tuple[Outstanding, ...]) -> Room:
         """With this outstanding and no other, which mostly is what it had and more."""
         had = self.outstanding
-        if outstanding[: len(had)] == had:
+        if not self.held.arrived and outstanding[: len(had)] == had:
             made = self._with_groups(runs_alike(outstanding[len(had) :]))
             if not made.overcommitted:
                 return made
-        return self.repacked(outstanding)
+        return self.rearranged(outstanding)
+
+    def rearranged(self, outstanding: Iterable[Outstanding]) -> Room:
+        """``repacked``, as not all of it finds room in the order in which it was promised.
+
+        So is all that comes after it: every control plane packs the same then.
+        """
+        arrived = tuple(outstanding)
+        room = self.repacked(arrived)
+        return replace(room, held=room.held._replace(arrived=arrived))
 
     def with_one(self, outstanding: Outstanding) -> Room:
         """With this outstanding as well; as much as fits where not all of it does."""
@@ -191,7 +203,8 @@ class Room:
 
     @property
     def outstanding(self) -> tuple[Outstanding, ...]:
-        return tuple(each.outstanding for each in self.held.every)
+        """In the order in which it was promised."""
+        return self.held.arrived or tuple(each.outstanding for each in self.held.every)
 
     @property
     def overcommitted(self) -> tuple[Assignment, ...]:
@@ -253,6 +266,15 @@ class Room:
             kept_back += on_their_way // RESERVE_PART
             most = min(most, max(0, min(filled, spread) - kept_back))
         return most
+
+    def as_scheduled(self, outstanding: Sequence[Outstanding]) -> Room:
+        """With best fit's packing replaced by a rehearsal's; the same where there is none."""
+        site = self.site
+        packed = packed_as_scheduled(site.pools, site.kind_p, self.kinds, self.left, outstanding)
+        if packed is None:
+            return self
+        left, assignments = packed
+        return replace(self, left=left, held=Held().with_more(assignments))
 
     def _with_groups(self, groups: Sequence[Sequence[Outstanding]]) -> Room:
         """With more outstanding, group after group; those of a group differ in nothing but whose

@@ -56,9 +56,10 @@ class UnpackedRoom(NamedTuple):
 class FleetRooms:
     """The rooms of a fleet's clusters by position (axis c), None where a cluster has no pools.
 
-    In clusters at ``overcommitted_c`` promises lost their room; in those at ``strict_c`` strict
-    ones are outstanding, which later ones must leave theirs. ``cells_c`` is how many cells each
-    cluster reported, ``outstanding_c`` how many replicas are to be packed there.
+    In clusters at ``overcommitted_c`` promises lost their room; in those at ``rearranged_c`` they
+    find it in another order than they were made in; in those at ``strict_c`` strict ones are
+    outstanding, which later ones must leave theirs. ``cells_c`` is how many cells each cluster
+    reported, ``outstanding_c`` how many replicas are to be packed there.
     """
 
     sites: tuple[Site | None, ...]
@@ -67,6 +68,7 @@ class FleetRooms:
     kinds: PoolKinds
     planned_c: BoolArray
     overcommitted_c: BoolArray
+    rearranged_c: BoolArray
     strict_c: BoolArray
     cells_c: IntArray
     outstanding_c: IntArray
@@ -90,6 +92,7 @@ class FleetRooms:
             kinds=PoolKinds(),
             planned_c=np.zeros(size, dtype=np.bool_),
             overcommitted_c=np.zeros(size, dtype=np.bool_),
+            rearranged_c=np.zeros(size, dtype=np.bool_),
             strict_c=np.zeros(size, dtype=np.bool_),
             cells_c=np.zeros(size, dtype=np.int64),
             outstanding_c=np.zeros(size, dtype=np.int64),
@@ -110,6 +113,7 @@ class FleetRooms:
             kinds=self.kinds.with_pools((), gone),
             planned_c=moves.array(self.planned_c, newcomers=False),
             overcommitted_c=moves.array(self.overcommitted_c, newcomers=False),
+            rearranged_c=moves.array(self.rearranged_c, newcomers=False),
             strict_c=moves.array(self.strict_c, newcomers=False),
             cells_c=moves.array(self.cells_c, 0),
             outstanding_c=moves.array(self.outstanding_c, 0),
@@ -158,7 +162,7 @@ class FleetRooms:
         sites, held = list(self.sites), list(self.held)
         planned_c, strict_c = self.planned_c.copy(), self.strict_c.copy()
         overcommitted_c, cells_c = self.overcommitted_c.copy(), self.cells_c.copy()
-        outstanding_c = self.outstanding_c.copy()
+        rearranged_c, outstanding_c = self.rearranged_c.copy(), self.outstanding_c.copy()
         reported = []
         for position, found in taken.items():
             before = sites[position]
@@ -167,6 +171,7 @@ class FleetRooms:
                 reported.append(position)
             planned_c[position] = found is not None and found[0].follows_claims
             overcommitted_c[position] = found is not None and found[1].is_overcommitted
+            rearranged_c[position] = found is not None and bool(found[1].arrived)
             strict_c[position] = found is not None and found[1].is_strict
             cells_c[position] = len(found[0].pools.cells) if found is not None else 0
             outstanding_c[position] = found[1].replicas if found is not None else 0
@@ -177,6 +182,7 @@ class FleetRooms:
             kinds=kinds,
             planned_c=planned_c,
             overcommitted_c=overcommitted_c,
+            rearranged_c=rearranged_c,
             strict_c=strict_c,
             cells_c=cells_c,
             outstanding_c=outstanding_c,
@@ -226,6 +232,7 @@ class FleetRooms:
             kinds=self.kinds,
             planned_c=self.planned_c,
             overcommitted_c=self.overcommitted_c,
+            rearranged_c=self.rearranged_c,
             strict_c=strict_c,
             cells_c=self.cells_c,
             outstanding_c=outstanding_c,
@@ -399,6 +406,6 @@ def _packed(every: Sequence[UnpackedRoom], kinds: PoolKinds) -> tuple[Sequence[H
         if each.is_overcommitted:
             report, pools, follows_claims, outstanding = every[place]
             room = Room.of(report, pools, outstanding, follows_claims=follows_claims)
-            held[place] = room.held
+            held[place] = room.held._replace(arrived=outstanding)
             cells.moved[place] = with_kinds(room.left, [kinds.of(pools)]), 0
     return held, cells

@@ -8,48 +8,56 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from federation.model.arrays import BoolArray, FloatArray, IntArray
+from federation.model.arrays import BoolArray, FloatArray, IntArray, UintArray
 from federation.model.pools.bounds import fit_in_k, per_replica
 from federation.model.pools.values import SCORED, Cells
 from federation.model.resources import CPU, MEMORY
 
 # What pods that ask for none are scored as if they asked for.
 _UNASKED: Final = {CPU: 100, MEMORY: 200 * 1024 * 1024}
+# The releases from which on balance is scored in another way.
+_DEVIATION_FROM: Final = 22
+_CHANGE_FROM: Final = 36
 # More than any sum of scores.
 _SCORES: Final = 256
 _NEVER: Final = -1
-# Nodes times the pods that one of them takes at most.
-_MOST_STEPS: Final = 500_000
+# Nodes of all runs times the pods that one of them takes at most.
+_MOST_STEPS: Final = 2_000_000
+# Odd numbers without a pattern, for hashes.
+_MIXERS: Final = tuple(
+    np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RehearsedNodes:
-    """Nodes as rehearsals see them (axis k): ``count_k`` alike, in the pool at ``pool_k``.
+class Balance(Enum):
+    """What NodeResourcesBalancedAllocation makes of the shares of cpu and memory, by release."""
 
-    ``free_rk`` is what each has of ``resources``, ``allocatable_sk`` all it has of what is SCORED.
-    """
-
-    resources: tuple[str, ...]
-    pool_k: npt.NDArray[np.int32]
-    count_k: IntArray
-    free_rk: IntArray
-    allocatable_sk: IntArray
+    DIFFERENCE = "to 1.21"
+    DEVIATION = "1.22 to 1.35"
+    CHANGE = "from 1.36 on: how much more alike they become"
 
     @classmethod
-    def of(cls, cells: Cells, allocatable_sk: IntArray) -> RehearsedNodes:
-        """As reported: nodes of a cell may have more than that."""
-        return cls(
-            resources=cells.resources,
-            pool_k=cells.pool_k,
-            count_k=cells.count_k,
-            free_rk=cells.min_rk,
-            allocatable_sk=allocatable_sk,
-        )
+    def of(cls, kubernetes_minor: int) -> Balance:
+        """By the second number of a release."""
+        if kubernetes_minor >= _CHANGE_FROM:
+            return cls.CHANGE
+        return cls.DEVIATION if kubernetes_minor >= _DEVIATION_FROM else cls.DIFFERENCE
+
+
+class Placed(NamedTuple):
+    """Where the pods of a part went: ``pods_d`` on each of ``nodes_d`` nodes of the cells
+    ``cell_d`` that the stage had before, which are cells of all runs.
+    """
+
+    cell_d: npt.NDArray[np.intp]
+    nodes_d: IntArray
+    pods_d: IntArray
 
 
 class Part(NamedTuple):
@@ -60,116 +68,194 @@ class Part(NamedTuple):
     replicas: int
 
 
-class Taste(NamedTuple):
-    """What schedulers differ in.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rehearsal:
+    """The nodes of a cluster in several runs (axis l), which differ in luck among equal nodes.
 
-    ``by_change``: nodes score by how much more balanced the pod makes them, and not by how balanced
-    they are then. ``turn`` says which of equal nodes come first, where anything may.
+    Cells of all runs side by side (axis k): ``count_k`` nodes alike, of the run ``run_k`` and the
+    cell ``origin_k`` of the report, in the pool at ``pool_k``. ``free_rk`` is what each has of
+    ``resources``, ``allocatable_sk`` all it has of what is SCORED. ``late_l`` pods found no node so
+    far, in as many ``turns`` as shapes came. Nodes are scored by the run's of the ``balances``.
     """
 
-    by_change: bool
-    turn: int = 0
+    resources: tuple[str, ...]
+    run_k: npt.NDArray[np.intp]
+    origin_k: npt.NDArray[np.intp]
+    pool_k: npt.NDArray[np.int32]
+    count_k: IntArray
+    free_rk: IntArray
+    allocatable_sk: IntArray
+    late_l: IntArray
+    balances: tuple[Balance, ...]
+    turns: int = 0
+
+    @classmethod
+    def of(cls, cells: Cells, allocatable_sk: IntArray, balances: tuple[Balance, ...]) -> Rehearsal:
+        """As reported: nodes of a cell may have more than that."""
+        runs, size = len(balances), len(cells)
+        return cls(
+            resources=cells.resources,
+            run_k=np.arange(runs).repeat(size),
+            origin_k=np.tile(np.arange(size), runs),
+            pool_k=np.tile(cells.pool_k, runs),
+            count_k=np.tile(cells.count_k, runs),
+            free_rk=np.tile(cells.min_rk, runs),
+            allocatable_sk=np.tile(allocatable_sk, runs),
+            late_l=np.zeros(runs, dtype=np.int64),
+            balances=balances,
+        )
+
+    def room_l(self, part: Part) -> IntArray:
+        """How many more pods of the shape all nodes take, in each run."""
+        return self._sums_l(self._fits_k(part) * self.count_k)
+
+    def with_pods(self, part: Part) -> Rehearsal | None:
+        """Once the pods have nodes, or as many of them as find any; None where nodes are too many
+        for so many pods each.
+        """
+        found = self.placing(part)
+        return None if found is None else self.after(part, found)
+
+    def placing(self, part: Part) -> Placed | None:
+        """Where the pods go; None where nodes are too many for so many pods each.
+
+        One after the other they go where the score is highest. A node's pods come in the order of
+        the least score on the way to each: so those with the highest such scores of all are taken,
+        and of those with the last score any.
+        """
+        most_k = np.minimum(self._fits_k(part), part.replicas)
+        replicas_l = np.minimum(self._sums_l(most_k * self.count_k), part.replicas)
+        depth = int(most_k.max(initial=0))
+        if depth * len(most_k) > _MOST_STEPS:
+            return None
+        score_jk = self._scores(part, depth)
+        score_jk[np.arange(depth)[:, np.newaxis] >= most_k] = _NEVER
+        np.minimum.accumulate(score_jk, axis=0, out=score_jk)
+        last_l = self._last_scores(score_jk, replicas_l)
+        taken_k = (score_jk > last_l[self.run_k]).sum(axis=0)
+        rest_l = replicas_l - self._sums_l(taken_k * self.count_k)
+        lucky_j, lucky_k = np.nonzero(score_jk == last_l[self.run_k])
+        share_i = self._lots(lucky_j, lucky_k, rest_l)
+        whole_i = share_i == self.count_k[lucky_k]
+        np.add.at(taken_k, lucky_k[whole_i], 1)
+        (divided_i,) = np.nonzero((share_i > 0) & ~whole_i)
+        (taking_k,) = np.nonzero(taken_k)
+        divided_k, nodes_d = lucky_k[divided_i], share_i[divided_i]
+        rest_k = self.count_k.copy()
+        rest_k[divided_k] -= nodes_d
+        return Placed(
+            cell_d=np.concatenate([taking_k, divided_k]),
+            nodes_d=np.concatenate([rest_k[taking_k], nodes_d]),
+            pods_d=np.concatenate([taken_k[taking_k], taken_k[divided_k] + 1]),
+        )
+
+    def after(self, part: Part, found: Placed) -> Rehearsal:
+        """What is left once the pods are there."""
+        count_k = self.count_k.copy()
+        np.subtract.at(count_k, found.cell_d, found.nodes_d)
+        (there_k,) = np.nonzero(count_k)
+        from_k = np.concatenate([there_k, found.cell_d])
+        pods_k = np.concatenate([np.zeros_like(there_k), found.pods_d])
+        amounts = per_replica(part.request)
+        amount_r1 = np.array([[amounts.get(name, 0)] for name in self.resources], dtype=np.int64)
+        placed_l = np.zeros_like(self.late_l)
+        np.add.at(placed_l, self.run_k[found.cell_d], found.nodes_d * found.pods_d)
+        return Rehearsal(
+            resources=self.resources,
+            run_k=self.run_k[from_k],
+            origin_k=self.origin_k[from_k],
+            pool_k=self.pool_k[from_k],
+            count_k=np.concatenate([count_k[there_k], found.nodes_d]),
+            free_rk=self.free_rk[:, from_k] - amount_r1 * pods_k,
+            allocatable_sk=self.allocatable_sk[:, from_k],
+            late_l=self.late_l + part.replicas - placed_l,
+            balances=self.balances,
+            turns=self.turns + 1,
+        )
+
+    def _sums_l(self, number_k: IntArray) -> IntArray:
+        sums_l = np.zeros(len(self.late_l), dtype=np.int64)
+        np.add.at(sums_l, self.run_k, number_k)
+        return sums_l
+
+    def _fits_k(self, part: Part) -> IntArray:
+        """How many more pods of the shape each node takes."""
+        found_k = fit_in_k(self.resources, self.free_rk, per_replica(part.request))
+        suits_k: IntArray = found_k * part.suiting_p[self.pool_k]
+        return suits_k
+
+    def _last_scores(self, score_jk: IntArray, replicas_l: IntArray) -> IntArray:
+        """The score of the last pod that finds a node, by run."""
+        runs = len(replicas_l)
+        is_there_jk = score_jk > _NEVER
+        code_jk = score_jk + self.run_k * _SCORES
+        counts = np.bincount(
+            code_jk[is_there_jk],
+            weights=np.broadcast_to(self.count_k, score_jk.shape)[is_there_jk],
+            minlength=runs * _SCORES,
+        ).reshape(runs, _SCORES)
+        enough = np.cumsum(counts[:, ::-1], axis=1) >= replicas_l[:, np.newaxis]
+        last_l: IntArray = _SCORES - 1 - enough.argmax(axis=1)
+        return last_l
+
+    def _lots(
+        self, lucky_j: npt.NDArray[np.intp], lucky_k: npt.NDArray[np.intp], rest_l: IntArray
+    ) -> IntArray:
+        """Which pods of equal score (axis i) find a node: how many nodes of the cell ``lucky_k``
+        take the one that would be their ``lucky_j``-th. Lots are drawn by hash.
+        """
+        run_i, count_i = self.run_k[lucky_k], self.count_k[lucky_k]
+        order_i = np.lexsort((_hashed(lucky_j, lucky_k, self.turns), run_i))
+        end_i = np.cumsum(count_i[order_i])
+        edge_l = np.concatenate([[0], end_i])[
+            np.searchsorted(run_i[order_i], np.arange(len(rest_l)))
+        ]
+        left_i = (rest_l + edge_l)[run_i[order_i]] - (end_i - count_i[order_i])
+        share_i = np.zeros_like(count_i)
+        share_i[order_i] = np.clip(left_i, 0, count_i[order_i])
+        return share_i
+
+    def _scores(self, part: Part, depth: int) -> IntArray:
+        """What each node scores for its first pod of the shape, its second, and so on (axis j)."""
+        total_sk = np.maximum(self.allocatable_sk, 1).astype(np.float64)
+        rows = [self.resources.index(name) for name in SCORED]
+        # What agents report need not go together.
+        used_sk = np.clip(total_sk - self.free_rk[rows], 0.0, total_sk)
+        pods_j1 = np.arange(depth + 1, dtype=np.float64)[:, np.newaxis]
+        fit_jk = np.zeros((depth, len(self.count_k)))
+        shares: list[FloatArray] = []
+        for name, total_k, used_k in zip(SCORED, total_sk, used_sk, strict=True):
+            asked = part.request.get(name, 0)
+            scored = asked or _UNASKED[name]
+            left_jk = np.maximum(total_k - used_k - pods_j1[1:] * scored, 0.0)
+            fit_jk += np.floor(left_jk * 100 / total_k)
+            shares.append(np.minimum((used_k + pods_j1 * asked) / total_k, 1.0))
+        score_jk = np.floor(fit_jk / 2)
+        for balance in set(self.balances):
+            is_so_l = np.array([each is balance for each in self.balances])
+            score_jk += _balance_scores(balance, *shares) * is_so_l[self.run_k]
+        return score_jk.astype(np.int64)
 
 
-def room_for(stage: RehearsedNodes, part: Part) -> int:
-    """How many pods of the shape all nodes take."""
-    return int((_fits_k(stage, part) * stage.count_k).sum())
+def _balance_scores(balance: Balance, cpu_jk: FloatArray, memory_jk: FloatArray) -> FloatArray:
+    """Of nodes with such shares taken before any pod and after each."""
+    apart_jk = np.abs(cpu_jk - memory_jk)
+    if balance is Balance.DIFFERENCE:
+        is_full_jk = np.maximum(cpu_jk, memory_jk)[1:] >= 1.0
+        return np.where(is_full_jk, 0.0, np.floor((1 - apart_jk[1:]) * 100))
+    even_jk: FloatArray = np.floor((1 - apart_jk / 2) * 100)
+    if balance is Balance.DEVIATION:
+        return even_jk[1:]
+    return 50 + np.trunc((50 + even_jk[1:] - even_jk[:-1]) / 2)
 
 
-def placed(stage: RehearsedNodes, part: Part, taste: Taste) -> RehearsedNodes | None:
-    """The stage once the pods have nodes; None where some find none, or nodes are too many for so
-    many pods each.
-
-    One after the other they go where the score is highest. A node's pods come in the order of the
-    least score on the way to each: so those with the highest such scores of all are taken.
-    """
-    if not part.replicas:
-        return stage
-    most_k = np.minimum(_fits_k(stage, part), part.replicas)
-    if int((most_k * stage.count_k).sum()) < part.replicas:
-        return None
-    depth = int(most_k.max())
-    if depth * len(most_k) > _MOST_STEPS:
-        return None
-    score_jk = _scores(stage, part, depth, taste)
-    score_jk[np.arange(depth)[:, np.newaxis] >= most_k] = _NEVER
-    np.minimum.accumulate(score_jk, axis=0, out=score_jk)
-    is_there_jk = score_jk > _NEVER
-    counts = np.bincount(
-        score_jk[is_there_jk],
-        weights=np.broadcast_to(stage.count_k, score_jk.shape)[is_there_jk],
-        minlength=_SCORES,
-    )
-    enough = np.cumsum(counts[::-1]) >= part.replicas
-    threshold = len(counts) - 1 - int(enough.argmax())
-    taken_k = (score_jk > threshold).sum(axis=0)
-    equal_k = (score_jk == threshold).sum(axis=0)
-    rest = part.replicas - int((taken_k * stage.count_k).sum())
-    return _dealt(stage, part, taken_k, equal_k, rest, taste)
-
-
-def _fits_k(stage: RehearsedNodes, part: Part) -> IntArray:
-    """How many more pods of the shape each node takes."""
-    found_k = fit_in_k(stage.resources, stage.free_rk, per_replica(part.request))
-    suits_k: IntArray = found_k * part.suiting_p[stage.pool_k]
-    return suits_k
-
-
-def _dealt(
-    stage: RehearsedNodes, part: Part, taken_k: IntArray, equal_k: IntArray, rest: int, taste: Taste
-) -> RehearsedNodes:
-    """Each node takes its pods, and nodes one after the other those of equal score, until ``rest``
-    of them are dealt: the last cell is divided.
-    """
-    order = np.arange(len(taken_k))[:: -1 if taste.turn else 1]
-    room_k = (equal_k * stage.count_k)[order]
-    before_k = np.cumsum(room_k) - room_k
-    share_k = np.zeros_like(room_k)
-    share_k[order] = np.clip(rest - before_k, 0, room_k)
-    whole_k = share_k == equal_k * stage.count_k
-    taken_k = taken_k + np.where(whole_k, equal_k, 0)
-    (divided,) = np.nonzero(~whole_k & (share_k > 0))
-    count_k, pieces = stage.count_k, [np.arange(len(taken_k))]
-    for k in divided.tolist():
-        full, left = divmod(int(share_k[k]), int(equal_k[k]))
-        more = [(full, int(equal_k[k])), (1 if left else 0, left)]
-        more = [(nodes, pods) for nodes, pods in more if nodes]
-        count_k = np.append(count_k, [nodes for nodes, _ in more])
-        count_k[k] -= sum(nodes for nodes, _ in more)
-        taken_k = np.append(taken_k, [taken_k[k] + pods for _, pods in more])
-        pieces.append(np.full(len(more), k))
-    origin_k = np.concatenate(pieces)
-    (there,) = np.nonzero(count_k)
-    origin_k, taken_k = origin_k[there], taken_k[there]
-    amounts = per_replica(part.request)
-    amount_r1 = np.array([[amounts.get(name, 0)] for name in stage.resources], dtype=np.int64)
-    return RehearsedNodes(
-        resources=stage.resources,
-        pool_k=stage.pool_k[origin_k],
-        count_k=count_k[there],
-        free_rk=stage.free_rk[:, origin_k] - amount_r1 * taken_k,
-        allocatable_sk=stage.allocatable_sk[:, origin_k],
-    )
-
-
-def _scores(stage: RehearsedNodes, part: Part, depth: int, taste: Taste) -> IntArray:
-    """What each node scores for its first pod of the shape, its second, and so on (axis j)."""
-    total_sk = np.maximum(stage.allocatable_sk, 1).astype(np.float64)
-    rows = [stage.resources.index(name) for name in SCORED]
-    # What agents report need not go together.
-    used_sk = np.clip(total_sk - stage.free_rk[rows], 0.0, total_sk)
-    pods_j1 = np.arange(depth + 1, dtype=np.float64)[:, np.newaxis]
-    fit_jk = np.zeros((depth, len(stage.count_k)))
-    shares: list[FloatArray] = []
-    for name, total_k, used_k in zip(SCORED, total_sk, used_sk, strict=True):
-        asked = part.request.get(name, 0)
-        scored = asked or _UNASKED[name]
-        left_jk = np.maximum(total_k - used_k - pods_j1[1:] * scored, 0.0)
-        fit_jk += np.floor(left_jk * 100 / total_k)
-        shares.append(np.minimum((used_k + pods_j1 * asked) / total_k, 1.0))
-    even_jk = np.floor((1 - np.abs(shares[0] - shares[1]) / 2) * 100)
-    balance_jk = even_jk[1:]
-    if taste.by_change:
-        balance_jk = 50 + np.trunc((50 + even_jk[1:] - even_jk[:-1]) / 2)
-    score_jk: IntArray = (np.floor(fit_jk / 2) + balance_jk).astype(np.int64)
-    return score_jk
+def _hashed(lucky_j: npt.NDArray[np.intp], lucky_k: npt.NDArray[np.intp], turns: int) -> UintArray:
+    """Numbers that look drawn, and are the same each time."""
+    first, second, third = _MIXERS
+    seed = np.uint64((turns + 1) * int(third) % 2**64)
+    mixed_i: UintArray = lucky_k.astype(np.uint64) * first + lucky_j.astype(np.uint64) * second
+    mixed_i = (mixed_i + seed) * third
+    mixed_i ^= mixed_i >> np.uint64(29)
+    mixed_i *= second
+    mixed_i ^= mixed_i >> np.uint64(32)
+    return mixed_i

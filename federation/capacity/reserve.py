@@ -58,6 +58,8 @@ def packable_c(
         on_their_way_c = fleet.on_their_way_c(request_shape(requirements.request))
         reserve_c += on_their_way_c // RESERVE_PART
         least_c = np.maximum(np.minimum(most_c, spread_c) - reserve_c, 0)
+        # There is hardly any room there: second looks tell.
+        least_c[fleet.rearranged_c] = 0
         most_c = np.where(careful_c, least_c, most_c)
     is_strict_c = np.full(len(fleet), asked is Certificate.STRICT)
     looked_at_c = (fleet.strict_c | is_strict_c) & (most_c > 0)
@@ -89,6 +91,10 @@ def promise(
     """
     simple = simple_asks(fleet, asks, own)
     together = promised_together(fleet, simple)
+    if isinstance(together, dict):
+        # Some of these may be promised after all.
+        simple = {c: wanted for c, wanted in simple.items() if c not in together}
+        together = promised_together(fleet, simple)
     reasons = together if isinstance(together, dict) else {}
     rooms: dict[int, Room] = {}
     for position in asks.keys() - simple.keys():
@@ -153,24 +159,32 @@ def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Room | s
     for each in grown:
         if each.certificate.is_packed:
             most = made.most(each.requirements, each.certificate, each.to_pack)
-            if most < each.to_pack:
-                most = _looked_again(made, each, most)
-            if most < each.to_pack:
+            after = _with_packed(made, each, most)
+            if after is None:
                 return shortage_text(most, each)
-        made = made.with_one(each)
+            made = after
+        else:
+            made = made.with_one(each)
     # What is credited needs no room of its own, but may come before its place is free.
     if made.holds_strict and not strict_promises_hold(made.pools, made.contending):
         return "strict promises would no longer be sure of their room"
     return made
 
 
-def _looked_again(room: Room, wanted: Outstanding, most: int) -> int:
-    """The most of it that is promised after all: where nothing was promised strictly."""
-    if wanted.certificate is not PromiseCertificate.CAREFUL or room.holds_strict:
-        return most
-    filled, _ = room.most_by_view(wanted.requirements)
-    limit = min(filled, wanted.to_pack)
-    return max(most, rehearsed_most(room, wanted.requirements, limit))
+def _with_packed(room: Room, wanted: Outstanding, most: int) -> Room | None:
+    """The room with all of what is wanted, of which so many surely find room; None without that.
+
+    What is careful may after all where nothing was promised strictly: second looks tell.
+    """
+    if most < wanted.to_pack:
+        if wanted.certificate is not PromiseCertificate.CAREFUL or room.holds_strict:
+            return None
+        if rehearsed_most(room, wanted.requirements, wanted.to_pack) < wanted.to_pack:
+            return None
+    if not room.held.arrived and room.most_by_view(wanted.requirements)[0] >= wanted.to_pack:
+        return room.with_one(wanted)
+    made = room.rearranged((*room.outstanding, wanted))
+    return None if made.stuck() > room.stuck() else made
 
 
 def _confirmed(ask: _Ask, room: Room) -> Room:

@@ -9,36 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import is_
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
+from federation.capacity.as_scheduled import part_of, rehearsal_of
 from federation.capacity.cluster_room import Room
 from federation.capacity.fleet_rooms import FleetRooms
-from federation.capacity.rehearsal import Part, RehearsedNodes, Taste, placed, room_for
-from federation.model.arrays import BoolArray, IntArray
+from federation.capacity.rehearsal import Rehearsal
+from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
-from federation.model.pools.matching import Match
 from federation.model.reservations import Outstanding
-from federation.model.workload import NodeClaim, ReplicaRequirements
+from federation.model.workload import ReplicaRequirements
 
-# Pods come in the order in which they were promised, or nearly so. This is what schedulers of
-# several releases make of it, and luck among equal nodes. Where clusters are told to pack, best fit
-# tells more, and nothing is promised beyond that.
-TASTES: Final = (
-    Taste(by_change=True),
-    Taste(by_change=True, turn=1),
-    Taste(by_change=False),
-)
-# So many are left free after each rehearsal: luck has more turns than are rehearsed.
-LEFT_FREE: Final = 2
-# Cells times promises on their way, beyond which a cluster is not rehearsed.
-MOST_STEPS: Final = 10_000
+# So many standard deviations less than the runs of a rehearsal have on average are promised.
+DEVIATIONS: Final = 4.0
+# And so many less at least: where all runs agree, the next one need not.
+LEFT_FREE: Final = 1
 # Of so many clusters, those with most room, a second look is taken.
 MOST_LOOKED_AT: Final = 4
-
-# What is left of the nodes after each rehearsal; None: of one in which not all found a node.
-_Stages: TypeAlias = tuple[RehearsedNodes | None, ...]
 
 
 def looked_again_c(
@@ -51,23 +40,24 @@ def looked_again_c(
     """How many more replicas, of so many that are wanted, can be promised in each cluster (axis c):
     as many as is known, and more where rehearsals show that.
     """
-    most_c, _ = fleet.most_by_view(requirements)
-    may_c = (known_c < np.minimum(most_c, replicas)) & ~fleet.overcommitted_c & ~fleet.strict_c
+    may_c = (known_c < replicas) & ~fleet.overcommitted_c & ~fleet.strict_c
     may_c &= ~fleet.planned_c | (asked is Certificate.CAREFUL)
     if asked is Certificate.STRICT or not may_c.any():
         return known_c
+    most_c, spread_c = fleet.most_by_view(requirements)
     found_c = known_c.copy()
-    order = np.argsort(-most_c, kind="stable")
+    order = np.argsort(-np.maximum(most_c, spread_c), kind="stable")
     for position in order[may_c[order]][:MOST_LOOKED_AT].tolist():
         room = fleet.rooms[position]
         if room is not None:
-            most = rehearsed_most(room, requirements, min(int(most_c[position]), replicas))
+            most = rehearsed_most(room, requirements, replicas)
             found_c[position] = max(int(known_c[position]), most)
     return found_c
 
 
 def rehearsed_most(room: Room, requirements: ReplicaRequirements, limit: int) -> int:
-    """The most replicas, up to ``limit``, that fit after every rehearsal of what is outstanding.
+    """The most replicas, up to ``limit``, that fit after every run of a rehearsal of what is
+    outstanding.
 
     None where the cluster does not tell what its nodes have allocatable, where too much is on its
     way, or where something lost its room. None either where pods choose their nodes: of large ones
@@ -76,51 +66,36 @@ def rehearsed_most(room: Room, requirements: ReplicaRequirements, limit: int) ->
     chooses = any(each.requirements.node_claim for each in room.outstanding)
     if room.held.is_overcommitted or chooses or requirements.node_claim:
         return 0
-    suiting_p = _suiting_p(room, requirements.node_claim)
-    most = limit
-    for stage in _rehearsed(room):
-        if stage is None:
-            return 0
-        part = Part(requirements.request, suiting_p, most)
-        most = min(most, max(0, room_for(stage, part) - LEFT_FREE))
-    return most
+    stage = _rehearsed(room)
+    if stage is None:
+        return 0
+    wanted = Outstanding("", requirements, limit)
+    part = part_of(wanted, room.site.kind_p, room.kinds)
+    room_l = stage.room_l(part)
+    # What nothing is on the way for is no matter of luck.
+    most = _surely(room_l) if stage.turns else int(room_l.min())
+    return max(0, min(limit, most))
 
 
-def _rehearsed(room: Room) -> _Stages:
+def _surely(room_l: IntArray) -> int:
+    """As many as hardly any luck leaves no room for."""
+    return int(room_l.mean() - max(DEVIATIONS * float(room_l.std()), LEFT_FREE))
+
+
+def _rehearsed(room: Room) -> Rehearsal | None:
     """After all that is outstanding: mostly that is what it was before, and a little more."""
-    cells, outstanding = room.pools.cells, room.outstanding
-    known, stages = room.site.rehearsed.known
-    if not stages or not _begins_with(outstanding, known):
-        if cells.allocatable_rk is None:
-            return (None,)
-        first = RehearsedNodes.of(cells, cells.allocatable_rk)
-        known, stages = (), (first,) * len(TASTES)
-    more = outstanding[len(known) :]
-    if len(cells) * len(more) > MOST_STEPS:
-        return (None,)
-    for each in more:
-        part = Part(
-            each.requirements.request,
-            _suiting_p(room, each.requirements.node_claim),
-            each.to_pack,
-        )
-        stages = tuple(
-            None if stage is None else placed(stage, part, taste)
-            for stage, taste in zip(stages, TASTES, strict=True)
-        )
-    room.site.rehearsed.known = outstanding, stages
-    return stages
+    outstanding = room.outstanding
+    known, stage = room.site.rehearsed.known
+    if stage is None or not _begins_with(outstanding, known):
+        known, stage = (), rehearsal_of(room.pools, len(outstanding))
+    for each in outstanding[len(known) :]:
+        if stage is None:
+            return None
+        stage = stage.with_pods(part_of(each, room.site.kind_p, room.kinds))
+    room.site.rehearsed.known = outstanding, stage
+    return stage
 
 
 def _begins_with(outstanding: Sequence[Outstanding], known: Sequence[Outstanding]) -> bool:
     """Whether the very same come first: to compare values would take longer than to go on."""
     return len(known) <= len(outstanding) and all(map(is_, known, outstanding))
-
-
-def _suiting_p(room: Room, claim: NodeClaim | None) -> BoolArray:
-    """Which of the cluster's pools surely suit a claim."""
-    verdict_p = room.kinds.verdicts(claim)
-    if verdict_p is None:
-        return np.ones(len(room.site.kind_p), dtype=np.bool_)
-    suiting_p: BoolArray = verdict_p[room.site.kind_p] == Match.YES
-    return suiting_p

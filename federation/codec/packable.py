@@ -27,6 +27,7 @@ _ARRAYS: Final = (
     "surpluses",
     "open_cells",
     "allocatables",
+    "kubernetes_minor",
 )
 
 

@@ -43,6 +43,7 @@ def read_pools(message: agents_pb2.NodePools, path: str, found: Violations) -> R
         surpluses=tuple(message.surpluses),
         open_cells=tuple(message.open_cells),
         allocatables=tuple(message.allocatables),
+        kubernetes_minor=message.kubernetes_minor,
     )
 
 
@@ -61,6 +62,7 @@ def pools_to_message(pools: ReportedPools) -> agents_pb2.NodePools:
         surpluses=pools.surpluses,
         open_cells=pools.open_cells,
         allocatables=pools.allocatables,
+        kubernetes_minor=pools.kubernetes_minor,
     )
 
 
@@ -89,6 +91,8 @@ def _check_keys(message: agents_pb2.NodePools, path: str, found: Violations) -> 
             found.add(f"{path}.{field}", f"must be at most {most}, not {number}")
     if PODS not in message.resources:
         found.add(f"{path}.resources", f"must name {PODS}")
+    if message.kubernetes_minor < 0:
+        found.add(f"{path}.kubernetesMinor", "must not be negative")
     for position, name in enumerate(message.resources):
         if not is_qualified_name(name):
             found.add(f"{path}.resources[{position}]", f"{name!r} is not a resource name")

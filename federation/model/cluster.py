@@ -127,6 +127,7 @@ class ReportedPools:
     surpluses: tuple[int, ...]
     open_cells: tuple[int, ...] = ()
     allocatables: tuple[int, ...] = ()
+    kubernetes_minor: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ def reported_pools(pools: Pools) -> ReportedPools:
         allocatables=(
             () if cells.allocatable_rk is None else tuple(cells.allocatable_rk.ravel().tolist())
         ),
+        kubernetes_minor=pools.kubernetes_minor,
     )
 
 
@@ -60,6 +61,7 @@ def pools_of(reported: ReportedPools) -> Pools:
         label_keys=reported.label_keys,
         pools=tuple(NodePool(taints=each.taints, labels=each.labels) for each in reported.pools),
         cells=cells,
+        kubernetes_minor=reported.kubernetes_minor,
     )
 
 

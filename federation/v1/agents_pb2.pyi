@@ -698,6 +698,11 @@ class NodePools(_message.Message):
     SURPLUSES_FIELD_NUMBER: _builtins.int
     OPEN_CELLS_FIELD_NUMBER: _builtins.int
     ALLOCATABLES_FIELD_NUMBER: _builtins.int
+    KUBERNETES_MINOR_FIELD_NUMBER: _builtins.int
+    kubernetes_minor: _builtins.int
+    """The second number of the cluster's Kubernetes release, by which kube-scheduler's scores differ.
+    0: the agent does not tell.
+    """
     @_builtins.property
     def label_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The label keys that pools are told apart by; nothing is known of any other."""
@@ -749,10 +754,11 @@ class NodePools(_message.Message):
         surpluses: _abc.Iterable[_builtins.int] | None = ...,
         open_cells: _abc.Iterable[_builtins.int] | None = ...,
         allocatables: _abc.Iterable[_builtins.int] | None = ...,
+        kubernetes_minor: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatables", b"allocatables", "cell_pools", b"cell_pools", "counts", b"counts", "label_keys", b"label_keys", "minimums", b"minimums", "open_cells", b"open_cells", "pools", b"pools", "resources", b"resources", "spreads", b"spreads", "surpluses", b"surpluses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatables", b"allocatables", "cell_pools", b"cell_pools", "counts", b"counts", "kubernetes_minor", b"kubernetes_minor", "label_keys", b"label_keys", "minimums", b"minimums", "open_cells", b"open_cells", "pools", b"pools", "resources", b"resources", "spreads", b"spreads", "surpluses", b"surpluses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

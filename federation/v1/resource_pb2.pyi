@@ -603,6 +603,9 @@ class PackableCapacity(_message.Message):
     OPEN_CELLS_FIELD_NUMBER: _builtins.int
     PROMISES_FIELD_NUMBER: _builtins.int
     ALLOCATABLES_FIELD_NUMBER: _builtins.int
+    KUBERNETES_MINOR_FIELD_NUMBER: _builtins.int
+    kubernetes_minor: _builtins.int
+    """As in a report's NodePools."""
     @_builtins.property
     def label_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """As in a report's NodePools."""
@@ -645,10 +648,11 @@ class PackableCapacity(_message.Message):
         open_cells: _abc.Iterable[_builtins.int] | None = ...,
         promises: _abc.Iterable[Global___OutstandingPromise] | None = ...,
         allocatables: _abc.Iterable[_builtins.int] | None = ...,
+        kubernetes_minor: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatables", b"allocatables", "cell_pools", b"cell_pools", "counts", b"counts", "label_keys", b"label_keys", "minimums", b"minimums", "open_cells", b"open_cells", "pools", b"pools", "promises", b"promises", "resources", b"resources", "spreads", b"spreads", "surpluses", b"surpluses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatables", b"allocatables", "cell_pools", b"cell_pools", "counts", b"counts", "kubernetes_minor", b"kubernetes_minor", "label_keys", b"label_keys", "minimums", b"minimums", "open_cells", b"open_cells", "pools", b"pools", "promises", b"promises", "resources", b"resources", "spreads", b"spreads", "surpluses", b"surpluses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -42,7 +42,11 @@ class ApiMember:
 
     def fill(self, nodes: Iterable[Node]) -> None:
         """Nodes, and the pods that run there from the beginning."""
+        version = self._api.get("/version").body["gitVersion"]
         for document in documents_of(nodes):
+            if document["kind"] == "Node":
+                # Agents tell releases by kubelets, and schedulers of several score differently.
+                document["status"]["nodeInfo"]["kubeletVersion"] = version
             namespace = document["metadata"].get("namespace", "")
             kind = f"{document['kind'].lower()}s"
             path = f"/api/v1/namespaces/{namespace}/{kind}" if namespace else f"/api/v1/{kind}"

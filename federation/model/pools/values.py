@@ -113,11 +113,13 @@ class Pools:
     """The nodes of a cluster at one instant, as pools and the cells in them.
 
     ``label_keys`` are the keys the pools carry: a claim on any other cannot be answered.
+    ``kubernetes_minor`` is the second number of the cluster's release, 0 where nobody told.
     """
 
     label_keys: tuple[str, ...]
     pools: tuple[NodePool, ...]
     cells: Cells
+    kubernetes_minor: int = 0
 
 
 def resource_order(names: Mapping[str, object]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.reserve import Refused, packable_c
-from federation.capacity.second_looks import LEFT_FREE, looked_again_c, rehearsed_most
+from federation.capacity.second_looks import looked_again_c, rehearsed_most
 from federation.model.placement import Certificate
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
@@ -72,14 +72,14 @@ BURST = tuple(map(small, range(8)))
 def test_more_is_promised_after_a_second_look() -> None:
     fleet = fleet_of(*BURST)
     first, second = look(fleet)
-    assert first < second <= int(fleet.most_by_view(LARGE)[0][0])
+    assert first < second
     ask = Outstanding("shop/large", LARGE, second, certificate=CAREFUL)
     made = asked_of(fleet, NAMES, ask.binding, {0: (ask,)})
     assert isinstance(made, FleetRooms)
     room = made.rooms[0]
     assert room is not None
     assert not broken_promise(room.pools, room.holdings)
-    too_many = asked_of(fleet, NAMES, ask.binding, {0: (ask._replace(in_cells=6),)})
+    too_many = asked_of(fleet, NAMES, ask.binding, {0: (ask._replace(in_cells=NODES + 1),)})
     assert isinstance(too_many, Refused)
 
 
@@ -101,11 +101,11 @@ def test_what_is_promised_one_by_one_is_rehearsed_as_all_at_once() -> None:
         assert rehearsed_most(one, LARGE, limit) == rehearsed_most(other, LARGE, limit) <= limit
 
 
-def test_so_many_are_left_free() -> None:
+def test_nothing_is_left_free_where_nothing_is_on_its_way() -> None:
     # Nothing is on its way: each of the nodes takes one.
     room = fleet_of().rooms[0]
     assert room is not None
-    assert rehearsed_most(room, LARGE, 99) == NODES - LEFT_FREE
+    assert rehearsed_most(room, LARGE, 99) == NODES
 
 
 @pytest.mark.parametrize(
@@ -149,3 +149,47 @@ def test_what_chooses_its_nodes_is_not_rehearsed() -> None:
     assert rehearsed_most(room, LARGE, 4) > 0
     assert rehearsed_most(room, claimed, 4) == 0
     assert rehearsed_most(beside, LARGE, 4) == 0
+
+
+def test_where_only_the_scheduler_finds_room_it_is_packed_as_the_scheduler_does() -> None:
+    fleet = fleet_of(*BURST)
+    room = fleet.rooms[0]
+    assert room is not None
+    scheduled = room.as_scheduled(room.outstanding)
+    assert scheduled.stuck() == 0
+    assert scheduled.outstanding == room.outstanding
+    assert not broken_promise(scheduled.pools, scheduled.holdings)
+    assert int(scheduled.filled.cells.count_k.sum()) == NODES
+
+
+def test_a_promise_that_rearranges_a_cluster_is_packed_the_same_everywhere() -> None:
+    fleet = fleet_of(*BURST)
+    first = fleet.rooms[0]
+    assert first is not None
+    wanted = Outstanding("shop/large", LARGE, 2, certificate=CAREFUL)
+    here = first.rearranged((*first.outstanding, wanted))
+    assert here.outstanding == (*BURST, wanted)
+    assert not broken_promise(here.pools, here.holdings)
+    # Another control plane hears of both at once.
+    later = small(9)
+    there = here.holding((*BURST, wanted, later))
+    anew = first.rearranged((*BURST, wanted, later))
+    assert [each.steps for each in there.holdings] == [each.steps for each in anew.holdings]
+
+
+def test_at_first_sight_nothing_is_promised_where_the_order_had_to_change() -> None:
+    fleet = fleet_of(*BURST)
+    room = fleet.rooms[0]
+    assert room is not None
+    rearranged = fleet.with_rooms({0: room.rearranged(room.outstanding)})
+    assert packable_c(rearranged, LARGE, Certificate.CAREFUL, {}).tolist() == [0]
+    first, second = look(rearranged)
+    assert first == 0 < second
+
+
+@pytest.mark.parametrize("minor", [0, 20, 30, 36])
+def test_any_release_is_rehearsed(minor: int) -> None:
+    told = replace(pools(), kubernetes_minor=minor)
+    room = FleetRooms.of([UnpackedRoom(ReportId(1, 1), told, False, BURST)]).rooms[0]
+    assert room is not None
+    assert 0 < rehearsed_most(room, LARGE, 4) <= 4
