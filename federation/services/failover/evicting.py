@@ -96,9 +96,10 @@ class Evicting:
                 is_held_up = taken is None
                 endings[Ending.TAKEN_BACK] += bool(taken)
         if ended:
-            await self._end(begin, ended)
+            # First: who dies in between finds the task, and does the rest.
             for name, tasks in ended.items():
                 await self._moving.look_no_more(name, tasks)
+            await self._end(begin, ended)
         _tell(endings)
         return is_held_up
 

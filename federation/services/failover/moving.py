@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from federation.failover.breaker import Breaker
-from federation.failover.moves import PREEMPTED, Move, leaves_at, moves_of
+from federation.failover.moves import PREEMPTED, TAINT_UNTOLERATED, Move, leaves_at, moves_of
 from federation.failover.rate import MoveAllowance, cost_of
 from federation.model.cluster import Cluster, TaintEffect
 from federation.model.errors import FederationError
@@ -173,9 +173,12 @@ class Moving:
         return True
 
     async def look_no_more(self, name: BindingName, tasks: Iterable[EvictionTask]) -> None:
-        """These evictions are over: of what was preempted nothing is to be seen any more."""
+        """These evictions are over: of what left nothing is kept any more.
+
+        A plan looks for its own pods until it has seen them gone.
+        """
         for task in tasks:
-            if task.reason == PREEMPTED:
+            if task.reason in (PREEMPTED, TAINT_UNTOLERATED):
                 await self._releases.look_no_more(name, task.from_cluster)
 
     async def _move(

@@ -12,7 +12,7 @@ from functools import partial
 
 from federation.capacity.reserve import Refused
 from federation.failover.evictions import taken_back
-from federation.failover.moves import PLANNED_MOVE, PREEMPTED, eviction_tasks
+from federation.failover.moves import PLANNED_MOVE, PREEMPTED, TAINT_UNTOLERATED, eviction_tasks
 from federation.model.errors import NotFound, PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate, EvictionTask, binding_key
@@ -147,7 +147,8 @@ def request_room(working: WorkingCopy, attempt: Attempt, asked: Certificate | No
         asked=asked,
         held=attempt.holding.clusters,
         adopts=attempt.adopts,
-        leaving=_watched(attempt),
+        leaving=_left_for(attempt, PLANNED_MOVE, PREEMPTED),
+        staying=_left_for(attempt, TAINT_UNTOLERATED),
     )
 
 
@@ -295,7 +296,8 @@ def standing_of(attempt: Attempt) -> DecisionRecord | None:
     if attempt.is_placed:
         requested, holding = attempt.requested, attempt.holding
         shares = requested.shares.keys() if requested else frozenset()
-        is_held = set(holding.clusters) - _watched(attempt) == set(shares)
+        leaving = _left_for(attempt, PLANNED_MOVE, PREEMPTED, TAINT_UNTOLERATED)
+        is_held = set(holding.clusters) - leaving == set(shares)
         is_held = is_held and not holding.has_expired
         if decision.clusters != known.binding.clusters or not is_held or attempt.adopts:
             return None
@@ -307,12 +309,9 @@ def standing_of(attempt: Attempt) -> DecisionRecord | None:
     return newest if _gist(newest.decision) == _gist(decision) else None
 
 
-def _watched(attempt: Attempt) -> set[str]:
-    """The clusters that plans move it away from, or where it was preempted: its pods may be there
-    still.
-    """
-    tasks = attempt.decided.eviction_tasks
-    return {task.from_cluster for task in tasks if task.reason in (PLANNED_MOVE, PREEMPTED)}
+def _left_for(attempt: Attempt, *reasons: str) -> set[str]:
+    """The clusters that it leaves for one of these reasons: its pods may be there still."""
+    return {t.from_cluster for t in attempt.decided.eviction_tasks if t.reason in reasons}
 
 
 def _reservation_end(attempt: Attempt, positions: Mapping[str, int]) -> str:

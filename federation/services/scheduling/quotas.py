@@ -6,9 +6,10 @@ Must not write anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from federation.model.namespace_quotas import beyond_quota, held_amounts, moved_amounts
+from federation.model.reservations import Reservation
 from federation.services.ports import Transaction
 from federation.services.scheduling.attempt import Attempt, QuotaRoom
 
@@ -67,12 +68,16 @@ async def within_quotas(tx: Transaction, attempts: Sequence[Attempt]) -> list[At
         if quota is None or attempt.reserved is None:
             continue
         before = held.get(attempt.key, {})
-        after = held_amounts(
-            (each.replicas - each.finished, each.requirements)
-            for each in attempt.reserved.reservations
-        )
+        every = attempt.reserved.reservations
+        # What it leaves counts until it is gone, and keeps nobody from leaving.
+        placed = attempt.requested.shares if attempt.requested else {}
+        after = _held_by(each for each in every if each.cluster in placed)
         if beyond_quota(quota, used[quota.namespace], before, after):
             refused.add(attempt.id)
         else:
-            used[quota.namespace] = moved_amounts(used[quota.namespace], before, after)
+            used[quota.namespace] = moved_amounts(used[quota.namespace], before, _held_by(every))
     return [attempt for attempt in attempts if attempt.id not in refused]
+
+
+def _held_by(reservations: Iterable[Reservation]) -> dict[str, int]:
+    return held_amounts((each.replicas - each.finished, each.requirements) for each in reservations)

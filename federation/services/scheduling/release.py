@@ -63,12 +63,16 @@ class ReleaseService:
         self._following = following
 
     async def look_no_more(self, name: BindingName, cluster: str) -> None:
-        """Nothing is to be seen any more of a binding in a cluster where it is not."""
+        """Nothing is kept or to be seen any more of a binding in a cluster where it is not."""
         key = binding_key(*name)
-        newest = self._fleet.ledger(cluster).newest(key) if self._fleet.has(cluster) else []
-        if newest and not any(each.replicas for each in newest):
-            with suppress(NotFound, Conflict):
-                await self.release(*name, clusters=[cluster])
+
+        async def let_go(held: _Held) -> Mapping[str, ClusterLedger]:
+            is_there = any(each.name == cluster for each in held.binding.binding.clusters)
+            ledger = None if is_there else held.ledgers.get(cluster)
+            return {cluster: ledger.released(key)} if ledger else {}
+
+        with suppress(NotFound, Conflict):
+            await self._amend(*name, "", let_go)
 
     async def release(
         self, namespace: str, name: str, uid: str = "", clusters: Collection[str] = ()

@@ -45,7 +45,8 @@ class ReservationRequest:
     """What a decision wants reserved: shares by cluster, none where it lets go.
 
     ``adopted`` are the replicas by cluster and component that ran before the binding was known.
-    ``watched`` are shares of no replicas, in clusters where its pods are still to be looked for.
+    ``watched`` are shares in clusters that it leaves: of no replicas where its pods are looked for
+    alone, and as they were where they stay until others run.
     ``checked`` says of how many more units, of which each asks for ``unit``, totals and grade
     counts have to leave room for.
     """
@@ -279,11 +280,13 @@ class WorkingCopy:
         held: Iterable[str],
         adopts: bool,
         leaving: Iterable[str] = (),
+        staying: Iterable[str] = (),
     ) -> ReservationRequest:
         """What a decision over the clusters asks to be reserved.
 
         ``adopts``: the replicas in ``binding.clusters`` run already and are new to the ledger.
-        ``leaving`` are clusters where it is to be seen that its pods go.
+        ``leaving`` are clusters where it is to be seen that its pods go, ``staying`` those where
+        it keeps what it holds: its pods may start there as long as they are not deleted.
         """
         worth, alike = self._worth(binding, asked), dict[_Part, tuple[Share, ...]]()
         shares, checked = {}, {}
@@ -311,6 +314,7 @@ class WorkingCopy:
             name: tuple(each._replace(replicas=0) for each in parts(binding, 0))
             for name in set(leaving) - shares.keys()
         }
+        watched |= {name: self._held(name, binding) for name in set(staying) - shares.keys()}
         return ReservationRequest(
             key=binding.key,
             decision=decision,
@@ -395,6 +399,21 @@ class WorkingCopy:
             clusters[name] = ClusterShares(ledger.version, shares, adopted)
         self._totals.take(given)
         return clusters
+
+    def _held(self, name: str, binding: Binding) -> tuple[Share, ...]:
+        """What a binding holds in a cluster: of each component the newest shape."""
+        position = self.snapshot.positions.get(name)
+        stake = None if position is None else self._in_work(position).stake_of(binding.key)
+        newest = {each.component: each for each in stake.reservations} if stake else {}
+        return tuple(
+            Share(
+                component=each.component,
+                requirements=each.requirements,
+                replicas=each.replicas,
+                certificate=each.certificate,
+            )
+            for each in newest.values()
+        )
 
     def _in_work(self, position: int) -> LedgerInWork:
         known = self._ledgers.get(position)

@@ -93,14 +93,14 @@ class Drill:
         assert view.wait is None
         return view.record.decision.outcome
 
-    async def sees(self, cluster: str, bound: int, free: int = 6) -> None:
-        """The cluster's agent sees so many pods of WEB."""
+    async def sees(self, cluster: str, bound: int, free: int = 6, unbound: int = 0) -> None:
+        """The cluster's agent sees so many pods of WEB on nodes, and on none."""
         known = self.fleet.report(cluster)
         assert known is not None
         seen = replace(
             make_report(known.sequence + 1, cpu_millis=1000 * free),
             interest_version=self.fleet.ledger(cluster).interest_version,
-            echoes=(echo(WEB.key, WEB.requirements.request, bound),),
+            echoes=(replace(echo(WEB.key, WEB.requirements.request, bound), unbound=unbound),),
         )
         await self.reporting.accept(cluster, seen)
 

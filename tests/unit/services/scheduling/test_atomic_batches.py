@@ -27,6 +27,7 @@ from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profiles, Scor
 from federation.scheduler.state import CycleState
 from federation.services.fleet.registry import FleetOwner
 from federation.services.scheduling import queue as waiting
+from federation.services.scheduling.attempt import TRIES_WITHOUT_LOCKS
 from federation.services.scheduling.batches import BatchItem, schedule_batch
 from federation.services.values import Once, Scheduled
 from federation.store.postgres import PostgresStore
@@ -310,7 +311,7 @@ async def test_a_batch_that_others_keep_winning_against_is_decided_under_locks(
     changed = named("w0", only("a", 1))
     await apply(one.deciders.scheduling, changed)
     replicas = iter(range(2, 30))
-    before = waiting.TRIES_WITHOUT_LOCKS
+    before = TRIES_WITHOUT_LOCKS
 
     async def meddle() -> None:
         number = next(replicas)
