@@ -113,7 +113,7 @@ class Held(NamedTuple):
     @property
     def most_kept_back(self) -> int:
         """The most of a careful promise that is kept back, of whatever shape."""
-        return self.reserve + self.replicas // RESERVE_PART
+        return self.reserve + -(-self.replicas // RESERVE_PART)
 
     def on_their_way(self, shape: Shape) -> int:
         """How many replicas may land anywhere, none where all are of this very shape: wherever

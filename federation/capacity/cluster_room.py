@@ -263,7 +263,7 @@ class Room:
             filled, spread = self.most_by_view(requirements)
             on_their_way = self.held.on_their_way(request_shape(requirements.request))
             kept_back = min(abs(filled - spread), self.held.reserve)
-            kept_back += on_their_way // RESERVE_PART
+            kept_back += -(-on_their_way // RESERVE_PART)
             most = min(most, max(0, min(filled, spread) - kept_back))
         return most
 

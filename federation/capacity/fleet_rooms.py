@@ -33,7 +33,7 @@ from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.matching import Match, keys_not_carried
 from federation.model.pools.values import Pools
 from federation.model.positions import GONE, Moves
-from federation.model.reservations import RESERVE_PART, Outstanding, careful_reserve
+from federation.model.reservations import Outstanding, careful_reserve
 from federation.model.shapes import Shape
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
@@ -56,10 +56,9 @@ class UnpackedRoom(NamedTuple):
 class FleetRooms:
     """The rooms of a fleet's clusters by position (axis c), None where a cluster has no pools.
 
-    In clusters at ``overcommitted_c`` promises lost their room; in those at ``rearranged_c`` they
-    find it in another order than they were made in; in those at ``strict_c`` strict ones are
-    outstanding, which later ones must leave theirs. ``cells_c`` is how many cells each cluster
-    reported, ``outstanding_c`` how many replicas are to be packed there.
+    In clusters at ``overcommitted_c`` promises lost their room; in those at ``strict_c`` strict
+    ones are outstanding, which later ones must leave theirs. ``cells_c`` is how many cells each
+    cluster reported, ``outstanding_c`` how many replicas are to be packed there.
     """
 
     sites: tuple[Site | None, ...]
@@ -68,7 +67,6 @@ class FleetRooms:
     kinds: PoolKinds
     planned_c: BoolArray
     overcommitted_c: BoolArray
-    rearranged_c: BoolArray
     strict_c: BoolArray
     cells_c: IntArray
     outstanding_c: IntArray
@@ -92,7 +90,6 @@ class FleetRooms:
             kinds=PoolKinds(),
             planned_c=np.zeros(size, dtype=np.bool_),
             overcommitted_c=np.zeros(size, dtype=np.bool_),
-            rearranged_c=np.zeros(size, dtype=np.bool_),
             strict_c=np.zeros(size, dtype=np.bool_),
             cells_c=np.zeros(size, dtype=np.int64),
             outstanding_c=np.zeros(size, dtype=np.int64),
@@ -113,7 +110,6 @@ class FleetRooms:
             kinds=self.kinds.with_pools((), gone),
             planned_c=moves.array(self.planned_c, newcomers=False),
             overcommitted_c=moves.array(self.overcommitted_c, newcomers=False),
-            rearranged_c=moves.array(self.rearranged_c, newcomers=False),
             strict_c=moves.array(self.strict_c, newcomers=False),
             cells_c=moves.array(self.cells_c, 0),
             outstanding_c=moves.array(self.outstanding_c, 0),
@@ -162,7 +158,7 @@ class FleetRooms:
         sites, held = list(self.sites), list(self.held)
         planned_c, strict_c = self.planned_c.copy(), self.strict_c.copy()
         overcommitted_c, cells_c = self.overcommitted_c.copy(), self.cells_c.copy()
-        rearranged_c, outstanding_c = self.rearranged_c.copy(), self.outstanding_c.copy()
+        outstanding_c = self.outstanding_c.copy()
         reported = []
         for position, found in taken.items():
             before = sites[position]
@@ -171,7 +167,6 @@ class FleetRooms:
                 reported.append(position)
             planned_c[position] = found is not None and found[0].follows_claims
             overcommitted_c[position] = found is not None and found[1].is_overcommitted
-            rearranged_c[position] = found is not None and bool(found[1].arrived)
             strict_c[position] = found is not None and found[1].is_strict
             cells_c[position] = len(found[0].pools.cells) if found is not None else 0
             outstanding_c[position] = found[1].replicas if found is not None else 0
@@ -182,7 +177,6 @@ class FleetRooms:
             kinds=kinds,
             planned_c=planned_c,
             overcommitted_c=overcommitted_c,
-            rearranged_c=rearranged_c,
             strict_c=strict_c,
             cells_c=cells_c,
             outstanding_c=outstanding_c,
@@ -232,7 +226,6 @@ class FleetRooms:
             kinds=self.kinds,
             planned_c=self.planned_c,
             overcommitted_c=self.overcommitted_c,
-            rearranged_c=self.rearranged_c,
             strict_c=strict_c,
             cells_c=self.cells_c,
             outstanding_c=outstanding_c,
@@ -263,8 +256,8 @@ class FleetRooms:
         return reserve_c
 
     def on_their_way_c(self, shape: Shape) -> IntArray:
-        """How many replicas may land anywhere, none where they are few or all of this shape."""
-        replicas_c: IntArray = self.outstanding_c * (self.outstanding_c >= RESERVE_PART)
+        """How many replicas may land anywhere, none where all are of this shape."""
+        replicas_c: IntArray = self.outstanding_c.copy()
         for position in np.flatnonzero(replicas_c).tolist():
             held = self.held[position]
             if held is not None:

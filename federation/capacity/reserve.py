@@ -56,10 +56,8 @@ def packable_c(
         careful_c = ~fleet.planned_c | (asked is Certificate.CAREFUL)
         reserve_c = np.minimum(np.abs(most_c - spread_c), fleet.reserve_c)
         on_their_way_c = fleet.on_their_way_c(request_shape(requirements.request))
-        reserve_c += on_their_way_c // RESERVE_PART
+        reserve_c += -(-on_their_way_c // RESERVE_PART)
         least_c = np.maximum(np.minimum(most_c, spread_c) - reserve_c, 0)
-        # There is hardly any room there: second looks tell.
-        least_c[fleet.rearranged_c] = 0
         most_c = np.where(careful_c, least_c, most_c)
     is_strict_c = np.full(len(fleet), asked is Certificate.STRICT)
     looked_at_c = (fleet.strict_c | is_strict_c) & (most_c > 0)

@@ -15,8 +15,8 @@ from federation.model.workload import ReplicaRequirements
 
 LEAST_RESERVE: Final = 2
 MOST_RESERVE: Final = 8
-# One replica is kept back for so many of other shapes that are on their way: with 24, studies of
-# bursts still left 2 of 5,914 pods pending, with 16 none.
+# One replica is kept back for so many of other shapes that are on their way, or fewer: with 24,
+# studies of bursts still left 2 of 5,914 pods pending, with 16 none.
 RESERVE_PART: Final = 16
 
 

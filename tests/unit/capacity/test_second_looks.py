@@ -177,16 +177,6 @@ def test_a_promise_that_rearranges_a_cluster_is_packed_the_same_everywhere() -> 
     assert [each.steps for each in there.holdings] == [each.steps for each in anew.holdings]
 
 
-def test_at_first_sight_nothing_is_promised_where_the_order_had_to_change() -> None:
-    fleet = fleet_of(*BURST)
-    room = fleet.rooms[0]
-    assert room is not None
-    rearranged = fleet.with_rooms({0: room.rearranged(room.outstanding)})
-    assert packable_c(rearranged, LARGE, Certificate.CAREFUL, {}).tolist() == [0]
-    first, second = look(rearranged)
-    assert first == 0 < second
-
-
 @pytest.mark.parametrize("minor", [0, 20, 30, 36])
 def test_any_release_is_rehearsed(minor: int) -> None:
     told = replace(pools(), kubernetes_minor=minor)
