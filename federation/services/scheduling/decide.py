@@ -16,6 +16,7 @@ from federation.failover.moves import PLANNED_MOVE, PREEMPTED, TAINT_UNTOLERATED
 from federation.model.errors import NotFound, PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate, EvictionTask, binding_key
+from federation.model.reservations import Share
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.promisable import looked_again, stuck_notes, without_room
 from federation.scheduler.replay import DecisionInputs
@@ -30,7 +31,8 @@ from federation.services.scheduling.fresh_reports import unseen_in
 from federation.services.scheduling.hooks import keep, let_go
 from federation.services.scheduling.quotas import beyond
 from federation.services.scheduling.seeing import seen_by, surroundings_of
-from federation.services.scheduling.working_copy import WorkingCopy
+from federation.services.scheduling.shares import parts, shares_of
+from federation.services.scheduling.working_copy import NO_SHARES, WorkingCopy
 from federation.services.values import DecisionRecord, Verdict
 
 # What times are told apart by.
@@ -147,8 +149,7 @@ def request_room(working: WorkingCopy, attempt: Attempt, asked: Certificate | No
         asked=asked,
         held=attempt.holding.clusters,
         adopts=attempt.adopts,
-        leaving=_left_for(attempt, PLANNED_MOVE, PREEMPTED),
-        staying=_left_for(attempt, TAINT_UNTOLERATED),
+        watched=_watched(working, attempt),
     )
 
 
@@ -307,6 +308,22 @@ def standing_of(attempt: Attempt) -> DecisionRecord | None:
     if newest.binding_generation != attempt.candidate.generation:
         return None
     return newest if _gist(newest.decision) == _gist(decision) else None
+
+
+def _watched(working: WorkingCopy, attempt: Attempt) -> Mapping[str, tuple[Share, ...]]:
+    """What it keeps in clusters that it leaves: no replicas where it is to be seen that its pods
+    go, and what it holds where they stay until others run: any of them may start there as long.
+    """
+    binding = attempt.candidate
+    if not attempt.decided.eviction_tasks:
+        return NO_SHARES
+    nothing = tuple(each._replace(replicas=0) for each in parts(binding, 0))
+    watched = dict.fromkeys(_left_for(attempt, PLANNED_MOVE, PREEMPTED), nothing)
+    for name in _left_for(attempt, TAINT_UNTOLERATED):
+        position = working.snapshot.positions.get(name)
+        if position is not None:
+            watched[name] = shares_of(working.ledger(position).newest(binding.key))
+    return watched
 
 
 def _left_for(attempt: Attempt, *reasons: str) -> set[str]:

@@ -18,7 +18,7 @@ from federation.model.errors import (
 )
 from federation.model.node_plans import LostPlan, NodePlan
 from federation.model.placement import Binding, BindingName, binding_key
-from federation.model.reservations import PromiseCertificate, Share
+from federation.model.reservations import PromiseCertificate
 from federation.services.duties import Begin
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
@@ -33,6 +33,7 @@ from federation.services.ports import Store, StoredBinding, Transaction
 from federation.services.scheduling.commit import lock_clusters, lock_groups
 from federation.services.scheduling.decide import no_binding, other_uid
 from federation.services.scheduling.gangs import settle_gang
+from federation.services.scheduling.shares import shares_of
 from federation.services.values import HeldReservation
 
 MAX_TRIES = 5
@@ -168,15 +169,10 @@ class ReleaseService:
             if all(each.certificate is not PromiseCertificate.PLANNED for each in newest):
                 return {}
             shares = [
-                Share(
-                    component=each.component,
-                    requirements=each.requirements,
-                    replicas=each.replicas,
-                    certificate=PromiseCertificate.CAREFUL
-                    if each.certificate is PromiseCertificate.PLANNED
-                    else each.certificate,
-                )
-                for each in newest
+                each._replace(certificate=PromiseCertificate.CAREFUL)
+                if each.certificate is PromiseCertificate.PLANNED
+                else each
+                for each in shares_of(newest)
             ]
             nowhere = NodePlan(cluster=cluster, unplaced=sum(each.replicas for each in newest))
             plan = replace(plans.get(cluster, nowhere), claimed=False, message=why)
@@ -306,23 +302,13 @@ def _amended(held: _Held, ledgers: Mapping[str, ClusterLedger], *, deletes: bool
         binding,
         decision=held.binding.decision_id,
         clusters={
-            name: ClusterShares(version=ledger.version, shares=_shares(ledger, binding.key))
+            name: ClusterShares(
+                version=ledger.version, shares=shares_of(ledger.newest(binding.key))
+            )
             for name, ledger in ledgers.items()
         },
         deleted=deletes,
         waits=held.binding.wait is not None and not deletes,
-    )
-
-
-def _shares(ledger: ClusterLedger, key: str) -> tuple[Share, ...]:
-    return tuple(
-        Share(
-            component=each.component,
-            requirements=each.requirements,
-            replicas=each.replicas,
-            certificate=each.certificate,
-        )
-        for each in ledger.newest(key)
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from federation.model.placement import Binding, Certificate
-from federation.model.reservations import PromiseCertificate, Share
+from federation.model.reservations import PromiseCertificate, Reservation, Share
 
 NOT_PLANNED = "no placer of ours is there to follow plans"
 
@@ -44,3 +44,16 @@ def parts(
             for each in binding.components
         )
     return (Share(requirements=binding.requirements, replicas=replicas, certificate=certificate),)
+
+
+def shares_of(reservations: Iterable[Reservation]) -> tuple[Share, ...]:
+    """What was asked for, by what is held of it."""
+    return tuple(
+        Share(
+            component=each.component,
+            requirements=each.requirements,
+            replicas=each.replicas,
+            certificate=each.certificate,
+        )
+        for each in reservations
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -38,6 +39,7 @@ from federation.services.scheduling.totals import (
 from federation.services.values import ClusterPromise
 
 NO_REQUIREMENTS = ReplicaRequirements(request={})
+NO_SHARES: Mapping[str, tuple[Share, ...]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,14 +281,12 @@ class WorkingCopy:
         asked: Certificate | None,
         held: Iterable[str],
         adopts: bool,
-        leaving: Iterable[str] = (),
-        staying: Iterable[str] = (),
+        watched: Mapping[str, tuple[Share, ...]] = NO_SHARES,
     ) -> ReservationRequest:
         """What a decision over the clusters asks to be reserved.
 
         ``adopts``: the replicas in ``binding.clusters`` run already and are new to the ledger.
-        ``leaving`` are clusters where it is to be seen that its pods go, ``staying`` those where
-        it keeps what it holds: its pods may start there as long as they are not deleted.
+        ``watched`` is what it keeps in clusters that it leaves.
         """
         worth, alike = self._worth(binding, asked), dict[_Part, tuple[Share, ...]]()
         shares, checked = {}, {}
@@ -310,11 +310,7 @@ class WorkingCopy:
                 for target in binding.clusters
                 if target.name in shares
             }
-        watched = {
-            name: tuple(each._replace(replicas=0) for each in parts(binding, 0))
-            for name in set(leaving) - shares.keys()
-        }
-        watched |= {name: self._held(name, binding) for name in set(staying) - shares.keys()}
+        watched = {name: kept for name, kept in watched.items() if name not in shares}
         return ReservationRequest(
             key=binding.key,
             decision=decision,
@@ -399,21 +395,6 @@ class WorkingCopy:
             clusters[name] = ClusterShares(ledger.version, shares, adopted)
         self._totals.take(given)
         return clusters
-
-    def _held(self, name: str, binding: Binding) -> tuple[Share, ...]:
-        """What a binding holds in a cluster: of each component the newest shape."""
-        position = self.snapshot.positions.get(name)
-        stake = None if position is None else self._in_work(position).stake_of(binding.key)
-        newest = {each.component: each for each in stake.reservations} if stake else {}
-        return tuple(
-            Share(
-                component=each.component,
-                requirements=each.requirements,
-                replicas=each.replicas,
-                certificate=each.certificate,
-            )
-            for each in newest.values()
-        )
 
     def _in_work(self, position: int) -> LedgerInWork:
         known = self._ledgers.get(position)
