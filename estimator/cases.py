@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from estimator.estimation.exact import ExactEstimates
 from estimator.nodes import Node
 from estimator.snapshot import NodeTable, Snapshot, columns_of
@@ -21,6 +19,7 @@ from federation.model.quantity import QuantityError, parse_quantity
 from federation.model.resources import PODS, amounts_of, base_units_down
 from federation.model.selectors import UNSCHEDULABLE
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements
+from federation.runtime.typed_values import from_json
 
 Quantities = dict[str, str | int | float]
 
@@ -75,8 +74,8 @@ def answers(lines: Iterable[str | bytes]) -> Iterator[dict[str, Any]]:
             continue
         answer: dict[str, Any] = {"id": None}
         try:
-            answer["id"] = msgspec.json.decode(line, type=_Identified).id
-            case = msgspec.json.decode(line, type=Case)
+            answer["id"] = from_json(line, _Identified).id
+            case = from_json(line, Case)
             key, number = _answer(case)
             answer[key] = number
         except UNREADABLE as error:

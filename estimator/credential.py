@@ -18,6 +18,7 @@ import msgspec
 
 from estimator.unreadable import UNREADABLE
 from federation.model.errors import PreconditionFailed
+from federation.runtime.typed_values import from_json
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +153,7 @@ def load_credential(
     if content is None:
         return None
     try:
-        credential = msgspec.json.decode(content, type=Credential)
+        credential = from_json(content, Credential)
     except UNREADABLE as error:
         raise PreconditionFailed(f"{store} cannot be read: {error}") from error
     if credential.cluster != cluster:

@@ -14,6 +14,7 @@ import msgspec
 
 from estimator.unreadable import UNREADABLE
 from federation.model.errors import InvalidRequest
+from federation.runtime.typed_values import from_json
 
 T = TypeVar("T")
 
@@ -184,6 +185,6 @@ def _present(keys: Mapping[str, bytes], field: str) -> bytes:
 
 def _decoded(content: bytes | msgspec.Raw, kind: type[T], path: str) -> T:
     try:
-        return msgspec.json.decode(content, type=kind)
+        return from_json(content, kind)
     except UNREADABLE as error:
         raise InvalidRequest.of(path, f"is not what an extender is sent: {error}") from error

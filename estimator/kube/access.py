@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import msgspec
 import urllib3
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
@@ -19,6 +18,7 @@ from yaml import YAMLError
 from estimator.kube.objects import Kinded, VersionInfo
 from estimator.unreadable import UNREADABLE
 from federation.model.errors import PreconditionFailed, Unavailable
+from federation.runtime.typed_values import from_json
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
 JSON: Final = "application/json"
@@ -117,7 +117,7 @@ def cluster_facts(api: client.ApiClient) -> tuple[str, str]:
 def decoded(content: bytes, kind: type[Content]) -> Content:
     """What an API server answered. Raises Unavailable for what none answers, as a proxy's page."""
     try:
-        return msgspec.json.decode(content, type=kind)
+        return from_json(content, kind)
     except UNREADABLE as error:
         raise Unavailable(f"the API server's answer cannot be read: {error}") from error
 

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import msgspec
 import urllib3
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
@@ -29,6 +28,7 @@ from federation.model.errors import (
     PreconditionFailed,
     Unavailable,
 )
+from federation.runtime.typed_values import from_json
 
 THREADS: Final = 8
 TIMEOUT_SECONDS: Final = (5.0, 10.0)
@@ -109,6 +109,6 @@ def _refusal(error: ApiException) -> FederationError:
 def _status(error: ApiException) -> Status:
     """What the server says; proxies answer with something else."""
     try:
-        return msgspec.json.decode(error.body or b"", type=Status)
+        return from_json(error.body or b"", Status)
     except (*UNREADABLE, TypeError):
         return Status(message=str(error.reason))

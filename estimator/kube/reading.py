@@ -27,6 +27,7 @@ from estimator.kube.objects import (
     WatchBookmark,
 )
 from estimator.unreadable import UNREADABLE
+from federation.runtime.typed_values import from_json, json_decoder
 
 PAGE_SIZE: Final = 500
 # Of one resource; who has more will not read further lines of the log.
@@ -134,12 +135,6 @@ class _List(RawObject, frozen=True):
     items: list[msgspec.Raw]
 
 
-# msgspec learns a type at its first use, and crashes where two threads are the first at once; the
-# watches of all resources begin at the same time.
-for _kind in (_List, Event, Status, WatchBookmark, Kinded):
-    msgspec.json.Decoder(_kind)
-
-
 class ResourceReader(Generic[Value]):
     """Lists and watches for one thread; ``abort`` may be called from any other.
 
@@ -153,9 +148,9 @@ class ResourceReader(Generic[Value]):
         self._watched = watched
         self._patience = patience
         self._uniform = uniform
-        self._decode = msgspec.json.Decoder(watched.raw).decode
+        self._decode = json_decoder(watched.raw).decode
         event = msgspec.defstruct("Event", [("type", str), ("object", watched.raw)], frozen=True)
-        self._decode_event: Callable[[bytes], Any] = msgspec.json.Decoder(event).decode
+        self._decode_event: Callable[[bytes], Any] = json_decoder(event).decode
         self._list_method: Callable[..., Any] | None = None
         self._answer: Any = None
         self._aborted = False
@@ -359,7 +354,7 @@ def _key_of_unreadable(item: msgspec.Raw) -> str:
 def _decoded(content: bytes | msgspec.Raw, kind: type[_Content]) -> _Content:
     """Bytes that are no text are replaced: they may be in one object of many, or in a label."""
     try:
-        return msgspec.json.decode(content, type=kind)
+        return from_json(content, kind)
     except UnicodeDecodeError:
         return _decoded(bytes(content).decode(errors="replace").encode(), kind)
     except UNREADABLE as error:

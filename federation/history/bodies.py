@@ -46,6 +46,9 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 B = TypeVar("B", bound=Body)
 Decoder: TypeAlias = msgspec.msgpack.Decoder[B] | msgspec.json.Decoder[B]
 
+_MSGPACK: Final = msgspec.msgpack.Decoder(Body)
+_JSON: Final = msgspec.json.Decoder(Body)
+
 
 class NewerBody(Unavailable):
     """A newer release wrote this."""
@@ -67,8 +70,8 @@ def read_body(decoder: Decoder[B], packed: bytes | str, kind: str) -> B:
     except msgspec.ValidationError:
         # A newer version may have other types in fields of these names.
         is_json = isinstance(decoder, msgspec.json.Decoder)
-        form = msgspec.json if is_json else msgspec.msgpack
-        _check(form.decode(packed, type=Body).v, decoder.type.newest, kind)
+        form: Decoder[Body] = _JSON if is_json else _MSGPACK
+        _check(form.decode(packed).v, decoder.type.newest, kind)  # type: ignore[arg-type]
         raise
     _check(body.v, body.newest, kind)
     return body

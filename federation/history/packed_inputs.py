@@ -20,6 +20,7 @@ from federation.model.arrays import read_only
 from federation.model.cluster import Cluster
 from federation.model.errors import PreconditionFailed
 from federation.model.placement import Binding
+from federation.runtime.typed_values import converted
 from federation.scheduler.fleet import Column, Fleet, Recent
 from federation.scheduler.plugins.profile import Filter, Permit, Profile, Profiles, Score
 from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugin
@@ -189,7 +190,7 @@ class InputReader:
             unpacked = _unpacked_profile(bodies[kept.profile], self._profiles)
             profile = self._remember(kept.profile, unpacked)
         return DecisionInputs(
-            binding=msgspec.convert(kept.binding, Binding),
+            binding=converted(kept.binding, Binding),
             fleet=fleet,
             profile=profile,
             surroundings=kept.surroundings,

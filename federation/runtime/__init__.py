@@ -25,6 +25,7 @@
 - ``settings``: settings of the control plane
 - ``terminal``: what the programs print: the one place where it leaves them, and where it is made
   printable
+- ``typed_values``: typed values from JSON, and from what JSON was read into, in any thread
 - ``variables``: variables of the environment that look like settings of ours and are none
 - ``yaml_texts``: values as YAML that people can read
 """

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-import msgspec
 from sqlalchemy import (
     BigInteger,
     Double,
@@ -35,6 +34,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.placement import Binding, BindingName, groups_of
 from federation.model.workload import TargetCluster
+from federation.runtime.typed_values import converted
 from federation.services.ports import BindingsToDecide, Peers, StoredBinding
 from federation.store.access_tables import namespace_quota
 from federation.store.gangs import GANG
@@ -280,7 +280,7 @@ def plain_binding(row: Row[Any]) -> Binding:
     """A row of the table."""
     named = {**row.spec, "namespace": row.namespace, "name": row.name}
     return replace(
-        msgspec.convert(named, Binding),
+        converted(named, Binding),
         uid=row.uid,
         generation=row.generation,
         resource_version=row.version,
@@ -290,4 +290,4 @@ def plain_binding(row: Row[Any]) -> Binding:
 
 
 def targets_of(clusters: Any) -> tuple[TargetCluster, ...]:
-    return msgspec.convert(clusters, tuple[TargetCluster, ...])
+    return converted(clusters, tuple[TargetCluster, ...])

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.cluster import Cluster
 from federation.model.grades import DEFAULT_MODEL
+from federation.runtime.typed_values import converted
 from federation.services.member_ports import StoredCluster
 from federation.services.values import AgentFacts
 from federation.store.replica_tables import presence
@@ -167,8 +168,8 @@ def cluster_spec(cluster: Cluster) -> dict[str, Any]:
 
 def cluster_of(row: Row[Any]) -> StoredCluster:
     """From the columns of ``cluster``, without a report."""
-    facts = msgspec.convert(row.facts, AgentFacts)
-    cluster = msgspec.convert({**row.spec, "name": row.name}, Cluster)
+    facts = converted(row.facts, AgentFacts)
+    cluster = converted({**row.spec, "name": row.name}, Cluster)
     return StoredCluster(
         id=row.id,
         cluster=replace(

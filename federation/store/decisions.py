@@ -36,6 +36,7 @@ from federation.history.trace_files import TracedDecision, TracedDeletion
 from federation.model.node_plans import NodePlan
 from federation.model.placement import groups_of
 from federation.model.workload import TargetCluster
+from federation.runtime.typed_values import converted
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.trace import unread_trace
 from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace
@@ -438,7 +439,7 @@ def _preview_of(row: Row[Any]) -> StoredPreview:
 
 
 def _node_plan_of(body: Any) -> NodePlan:
-    return msgspec.convert(body, NodePlan)
+    return converted(body, NodePlan)
 
 
 def _json_text(value: object) -> str:

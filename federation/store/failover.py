@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.failover.breaker import Breaker
 from federation.model.placement import EVICTION_PRODUCER, Binding, BindingName, EvictionTask
+from federation.runtime.typed_values import converted
 from federation.store.bindings import plain_binding
 from federation.store.tables import binding
 from federation.store.tables import failover as table
@@ -52,13 +53,13 @@ class FailoverStatements:
 
     async def get(self) -> Breaker:
         body = (await self._connection.execute(select(table.c.body))).scalar_one_or_none()
-        return Breaker() if body is None else msgspec.convert(body, Breaker)
+        return Breaker() if body is None else converted(body, Breaker)
 
     async def lock(self) -> Breaker:
         empty = insert(table).values(body=msgspec.to_builtins(Breaker()))
         await self._connection.execute(empty.on_conflict_do_nothing())
         locked = select(table.c.body).with_for_update()
-        return msgspec.convert((await self._connection.execute(locked)).scalar_one(), Breaker)
+        return converted((await self._connection.execute(locked)).scalar_one(), Breaker)
 
     async def put(self, breaker: Breaker) -> None:
         await self._connection.execute(update(table).values(body=msgspec.to_builtins(breaker)))

@@ -32,6 +32,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.placement import Binding, BindingName
 from federation.plans.plan import Plan, PlanState, PlanStep, StepState
+from federation.runtime.typed_values import converted
 from federation.store.bindings import plain_binding
 from federation.store.plan_tables import plan as table
 from federation.store.plan_tables import plan_step as step_table
@@ -150,7 +151,7 @@ class PlanStatements:
         found: list[PlanStep] = []
         for start in range(0, len(rows), ROWS_AT_ONCE):
             part = rows[start : start + ROWS_AT_ONCE]
-            found += (msgspec.convert(row.body, PlanStep) for row in part)
+            found += (converted(row.body, PlanStep) for row in part)
             await asyncio.sleep(0)
         return found
 
@@ -176,4 +177,4 @@ def _columns(plan: Plan) -> dict[str, object]:
 
 
 def _plan(row: Any) -> Plan:
-    return replace(msgspec.convert(row.body, Plan), id=row.id)
+    return replace(converted(row.body, Plan), id=row.id)

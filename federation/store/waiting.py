@@ -30,6 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.placement import BindingName
 from federation.model.waiting import Nomination, Wait, WaitState
+from federation.runtime.typed_values import converted
 from federation.services.waiting_ports import (
     NOT_ORDERED,
     GangSummary,
@@ -325,9 +326,7 @@ def wait_of(row: Row[Any]) -> Wait | None:
         overtaken_since=unix_seconds(row.wait_overtaken_since),
         overtaken_by=row.wait_overtaken_by,
         earmarked_since=unix_seconds(row.wait_earmarked_since),
-        nominated=None
-        if row.wait_nominated is None
-        else msgspec.convert(row.wait_nominated, Nomination),
+        nominated=None if row.wait_nominated is None else converted(row.wait_nominated, Nomination),
         gang=row.wait_gang,
         entry=row.wait_entry,
         priority=row.wait_priority if row.wait_gang else 0,

@@ -126,8 +126,9 @@ async def measure(planes: Planes, credentials: Mapping[str, str]) -> None:
             worst = max(worst, await caller.overcommitted())
             status = await caller.status()
             if len(status.evacuated) == LOST:
-                left = sum(each.bindings for each in status.evacuated)
-                seen.append((time.time(), MOVED - left))
+                # What has moved is held there, too, until its eviction ends.
+                held = sum(each.bindings for each in status.evacuated)
+                seen.append((time.time(), MOVED - held + status.eviction_count))
         cost = (cpu_seconds(plane.pid) - cpu) / MOVED * 1000
         await end(tasks[LOST:])
     rate = status.replicas_per_minute

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from federation.model.errors import Conflict, NotFound, PreconditionFailed
+from federation.runtime.typed_values import from_json
 from federation.services.journal_ports import KnownRequest
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.attempt import Attempt
@@ -109,7 +110,7 @@ async def _answer_of(read: Transaction, known: KnownRequest, once: Once) -> Sche
             "The idempotency key was used for another request within the last day.",
             reason="IDEMPOTENCY_KEY_REUSED",
         )
-    location = msgspec.json.decode(known.answer, type=_AnswerLocation)
+    location = from_json(known.answer, _AnswerLocation)
     packed = await read.decisions.get(location.decision)
     if packed is None:
         raise NotFound(f"Decision {location.decision!r} is not kept any more.")
