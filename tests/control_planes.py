@@ -116,11 +116,12 @@ class RunningControlPlane:
     def caller(self, token: str | None) -> Caller:
         return Caller(self.channel, token)
 
-    async def token(self, role: Role) -> str:
-        """A new token of that role."""
+    async def token(self, role: Role, *namespaces: str) -> str:
+        """A new token of that role, for all namespaces or these."""
         access: Any = AccessStub(self.channel)
         answer = await self.admin.call(
-            access.CreateToken, CreateTokenRequest(name=role.value, role=ROLE_NUMBERS[role])
+            access.CreateToken,
+            CreateTokenRequest(name=role.value, role=ROLE_NUMBERS[role], namespaces=namespaces),
         )
         return str(answer.secret)
 

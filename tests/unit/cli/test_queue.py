@@ -59,11 +59,12 @@ QUEUE = [
 ]
 GOLDEN = {
     80: """\
-POSITION  NAMESPACE  NAME            PRIORITY  STATE             WAITS  SHORT OF
-       1  ml         training-job         100  unschedulable     2h     nvidia.com/gpu in 12
-                                                                        clusters, memory in 3
-       2  shop       web-deployment         0  backoff           30s    cpu in 1 cluster
-       -  shop       batch-job             -1  gated: suspended  90s
+POSITION  NAMESPACE  NAME            STATE             WAITS  SHORT OF
+       1  ml         training-job    unschedulable     2h     nvidia.com/gpu in
+                                                              12 clusters,
+                                                              memory in 3
+       2  shop       web-deployment  backoff           30s    cpu in 1 cluster
+       -  shop       batch-job       gated: suspended  90s
 """,
     160: """\
 POSITION  NAMESPACE  NAME            PRIORITY  STATE             WAITS  REMAINDER  ATTEMPTS\

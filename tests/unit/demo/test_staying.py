@@ -67,7 +67,7 @@ def test_in_the_middle_of_the_story_it_stops_too(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(story, "_tell", lambda _, programs: programs.require_running())
+    monkeypatch.setattr(story, "_tell", lambda _, programs, __: programs.require_running())
     programs = Programs(looks=1)
     with pytest.raises(KeyboardInterrupt):
         played(programs, interruptions, monkeypatch)

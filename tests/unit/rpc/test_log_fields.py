@@ -8,6 +8,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from federation.model.access import Role
 from federation.rpc import interceptors
 from federation.runtime.log_fields import work_fields
 from federation.v1.clusters_pb2 import ListClustersRequest
@@ -31,13 +32,14 @@ async def test_an_error_after_a_decision_names_it(
         about.append(dict(work_fields()))
         return answer_to(error, method)
 
-    admin = running.admin
+    # Only of who may not see everything is the answer looked through.
+    caller = running.caller(await running.token(Role.SCHEDULER, "shop"))
     with caplog.at_level(logging.DEBUG, "federation"):
         async with running.connected("member1", report=report()):
             monkeypatch.setattr(interceptors, "as_seen", failing)
             monkeypatch.setattr(interceptors, "answer_to", told)
             request = ScheduleRequest(binding=binding("named"))
-            call = admin.scheduling.Schedule(request, timeout=SECONDS, metadata=admin.metadata)
+            call = caller.scheduling.Schedule(request, timeout=SECONDS, metadata=caller.metadata)
             with pytest.raises(grpc.aio.AioRpcError):
                 await call
     (named,) = about
@@ -46,5 +48,5 @@ async def test_an_error_after_a_decision_names_it(
     assert told_of["result"] == "scheduled"
     # What is asked for afterwards is not about it.
     with pytest.raises(grpc.aio.AioRpcError):
-        await admin.call(admin.clusters.ListClusters, ListClustersRequest())
+        await caller.call(caller.clusters.ListClusters, ListClustersRequest())
     assert about[1:] == [{}]
