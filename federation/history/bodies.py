@@ -71,7 +71,7 @@ def read_body(decoder: Decoder[B], packed: bytes | str, kind: str) -> B:
         # A newer version may have other types in fields of these names.
         is_json = isinstance(decoder, msgspec.json.Decoder)
         form: Decoder[Body] = _JSON if is_json else _MSGPACK
-        _check(form.decode(packed).v, decoder.type.newest, kind)  # type: ignore[arg-type]
+        _check(form.decode(packed).v, decoder.type.newest, kind)  # type: ignore[arg-type]  # as above
         raise
     _check(body.v, body.newest, kind)
     return body
