@@ -33,7 +33,7 @@ from federation.model.pools.bounds import per_replica
 from federation.model.pools.matching import Match
 from federation.model.pools.values import Pools
 from federation.model.reservations import RESERVE_PART, Outstanding, PromiseCertificate
-from federation.model.shapes import request_shape
+from federation.model.shapes import Shape, request_shape
 from federation.model.workload import ReplicaRequirements
 
 
@@ -47,10 +47,12 @@ class ReportId(NamedTuple):
 @dataclass(slots=True, eq=False)
 class Rehearsed:
     """What a rehearsal made of the nodes of a report: outstanding promises, and the stage after
-    them. One value, as several threads may read a room.
+    them; and what was found to fit beside what is held, by shape. One value each, as several
+    threads may read a room.
     """
 
     known: tuple[tuple[Outstanding, ...], Rehearsal | None] = ((), None)
+    found: tuple[Held, dict[Shape, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -20,6 +20,7 @@ from federation.capacity.rehearsal import Rehearsal
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
 from federation.model.reservations import Outstanding
+from federation.model.shapes import request_shape
 from federation.model.workload import ReplicaRequirements
 
 # So many standard deviations less than the runs of a rehearsal have on average are promised.
@@ -28,6 +29,8 @@ DEVIATIONS: Final = 4.0
 LEFT_FREE: Final = 1
 # Of so many clusters, those with most room, a second look is taken.
 MOST_LOOKED_AT: Final = 4
+# Of so many shapes it is remembered what fits, for as long as nothing else is promised there.
+MOST_REMEMBERED: Final = 200
 
 
 def looked_again_c(
@@ -63,18 +66,28 @@ def rehearsed_most(room: Room, requirements: ReplicaRequirements, limit: int) ->
     way, or where something lost its room. None either where pods choose their nodes: of large ones
     that do, made in any order, second looks left twice as many pending in studies.
     """
-    chooses = any(each.requirements.node_claim for each in room.outstanding)
-    if room.held.is_overcommitted or chooses or requirements.node_claim:
+    if room.held.is_overcommitted or requirements.node_claim:
+        return 0
+    rehearsed, shape = room.site.rehearsed, request_shape(requirements.request)
+    if rehearsed.found is None or rehearsed.found[0] is not room.held:
+        rehearsed.found = room.held, {}
+    held, found = rehearsed.found
+    if held is not room.held or len(found) > MOST_REMEMBERED:
+        found = {}
+    if shape not in found:
+        found[shape] = _most(room, requirements)
+    return min(limit, found[shape])
+
+
+def _most(room: Room, requirements: ReplicaRequirements) -> int:
+    if any(each.requirements.node_claim for each in room.outstanding):
         return 0
     stage = _rehearsed(room)
     if stage is None:
         return 0
-    wanted = Outstanding("", requirements, limit)
-    part = part_of(wanted, room.site.kind_p, room.kinds)
-    room_l = stage.room_l(part)
+    room_l = stage.room_l(part_of(Outstanding("", requirements, 1), room.site.kind_p, room.kinds))
     # What nothing is on the way for is no matter of luck.
-    most = _surely(room_l) if stage.turns else int(room_l.min())
-    return max(0, min(limit, most))
+    return max(0, _surely(room_l) if stage.turns else int(room_l.min()))
 
 
 def _surely(room_l: IntArray) -> int:
