@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -76,6 +76,25 @@ def pytest_report_teststatus(
     if report.when == "call":
         return "failed", f"\nFAILED {report.nodeid}\n", "FAILED"
     return "error", f"\nERROR {report.nodeid}\n", "ERROR"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """One failure that cannot be shown must not end the run of all others.
+
+    Python's parser, asked for the lines of a traceback, raises SystemError up to 3.11.7 and 3.12.1
+    where another thread parses something at that moment.
+    """
+    try:
+        return (yield)
+    except Exception as error:
+        failure = call.excinfo.exconly() if call.excinfo else "passed"
+        longrepr = f"{failure}\n(its traceback cannot be shown: {error!r})"
+        return pytest.TestReport(
+            item.nodeid, item.location, dict(item.keywords), "failed", longrepr, call.when
+        )
 
 
 @pytest.fixture(scope="session")
