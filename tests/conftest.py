@@ -89,7 +89,7 @@ def pytest_runtest_makereport(
     """
     try:
         return (yield)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other tests go on
         failure = call.excinfo.exconly() if call.excinfo else "passed"
         longrepr = f"{failure}\n(its traceback cannot be shown: {error!r})"
         return pytest.TestReport(
