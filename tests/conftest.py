@@ -6,6 +6,7 @@ Must not hide what a test is about: everything else a test needs is made in the 
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import settings
 
 import federation.runtime.native_libraries  # noqa: F401 - before numpy
+from federation.runtime.logs import PROGRAMS
 from tests import examples
 from tests.databases import Databases
 from tests.patience import PATIENCE_SECONDS
@@ -125,6 +127,17 @@ def patient_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
 
     patient = f"{PATIENCE_SECONDS:.0f}s"
     monkeypatch.setitem(SERVER_SETTINGS, "idle_in_transaction_session_timeout", patient)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """What a program sets when it starts in a test is no other test's business."""
+    root, programs = logging.getLogger(), [logging.getLogger(each) for each in PROGRAMS]
+    handlers, levels = root.handlers[:], [each.level for each in (root, *programs)]
+    yield
+    root.handlers[:] = handlers
+    for each, level in zip((root, *programs), levels, strict=True):
+        each.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,8 @@ from federation.runtime.backoff import Backoff
 CONNECT_SECONDS: Final = 3.0
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
+# How gRPC's core begins what it says where it had no connection to send a call over.
+_NOT_SENT: Final = "failed to connect to all addresses"
 # Changes nothing, whatever it is asked.
 _READS: Final = re.compile(r"/(Get|List|Estimate|Export|Replay|Score|Simulate|WhoAmI)[A-Za-z]*$")
 # What a request of a call that changes something says where that can be repeated.
@@ -94,6 +96,7 @@ class Channels:
         backoff = Backoff(first_seconds=FIRST_PAUSE_SECONDS, cap_seconds=LONGEST_PAUSE_SECONDS)
         others = len(self._channels) - 1
         tries_left = others + self._target.retries if harmless else 0
+        not_sent_left = others
         while True:
             at = await self.connected(deadline)
             try:
@@ -102,6 +105,9 @@ class Channels:
                 if failure.code() is not grpc.StatusCode.UNAVAILABLE:
                     raise
                 self.left(at)
+                if not tries_left and not_sent_left and was_never_sent(failure):
+                    not_sent_left -= 1
+                    continue
                 # Each of the others is tried at once, and then all of them with pauses.
                 pause = 0.0 if tries_left > self._target.retries else backoff.next_seconds()
                 if not tries_left or time.monotonic() + pause > deadline:
@@ -137,6 +143,11 @@ class AnsweredStream:
 
 def _can_be_repeated(request: Any) -> bool:
     return any(getattr(request, name, None) for name in _REPEATABLE)
+
+
+def was_never_sent(failure: grpc.aio.AioRpcError) -> bool:
+    """Whether the connection had gone before the call went out: nobody has heard of it."""
+    return (failure.details() or "").startswith(_NOT_SENT)
 
 
 async def _is_reached(channel: grpc.aio.Channel, seconds: float) -> bool:

@@ -20,7 +20,7 @@ from federation.v1 import (
     resource_pb2,
     scheduling_pb2_grpc,
 )
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, until
 
 NOBODY = "127.0.0.1:1"
 
@@ -91,6 +91,12 @@ def target(*endpoints: str, retries: int = 0) -> Target:
     )
 
 
+async def connection(client: Client, at: int) -> grpc.ChannelConnectivity:
+    await asyncio.sleep(0)
+    state: grpc.ChannelConnectivity = client._channels._channels[at].get_state()
+    return state
+
+
 async def test_the_first_that_can_be_reached_is_asked() -> None:
     first, second = Fleet("first"), Fleet("second")
     async with served(first) as (one, server), served(second) as (two, _):
@@ -98,10 +104,25 @@ async def test_the_first_that_can_be_reached_is_asked() -> None:
             assert (await client.get_cluster("x")).metadata.name == "first"
             assert (await client.get_cluster("x")).metadata.name == "first"
             await server.stop(0)
+            ready = grpc.ChannelConnectivity.READY
+            await until(lambda: connection(client, 1), lambda state: state is not ready)
             # Also what changes something: it was not sent to who is away.
             await client.delete_cluster("x")
             assert (await client.get_cluster("x")).metadata.name == "second"
         assert second.calls == ["DeleteCluster", "GetCluster"]
+
+
+async def test_what_was_never_sent_is_sent_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection breaks after it was looked at, and before the call goes out."""
+
+    async def always(*_: object) -> bool:
+        return True
+
+    second = Fleet("second")
+    async with served(second) as (two, _), Client(target(NOBODY, two)) as client:
+        monkeypatch.setattr("federation.client.channels._is_reached", always)
+        await client.delete_cluster("x")
+        assert second.calls == ["DeleteCluster"]
 
 
 async def test_reads_are_repeated_elsewhere_and_changes_are_not() -> None:

@@ -3,23 +3,10 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
-
-import pytest
 
 from federation.runtime.log_fields import working_on
 from federation.runtime.logs import configure_logging
-from federation.runtime.settings import LogFormat, LogLevel
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("federation")
-    before = (root.handlers[:], root.level, ours.level)
-    yield
-    root.handlers[:] = before[0]
-    root.setLevel(before[1])
-    ours.setLevel(before[2])
+from federation.runtime.setting_values import LogFormat, LogLevel
 
 
 def logged(form: LogFormat, level: LogLevel = LogLevel.INFO) -> io.StringIO:
