@@ -118,7 +118,7 @@ def bridge(
         --token-file viewer.token --ca ca.pem
     """
     from federation.runtime.logs import configure_logging  # noqa: PLC0415 - not for --help
-    from federation.runtime.settings import LogFormat, LogLevel  # noqa: PLC0415 - see above
+    from federation.runtime.setting_values import LogFormat, LogLevel  # noqa: PLC0415 - not for --help
 
     configure_logging(sys.stderr, form=LogFormat(log_format), level=LogLevel(log_level))
     for name in ("bridge", "estimator"):

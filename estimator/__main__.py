@@ -16,7 +16,6 @@ from typing import Any
 import click
 
 import federation.runtime.native_libraries  # noqa: F401 - before grpc and numpy
-from estimator.agent import WatchedCluster
 from estimator.cases import answers
 from estimator.estimation.capacity import NodeSet
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
@@ -24,6 +23,7 @@ from estimator.options import OPTIONS
 from estimator.reports import document_of
 from estimator.settings import RunSettings, run_settings
 from estimator.sources import parse_dump
+from estimator.watched_cluster import WatchedCluster
 from federation.codec import document_files
 from federation.model.errors import FederationError, InvalidRequest
 from federation.model.grades import DEFAULT_MODEL

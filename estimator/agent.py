@@ -6,57 +6,24 @@ Must not know the wire's transport or Kubernetes; one loop owns it. Times are Un
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from estimator.binpack.strategy import Strategy
-from estimator.cluster.assumed import AssumedPods
-from estimator.cluster.cache import ClusterCache, ResourceQuotas
-from estimator.cluster.claims import Claims
-from estimator.cluster.echoes import EchoCount
-from estimator.cluster.label_use import LabelUse
-from estimator.estimation.capacity import (
-    Capacity,
-    NodeSet,
-    capacity_of,
-    changed_much,
-    counted_nodes,
-)
+from estimator.estimation.capacity import Capacity, changed_much
 from estimator.estimation.exact import ExactEstimates
-from estimator.estimation.pooling import Pooling
 from estimator.measures import AgentMeasures
-from estimator.nodes import Pod, PodState, WorkloadRef
-from estimator.placing.incoming import IncomingPod
-from estimator.placing.judgement import Claimed
-from estimator.placing.place import MOST_ALLOCATED, beside, place_shares
-from estimator.placing.plans import (
-    NOT_FOLLOWED,
-    ClaimedSnapshot,
-    PlaceableNodes,
-    Plans,
-    echoes_with,
-)
-from estimator.sight import Sight, Visibility
-from estimator.snapshot import Snapshot
+from estimator.nodes import WorkloadRef
+from estimator.sight import Visibility
 from federation.codec.echoes import fitting
 from federation.codec.reports import content_hash
-from federation.model.cluster import (
-    CapacityReport,
-    NodeSummary,
-    ReportedPools,
-    ResourceSummary,
-)
+from federation.model.cluster import CapacityReport, NodeSummary, ResourceSummary
 from federation.model.echoes import InterestUpdate
 from federation.model.grades import ResourceModel
 from federation.model.node_plans import LostPlan, NodePlan, PlaceOrder
-from federation.model.pools.values import DEFAULT_BUDGET
-from federation.model.reported_pools import reported_pools
-from federation.model.shapes import Echo, ReservationKey
+from federation.model.shapes import Echo
 from federation.model.workload import NodeClaim
 
-UNGRADED: Final = ResourceModel()
 # So many steps of counting anew do not hold up the loop.
 STEPS_AT_ONCE: Final = 100
 
@@ -126,148 +93,6 @@ class MemberCluster(Protocol):
     def unschedulable(self, owner: WorkloadRef, *, since: float) -> int:
         """Pods of the owner that no node was found for since then."""
         ...
-
-
-class WatchedCluster:
-    """A cluster of nodes and pods. Whoever feeds the cache tells ``sight`` what is not seen.
-
-    ``follows_claims``: an extender or a binder here puts pods where room is claimed for them;
-    they wait for ``told``, which is set once what is promised here was said as a whole.
-    """
-
-    def __init__(self, node_set: NodeSet, sight: Sight | None = None) -> None:
-        self.sight = sight or Sight(time.monotonic)
-        self.measures = AgentMeasures()
-        self.claims = Claims()
-        self.assumed = AssumedPods()
-        self.follows_claims = False
-        self.told = asyncio.Event()
-        self._node_set = node_set
-        self.cache = ClusterCache(on_bound=self._settle, on_change=self._follow)
-        self._echoes = EchoCount(self.cache.pod)
-        self._plans = Plans(self.claims, self._echoes, self.assumed)
-        self._told_lost: frozenset[ReservationKey] = frozenset()
-        self.quotas = ResourceQuotas()
-        self._totalled: tuple[Snapshot, Capacity] | None = None
-        self._pooling = Pooling(DEFAULT_BUDGET)
-        self._label_use = LabelUse()
-        self._pooled: tuple[Snapshot, tuple[str, ...], ReportedPools] | None = None
-        self._strategy: Strategy = MOST_ALLOCATED
-
-    def pool_by(self, pooling: Pooling) -> None:
-        """Make pools and cells this way from now on."""
-        self._pooling, self._pooled = pooling, None
-
-    def place_by(self, strategy: Strategy) -> None:
-        """Choose nodes by this strategy's scores from now on."""
-        self._strategy = strategy
-
-    def view(self) -> Visibility:
-        return self.sight.view()
-
-    def capacity(self, model: ResourceModel) -> Capacity:
-        """What to report now, counted at once."""
-        return self.counting(model)()
-
-    def counting(self, model: ResourceModel) -> Callable[[], Capacity]:
-        snapshot, label_keys = self._standing().snapshot, self._label_use.choose()
-
-        def count() -> Capacity:
-            capacity = capacity_of(snapshot, model, self._node_set)
-            return replace(capacity, pools=self._pools(snapshot, label_keys))
-
-        return count
-
-    def _pools(self, snapshot: Snapshot, label_keys: tuple[str, ...]) -> ReportedPools:
-        pooled = self._pooled
-        if pooled is None or pooled[0] is not snapshot or pooled[1] != label_keys:
-            counted_n = counted_nodes(snapshot, self._node_set)
-            pools = self._pooling.pools(snapshot, counted_n, label_keys)
-            self._pooled = pooled = snapshot, label_keys, reported_pools(pools)
-        return pooled[2]
-
-    def totals(self) -> tuple[ResourceSummary, NodeSummary] | None:
-        snapshot = self._standing().snapshot
-        if self._totalled is None or self._totalled[0] is not snapshot:
-            self._totalled = snapshot, capacity_of(snapshot, UNGRADED, self._node_set)
-        capacity = self._totalled[1]
-        return capacity.summary, capacity.nodes
-
-    def look_for(self, update: InterestUpdate) -> Iterator[None]:
-        yield from self._echoes.tell(update)
-        if self.follows_claims:
-            yield from self._plans.look_for(update, self._placeable())
-        if update.is_complete:
-            self.told.set()
-
-    def echoes(self) -> tuple[int, tuple[Echo, ...]]:
-        echoes = echoes_with(self._echoes.take(), self._standing().replicas)
-        return self._echoes.version, echoes
-
-    def has_news(self) -> bool:
-        return self._echoes.has_grown or not self._plans.lost.keys() <= self._told_lost
-
-    def lost_plans(self) -> Sequence[LostPlan]:
-        self._told_lost = frozenset(self._plans.lost)
-        return self._plans.lost_plans()
-
-    def place(self, order: PlaceOrder, now: float) -> NodePlan:
-        self.view().check()
-        snapshot = self.cache.snapshot()
-        self.asked(share.requirements.node_claim for share in order.shares)
-        if order.planned and self.follows_claims:
-            self._plans.keep(self._placeable())
-            return self._plans.order(self._placeable(), order, now)
-        self._plans.give_up(order.binding_key)
-        plan = place_shares(snapshot, self.claims, order, now, self._strategy)
-        if order.planned and not plan.message:
-            return replace(plan, message=NOT_FOLLOWED)
-        return plan
-
-    def claimed_for(self, pod: IncomingPod, now: float) -> Claimed:
-        """What is claimed for a pod, and what others have that are not on their nodes yet."""
-        return self._plans.claimed_for(pod, self._placeable(), now)
-
-    def exact(self) -> ExactEstimates:
-        self.view().check()
-        return ExactEstimates(snapshot=self._standing().snapshot, quotas=self.quotas.all())
-
-    def unclaimed(self, now: float) -> ExactEstimates:
-        self.view().check()
-        self.claims.expire(now)
-        snapshot = beside(self.cache.snapshot(), tuple(self.claims.all()))
-        return ExactEstimates(snapshot=snapshot, quotas=self.quotas.all())
-
-    def asked(self, claims: Iterable[NodeClaim | None]) -> None:
-        self._label_use.asked(claims)
-
-    def unschedulable(self, owner: WorkloadRef, *, since: float) -> int:
-        self.view().check()
-        return self.cache.unschedulable_replicas(owner, since=since)
-
-    def _standing(self) -> ClaimedSnapshot:
-        """The cluster now, with claims taken for pods."""
-        placeable = self._placeable()
-        self._plans.keep(placeable, again=True)
-        return self._plans.standing(placeable)
-
-    def _placeable(self) -> PlaceableNodes:
-        snapshot = self.cache.snapshot()
-        counted_n = counted_nodes(snapshot, self._node_set)
-        return PlaceableNodes(snapshot=snapshot, counted_n=counted_n, strategy=self._strategy)
-
-    def _settle(self, pod: Pod) -> None:
-        self.claims.settle(pod, self._echoes.key_of(pod))
-
-    def _follow(self, before: Pod | None, after: Pod | None) -> None:
-        if before is not None and before.state is PodState.BOUND:
-            self._plans.loosen(self._echoes.key_of(before))
-        self._echoes.follow(before, after)
-        self._label_use.follow(before, after)
-        if after is not None:
-            self.assumed.see(after)
-        elif before is not None:
-            self.assumed.drop(before.uid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from estimator.agent import WatchedCluster
 from estimator.control_plane.enrolment import ClusterIdentity, identity_of
 from estimator.estimation.capacity import NodeSet
 from estimator.kube.access import cluster_facts, connect
 from estimator.kube.discovery import served_apis
 from estimator.kube.live import LiveCluster
 from estimator.kube.reading import DEFAULT_PATIENCE, Patience
+from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import PreconditionFailed, Unavailable
 
 logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from federation.runtime.options import (
     parse_switch,
     parse_url,
 )
-from federation.runtime.settings import LogFormat, LogLevel
+from federation.runtime.setting_values import LogFormat, LogLevel
 
 DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")

@@ -18,7 +18,7 @@ from federation.model.errors import InvalidRequest, Violation
 from federation.model.pools.values import DEFAULT_BUDGET
 from federation.runtime.addresses import Address
 from federation.runtime.options import LoadedOptions
-from federation.runtime.settings import LogFormat, LogLevel
+from federation.runtime.setting_values import LogFormat, LogLevel
 
 EXCLUSIVE: Final = (
     ("from", "kubeconfig", "report"),

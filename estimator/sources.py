@@ -12,12 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
-from estimator.agent import MemberCluster, WatchedCluster
+from estimator.agent import MemberCluster
 from estimator.control_plane.enrolment import ClusterIdentity, identity_of
 from estimator.estimation.capacity import Capacity, NodeSet
 from estimator.kube.dump import Dump, DumpError, read_dump
 from estimator.reports import read_script
 from estimator.scripted import ScriptedCluster
+from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import InvalidRequest, PreconditionFailed
 
 POLL_SECONDS: Final = 1.0

@@ -28,7 +28,8 @@ from federation.runtime.findings import told_findings
 from federation.runtime.interruptions import Interruptions
 from federation.runtime.logs import change_level, configure_logging
 from federation.runtime.serving_rules import check_serving
-from federation.runtime.settings import OPTIONS, LoadedSettings, load_settings
+from federation.runtime.setting_options import OPTIONS
+from federation.runtime.settings import LoadedSettings, load_settings
 from federation.runtime.terminal import Program, error_lines, say, say_lines
 
 REFUSED, USAGE = 1, 2

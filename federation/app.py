@@ -45,7 +45,7 @@ from federation.rpc.served import (
 from federation.rpc.simulation import add_simulation_to_server
 from federation.runtime.addresses import Address
 from federation.runtime.backoff import CAP_SECONDS
-from federation.runtime.settings import Accept, Settings
+from federation.runtime.setting_values import Accept, Settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.access.namespace_quotas import QuotaService
 from federation.services.access.tokens import Tokens

@@ -22,7 +22,8 @@ from federation.model.errors import FederationError
 from federation.model.printable import printable
 from federation.model.releases import TOO_FAR, releases_apart
 from federation.runtime.findings import Finding, bad, good, note, some
-from federation.runtime.settings import LoadedSettings, Settings
+from federation.runtime.setting_values import Settings
+from federation.runtime.settings import LoadedSettings
 from federation.store.condition import DatabaseCondition, condition_of
 from federation.store.engine import POOL_SIZE, SERVER_SETTINGS, create_engine, translated
 

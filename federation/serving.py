@@ -23,7 +23,8 @@ from federation.parts import SystemClock
 from federation.plugins import read_profiles
 from federation.runtime import spans
 from federation.runtime.interruptions import Interruptions
-from federation.runtime.settings import LoadedSettings, UiAccess
+from federation.runtime.setting_values import UiAccess
+from federation.runtime.settings import LoadedSettings
 from federation.runtime.terminal import say_lines
 
 # A limit of the system is raised to this, where it may be: for a connection of each agent.

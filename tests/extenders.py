@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from estimator.agent import WatchedCluster
 from estimator.binpack.strategy import Strategy
 from estimator.estimation.capacity import NodeSet
 from estimator.extender.extender import Extender
@@ -15,6 +14,7 @@ from estimator.kube.incoming import read_incoming
 from estimator.nodes import Node, Pod, PodState
 from estimator.placing.place import MOST_ALLOCATED
 from estimator.sight import Sight
+from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import Conflict
 
 GI = 2**30

@@ -21,6 +21,7 @@ from federation.model.placement import Binding, Placement, ReplicaScheduling, Sc
 from federation.model.reservations import Reservation
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
+from federation.services.agent_values import AgentHello, Enrollment
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.fleet.report_requests import Refreshing
@@ -34,13 +35,7 @@ from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.preempting import DEFAULT_LIMITS
 from federation.services.scheduling.previews import Previews
 from federation.services.scheduling.release import ReleaseService
-from federation.services.values import (
-    AgentHello,
-    Enrollment,
-    ExactQuestion,
-    IssuedCredential,
-    Scheduled,
-)
+from federation.services.values import ExactQuestion, IssuedCredential, Scheduled
 
 GIB = 2**30
 DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)

@@ -13,8 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.placement import Binding
 from federation.scheduler.decision import Outcome
+from federation.services.binding_ports import StoredBinding
+from federation.services.decision_ports import NewDecision
 from federation.services.packed_traces import packed_traces
-from federation.services.ports import NewDecision, StoredBinding, Transaction
+from federation.services.ports import Transaction
 from federation.services.values import DecisionRecord, ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from estimator.agent import WatchedCluster
 from estimator.binder.candidate import LeaseCandidate
 from estimator.binder.election import Election
 from estimator.binder.gangs import Assigned, Gangs, UnreadableGroup
@@ -22,6 +21,7 @@ from estimator.nodes import Pod, PodState
 from estimator.placing.incoming import IncomingPod, PodEvent
 from estimator.placing.judgement import Judgement, Positions
 from estimator.snapshot import Snapshot
+from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import Conflict, FederationError, NotFound
 
 SCHEDULER_NAME: Final = "fedsched-binpack"

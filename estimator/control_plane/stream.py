@@ -39,7 +39,6 @@ from federation.model.errors import (
     Unauthenticated,
     Unavailable,
 )
-from federation.runtime.backoff import Backoff
 from federation.v1.agents_pb2 import (
     ConnectRequest,
     ConnectResponse,
@@ -58,7 +57,6 @@ STATUS_SECONDS: Final = 1.0
 # control plane count twice what is promised and there.
 INTEREST_SECONDS: Final = 0.2
 LOOK_SECONDS: Final = 1.0
-MAX_AFTER_SECONDS: Final = 600.0
 TOLERATED_CLOCK_SECONDS: Final = 5.0
 
 # What ends a stream without a goodbye and would end the next one, too.
@@ -374,43 +372,6 @@ class Stream:
         if sent is not None:
             message = heartbeat_message(self._speaker.cluster, sent, self._agent.view())
             self._outbox.put_heartbeat(message)
-
-
-async def keep_connected(
-    open_channel: Callable[[], grpc.aio.Channel],
-    agent: Agent,
-    speaker: Speaker,
-    stopping: asyncio.Event,
-    backoff: Backoff,
-) -> None:
-    """Stream after stream until told to stop.
-
-    Raises PermissionRefused when refused for good, Unauthenticated when it is the credential that
-    is refused.
-    """
-    while not stopping.is_set():
-        stream = Stream(agent, speaker, stopping)
-        try:
-            async with open_channel() as channel:
-                await stream.run(channel)
-        except (PermissionRefused, Unauthenticated):
-            raise
-        except Reconnecting as asked:
-            backoff.reset()
-            seconds = backoff.within(min(asked.after_seconds, MAX_AFTER_SECONDS))
-            logger.info("%s; dialling again in %.1f s", asked, seconds)
-            await wait_until(stopping, seconds)
-        except FederationError as error:
-            if stream.welcomed:
-                backoff.reset()
-            seconds = backoff.next_seconds()
-            logger.warning("%s; dialling again in %.1f s", error.message, seconds)
-            await wait_until(stopping, seconds)
-        except Exception:
-            # What nobody foresaw ends the stream and not the agent.
-            seconds = backoff.next_seconds()
-            logger.exception("the stream failed; dialling again in %.1f s", seconds)
-            await wait_until(stopping, seconds)
 
 
 async def wait_until(event: asyncio.Event, seconds: float) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from estimator.agent import WatchedCluster
 from estimator.binpack.strategy import Strategy
 from estimator.extender.verdicts import UNKNOWN_NODE, fits_without, points, verdicts
 from estimator.extender.wire import (
@@ -26,6 +25,7 @@ from estimator.extender.wire import (
 from estimator.nodes import PodState
 from estimator.placing.incoming import IncomingPod
 from estimator.placing.judgement import Judgement, Positions
+from estimator.watched_cluster import WatchedCluster
 from federation.model.arrays import BoolArray
 from federation.model.errors import InvalidRequest, PermissionRefused, Unavailable
 

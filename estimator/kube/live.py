@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from estimator.agent import WatchedCluster
 from estimator.estimation.capacity import NodeSet
 from estimator.estimation.quota import Quota
 from estimator.kube.access import connect, lister
@@ -22,6 +21,7 @@ from estimator.kube.translate import node_from_raw, pod_from_raw
 from estimator.kube.watch import Watcher
 from estimator.nodes import Node, Pod
 from estimator.sight import Loss, Sight
+from estimator.watched_cluster import WatchedCluster
 
 # Pods that succeeded are seen: those of a Job are what its promise was for.
 NOT_FAILED: Final = "status.phase!=Failed"

@@ -21,7 +21,8 @@ from federation.agents.messages import (
     sight_of,
     welcome_to_message,
 )
-from federation.agents.sessions import Session, Sessions, Write
+from federation.agents.session import Session, Write
+from federation.agents.sessions import Sessions
 from federation.codec.echoes import echo_bytes, read_lost_plans
 from federation.codec.reports import report_from_message
 from federation.codec.violations import Violations
@@ -41,11 +42,12 @@ from federation.model.errors import (
 from federation.model.node_plans import LostPlan
 from federation.runtime import spans
 from federation.runtime.spans import SpanSide
+from federation.services.agent_values import AgentHello, WelcomeFacts
 from federation.services.members.reports import Reporting
 from federation.services.pace import Pace
 from federation.services.threads import READING_REPORTS
 from federation.services.troubles import TOLD_AGAIN_SECONDS, Trouble
-from federation.services.values import AgentHello, Principal, WelcomeFacts
+from federation.services.values import Principal
 from federation.v1.agents_pb2 import (
     Ack,
     ConnectRequest,

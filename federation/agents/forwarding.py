@@ -17,7 +17,8 @@ from federation.agents.messages import (
     node_plan_from_message,
     place_request_to_message,
 )
-from federation.agents.sessions import NOT_CONNECTED, Sessions
+from federation.agents.session import NOT_CONNECTED
+from federation.agents.sessions import Sessions
 from federation.client.failures import error_of
 from federation.model.errors import DeadlineMissed, InvalidRequest, Unavailable
 from federation.model.node_plans import NodePlan, PlaceOrder

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from federation.agents.sessions import Session
+from federation.agents.session import Session
 from federation.capacity.ledger import ClusterLedger
 from federation.codec.interests import interest_messages
 from federation.model.echoes import Interest, InterestUpdate, Owner, SoughtShape

@@ -20,14 +20,8 @@ from federation.codec.violations import Violations
 from federation.model.errors import FederationError, Unavailable
 from federation.model.node_plans import NodePlan, NodeShare, PlaceOrder
 from federation.runtime import spans
-from federation.services.values import (
-    AgentHello,
-    AgentSight,
-    ExactQuestion,
-    IssuedCredential,
-    Placer,
-    WelcomeFacts,
-)
+from federation.services.agent_values import AgentHello, AgentSight, Placer, WelcomeFacts
+from federation.services.values import ExactQuestion, IssuedCredential
 from federation.v1.agents_pb2 import (
     AssumedWorkload,
     ConnectResponse,

@@ -12,7 +12,8 @@ from contextlib import suppress
 
 from federation.agents.conversation import Conversations
 from federation.agents.messages import goodbye, reconnect
-from federation.agents.sessions import LEAST_SPREAD_SECONDS, Session, Sessions
+from federation.agents.session import Session
+from federation.agents.sessions import LEAST_SPREAD_SECONDS, Sessions
 from federation.model.errors import NotFound, Unauthenticated, Unavailable
 from federation.services.journal import Change, ClusterChanged
 from federation.services.members.renewal import Renewal

@@ -17,7 +17,7 @@ from federation.model.estimate import Source
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.division.strategies import Limit
+from federation.scheduler.division.values import Limit
 from federation.scheduler.replay import Replay
 from federation.scheduler.trace import DivisionTrace, Trace
 from federation.v1 import scheduling_pb2

@@ -18,7 +18,7 @@ from federation.demo.programs import DemoFailed, Programs
 from federation.v1 import access_pb2
 
 if TYPE_CHECKING:
-    from federation.demo.story import DemoStage
+    from federation.demo.stage import DemoStage
 
 BINDING: Final = "store/web-deployment"
 NEEDED: Final = ("karmada/karmada.py", "karmada/clusters.yaml", "karmada/binding.yaml")

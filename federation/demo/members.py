@@ -13,7 +13,7 @@ from federation.demo.awaiting import await_files
 from federation.demo.programs import Programs
 
 if TYPE_CHECKING:
-    from federation.demo.story import DemoStage
+    from federation.demo.stage import DemoStage
 
 PROPAGATOR: Final = "propagator/propagator.py"
 NEEDED: Final = (PROPAGATOR, "propagator/members.py")

@@ -5,21 +5,19 @@ Must not compute any answer itself: every number comes through the API.
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
 from time import monotonic, sleep
 
 from federation.certificates import ca_fingerprint, make_certificates
-from federation.client import BlockingClient, Client, Target
+from federation.client import BlockingClient, Client
 from federation.demo import members as pods
 from federation.demo.awaiting import (
     await_clusters,
@@ -28,13 +26,7 @@ from federation.demo.awaiting import (
     await_reports,
     await_running,
 )
-from federation.demo.karmada import (
-    BINDING,
-    NEEDED,
-    karmada_command,
-    start_bridge,
-    start_karmada,
-)
+from federation.demo.karmada import BINDING, NEEDED, karmada_command, start_bridge, start_karmada
 from federation.demo.programs import (
     LOOPBACK,
     DemoFailed,
@@ -44,21 +36,17 @@ from federation.demo.programs import (
     keep_logs,
     last_words,
 )
-from federation.embedded_postgres.binaries import find_binaries
-from federation.embedded_postgres.server import EmbeddedPostgres
+from federation.demo.stage import BINARIES, MEMBERS, DemoStage, discard_database, dump_of, target_of
+from federation.demo.telling import say, step
 from federation.model.errors import FederationError
 from federation.runtime.interruptions import Interruptions
 
 CONTROL_PLANE = "control-plane"
 PREFIX = "FEDERATION_"
-BINARIES = "FEDERATION_POSTGRES_BIN"
-MEMBERS = ("member1", "member2", "member3")
 SMALL = ("small1", "small2")
 START_SECONDS = 180.0
 DEPLOYED = "shop/checkout-deployment"
 LOST_SECONDS = 5
-# How often a terminal is told how long a step takes.
-TICK_SECONDS = 0.1
 # Set where there is a desktop to show a browser on.
 DESKTOPS = ("DISPLAY", "WAYLAND_DISPLAY")
 
@@ -95,26 +83,6 @@ DOCUMENTED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoStage:
-    """Where everything is while the demo runs."""
-
-    folder: Path
-    examples: Path
-    endpoint: str
-    web: str
-    environment: Mapping[str, str]
-    karmada: bool = False
-
-    @property
-    def certificates(self) -> Path:
-        return self.folder / "certs"
-
-    @property
-    def token_file(self) -> Path:
-        return self.folder / "state" / "admin.token"
-
-
 def run_demo(
     examples: Path,
     environment: Mapping[str, str],
@@ -143,7 +111,7 @@ def run_demo(
         except FederationError as error:
             raise DemoFailed(f"{error.message}{_kept_logs(stage, error)}") from error
         finally:
-            _discard_database(stage)
+            discard_database(stage)
 
 
 def _play(
@@ -163,9 +131,9 @@ def _play(
 
 def _stop(programs: Programs) -> None:
     begin = monotonic()
-    _say("\nStopping.")
+    say("\nStopping.")
     programs.stop()
-    _say(f"Stopped in {monotonic() - begin:.1f} s.")
+    say(f"Stopped in {monotonic() - begin:.1f} s.")
 
 
 def _kept_logs(stage: DemoStage, error: FederationError) -> str:
@@ -183,7 +151,7 @@ def _tell(stage: DemoStage, programs: Programs, interruptions: Interruptions) ->
     with ExitStack() as stack:
         # Half an event loop cannot be cleaned up.
         with interruptions.held():
-            client = stack.enter_context(BlockingClient(_target(stage)))
+            client = stack.enter_context(BlockingClient(target_of(stage)))
         _join(stage, programs, client, MEMBERS)
         _show_main_job(stage, programs)
         _show_pods(stage, programs, client)
@@ -228,9 +196,9 @@ def _set_up(
 
 
 def _start_control_plane(stage: DemoStage, programs: Programs) -> None:
-    with _step("a certificate authority and a server certificate"):
+    with step("a certificate authority and a server certificate"):
         make_certificates(stage.certificates, [LOOPBACK, "localhost"])
-    with _step("embedded PostgreSQL and one control plane, TLS on"):
+    with step("embedded PostgreSQL and one control plane, TLS on"):
         programs.start(
             CONTROL_PLANE,
             "-m",
@@ -249,14 +217,14 @@ def _start_control_plane(stage: DemoStage, programs: Programs) -> None:
             "--breaker-percent=100",
         )
         programs.await_answer(f"http://{stage.web}/readyz", START_SECONDS)
-    _say(f"  to look at all of this: http://{stage.web}/ui/")
+    say(f"  to look at all of this: http://{stage.web}/ui/")
 
 
 def _join(
     stage: DemoStage, programs: Programs, client: BlockingClient, clusters: Sequence[str]
 ) -> None:
     """Enrols one agent per cluster by token over TLS and waits for each one's first report."""
-    with _step(f"agents join by token over TLS: {', '.join(clusters)}"):
+    with step(f"agents join by token over TLS: {', '.join(clusters)}"):
         if clusters == MEMBERS:
             pods.await_members(stage, programs, clusters)
         for cluster in clusters:
@@ -277,18 +245,9 @@ def _start_agent(stage: DemoStage, programs: Programs, cluster: str, *options: s
         f"--ca-url=http://{stage.web}/ca.pem",
         f"--ca-sha256={ca_fingerprint((stage.certificates / 'ca.pem').read_bytes())}",
         f"--credential-file={stage.folder / f'{cluster}.credential.json'}",
-        _source(stage, cluster),
+        dump_of(stage, cluster),
         *options,
     )
-
-
-def _source(stage: DemoStage, cluster: str) -> str:
-    if cluster in MEMBERS:
-        return f"--kubeconfig={pods.kubeconfig(stage, cluster)}"
-    recorded = stage.examples / "clusters" / f"{cluster}.json"
-    if recorded.exists():
-        return f"--from={recorded}"
-    return f"--report={stage.examples / 'reports' / f'{cluster}.json'}"
 
 
 def _show_main_job(stage: DemoStage, programs: Programs) -> None:
@@ -302,27 +261,27 @@ def _show_main_job(stage: DemoStage, programs: Programs) -> None:
 
 
 def _show_pods(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
-    _say("\nSo far this is a promise. A propagation controller applies it to the members:")
+    say("\nSo far this is a promise. A propagation controller applies it to the members:")
     pods.start_propagator(stage, programs, MEMBERS, str(stage.examples / "deployment.yaml"))
-    with _step("the pods are on nodes, and the agents have seen every one of them"):
+    with step("the pods are on nodes, and the agents have seen every one of them"):
         await_running(programs, client, DEPLOYED)
     _fedctl(programs, "describe", "binding", DEPLOYED)
 
 
 def _show_promises(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
-    _say("")
+    say("")
     _join(stage, programs, client, SMALL)
-    _say("\nTwenty workloads of one core at once, on two clusters with two free cores each:")
+    say("\nTwenty workloads of one core at once, on two clusters with two free cores each:")
     script = stage.examples / "twenty_at_once.py"
     _run(programs, f"python {_shown(script)}", [sys.executable, str(script)], SMALL)
 
 
 def _show_queue(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
     placed = await_placed(programs, client, "race")
-    _say("\nBoth clusters are full. A workload of higher priority has to wait, too:")
+    say("\nBoth clusters are full. A workload of higher priority has to wait, too:")
     _fedctl(programs, "schedule", "-f", _shown(stage.examples / "urgent.yaml"))
     _fedctl(programs, "get", "queue", "--priority", "100")
-    _say("\nOne of those with a place is deleted. The first in the queue gets the room:")
+    say("\nOne of those with a place is deleted. The first in the queue gets the room:")
     _fedctl(programs, "delete", "binding", placed)
     await_clusters(programs, client, "race/urgent", bool)
     _fedctl(programs, "history", "race/urgent")
@@ -330,21 +289,21 @@ def _show_queue(stage: DemoStage, programs: Programs, client: BlockingClient) ->
 
 def _show_plan(programs: Programs, client: BlockingClient) -> None:
     left = await_clusters(programs, client, DEPLOYED, bool)[0]
-    _say(f"\n{left} is to be emptied. What it has stays there until its replacement runs:")
+    say(f"\n{left} is to be emptied. What it has stays there until its replacement runs:")
     _fedctl(programs, "drain", left, "--yes")
 
 
 def _show_failover(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
     lost = await_clusters(programs, client, DEPLOYED, bool)[0]
-    _say(f"\nThe agent of {lost} is killed. A cluster silent for {LOST_SECONDS} s is lost here:")
+    say(f"\nThe agent of {lost} is killed. A cluster silent for {LOST_SECONDS} s is lost here:")
     programs.kill(lost)
-    with _step(f"{lost} is lost, and its replicas run elsewhere"):
+    with step(f"{lost} is lost, and its replicas run elsewhere"):
         await_clusters(programs, client, DEPLOYED, lambda clusters: lost not in clusters)
         await_running(programs, client, DEPLOYED)
     _fedctl(programs, "failover", "status")
-    _say("\nThe agent starts again. What has begun to run elsewhere stays there:")
+    say("\nThe agent starts again. What has begun to run elsewhere stays there:")
     _start_agent(stage, programs, lost)
-    with _step(f"{lost} is back"):
+    with step(f"{lost} is back"):
         await_heard(programs, client, lost)
     _fedctl(programs, "history", DEPLOYED)
 
@@ -358,10 +317,10 @@ def _shown(path: Path) -> str:
 def _show_documentation(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
     kinds = ("doc-summary", "doc-models")
     documented = [f"{kind}-{number}" for kind in kinds for number in (1, 2, 3)]
-    _say("")
+    say("")
     _join(stage, programs, client, documented)
     for table in DOCUMENTED:
-        _say(f"\nThe documentation's table, computed now: {table.title}")
+        say(f"\nThe documentation's table, computed now: {table.title}")
         chosen = ",".join(name for name in documented if name.startswith(table.clusters))
         _fedctl(
             programs,
@@ -371,18 +330,18 @@ def _show_documentation(stage: DemoStage, programs: Programs, client: BlockingCl
 
 
 def _show_karmada(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
-    _say("")
-    with _step("an API server as Karmada's, with three Clusters that have no agent of ours"):
+    say("")
+    with step("an API server as Karmada's, with three Clusters that have no agent of ours"):
         start_karmada(stage, programs)
-    with _step("the bridge, which decides what names fedsched as its scheduler"):
+    with step("the bridge, which decides what names fedsched as its scheduler"):
         start_bridge(stage, programs, client)
         await_reports(programs, client, ("asia", "europe", "oceania"))
-    _say("\nKarmada makes a binding of a Deployment and a policy, and the bridge places it:")
+    say("\nKarmada makes a binding of a Deployment and a policy, and the bridge places it:")
     manifest = _shown(stage.examples / "karmada" / "binding.yaml")
     _run(programs, *karmada_command(stage, "create", manifest, _shown))
     await_placed(programs, client, BINDING.split("/", maxsplit=1)[0])
     _run(programs, *karmada_command(stage, "show", BINDING, _shown))
-    _say("\nIn Karmada everything is as its own scheduler writes it. Here, too, it is known why:")
+    say("\nIn Karmada everything is as its own scheduler writes it. Here, too, it is known why:")
     _fedctl(programs, "explain", BINDING)
 
 
@@ -393,7 +352,7 @@ def _fedctl(programs: Programs, *arguments: str) -> None:
 
 def _run(programs: Programs, shown: str, command: Sequence[str], arguments: Sequence[str]) -> None:
     """Shows and runs a command."""
-    _say(f"\n$ {shown} {shlex.join(arguments)}")
+    say(f"\n$ {shown} {shlex.join(arguments)}")
     status = programs.run(*command, *arguments)
     if status != 0:
         raise DemoFailed(f"{shown} {arguments[0]} ended with exit code {status}")
@@ -401,12 +360,12 @@ def _run(programs: Programs, shown: str, command: Sequence[str], arguments: Sequ
 
 def _stay(stage: DemoStage, programs: Programs) -> None:
     page = f"http://{stage.web}/ui/"
-    _say(f"\nEverything keeps running until Ctrl-C. Look at it: {page}")
+    say(f"\nEverything keeps running until Ctrl-C. Look at it: {page}")
     _open(page, stage.environment)
-    _say("In another terminal:\n")
+    say("In another terminal:\n")
     for name in ("FEDCTL_ENDPOINT", "FEDCTL_CA", "FEDCTL_TOKEN_FILE"):
-        _say(f"  export {name}={stage.environment[name]}")
-    _say("  .venv/bin/fedctl describe cluster member2")
+        say(f"  export {name}={stage.environment[name]}")
+    say("  .venv/bin/fedctl describe cluster member2")
     while True:
         programs.require_running()
         sleep(0.5)
@@ -419,60 +378,3 @@ def _open(page: str, environment: Mapping[str, str]) -> None:
         return
     with suppress(webbrowser.Error, OSError):
         webbrowser.open(page)
-
-
-def _target(stage: DemoStage) -> Target:
-    return Target(
-        endpoint=stage.endpoint,
-        token=stage.token_file.read_text().strip(),
-        ca_pem=(stage.certificates / "ca.pem").read_bytes(),
-    )
-
-
-def _discard_database(stage: DemoStage) -> None:
-    """What the control plane's PostgreSQL kept, also outside the demo's folder."""
-    explicit = stage.environment.get(BINARIES)
-    binaries = find_binaries(
-        Path(explicit) if explicit else None, stage.environment.get("PATH", os.defpath)
-    )
-    EmbeddedPostgres(binaries, stage.folder / "state" / "postgres").discard()
-
-
-@contextmanager
-def _step(what: str) -> Iterator[None]:
-    """Says what is being done, and how long it took."""
-    begin = monotonic()
-    if not sys.stdout.isatty():
-        _say(f"… {what}")
-        yield
-        _say(f"✓ {what} ({monotonic() - begin:.1f} s)")
-        return
-    done = Event()
-    teller = Thread(target=_tell_time, args=(what, begin, done), daemon=True)
-    try:
-        teller.start()
-        yield
-    except BaseException:
-        _end(teller, done)
-        _say("")
-        raise
-    _end(teller, done)
-    _say(f"\r✓ {what} ({monotonic() - begin:.1f} s)")
-
-
-def _tell_time(what: str, begin: float, done: Event) -> None:
-    """On a terminal, until it is done: what takes how long."""
-    while True:
-        _say(f"\r… {what} ({monotonic() - begin:.1f} s)", end="")
-        if done.wait(TICK_SECONDS):
-            return
-
-
-def _end(teller: Thread, done: Event) -> None:
-    done.set()
-    teller.join()
-
-
-def _say(text: str, end: str = "\n") -> None:
-    sys.stdout.write(text + end)
-    sys.stdout.flush()

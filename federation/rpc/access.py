@@ -20,7 +20,7 @@ from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.access import Role
-from federation.rpc.interceptors import Context, caller
+from federation.rpc.calls import Context, caller
 from federation.rpc.pages import fitting, id_of, page_size_of, page_token, time_place_of
 from federation.services.access.audit import AuditTrail
 from federation.services.access.namespace_quotas import QuotaService

@@ -11,7 +11,7 @@ from typing import Protocol
 import grpc
 
 from federation.model.errors import Unavailable
-from federation.rpc.interceptors import Context, caller
+from federation.rpc.calls import Context, caller
 from federation.services.values import Principal
 from federation.v1.agents_pb2 import ConnectRequest, ConnectResponse
 from federation.v1.agents_pb2_grpc import AgentsServicer as Servicer

@@ -12,14 +12,9 @@ from typing import TypeVar
 
 from federation.codec.decisions import put_decision
 from federation.codec.violations import Violations
-from federation.model.errors import (
-    FederationError,
-    InvalidRequest,
-    NotPlacedTogether,
-    PluginFailed,
-)
+from federation.model.errors import FederationError, InvalidRequest, NotPlacedTogether, PluginFailed
 from federation.rpc.bindings import once_of, read_binding, read_off_loop, warn_of_unread
-from federation.rpc.interceptors import caller
+from federation.rpc.calls import caller
 from federation.rpc.placing import NodePlacing
 from federation.rpc.status import shortened
 from federation.services.scheduling.batches import BatchItem, schedule_batch

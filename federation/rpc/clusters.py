@@ -17,15 +17,16 @@ from federation.codec.violations import Violations
 from federation.model.cluster import Cluster
 from federation.model.reported_pools import reported_pools
 from federation.rpc.bindings import read_off_loop
-from federation.rpc.interceptors import Context, caller
+from federation.rpc.calls import Context, caller
 from federation.rpc.joining import Advertised, join_command
 from federation.rpc.pages import fitting, id_of, key_of, page_size_of, page_token
 from federation.rpc.watching import clusters_response, clusters_seen, serve_watch
+from federation.services.agent_values import Enrollment
 from federation.services.member_ports import StoredJoinToken
 from federation.services.members.join import DEFAULT_TOKEN_SECONDS, Registration
 from federation.services.members.lifecycle import Membership
 from federation.services.ports import Clock
-from federation.services.values import ClusterView, Enrollment
+from federation.services.values import ClusterView
 from federation.services.watching.watches import Watches
 from federation.v1 import clusters_pb2 as messages
 from federation.v1.clusters_pb2_grpc import ClustersServicer as Servicer

@@ -16,12 +16,8 @@ from federation.codec.estimates import (
 )
 from federation.model.errors import LimitExceeded, NotFound
 from federation.rpc.bindings import read_off_loop
-from federation.rpc.interceptors import Context, caller, seconds_left
-from federation.services.estimates.availability import (
-    EXACT_SECONDS,
-    Availability,
-    check_named,
-)
+from federation.rpc.calls import Context, caller, seconds_left
+from federation.services.estimates.availability import EXACT_SECONDS, Availability, check_named
 from federation.services.threads import ESTIMATING
 from federation.v1 import estimates_pb2 as messages
 from federation.v1.estimates_pb2_grpc import EstimatesServicer as Servicer

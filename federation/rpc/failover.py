@@ -16,7 +16,7 @@ from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.failover.breaker import FreezeScope, ScopeKind
 from federation.model.access import EVERYTHING
-from federation.rpc.interceptors import Context, caller
+from federation.rpc.calls import Context, caller
 from federation.services.failover.control import FailoverControl, FailoverStatus
 from federation.v1 import failover_pb2 as messages
 from federation.v1.failover_pb2_grpc import FailoverServicer as Servicer

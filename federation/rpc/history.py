@@ -12,7 +12,7 @@ from federation.codec.decisions import listed_decision_message, outcomes_from_nu
 from federation.codec.ranges import is_cluster_name, optional_seconds, required
 from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
-from federation.rpc.interceptors import Context, caller
+from federation.rpc.calls import Context, caller
 from federation.rpc.pages import fitting, page_size_of, page_token, place_of
 from federation.rpc.simulation_worker import replay_question
 from federation.services.history import DecisionHistory

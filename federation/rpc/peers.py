@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from federation.rpc.interceptors import Context, seconds_left
+from federation.rpc.calls import Context, seconds_left
 from federation.v1.peers_pb2 import AskAgentRequest, AskAgentResponse
 from federation.v1.peers_pb2_grpc import PeersServicer as Servicer
 

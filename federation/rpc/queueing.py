@@ -15,7 +15,7 @@ from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
 from federation.codec.waits import queued_to_message, wait_to_message
 from federation.model.errors import InvalidRequest
-from federation.rpc.interceptors import caller
+from federation.rpc.calls import caller
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import NodePlacing
 from federation.services.journal import Position

@@ -20,7 +20,7 @@ from federation.codec.plans import (
 from federation.codec.ranges import MAX_INT64, whole
 from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
-from federation.rpc.interceptors import Context, caller
+from federation.rpc.calls import Context, caller
 from federation.rpc.pages import fitting, number_of, page_size_of, page_token
 from federation.services.plans.control import PlanControl
 from federation.services.plans.drafting import PlanWish

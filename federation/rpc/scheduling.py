@@ -19,8 +19,8 @@ from federation.model.errors import InvalidRequest, NotFound
 from federation.model.placement import Binding, BindingName
 from federation.rpc.batches import scheduled_batch
 from federation.rpc.bindings import once_of, read_binding, read_off_loop, warn_of_unread
+from federation.rpc.calls import Context, caller, seconds_left
 from federation.rpc.history import HistoryCalls
-from federation.rpc.interceptors import Context, caller, seconds_left
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import NodePlacing, lacks_nodes
 from federation.rpc.promises import Releasing, released, renewed

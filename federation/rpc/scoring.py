@@ -18,7 +18,7 @@ from federation.codec.requirements import read_amounts
 from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest, LimitExceeded
 from federation.model.pod_request import ContainerRequest, PodResources
-from federation.rpc.interceptors import Context
+from federation.rpc.calls import Context
 from federation.services.threads import SCORING
 from federation.v1 import scoring_pb2 as messages
 from federation.v1.scoring_pb2_grpc import ScoringServicer as Servicer

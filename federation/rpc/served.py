@@ -13,7 +13,7 @@ from federation.certificates import check_issued
 from federation.model.errors import PreconditionFailed
 from federation.rpc.decoding import MAX_REQUEST_BYTES
 from federation.runtime.files import read_whole
-from federation.runtime.settings import Settings
+from federation.runtime.setting_values import Settings
 from federation.v1 import (
     agents_pb2_grpc,
     clusters_pb2_grpc,

@@ -18,7 +18,7 @@ from grpc_status import rpc_status
 
 from federation.history.recent_what_ifs import RecentAnswer, RecentQuestion
 from federation.model.errors import PreconditionFailed
-from federation.rpc.interceptors import Context, Handler
+from federation.rpc.calls import Context, Handler
 from federation.rpc.simulation_worker import Setup, simulation_question, what_if_question
 from federation.rpc.status import EndedElsewhere
 from federation.services.ports import Clock

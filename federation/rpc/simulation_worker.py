@@ -39,7 +39,7 @@ from federation.rpc.bindings import warn_of_unread
 from federation.rpc.decoding import decoded, deserialized
 from federation.rpc.status import wire_status_of
 from federation.runtime.logs import configure_logging
-from federation.runtime.settings import LogFormat, LogLevel
+from federation.runtime.setting_values import LogFormat, LogLevel
 from federation.scheduler.decision import Decision
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.simulation import Simulation, check_bindings

@@ -19,7 +19,7 @@ from federation.codec.waits import wait_to_message
 from federation.model.access import Scope
 from federation.model.errors import Conflict, Unavailable
 from federation.model.placement import BindingName
-from federation.rpc.interceptors import Context
+from federation.rpc.calls import Context
 from federation.rpc.pages import fitting
 from federation.rpc.visibility import events_as_seen
 from federation.services.fleet.journal_reader import Following

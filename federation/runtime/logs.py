@@ -14,7 +14,7 @@ from typing import IO, Final
 from federation.model.printable import printable, printable_json
 from federation.runtime import spans
 from federation.runtime.log_fields import work_fields
-from federation.runtime.settings import LogFormat, LogLevel
+from federation.runtime.setting_values import LogFormat, LogLevel
 from federation.runtime.terminal import OneLineFormatter
 
 PROGRAMS: Final = ("federation", "estimator", "bridge")

@@ -27,8 +27,8 @@ from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
-from federation.scheduler.division.strategies import Division, DivisionStrategy
 from federation.scheduler.division.ties import TieOrder
+from federation.scheduler.division.values import Division, DivisionStrategy
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import FILTERS
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile

@@ -12,7 +12,7 @@ import numpy as np
 from federation.model.arrays import BoolArray, IntArray, read_only
 from federation.model.placement import Binding, SpreadConstraint, SpreadField
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.division.strategies import DivisionRule, DivisionStrategy
+from federation.scheduler.division.values import DivisionRule, DivisionStrategy
 from federation.scheduler.selection.spread import Need
 
 _ONE_CLUSTER = SpreadConstraint(by=SpreadField.CLUSTER, min_groups=1, max_groups=1)

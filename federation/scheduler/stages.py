@@ -14,8 +14,9 @@ import numpy as np
 from federation.model.arrays import BoolArray, IntArray, filled, read_only
 from federation.model.placement import SpreadField, TieBreak
 from federation.scheduler.demand import Demand
-from federation.scheduler.division.strategies import Candidates, Division, divide
+from federation.scheduler.division.strategies import divide
 from federation.scheduler.division.ties import Direction, TieOrder
+from federation.scheduler.division.values import Candidates, Division
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.filters import STANDING
 from federation.scheduler.plugins.profile import Filter, Permit, Score

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from federation.model.cluster import CapacityReport, Cluster
-from federation.services.values import AgentFacts, PrincipalKind
+from federation.services.agent_values import AgentFacts
+from federation.services.values import PrincipalKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.model.placement import Binding, BindingName, groups_of
 from federation.model.workload import TargetCluster
 from federation.runtime.typed_values import converted
-from federation.services.ports import BindingsToDecide, Peers, StoredBinding
+from federation.services.binding_ports import BindingsToDecide, Peers, StoredBinding
 from federation.store.access_tables import namespace_quota
 from federation.store.gangs import GANG
 from federation.store.namespaces import in_namespaces
@@ -118,7 +118,7 @@ HOLDS_REPLICAS = "$[*] ? (@.name == $name && @.replicas > 0)"
 
 
 class BindingStatements:
-    """Implements ``ports.Bindings`` within one transaction."""
+    """Implements ``binding_ports.Bindings`` within one transaction."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection

@@ -18,8 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.model.cluster import Cluster
 from federation.model.grades import DEFAULT_MODEL
 from federation.runtime.typed_values import converted
+from federation.services.agent_values import AgentFacts
 from federation.services.member_ports import StoredCluster
-from federation.services.values import AgentFacts
 from federation.store.replica_tables import presence
 from federation.store.reports import BODY, ReportReader
 from federation.store.tables import cluster as table

@@ -74,12 +74,12 @@ class SharedBodyStatements:
             self._written.add(self._put)
 
     async def find(self, names: Collection[bytes]) -> Mapping[bytes, bytes]:
-        """What ``ports.Decisions.shared`` says."""
+        """What ``decision_ports.Decisions.shared`` says."""
         found = select(table.c.name, table.c.body).where(table.c.name.in_(list(names)))
         return {row.name: row.body for row in await self._connection.execute(found)}
 
     async def prune(self, unused_seconds: float, limit: int) -> int:
-        """What ``ports.Decisions.prune_shared`` says."""
+        """What ``decision_ports.Decisions.prune_shared`` says."""
         before = func.now() - timedelta(seconds=unused_seconds + USED_SECONDS)
         old = select(table.c.name).where(table.c.used_at < before).limit(limit)
         gone = delete(table).where(table.c.name.in_(old)).returning(table.c.name)

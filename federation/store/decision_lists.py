@@ -43,7 +43,7 @@ _place_columns: Final = tuple_(table.c.created_at, table.c.id)
 async def decision_page(
     connection: AsyncConnection, wanted: DecisionFilter, after: DecisionPlace | None, limit: int
 ) -> DecisionPage:
-    """What ``ports.Decisions.page`` says."""
+    """What ``decision_ports.Decisions.page`` says."""
     listed = select(*_COLUMNS).where(*_ranges(wanted, after))
     last = None
     if wanted.cluster or wanted.outcomes or wanted.among:
@@ -71,7 +71,7 @@ async def _last_looked_at(
 async def recorded_after(
     connection: AsyncConnection, wanted: DecisionFilter, after: DecisionPlace, most_bytes: int
 ) -> Sequence[TracedDecision]:
-    """What ``ports.Decisions.recorded_after`` says."""
+    """What ``decision_ports.Decisions.recorded_after`` says."""
     sizes = select(table.c.id, func.octet_length(table.c.trace).label("size"))
     sizes = sizes.where(*_ranges(wanted, None), _place_columns > key_at(after))
     sizes = sizes.order_by(table.c.created_at, table.c.id).limit(_MOST_RECORDED)
@@ -92,7 +92,7 @@ async def recorded_after(
 async def deletions_between(
     connection: AsyncConnection, since: int, until: int
 ) -> Sequence[TracedDeletion]:
-    """What ``ports.Decisions.deletions_between`` says."""
+    """What ``decision_ports.Decisions.deletions_between`` says."""
     found: Select[Any] = select(audit.c.at, audit.c.objects).where(
         audit.c.at > time_at(since),
         audit.c.at <= time_at(until),

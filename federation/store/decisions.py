@@ -39,17 +39,17 @@ from federation.model.workload import TargetCluster
 from federation.runtime.typed_values import converted
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.trace import unread_trace
-from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace
-from federation.services.packed_previews import unpacked_preview
-from federation.services.packed_traces import unpacked_trace
-from federation.services.ports import (
+from federation.services.binding_ports import StoredBinding
+from federation.services.decision_ports import (
     NewDecision,
     NewPreview,
     PackedResult,
     Settled,
-    StoredBinding,
     StoredPreview,
 )
+from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace
+from federation.services.packed_previews import unpacked_preview
+from federation.services.packed_traces import unpacked_trace
 from federation.services.troubles import TOLD_AGAIN_SECONDS, Trouble
 from federation.services.values import DecisionRecord, ReportEvidence, worth_now
 from federation.store.bindings import binding_spec, targets_of
@@ -220,7 +220,7 @@ class StoredDecision:
 
 
 class DecisionStatements:
-    """Implements ``ports.Decisions`` within one transaction."""
+    """Implements ``decision_ports.Decisions`` within one transaction."""
 
     def __init__(self, connection: AsyncConnection, bodies: SharedBodyStatements) -> None:
         self._connection = connection

@@ -22,8 +22,8 @@ from federation.model.pools.building import build_pools
 from federation.model.reported_pools import reported_pools
 from federation.model.reservations import Share
 from federation.model.workload import ReplicaRequirements as ModelRequirements
+from federation.rpc.calls import call_as
 from federation.rpc.estimates import EstimatesServicer
-from federation.rpc.interceptors import call_as
 from federation.services.estimates.availability import Availability, answer
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, ClusterShares

@@ -16,11 +16,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import aiohttp
 
-from estimator.agent import WatchedCluster
 from estimator.cluster.claims import Claim
 from estimator.estimation.capacity import NodeSet
 from estimator.extender.server import ExtenderServer
 from estimator.nodes import Node, Pod, PodState
+from estimator.watched_cluster import WatchedCluster
 from tests.benchmarks.measuring import chosen, show
 from tests.extenders import extender_of
 

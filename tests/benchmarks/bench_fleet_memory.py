@@ -30,12 +30,14 @@ from federation.model.placement import Binding, Placement, ReplicaScheduling, Sc
 from federation.model.reservations import Reservation
 from federation.model.shapes import Echo
 from federation.model.workload import ObjectReference, ReplicaRequirements, TargetCluster
+from federation.services.agent_values import AgentFacts
+from federation.services.decision_ports import NewDecision
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import StoredReservations
 from federation.services.member_ports import NamedReport
 from federation.services.packed_traces import packed_traces
-from federation.services.ports import NewDecision, Transaction
-from federation.services.values import AgentFacts, ReportEvidence, Verdict
+from federation.services.ports import Transaction
+from federation.services.values import ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from federation.v1.clusters_pb2 import (

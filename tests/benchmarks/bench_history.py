@@ -26,9 +26,9 @@ from federation.model.workload import TargetCluster
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, DEFAULT_PROFILES
 from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.state import Surroundings
+from federation.services.decision_ports import NewDecision
 from federation.services.duties import DECISIONS_PRUNED_AT_ONCE as PRUNED_AT_ONCE
 from federation.services.packed_traces import packed_traces
-from federation.services.ports import NewDecision
 from federation.services.values import ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.migrate import upgrade

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 import grpc.aio
 import numpy as np
 
-from estimator.agent import WatchedCluster
 from estimator.estimation.capacity import NodeSet
 from estimator.estimation.exact import ExactEstimates
 from estimator.karmada.estimator_pb2 import (
@@ -30,6 +29,7 @@ from estimator.karmada.estimator_pb2 import (
 from estimator.karmada.estimator_pb2_grpc import EstimatorStub
 from estimator.karmada.server import KarmadaEstimator
 from estimator.nodes import Node, Pod, PodState
+from estimator.watched_cluster import WatchedCluster
 from federation.model.workload import NodeClaim as Claim
 from federation.model.workload import ReplicaRequirements as Requirements
 from tests.benchmarks.measuring import chosen

@@ -25,6 +25,8 @@ from federation.model.cluster import Cluster
 from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
 from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.model.workload import ReplicaRequirements, TargetCluster
+from federation.services.agent_values import AgentFacts
+from federation.services.decision_ports import NewDecision
 from federation.services.journal import (
     BindingChanged,
     ClusterShares,
@@ -34,8 +36,7 @@ from federation.services.journal import (
 from federation.services.packed_previews import packed_preview
 from federation.services.packed_previews import unpacked_preview as read_preview
 from federation.services.packed_traces import packed_traces, unpacked_trace
-from federation.services.ports import NewDecision
-from federation.services.values import AgentFacts, ClusterPromise, ReportEvidence, Verdict
+from federation.services.values import ClusterPromise, ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.journal import change_of, packed_change
 from federation.store.migrate import upgrade

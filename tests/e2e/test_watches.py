@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from federation.client import Client, Target
-from federation.rpc import interceptors
+from federation.rpc import guards
 from federation.services.members import identity
 from federation.services.watching.watches import WatchPace
 from federation.v1.clusters_pb2 import (
@@ -122,7 +122,7 @@ async def test_a_watch_ends_when_its_callers_credential_is_revoked(
     running: RunningControlPlane, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(identity, "TRUSTED_SECONDS", 0.0)
-    monkeypatch.setattr(interceptors, "ADMITTED_SECONDS", 0.01)
+    monkeypatch.setattr(guards, "ADMITTED_SECONDS", 0.01)
     async with watching(running, "") as stream:
         assert (await stream.next()).resource_version
         connection = await connect(database_url)

@@ -10,10 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from estimator.agent import WatchedCluster
 from estimator.estimation.capacity import NodeSet
 from estimator.nodes import Node, Pod, PodState
 from estimator.placing.place import arrays_beside
+from estimator.watched_cluster import WatchedCluster
 from federation.model.echoes import (
     BINDING_LABEL,
     Interest,

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimator.agent import WatchedCluster
 from estimator.binder.binder import Binder
 from estimator.binder.election import Election
 from estimator.estimation.capacity import NodeSet
@@ -17,6 +16,7 @@ from estimator.lease import Lease
 from estimator.nodes import Node
 from estimator.placing.incoming import IncomingPod, PodEvent
 from estimator.placing.place import MOST_ALLOCATED
+from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import Unavailable
 from tests.pods import incoming, member
 

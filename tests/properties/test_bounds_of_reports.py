@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from estimator.agent import WatchedCluster
 from estimator.estimation.capacity import NodeSet
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
 from estimator.kube.dump import read_dump
+from estimator.watched_cluster import WatchedCluster
 from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.model.cluster import CapacityReport, Cluster, ClusterState, TaintEffect

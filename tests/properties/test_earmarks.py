@@ -13,11 +13,11 @@ from federation.model.placement import Binding, Placement
 from federation.model.waiting import Wait, WaitState
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
-from federation.services.ports import StoredBinding
+from federation.services.agent_values import AgentPresence
+from federation.services.binding_ports import StoredBinding
 from federation.services.scheduling.attempt import Attempt, RoomClaims
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
-from federation.services.values import AgentPresence
 from tests.services import DYNAMIC
 from tests.unit.services.scheduling.test_working_copy import fleet_of, pooled
 

@@ -30,8 +30,9 @@ from federation.model.placement import (
 )
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements, TargetCluster
 from federation.scheduler.decision import Outcome
+from federation.services.agent_values import AgentHello, Placer
 from federation.services.members.join import Registration
-from federation.services.values import AgentHello, Placer, Scheduled
+from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
 from tests import examples
 from tests.chaos.audit import Audit
@@ -49,17 +50,13 @@ from tests.stores import engine, store
 
 __all__ = ["engine", "store"]
 
-CLUSTERS = {
-    "member1": Places.CLAIMS,
-    "member2": Places.RANDOM,
-    "member3": Places.LEAST_ALLOCATED,
-}
+CLUSTERS = {"member1": Places.CLAIMS, "member2": Places.RANDOM, "member3": Places.LEAST_ALLOCATED}
 REPLICAS, STEPS = 3, 45
 SEEDS, FURTHER_SEEDS = 4, 30
-DIVIDED = SchedulingType.DIVIDED
+DIVIDED, AGGREGATED = SchedulingType.DIVIDED, DivisionPreference.AGGREGATED
 BY_CAPACITY = (
     ReplicaScheduling(type=DIVIDED, dynamic=True),
-    ReplicaScheduling(type=DIVIDED, preference=DivisionPreference.AGGREGATED),
+    ReplicaScheduling(type=DIVIDED, preference=AGGREGATED),
 )
 HEEDLESS = (ReplicaScheduling(type=DIVIDED), ReplicaScheduling())
 PLACED = {Outcome.SCHEDULED, Outcome.PARTIAL}

@@ -14,7 +14,6 @@ from typing import Any, Self, TypeVar
 import msgspec
 import numpy as np
 
-from estimator.agent import WatchedCluster
 from estimator.estimation.capacity import NodeSet
 from estimator.extender.extender import Extender
 from estimator.extender.server import ExtenderServer
@@ -24,6 +23,7 @@ from estimator.kube.translate import pod_from_raw
 from estimator.nodes import Node, Pod
 from estimator.placing.incoming import IncomingPod
 from estimator.placing.place import MOST_ALLOCATED
+from estimator.watched_cluster import WatchedCluster
 from federation.model.echoes import BINDING_LABEL, Interest, InterestUpdate, SoughtShape
 from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.model.reservations import PromiseCertificate, Share

@@ -13,14 +13,14 @@ from federation.model.arrays import IntArray
 from federation.model.cluster import Cluster
 from federation.model.placement import ClusterAffinity, TieBreak
 from federation.scheduler.affinity import matching
-from federation.scheduler.division.strategies import (
+from federation.scheduler.division.strategies import divide
+from federation.scheduler.division.ties import TieOrder
+from federation.scheduler.division.values import (
     Candidates,
     Division,
     DivisionRule,
     DivisionStrategy,
-    divide,
 )
-from federation.scheduler.division.ties import TieOrder
 from federation.scheduler.fleet import Fleet
 from tests.vectors.loading import for_each, read_lines
 

@@ -12,13 +12,9 @@ import numpy as np
 from federation.model.arrays import IntArray
 from federation.model.cluster import Cluster
 from federation.model.placement import SpreadConstraint, SpreadField, TieBreak
-from federation.scheduler.division.strategies import (
-    Candidates,
-    DivisionRule,
-    DivisionStrategy,
-    divide,
-)
+from federation.scheduler.division.strategies import divide
 from federation.scheduler.division.ties import TieOrder
+from federation.scheduler.division.values import Candidates, DivisionRule, DivisionStrategy
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.selection.spread import Need, Selection, Shortlist, select
 from tests.vectors.loading import for_each, read_lines

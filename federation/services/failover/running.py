@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from federation.failover.breaker import BreakerLimits
-from federation.runtime.settings import Settings
+from federation.runtime.setting_values import Settings
 from federation.services.duties import URGENT_LEASE_SECONDS, Duties
 from federation.services.failover.control import FailoverControl
 from federation.services.failover.moving import PlacedObserver

@@ -18,6 +18,7 @@ from federation.model.cluster import CapacityReport, Cluster, ClusterState
 from federation.model.echoes import Owner
 from federation.model.errors import InvalidRequest, NotFound, Violation
 from federation.model.grades import ResourceModel
+from federation.services.agent_values import AgentFacts, AgentPresence
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.known_rooms import ComingReport, KnownRooms
 from federation.services.fleet.ledgers import (
@@ -41,7 +42,7 @@ from federation.services.journal import (
 )
 from federation.services.ports import ModelObserver, Store
 from federation.services.telling import tell
-from federation.services.values import AgentFacts, AgentPresence, ClusterView, KnownCluster
+from federation.services.values import ClusterView, KnownCluster
 
 NO_MODEL = ResourceModel()
 MOST_MOVED = 64

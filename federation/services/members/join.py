@@ -21,21 +21,14 @@ from federation.model.errors import (
     Violation,
 )
 from federation.model.grades import validate_model
+from federation.services.agent_values import AgentFacts, Enrollment, JoinToken
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged
 from federation.services.member_ports import StoredCluster, StoredJoinToken
 from federation.services.members.releases import check_release
 from federation.services.ports import Store, Transaction
 from federation.services.secrets import make_secret, parse_secret
-from federation.services.values import (
-    AgentFacts,
-    ClusterPage,
-    ClusterView,
-    Enrollment,
-    IssuedCredential,
-    JoinToken,
-    PrincipalKind,
-)
+from federation.services.values import ClusterPage, ClusterView, IssuedCredential, PrincipalKind
 
 DEFAULT_TOKEN_SECONDS = 3600
 MAX_TOKEN_SECONDS = 7 * 24 * 3600

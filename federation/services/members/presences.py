@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from federation.model.cluster import Blindness
 from federation.model.errors import Conflict, FederationError, Unavailable
+from federation.services.agent_values import AgentPresence
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import Change, ReportAdvanced
 from federation.services.journal_ports import Replica, StoredPresence
@@ -23,7 +24,6 @@ from federation.services.members.replicas import Replicas
 from federation.services.members.reports import Reporting, same_or_new
 from federation.services.ports import Clock, Store
 from federation.services.troubles import Trouble
-from federation.services.values import AgentPresence
 
 LEAST_SECONDS, MOST_SECONDS = 1.0, 5.0
 # Rows in a fleet's thousands are followed so many at a time, between other work of the loop.

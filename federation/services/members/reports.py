@@ -28,6 +28,7 @@ from federation.model.errors import (
 )
 from federation.model.grades import model_hash
 from federation.runtime.batching import Batcher
+from federation.services.agent_values import AgentFacts, AgentHello, AgentSight, WelcomeFacts
 from federation.services.fleet.histories import WENT_BACK
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
@@ -37,7 +38,6 @@ from federation.services.members.finished_jobs import Finishing
 from federation.services.members.releases import check_release
 from federation.services.members.settling import Settling
 from federation.services.ports import Clock, Store
-from federation.services.values import AgentFacts, AgentHello, AgentSight, WelcomeFacts
 
 MAX_WAITING = 20_000
 # An agent that missed so many heartbeats is silent, and its cluster stale.

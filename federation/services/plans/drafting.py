@@ -13,13 +13,14 @@ from typing import Final, TypeAlias
 from federation.model.errors import InvalidRequest, NotFound, PreconditionFailed
 from federation.model.placement import Binding, BindingName
 from federation.plans.plan import Plan, PlanKind, PlanLimits, PlanStep
+from federation.services.binding_ports import StoredBinding
 from federation.services.fleet.registry import FleetOwner
 from federation.services.plans.balancing import balanced
 from federation.services.plans.consolidating import consolidated
 from federation.services.plans.making_room import with_room
 from federation.services.plans.planning import planned
 from federation.services.plans.search import PlannedMoves
-from federation.services.ports import Clock, Store, StoredBinding, Transaction
+from federation.services.ports import Clock, Store, Transaction
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.planned import PlannedMove

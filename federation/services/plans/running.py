@@ -5,7 +5,7 @@ Must not contain any rule.
 
 from __future__ import annotations
 
-from federation.runtime.settings import Settings
+from federation.runtime.setting_values import Settings
 from federation.services.duties import URGENT_LEASE_SECONDS, Duties, Duty
 from federation.services.fleet.registry import FleetOwner
 from federation.services.plans.carrying_out import CarryingOut, MovedObserver

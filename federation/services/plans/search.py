@@ -25,13 +25,13 @@ from federation.model.placement import (
 from federation.model.workload import TargetCluster
 from federation.plans.plan import DO_NOT_MOVE, Gain, PlanLimits, PlanStep, Unfixed, is_pinned
 from federation.scheduler.decision import Outcome
+from federation.services.binding_ports import Peers
 from federation.services.plans.questions import (
     ClusterShare,
     asked_by,
     shares_in,
     unit_replicas,
 )
-from federation.services.ports import Peers
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.together import decide_all

@@ -25,8 +25,9 @@ from federation.scheduler.state import CycleState
 from federation.scheduler.waiting.gangs import GangMember
 from federation.scheduler.waiting.queue import NOTHING, Seen
 from federation.services.audited_calls import AuditedCall, current_call
+from federation.services.binding_ports import Peers, StoredBinding
+from federation.services.decision_ports import PackedDecision
 from federation.services.journal_ports import Holding, PreemptionLimits
-from federation.services.ports import PackedDecision, Peers, StoredBinding
 from federation.services.scheduling.planned import PlannedMove, StatedMove
 from federation.services.scheduling.retaking import Retaking
 from federation.services.scheduling.working_copy import ReservationRequest, Reserved

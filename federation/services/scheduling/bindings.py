@@ -13,8 +13,9 @@ from federation.model.placement import Binding
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.validation import violations_of
 from federation.services.agent_ports import AgentGateway
+from federation.services.binding_ports import StoredBinding
 from federation.services.fleet.registry import FleetOwner
-from federation.services.ports import Store, StoredBinding, Transaction
+from federation.services.ports import Store, Transaction
 from federation.services.scheduling.agents import LabelDiscovery, NodePlans
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.decide import no_binding

@@ -21,7 +21,7 @@ from federation.scheduler.plugins.profile import Profile
 from federation.scheduler.state import Surroundings
 from federation.scheduler.waiting.kept import goes_with, is_kept_from, room_is_kept_for
 from federation.scheduler.waiting.queue import Seen
-from federation.services.ports import StoredBinding
+from federation.services.binding_ports import StoredBinding
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.seeing import seen_by
 from federation.services.scheduling.working_copy import WorkingCopy

@@ -14,6 +14,8 @@ from federation.history.packed_inputs import Packed
 from federation.model.errors import Conflict
 from federation.model.placement import Binding, binding_key, is_grouped
 from federation.services.audited_calls import AuditedCall
+from federation.services.binding_ports import StoredBinding
+from federation.services.decision_ports import NewDecision, Settled
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import (
@@ -24,14 +26,7 @@ from federation.services.journal import (
     owner_of,
 )
 from federation.services.packed_traces import packed_off_loop, packed_traces
-from federation.services.ports import (
-    Clock,
-    NewDecision,
-    Settled,
-    Store,
-    StoredBinding,
-    Transaction,
-)
+from federation.services.ports import Clock, Store, Transaction
 from federation.services.scheduling.answer import decision_record, keep_answers
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.decide import reserve

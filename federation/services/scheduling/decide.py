@@ -22,8 +22,8 @@ from federation.scheduler.promisable import looked_again, stuck_notes, without_r
 from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.scarcity import with_scarcity
 from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
+from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.fleet.snapshot import FleetSnapshot
-from federation.services.ports import Peers, StoredBinding
 from federation.services.scheduling.answer import decision_record
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.claims import awaited, beside_claims

@@ -12,8 +12,9 @@ from typing import TypeAlias
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, BindingName, gang_to_join
 from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of, missing
+from federation.services.binding_ports import StoredBinding
 from federation.services.journal import BindingChanged
-from federation.services.ports import StoredBinding, Transaction
+from federation.services.ports import Transaction
 from federation.services.scheduling.attempt import Attempt
 from federation.services.values import Scheduled
 from federation.services.waiting_ports import GangWait

@@ -22,16 +22,12 @@ from federation.model.placement import (
 )
 from federation.scheduler.decision import by_itself
 from federation.scheduler.plugins.profile import Profile, Profiles
+from federation.services.binding_ports import StoredBinding
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.fleet.report_requests import Refreshing
 from federation.services.journal_ports import PreemptionLimits
-from federation.services.ports import (
-    CONNECTION_LOST,
-    Clock,
-    Store,
-    StoredBinding,
-)
+from federation.services.ports import CONNECTION_LOST, Clock, Store
 from federation.services.scheduling.answer import answer_as_before, answer_unwritten
 from federation.services.scheduling.attempt import Attempt, marks_of
 from federation.services.scheduling.commit import Committer

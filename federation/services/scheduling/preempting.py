@@ -28,8 +28,9 @@ from federation.scheduler.preemption import (
     least_loss,
     loss_texts,
 )
+from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.journal_ports import Holding, PreemptionLimits
-from federation.services.ports import Peers, Store, StoredBinding, Transaction
+from federation.services.ports import Store, Transaction
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.claims import (
     MOST_NOMINATED,

@@ -10,20 +10,14 @@ from dataclasses import replace
 from federation.model.errors import PreconditionFailed
 from federation.model.placement import Binding, gang_to_join, is_grouped
 from federation.scheduler.decision import Outcome
+from federation.services.binding_ports import Peers, StoredBinding
+from federation.services.decision_ports import NewPreview, StoredPreview
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import Holding
 from federation.services.packed_previews import packed_preview
 from federation.services.packed_traces import packed_off_loop
-from federation.services.ports import (
-    Clock,
-    NewPreview,
-    Peers,
-    Store,
-    StoredBinding,
-    StoredPreview,
-    Transaction,
-)
+from federation.services.ports import Clock, Store, Transaction
 from federation.services.scheduling.answer import unstored_record
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.bindings import Scheduling

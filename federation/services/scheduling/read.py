@@ -11,7 +11,8 @@ from federation.model.errors import FederationError
 from federation.model.placement import is_grouped
 from federation.scheduler.plugins.profile import Profile, Profiles
 from federation.scheduler.waiting.kept import MOST_EARMARKS
-from federation.services.ports import StoredBinding, Transaction
+from federation.services.binding_ports import StoredBinding
+from federation.services.ports import Transaction
 from federation.services.scheduling.attempt import (
     NO_CLAIMS,
     NO_HOLDING,

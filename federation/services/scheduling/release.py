@@ -19,6 +19,7 @@ from federation.model.errors import (
 from federation.model.node_plans import LostPlan, NodePlan
 from federation.model.placement import Binding, BindingName, binding_key
 from federation.model.reservations import PromiseCertificate
+from federation.services.binding_ports import StoredBinding
 from federation.services.duties import Begin
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
@@ -29,7 +30,7 @@ from federation.services.journal import (
     nonces_by_cluster,
     owner_of,
 )
-from federation.services.ports import Store, StoredBinding, Transaction
+from federation.services.ports import Store, Transaction
 from federation.services.scheduling.commit import lock_clusters, lock_groups
 from federation.services.scheduling.decide import no_binding, other_uid
 from federation.services.scheduling.gangs import settle_gang

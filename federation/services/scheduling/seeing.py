@@ -10,7 +10,7 @@ from federation.scheduler.cycle import room_for
 from federation.scheduler.plugins.profile import Profile
 from federation.scheduler.state import Surroundings
 from federation.scheduler.waiting.queue import Seen
-from federation.services.ports import Peers
+from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 

@@ -15,7 +15,7 @@ from federation.scheduler.decision import Outcome
 from federation.scheduler.scarcity import short_of
 from federation.scheduler.waiting.gangs import unplaced_text
 from federation.scheduler.waiting.queue import Seen
-from federation.services.ports import Peers
+from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.decide import (
     decide_one,

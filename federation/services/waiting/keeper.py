@@ -22,10 +22,11 @@ from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.preemption import SPENT
 from federation.scheduler.waiting.kept import MOST_EARMARKS
 from federation.scheduler.waiting.queue import TryOrder, Waiter, WaitingQueue
+from federation.services.binding_ports import StoredBinding
 from federation.services.duties import URGENT_LEASE_SECONDS, Begin
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
-from federation.services.ports import Clock, Store, StoredBinding
+from federation.services.ports import Clock, Store
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.threads import Threads

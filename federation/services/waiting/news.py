@@ -10,7 +10,8 @@ from itertools import islice
 from typing import Final
 
 from federation.model.placement import BindingName
-from federation.services.ports import Store, StoredBinding
+from federation.services.binding_ports import StoredBinding
+from federation.services.ports import Store
 
 # So many are read in less than 5 ms; then it is others' turn on the event loop.
 ROWS_AT_ONCE: Final = 50

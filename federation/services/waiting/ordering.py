@@ -21,7 +21,8 @@ from federation.model.placement import BindingName
 from federation.scheduler.plugins.profile import Profiles, QueueSort
 from federation.scheduler.plugins.run import order_by
 from federation.scheduler.state import SortState
-from federation.services.ports import Clock, StoredBinding
+from federation.services.binding_ports import StoredBinding
+from federation.services.ports import Clock
 from federation.services.threads import Threads
 from federation.services.troubles import TOLD_AGAIN_SECONDS, Trouble
 

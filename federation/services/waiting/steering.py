@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from federation.model.errors import NotFound, PreconditionFailed
 from federation.model.placement import BindingName, binding_key
 from federation.model.waiting import SUSPENDED, Wait, WaitState
+from federation.services.binding_ports import StoredBinding
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Position
-from federation.services.ports import Store, StoredBinding, Transaction
+from federation.services.ports import Store, Transaction
 from federation.services.scheduling.commit import lock_groups
 from federation.services.scheduling.gangs import settle_gang
 from federation.services.scheduling.pipeline import DecisionPipeline

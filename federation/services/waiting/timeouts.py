@@ -10,9 +10,10 @@ import math
 from typing import Final
 
 from federation.model.placement import binding_key
+from federation.services.binding_ports import StoredBinding
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged
-from federation.services.ports import Clock, Store, StoredBinding
+from federation.services.ports import Clock, Store
 from federation.services.scheduling.gangs import GangName
 
 # By the database's clock it may be too early still.

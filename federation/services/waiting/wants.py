@@ -17,7 +17,7 @@ from federation.scheduler.demand import Demand
 from federation.scheduler.plugins.profile import Filter, Profile, Profiles, Score
 from federation.scheduler.plugins.run import is_in_tree
 from federation.scheduler.waiting.queue import LONGEST_BACKOFF_SECONDS, Waiter
-from federation.services.ports import StoredBinding
+from federation.services.binding_ports import StoredBinding
 
 DIGEST_BYTES = 16
 

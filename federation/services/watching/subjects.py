@@ -14,9 +14,10 @@ from typing import Generic, TypeVar
 from federation.model.placement import Binding, BindingName
 from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.model.waiting import Wait
+from federation.services.binding_ports import StoredBinding
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
-from federation.services.ports import Store, StoredBinding
+from federation.services.ports import Store
 from federation.services.values import ClusterView
 
 # So many are read, or written, in less than 5 ms of the event loop.

@@ -36,7 +36,7 @@ from federation.model.errors import (
     Unavailable,
 )
 from federation.runtime.addresses import Address
-from federation.runtime.settings import UiAccess
+from federation.runtime.setting_values import UiAccess
 from federation.services.audited_calls import AuditedCall, audit_from_now
 from federation.services.values import Principal
 from federation.web.ui.admission import (

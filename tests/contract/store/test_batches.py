@@ -16,7 +16,7 @@ from federation.model.node_plans import NodePlan
 from federation.model.placement import Binding, EvictionTask, Placement
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import ReplicaRequirements, TargetCluster
-from federation.services.ports import StoredBinding
+from federation.services.binding_ports import StoredBinding
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
 from federation.store.postgres import PostgresStore
 from tests.decisions import make_decision

@@ -35,7 +35,7 @@ from federation.model.workload import (
     TolerationOperator,
 )
 from federation.scheduler.decision import Decision, Outcome
-from federation.services.ports import Peers, StoredBinding
+from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.values import DecisionRecord, ReportEvidence, Verdict
 from federation.store.postgres import PostgresStore
 from tests.decisions import make_decision

@@ -6,9 +6,9 @@ from dataclasses import replace
 from federation.model.cluster import Cluster, Taint, TaintEffect
 from federation.model.grades import DEFAULT_MODEL, Grade, GradeRange, ResourceModel
 from federation.model.resources import CPU, MAX_AMOUNT
+from federation.services.agent_values import AgentFacts, Placer
 from federation.services.journal import LedgerVersion
 from federation.services.member_ports import StoredCluster
-from federation.services.values import AgentFacts, Placer
 from federation.store.postgres import PostgresStore
 
 MODEL = ResourceModel(

@@ -9,7 +9,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.cluster import Cluster
-from federation.services.values import AgentFacts, PrincipalKind
+from federation.services.agent_values import AgentFacts
+from federation.services.values import PrincipalKind
 from federation.store.postgres import PostgresStore
 
 HASH = hashlib.sha256(b"secret").digest()

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.history.packed_inputs import SharedBodies
 from federation.model.placement import Binding
-from federation.services.ports import StoredBinding
+from federation.services.binding_ports import StoredBinding
 from federation.store.decision_inputs import KNOWN_SECONDS, USED_SECONDS
 from federation.store.postgres import PostgresStore, PostgresTransaction
 from tests.stores import new_decision, until_waiting

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.cluster import Cluster
 from federation.model.errors import Conflict, Unavailable
-from federation.services.values import AgentFacts
+from federation.services.agent_values import AgentFacts
 from federation.store import engine as module
 from federation.store import lost_peers
 from federation.store.engine import OUTCOME_UNKNOWN, create_engine, driver_target

@@ -12,6 +12,7 @@ from federation.model.cluster import Cluster
 from federation.model.echoes import Owner
 from federation.model.reservations import PromiseCertificate, Share
 from federation.model.workload import NodeClaim, ReplicaRequirements
+from federation.services.agent_values import AgentFacts
 from federation.services.journal import (
     BindingChanged,
     Change,
@@ -22,7 +23,6 @@ from federation.services.journal import (
     Position,
     ReportAdvanced,
 )
-from federation.services.values import AgentFacts
 from federation.store.postgres import PostgresStore
 from tests.stores import until_waiting
 

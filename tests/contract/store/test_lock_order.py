@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from federation.model.cluster import Cluster
 from federation.model.errors import Conflict
 from federation.model.placement import Binding, Placement
+from federation.services.agent_values import AgentFacts
 from federation.services.journal_ports import StoredPresence
-from federation.services.values import AgentFacts
 from federation.store.postgres import PostgresStore
 from tests.stores import add_binding, new_decision, until_waiting
 

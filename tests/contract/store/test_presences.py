@@ -7,8 +7,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.cluster import Cluster
+from federation.services.agent_values import AgentFacts
 from federation.services.journal_ports import Replica, StoredPresence
-from federation.services.values import AgentFacts
 from federation.store.postgres import PostgresStore
 
 NOW = text("SELECT extract(epoch FROM clock_timestamp())")

@@ -11,8 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.history.bodies import deflated
 from federation.history.packed_inputs import Packed
+from federation.services.binding_ports import StoredBinding
+from federation.services.decision_ports import NewPreview, StoredPreview
 from federation.services.packed_previews import packed_preview
-from federation.services.ports import NewPreview, StoredBinding, StoredPreview
 from federation.services.values import ReportEvidence, Verdict
 from federation.store.decisions import UNREAD
 from federation.store.postgres import PostgresStore

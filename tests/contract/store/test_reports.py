@@ -20,9 +20,9 @@ from federation.model.cluster import (
 )
 from federation.model.errors import InvalidRequest
 from federation.model.shapes import Echo
+from federation.services.agent_values import AgentFacts
 from federation.services.journal import Position, ReportAdvanced
 from federation.services.member_ports import NamedReport, ReportVerdict
-from federation.services.values import AgentFacts
 from federation.store.postgres import PostgresStore
 from tests.stores import until_waiting
 

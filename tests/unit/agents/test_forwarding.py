@@ -20,7 +20,8 @@ from federation.agents.forwarding import (
     answer_peer,
     dial,
 )
-from federation.agents.sessions import NOT_CONNECTED, Session, Sessions
+from federation.agents.session import NOT_CONNECTED, Session
+from federation.agents.sessions import Sessions
 from federation.model.errors import DeadlineMissed, Unauthenticated, Unavailable
 from federation.model.node_plans import PlaceOrder, ShareOrder
 from federation.model.workload import ReplicaRequirements

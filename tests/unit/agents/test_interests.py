@@ -10,7 +10,7 @@ import pytest
 
 from federation.agents import interests as module
 from federation.agents.interests import THREAD_BINDINGS, Interests
-from federation.agents.sessions import Session
+from federation.agents.session import Session
 from federation.capacity.ledger import ClusterLedger
 from federation.codec.interests import interests_from_message
 from federation.model.echoes import InterestUpdate, Owner

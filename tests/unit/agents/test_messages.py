@@ -17,7 +17,7 @@ from federation.model.errors import InvalidRequest
 from federation.model.grades import DEFAULT_MODEL, ResourceModel
 from federation.model.node_plans import NodeShare, PlaceOrder, ShareOrder
 from federation.model.workload import ReplicaRequirements
-from federation.services.values import Placer, WelcomeFacts
+from federation.services.agent_values import Placer, WelcomeFacts
 from federation.v1.agents_pb2 import Heartbeat, Hello, PlaceReply
 from federation.v1.agents_pb2 import NodeShare as NodeShareMessage
 from federation.v1.resource_pb2 import ApiEnablement, ApiResource

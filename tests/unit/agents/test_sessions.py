@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from federation.agents import sessions
 from federation.agents.messages import goodbye, place_request_to_message
-from federation.agents.sessions import MAX_ASKED, MAX_OUTGOING, Session, Sessions
+from federation.agents.session import MAX_ASKED, MAX_OUTGOING, Session
+from federation.agents.sessions import Sessions
 from federation.model.errors import (
     Conflict,
     DeadlineMissed,
@@ -73,7 +73,7 @@ async def test_orders_travel_together_only_as_far_as_they_fit(
     waiting = asked(session, 3)
     await turn()
     size_bytes = place_request_to_message("1-1", ORDER).ByteSize()
-    monkeypatch.setattr(sessions, "TOGETHER_BYTES", 2 * size_bytes)
+    monkeypatch.setattr("federation.agents.session.TOGETHER_BYTES", 2 * size_bytes)
     together, single = await sent(session)
     assert len(together.place_requests.requests) == 2
     assert single.HasField("place_request")

@@ -12,16 +12,17 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.agents.conversation import Conversations
 from federation.agents.interests import Interests
-from federation.agents.sessions import Session, Sessions
+from federation.agents.session import Session
+from federation.agents.sessions import Sessions
 from federation.agents.upkeep import OFFER_SECONDS, RENEWALS_PER_ROUND, Upkeep
 from federation.model.cluster import Cluster
 from federation.model.errors import Unauthenticated, Unavailable
 from federation.model.node_plans import LostPlan
+from federation.services.agent_values import AgentHello
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.renewal import Renewal
 from federation.services.members.reports import Reporting
-from federation.services.values import AgentHello
 from federation.store.postgres import PostgresStore
 from federation.v1.agents_pb2 import ConnectResponse
 from tests.services import UnsteadyStore, join

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from federation.demo import story
-from federation.demo.story import _open, _play, _step
+from federation.demo.story import _open, _play
+from federation.demo.telling import step
 from federation.model.errors import FederationError
 from federation.runtime.interruptions import Interruptions
 
@@ -79,12 +80,12 @@ def test_a_step_moves_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    with _step("waiting"):
+    with step("waiting"):
         pass
     told = capsys.readouterr().out
     assert re.match(r"\r… waiting \(\d+\.\d s\)", told)
     assert re.search(r"\r✓ waiting \(\d+\.\d s\)\n$", told)
-    with pytest.raises(FederationError), _step("failing"):
+    with pytest.raises(FederationError), step("failing"):
         raise FederationError("no")
     assert capsys.readouterr().out.endswith("\n")
 

@@ -9,7 +9,8 @@ import yaml
 
 from federation.certificates import make_certificates
 from federation.runtime.serving_rules import check_serving
-from federation.runtime.settings import OPTIONS, load_settings
+from federation.runtime.setting_options import OPTIONS
+from federation.runtime.settings import load_settings
 from tests.unit.deploy.manifests import CONTROL_PLANE, KUSTOMIZATION, one
 
 DATABASE_URL = "postgresql://fedsched@db.example/fedsched"

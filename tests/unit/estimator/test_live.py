@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from estimator.agent import WatchedCluster
 from estimator.control_plane.enrolment import ClusterIdentity
 from estimator.estimation.capacity import Capacity, NodeSet
 from estimator.live import LiveSource
+from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import PreconditionFailed, Unavailable
 from federation.model.grades import DEFAULT_MODEL
 from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder

@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from estimator.agent import WatchedCluster
 from estimator.app import placing_strategy
 from estimator.binpack.fit_strategies.least_allocated import LeastAllocated
 from estimator.binpack.strategy import ResourceWeight
 from estimator.placing.place import MOST_ALLOCATED
 from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
+from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import InvalidRequest
 from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.model.workload import ReplicaRequirements

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from estimator import app
+from estimator import app, side_servers
 from estimator.credential import Credential, CredentialFile, store_credential
 from estimator.options import OPTIONS
 from estimator.settings import run_settings
@@ -21,7 +21,7 @@ DUMP = Path(__file__).parents[3] / "examples" / "clusters" / "member1.json"
 async def test_it_does_not_wait_for_ever_to_be_told_what_is_promised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(app, "PROMISES_SECONDS", 0.01)
+    monkeypatch.setattr(side_servers, "PROMISES_SECONDS", 0.01)
     caplog.set_level(logging.INFO)
     async with exchange() as silent:
         kept = tmp_path / "credential"

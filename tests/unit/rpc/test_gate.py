@@ -15,17 +15,12 @@ from federation.model.errors import DeadlineMissed
 from federation.parts import SystemClock
 from federation.rpc import interceptors
 from federation.rpc.agents import AgentsServicer
+from federation.rpc.calls import ROUNDED_UP_SECONDS, refuse_late
 from federation.rpc.clusters import ClustersServicer
 from federation.rpc.decoding import BIG_METHODS, SKEWED_METHODS, SMALL_REQUEST_BYTES
 from federation.rpc.estimates import EstimatesServicer
-from federation.rpc.interceptors import (
-    OPEN_METHODS,
-    ROUNDED_UP_SECONDS,
-    STREAMS_PER_AGENT,
-    Gate,
-    Guard,
-    refuse_late,
-)
+from federation.rpc.guards import Guard
+from federation.rpc.interceptors import OPEN_METHODS, STREAMS_PER_AGENT, Gate
 from federation.rpc.large_requests import LargeRequests
 from federation.rpc.measures import CallMeasures
 from federation.rpc.peers import PeersServicer

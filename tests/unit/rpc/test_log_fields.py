@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 
 from federation.model.access import Role
-from federation.rpc import interceptors
+from federation.rpc import guards
 from federation.runtime.log_fields import work_fields
 from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.scheduling_pb2 import ScheduleRequest
@@ -23,7 +23,7 @@ __all__ = ["running"]
 async def test_an_error_after_a_decision_names_it(
     running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    about, answer_to = [], interceptors.answer_to
+    about, answer_to = [], guards.answer_to
 
     async def failing(*_: object) -> None:
         raise RuntimeError
@@ -36,8 +36,8 @@ async def test_an_error_after_a_decision_names_it(
     caller = running.caller(await running.token(Role.SCHEDULER, "shop"))
     with caplog.at_level(logging.DEBUG, "federation"):
         async with running.connected("member1", report=report()):
-            monkeypatch.setattr(interceptors, "as_seen", failing)
-            monkeypatch.setattr(interceptors, "answer_to", told)
+            monkeypatch.setattr(guards, "as_seen", failing)
+            monkeypatch.setattr(guards, "answer_to", told)
             request = ScheduleRequest(binding=binding("named"))
             call = caller.scheduling.Schedule(request, timeout=SECONDS, metadata=caller.metadata)
             with pytest.raises(grpc.aio.AioRpcError):

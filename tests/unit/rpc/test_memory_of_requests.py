@@ -15,7 +15,8 @@ import pytest
 from federation.model.errors import InvalidRequest
 from federation.rpc import large_requests
 from federation.rpc.decoding import SMALL_REQUEST_BYTES
-from federation.rpc.interceptors import OPEN_METHODS, Gate, Guard, release_frames
+from federation.rpc.guards import Guard, release_frames
+from federation.rpc.interceptors import OPEN_METHODS, Gate
 from federation.rpc.large_requests import LARGE_BYTES
 from federation.services.members.identity import Identity
 from federation.services.threads import Threads

@@ -10,6 +10,7 @@ from federation.agents.sessions import Sessions
 from federation.model.errors import NotFound
 from federation.model.reservations import Reservation
 from federation.model.workload import ReplicaRequirements
+from federation.services.agent_values import AgentHello
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import (
     Change,
@@ -22,7 +23,6 @@ from federation.services.journal import (
 from federation.services.members.join import Registration
 from federation.services.members.lifecycle import Membership
 from federation.services.members.reports import Reporting
-from federation.services.values import AgentHello
 from federation.store.postgres import PostgresStore
 from tests.services import join, make_report
 

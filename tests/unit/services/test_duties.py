@@ -11,12 +11,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.cluster import Cluster
 from federation.model.errors import Conflict
+from federation.services.agent_values import AgentFacts
 from federation.services.duties import Begin, Duties, Duty, in_one, pruning
 from federation.services.journal import ClusterChanged, Position
 from federation.services.members.replicas import Replicas
 from federation.services.ports import Clock, Transaction
 from federation.services.secrets import parse_secret
-from federation.services.values import AgentFacts, PrincipalKind
+from federation.services.values import PrincipalKind
 from federation.store.postgres import PostgresStore
 from tests.patience import until
 from tests.services import WEB

@@ -19,11 +19,12 @@ from federation.model.reservations import PromiseCertificate
 from federation.model.workload import Component, ReplicaRequirements, TargetCluster
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profiles
+from federation.services.agent_values import AgentHello, Placer
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
 from federation.services.scheduling.bindings import Scheduling
-from federation.services.values import AgentHello, Placer, Scheduled
+from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
 from tests.reports import echo, nodes
 from tests.services import (

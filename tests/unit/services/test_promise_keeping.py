@@ -11,13 +11,13 @@ from federation.model.cluster import Cluster
 from federation.model.reservations import Share
 from federation.model.shapes import Echo
 from federation.model.workload import ReplicaRequirements
+from federation.services.agent_values import AgentPresence
 from federation.services.fleet.overcommitment import Overcommitment
 from federation.services.fleet.registry import FleetOwner
 from federation.services.fleet.report_requests import DECISIONS, Refreshing
 from federation.services.journal import BindingChanged, ClusterShares, StoredReservations
 from federation.services.members.finished_jobs import Finishing
 from federation.services.members.reports import report_violations
-from federation.services.values import AgentPresence
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from tests.reports import echo, nodes

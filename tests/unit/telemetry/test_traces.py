@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from estimator.control_plane.messages import asked_for
 from federation.agents.messages import place_request_to_message
-from federation.agents.sessions import Session
+from federation.agents.session import Session
 from federation.model.errors import InvalidRequest, PreconditionFailed
 from federation.model.node_plans import PlaceOrder
 from federation.rpc.traced import traced

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.agent import WatchedCluster
 from estimator.cluster.label_use import KEPT_UNUSED, MOST_KEYS, RECENT_REQUESTS, LabelUse
 from estimator.estimation.capacity import NodeSet
 from estimator.nodes import Node, Pod, PodState
+from estimator.watched_cluster import WatchedCluster
 from federation.model.cluster import ReportedPools
 from federation.model.grades import DEFAULT_MODEL
 from federation.model.workload import (

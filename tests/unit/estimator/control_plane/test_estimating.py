@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from estimator.agent import Agent, WatchedCluster
+from estimator.agent import Agent
 from estimator.control_plane.estimating import MAX_RUNNING, Estimating
 from estimator.estimation.capacity import NodeSet
 from estimator.nodes import Node
 from estimator.sight import Loss
+from estimator.watched_cluster import WatchedCluster
 from federation.model.grades import DEFAULT_MODEL
 from federation.v1.agents_pb2 import AssumedWorkload, ConnectRequest, EstimateReply, EstimateRequest
 from federation.v1.resource_pb2 import Component, NodeClaim, ReplicaRequirements

@@ -12,12 +12,14 @@ import grpc.aio
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from estimator.agent import Agent, WatchedCluster
+from estimator.agent import Agent
 from estimator.control_plane import orders
 from estimator.control_plane.channel import Dialler, open_channel
-from estimator.control_plane.stream import Speaker, keep_connected
+from estimator.control_plane.connecting import keep_connected
+from estimator.control_plane.stream import Speaker
 from estimator.estimation.capacity import NodeSet
 from estimator.nodes import Node, Pod, PodState
+from estimator.watched_cluster import WatchedCluster
 from federation.codec.models import model_to_messages
 from federation.model.echoes import PodOrigin
 from federation.model.errors import PermissionRefused, PreconditionFailed, Unauthenticated

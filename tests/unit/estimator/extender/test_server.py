@@ -21,7 +21,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from estimator.agent import WatchedCluster
 from estimator.cluster.claims import Claim
 from estimator.extender import server as module
 from estimator.extender.extender import Extender
@@ -34,6 +33,7 @@ from estimator.extender.server import (
     server_tls,
 )
 from estimator.sight import PROOF_SECONDS, TOLERATED_SECONDS, Loss, Sight
+from estimator.watched_cluster import WatchedCluster
 from federation.certificates import make_certificates
 from federation.model.errors import PreconditionFailed, Unavailable
 from tests.extenders import RecordingBinding, extender_of, pod, two_nodes

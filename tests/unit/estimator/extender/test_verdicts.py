@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.agent import WatchedCluster
 from estimator.binpack.arrays import ReplicaRequest
 from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.fit_strategies.most_allocated import MostAllocated
@@ -23,6 +22,7 @@ from estimator.nodes import Node, Pod
 from estimator.placing.incoming import IncomingPod
 from estimator.placing.judgement import RULED_OUT, Judgement
 from estimator.placing.place import MOST_ALLOCATED
+from estimator.watched_cluster import WatchedCluster
 from federation.model.workload import NodeClaim
 from tests.extenders import CAPACITY, pod, two_nodes
 

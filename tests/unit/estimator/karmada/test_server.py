@@ -8,13 +8,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from estimator.agent import WatchedCluster
 from estimator.cluster.claims import EXPIRY_SECONDS, Claim
 from estimator.estimation.capacity import Capacity, NodeSet
 from estimator.estimation.quota import Quota
 from estimator.karmada.server import KarmadaEstimator
 from estimator.nodes import Node, Pod, PodState, WorkloadRef
 from estimator.scripted import ScriptedCluster
+from estimator.watched_cluster import WatchedCluster
 from federation.model.cluster import NodeSummary, ResourceSummary, Taint, TaintEffect
 from tests.patience import PATIENCE_SECONDS
 

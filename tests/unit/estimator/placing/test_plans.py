@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.agent import UNGRADED, WatchedCluster
 from estimator.cluster.claims import EXPIRY_SECONDS, Claim
 from estimator.estimation.capacity import NodeSet
 from estimator.nodes import Node, Pod, PodState
 from estimator.placing.plans import NOT_FOLLOWED
+from estimator.watched_cluster import UNGRADED, WatchedCluster
 from federation.model.echoes import Interest, InterestUpdate, Owner, PodOrigin, SoughtShape
 from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.model.reservations import PromiseCertificate, Share

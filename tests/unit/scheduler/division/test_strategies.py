@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from federation.scheduler.division.strategies import (
+from federation.scheduler.division.strategies import divide
+from federation.scheduler.division.values import (
     Candidates,
     Division,
     DivisionRule,
     DivisionStrategy,
     Limit,
     Mode,
-    divide,
 )
 
 DYNAMIC = DivisionRule(strategy=DivisionStrategy.DYNAMIC_WEIGHT)

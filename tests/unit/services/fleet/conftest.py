@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.services.values import AgentHello, Placer
+from federation.services.agent_values import AgentHello, Placer
 from federation.store.postgres import PostgresStore
 from tests.services import join
 from tests.unit.services.fleet.planes import Plane, settle

@@ -12,10 +12,10 @@ import pytest
 
 from federation.model.errors import FederationError, InvalidRequest, NotFound, Unavailable
 from federation.scheduler.decision import Outcome
+from federation.services.agent_values import AgentHello
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting, ReportTimes
-from federation.services.values import AgentHello
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from tests.databases import Databases, connect

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from federation.model.cluster import API_SERVER_UNREACHABLE, Blindness
+from federation.services.agent_values import AgentPresence
 from federation.services.fleet.readiness import Readiness
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
-from federation.services.values import AgentPresence
 from federation.store.postgres import PostgresStore
 from tests.services import join
 

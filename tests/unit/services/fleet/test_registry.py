@@ -18,13 +18,13 @@ from federation.model.estimate import EstimateOptions, Source
 from federation.model.reservations import Share
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.fleet import Fleet
+from federation.services.agent_values import AgentFacts, AgentHello, AgentPresence
 from federation.services.estimates.availability import answer
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterShares, ReportAdvanced
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
-from federation.services.values import AgentFacts, AgentHello, AgentPresence
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from tests.reports import echo

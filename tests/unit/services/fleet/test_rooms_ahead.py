@@ -11,13 +11,13 @@ from federation.model.cluster import CapacityReport, Cluster
 from federation.model.reservations import Outstanding, Share
 from federation.model.workload import ReplicaRequirements
 from federation.parts import SystemClock
+from federation.services.agent_values import AgentFacts, Placer
 from federation.services.fleet import registry
 from federation.services.fleet.known_rooms import KnownRooms
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, ClusterShares
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
-from federation.services.values import AgentFacts, Placer
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from tests.services import join_and_report, make_report

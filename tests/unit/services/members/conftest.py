@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from federation.agents.sessions import Session, Sessions
+from federation.agents.session import Session
+from federation.agents.sessions import Sessions
+from federation.services.agent_values import AgentHello, AgentPresence, AgentSight
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ReportAdvanced
@@ -14,7 +16,6 @@ from federation.services.members.join import Registration
 from federation.services.members.presences import Presences
 from federation.services.members.replicas import Replicas
 from federation.services.members.reports import Reporting, ReportTimes
-from federation.services.values import AgentHello, AgentPresence, AgentSight
 from federation.store.postgres import PostgresStore
 from tests.services import join
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from federation.model.cluster import Cluster
+from federation.services.agent_values import AgentPresence
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members import hearing
 from federation.services.members.hearing import LoopWatch
-from federation.services.values import AgentPresence
 from federation.store.postgres import PostgresStore
 
 LATE_MILLIS = (hearing.TICK_SECONDS - hearing.FINE_TICK_SECONDS) * 900

@@ -18,10 +18,10 @@ from federation.model.errors import (
 )
 from federation.model.grades import DEFAULT_MODEL, Grade, GradeRange, ResourceModel
 from federation.model.resources import CPU, MAX_AMOUNT
+from federation.services.agent_values import Enrollment
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.identity import Identity
 from federation.services.members.join import MAX_TOKEN_SECONDS, Registration
-from federation.services.values import Enrollment
 from federation.store.postgres import PostgresStore
 from tests.services import join
 from tests.unit.services.conftest import StillClock

@@ -15,12 +15,12 @@ from federation.model.errors import (
     PreconditionFailed,
     Unauthenticated,
 )
+from federation.services.agent_values import AgentHello, Enrollment
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.lifecycle import Membership
 from federation.services.members.reports import Reporting
 from federation.services.scheduling.bindings import Scheduling
-from federation.services.values import AgentHello, Enrollment
 from federation.store.postgres import PostgresStore
 from tests.reports import kept
 from tests.services import WEB, apply, decided, join, join_and_report, make_report

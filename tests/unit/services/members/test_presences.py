@@ -11,12 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.cluster import API_SERVER_UNREACHABLE, Blindness
 from federation.model.errors import Conflict, Unavailable
+from federation.services.agent_values import AgentSight
 from federation.services.journal_ports import Replica, StoredPresence
 from federation.services.members import presences
 from federation.services.members.hearing import forgive
 from federation.services.members.presences import LEAST_SECONDS, MOST_SECONDS
 from federation.services.members.reports import Reporting, ReportTimes
-from federation.services.values import AgentSight
 from federation.store.postgres import PostgresStore
 from tests.services import make_report
 from tests.unit.services.members.conftest import (

@@ -11,10 +11,10 @@ from sqlalchemy import bindparam, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.errors import NotFound, Unauthenticated
+from federation.services.agent_values import AgentHello
 from federation.services.members.join import Registration
 from federation.services.members.renewal import Renewal
 from federation.services.members.reports import Reporting
-from federation.services.values import AgentHello
 from federation.store.postgres import PostgresStore
 from tests.services import join
 

@@ -15,10 +15,10 @@ from federation.model.errors import (
     Unavailable,
 )
 from federation.model.grades import DEFAULT_MODEL, model_hash
+from federation.services.agent_values import AgentHello, AgentSight, Placer
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting, ReportTimes
-from federation.services.values import AgentHello, AgentSight, Placer
 from federation.store.postgres import PostgresStore
 from tests.reports import kept
 from tests.services import UnsteadyStore, join, make_report

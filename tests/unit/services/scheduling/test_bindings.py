@@ -27,11 +27,11 @@ from federation.model.placement import (
 )
 from federation.model.workload import Component, ReplicaRequirements, TargetCluster
 from federation.scheduler.decision import Outcome
+from federation.services.agent_values import AgentHello
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
 from federation.services.scheduling.bindings import Scheduling
-from federation.services.values import AgentHello
 from federation.store import decisions
 from federation.store.postgres import PostgresStore
 from tests.services import (

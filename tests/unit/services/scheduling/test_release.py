@@ -19,12 +19,13 @@ from federation.model.errors import (
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Outcome
+from federation.services.agent_values import AgentHello, Placer
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.release import ReleaseService
-from federation.services.values import AgentHello, Placer, Scheduled
+from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
 from tests.services import (
     WEB,

@@ -14,11 +14,11 @@ from federation.model.placement import Binding, Certificate
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements, TargetCluster
 from federation.scheduler.promisable import NO_POOLS, OVERCOMMITTED
+from federation.services.agent_values import AgentFacts, Placer
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged
 from federation.services.scheduling.shares import NOT_PLANNED
 from federation.services.scheduling.working_copy import Reserved, WorkingCopy
-from federation.services.values import AgentFacts, Placer
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from tests.reports import nodes

@@ -15,9 +15,9 @@ from federation.scheduler.plugins.profile import (
     DEFAULT_PROFILES,
     Profiles,
 )
+from federation.services.binding_ports import StoredBinding
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.reports import Reporting
-from federation.services.ports import StoredBinding
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.working_copy import WorkingCopy

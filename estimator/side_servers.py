@@ -1,0 +1,201 @@
+"""What an agent serves besides its stream: Karmada, health, kube-scheduler's extender, the binder.
+
+Must not read settings from anywhere; it is given them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+import uuid
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from estimator.attempts import patiently, together, unless_stopped
+from estimator.binder.binder import SCHEDULER_NAME, Binder
+from estimator.binder.election import Election
+from estimator.control_plane.stream import wait_until
+from estimator.extender.extender import Extender
+from estimator.health import HealthServer
+from estimator.karmada.server import KarmadaEstimator, KarmadaSettings, serve_karmada
+from estimator.metrics import metrics_page
+from estimator.scoring_config.choice import strategy_for
+from estimator.scoring_config.reader import ScoringConfiguration
+from estimator.settings import ExtenderSettings, RunSettings
+from estimator.sources import ClusterSource
+from estimator.watched_cluster import WatchedCluster
+from federation.model.errors import PreconditionFailed
+from federation.runtime.addresses import Address
+from federation.runtime.backoff import uniform
+
+if TYPE_CHECKING:
+    from estimator.kube.writing import KubeWrites
+
+logger = logging.getLogger(__name__)
+
+
+# So long pods wait for a control plane that is away, when an agent starts.
+PROMISES_SECONDS: Final = 30.0
+# Pods that an extender let on nodes before it ended are bound there meanwhile, and are seen.
+SETTLING_SECONDS: Final = 2.0
+
+
+async def answer_karmada(
+    cluster: str, settings: KarmadaSettings, source: ClusterSource, stopping: asyncio.Event
+) -> None:
+    """Get ready, and then answer Karmada: half a picture looks like a small cluster."""
+
+    async def ready() -> KarmadaEstimator:
+        await patiently(source.ready)
+        return KarmadaEstimator(cluster, source.member, clock=time.time)
+
+    estimator = await unless_stopped(ready(), stopping)
+    if estimator is not None:
+        await serve_karmada(settings, estimator, stopping)
+
+
+async def tell_health(listen: Address, source: ClusterSource, stopping: asyncio.Event) -> None:
+    """Be alive at once, and ready once the first picture is whole and while it is seen."""
+    ready = asyncio.Event()
+    server = HealthServer(
+        is_alive=lambda: source.is_alive,
+        is_ready=lambda: ready.is_set() and not source.member.view().is_blind,
+        metrics=lambda: metrics_page(source.member.measures, source.member.view()),
+    )
+    try:
+        await server.start(listen.host, listen.port)
+    except OSError as error:
+        raise PreconditionFailed(f"--health-listen: {listen}: {error.strerror}") from error
+    try:
+        if await unless_stopped(is_ready(source), stopping) is not None:
+            ready.set()
+            await stopping.wait()
+    finally:
+        server.stop()
+
+
+async def serve_extender(
+    settings: RunSettings,
+    extending: ExtenderSettings,
+    configuration: ScoringConfiguration,
+    source: ClusterSource,
+    stopping: asyncio.Event,
+) -> None:
+    """Get ready, and then answer kube-scheduler until told to stop."""
+    # Loading aiohttp takes a fifth of a second of CPU, and few agents need it.
+    from estimator.extender.server import ExtenderServer, server_tls  # noqa: PLC0415 - see above
+    from estimator.kube.incoming import read_incoming  # noqa: PLC0415 - see above
+
+    binding, unbound = extender_writes(settings, extending)
+    extender = Extender(
+        nodes_of(source),
+        partial(strategy_for, configuration),
+        read_incoming,
+        clock=time.time,
+        binding=binding,
+        unbound=unbound,
+    )
+    tls = None
+    if extending.tls_cert is not None and extending.tls_key is not None:
+        tls = server_tls(extending.tls_cert, extending.tls_key, extending.client_ca)
+
+    async def may_extend() -> bool:
+        await may_place(source, "extender")
+        if settings.endpoints:
+            await asyncio.sleep(SETTLING_SECONDS)
+        return True
+
+    if await unless_stopped(may_extend(), stopping) is None:
+        return
+    listen = extending.listen
+    server = ExtenderServer(extender, host=listen.host, port=listen.port, tls=tls)
+    try:
+        await server.start()
+        logger.info("kube-scheduler's extender is served on %s", listen)
+        await stopping.wait()
+    finally:
+        await server.stop()
+        if binding is not None:
+            binding.close()
+
+
+def extender_writes(
+    settings: RunSettings, extending: ExtenderSettings
+) -> tuple[KubeWrites | None, str]:
+    """What binds for the extender; without it, why it does not."""
+    if settings.dump is not None:
+        return None, "this agent follows a file: there is no API server to bind at"
+    if not extending.may_bind:
+        return None, (
+            "binding is open to callers that show a certificate, or on a loopback address: "
+            "see --extender-client-ca"
+        )
+    return kube_writes(settings), ""
+
+
+async def bind_pods(
+    settings: RunSettings,
+    configuration: ScoringConfiguration,
+    source: ClusterSource,
+    stopping: asyncio.Event,
+) -> None:
+    """Get ready, and then bind pods until told to stop."""
+    from estimator.kube.pending import PendingPods  # noqa: PLC0415 - see above
+
+    strategy = strategy_for(configuration, SCHEDULER_NAME)
+    if await unless_stopped(may_place(source, "binder"), stopping) is None:
+        return
+    writes = kube_writes(settings)
+    binder = Binder(
+        nodes_of(source),
+        writes,
+        strategy,
+        Election(f"{socket.gethostname()}_{uuid.uuid4()}"),
+        clock=time.time,
+        monotonic=time.monotonic,
+    )
+    pods = PendingPods(settings.kubeconfig, SCHEDULER_NAME, binder, uniform=uniform)
+    try:
+        await unless_stopped(together([pods.follow(), binder.run()]), stopping)
+    finally:
+        writes.close()
+
+
+async def is_ready(source: ClusterSource) -> bool:
+    await patiently(source.ready)
+    return True
+
+
+async def may_place(source: ClusterSource, placer: str) -> bool:
+    """Whose picture is whole, and who knows what is promised in it: others' pods would take that.
+
+    An agent that starts knows of no promise until the control plane has told it.
+    """
+    await is_ready(source)
+    told = nodes_of(source).told
+    if not told.is_set():
+        logger.info("the %s waits to be told what is promised here", placer)
+        await wait_until(told, PROMISES_SECONDS)
+    if not told.is_set():
+        logger.warning(
+            "the %s begins without knowing what is promised here: the control plane has not said "
+            "in %.0f s; other pods may take that room",
+            *(placer, PROMISES_SECONDS),
+        )
+    return True
+
+
+def kube_writes(settings: RunSettings) -> KubeWrites:
+    from estimator.kube.writing import KubeWrites  # noqa: PLC0415 - see above
+
+    namespace = settings.scoring.binder_namespace
+    return KubeWrites(settings.kubeconfig, namespace=namespace, clock=time.time)
+
+
+def nodes_of(source: ClusterSource) -> WatchedCluster:
+    """The cluster of nodes and pods; the settings leave no other here."""
+    if not isinstance(source.member, WatchedCluster):
+        raise PreconditionFailed("scoring needs nodes, which scripted reports have not")
+    return source.member

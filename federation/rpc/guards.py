@@ -1,0 +1,257 @@
+"""One call's handler with what surrounds it: its request read and checked, its errors answered.
+
+Must not know who may call what; it is told who was admitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias, cast
+
+import grpc
+
+from federation.model.errors import (
+    DeadlineMissed,
+    FederationError,
+    InvalidRequest,
+    LimitExceeded,
+    PluginFailed,
+    Unauthenticated,
+    Unavailable,
+)
+from federation.rpc.auditing import audit
+from federation.rpc.calls import Context, Handler, caller_if_known, refuse_late, seconds_left
+from federation.rpc.decoding import decoded, deserializer_of
+from federation.rpc.large_requests import LargeRequests, Undecoded
+from federation.rpc.measures import CallMeasures, code_name
+from federation.rpc.permissions import check_scope
+from federation.rpc.status import EndedElsewhere, end_with, status_of
+from federation.rpc.strangers import host_of
+from federation.rpc.traced import traced
+from federation.rpc.visibility import as_seen
+from federation.services.troubles import tell_plugin_failure
+
+logger = logging.getLogger(__name__)
+
+
+NO_LIMIT = nullcontext()
+UNREAD = (LimitExceeded, Unauthenticated)
+# How often the caller of a stream is looked at again; mostly that is remembered.
+ADMITTED_SECONDS = 5.0
+
+Reading: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """One call's handler, with its request checked, its deadline kept and its errors answered.
+
+    To gRPC every method takes a stream: the request of one that does not would be read, whole,
+    before anybody is asked whether the caller may make it.
+    """
+
+    handler: Handler
+    method: str
+    deadline_seconds: float
+    entered: Callable[[Context], AbstractAsyncContextManager[Reading]]
+    admit: Callable[[Context], Awaitable[None]]
+    revocation: Callable[[], asyncio.Future[None] | None]
+    refused: Callable[[str, Exception], None]
+    measures: CallMeasures
+    large: LargeRequests
+
+    def guarded(self) -> Handler:
+        # What comes in a stream is read no faster than its agent may say it.
+        waits = not self.handler.request_streaming
+        read = self.handler.request_deserializer
+        deserialize = deserializer_of(self.method, read, waits=waits)
+        codec = (deserialize, self.handler.response_serializer)
+        make: Any = grpc.stream_stream_rpc_method_handler
+        behaviour: Any
+        if self.handler.unary_unary is not None:
+            make, behaviour = grpc.stream_unary_rpc_method_handler, self._unary_unary
+        elif self.handler.unary_stream is not None:
+            behaviour = self._unary_stream
+        elif self.handler.stream_stream is not None:
+            behaviour = self._stream_stream
+        else:
+            # Our protos declare none, as nothing here would bound what such a stream brings.
+            raise TypeError(f"{self.method} takes a stream and gives a single answer")
+        guarded: Handler = make(behaviour, *codec)
+        return guarded
+
+    async def _unary_unary(self, requests: AsyncIterable[Any], context: Context) -> Any:
+        behaviour: Any = self.handler.unary_unary
+
+        async def work(reading: Reading) -> Any:
+            with traced(self.method, context):
+                answer = await behaviour(await self._only(requests, reading, context), context)
+                principal = caller_if_known()
+                sees_all = principal is None or not principal.scope.namespaces
+                return answer if sees_all else await as_seen(answer, principal)
+
+        return await self._served(context, work)
+
+    async def _unary_stream(self, requests: AsyncIterable[Any], context: Context) -> None:
+        behaviour = self.handler.unary_stream
+
+        async def work(reading: Reading) -> None:
+            request = await self._only(requests, reading, context)
+            admit = partial(self.admit, context)
+            await while_admitted(relay(behaviour, request, context), admit, self.revocation())
+
+        await self._served(context, work)
+
+    async def _stream_stream(self, requests: AsyncIterable[Any], context: Context) -> None:
+        behaviour = self.handler.stream_stream
+
+        async def work(_: Reading) -> None:
+            async with aclosing(each_decoded(requests)) as stream:
+                await relay(behaviour, stream, context)
+
+        await self._served(context, work)
+
+    async def _only(self, requests: AsyncIterable[Any], reading: Reading, context: Context) -> Any:
+        """The one request of a call that is no stream."""
+        async with reading():
+            async with aclosing(stream_of(requests)) as stream:
+                request = await anext(stream, None)
+            if isinstance(request, Undecoded):
+                request = await self.large.decoded(request)
+        if request is None:
+            raise InvalidRequest.of("", "the call carries no request", reason="UNDECODABLE")
+        message, principal = decoded(request), caller_if_known()
+        await audit(self.method, message, principal, host_of(context.peer()))
+        if principal is not None:
+            check_scope(self.method, message, principal)
+        return message
+
+    async def _served(self, context: Context, work: Callable[[Reading], Awaitable[Any]]) -> Any:
+        started, code = time.perf_counter(), grpc.StatusCode.OK.name
+        try:
+            answer = await self._answered(context, work)
+        except grpc.aio.AbortError:
+            code = code_name(context.code())
+            raise
+        except asyncio.CancelledError:
+            code = grpc.StatusCode.CANCELLED.name
+            raise
+        else:
+            code = code_name(context.code())
+            return answer
+        finally:
+            is_stream = self.handler.request_streaming or self.handler.response_streaming
+            seconds = None if is_stream else time.perf_counter() - started
+            self.measures.end(self.method, code, seconds)
+
+    async def _answered(self, context: Context, work: Callable[[Reading], Awaitable[Any]]) -> Any:
+        left = seconds_left(context)
+        # gRPC itself keeps the deadline of a caller who gave one.
+        unlimited = self.handler.response_streaming or left is not None
+        limit = None if unlimited else asyncio.timeout(self.deadline_seconds)
+        try:
+            refuse_late(left)
+            async with limit or NO_LIMIT, self.entered(context) as reading:
+                return await work(reading)
+        except EndedElsewhere as ended:
+            status = ended.status
+        except grpc.aio.AbortError:
+            # A service that is not ours has ended its call.
+            raise
+        except Exception as error:  # noqa: BLE001 - the one place where errors are answered
+            missed = limit is not None and isinstance(error, TimeoutError) and limit.expired()
+            answered = DeadlineMissed() if missed else error
+            status = answer_to(answered, self.method)
+            self.refused(context.peer(), answered)
+            release_frames(error)
+            if isinstance(error, UNREAD):  # Or too large.
+                self.large.came()
+        end_with(context, status)
+        return None
+
+
+async def while_admitted(
+    work: Coroutine[Any, Any, None],
+    admit: Callable[[], Awaitable[None]],
+    revocation: asyncio.Future[None] | None = None,
+) -> None:
+    """Ends the work, and raises, once its caller is not admitted any more."""
+    working = asyncio.create_task(work)
+    awaited: set[asyncio.Future[None]] = {working}
+    if revocation is not None:
+        awaited.add(revocation)
+    try:
+        while True:
+            done, _ = await asyncio.wait(
+                awaited, timeout=ADMITTED_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if working in done:
+                return working.result()
+            awaited.difference_update(done)
+            # The store may be away, and nobody can tell now: the next look will.
+            with suppress(Unavailable, DeadlineMissed):
+                await admit()
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+async def each_decoded(requests: AsyncIterable[Any]) -> AsyncGenerator[Any]:
+    async with aclosing(stream_of(requests)) as stream:
+        async for request in stream:
+            yield decoded(request)
+
+
+def stream_of(requests: AsyncIterable[Any]) -> AsyncGenerator[Any]:
+    """What gRPC reads messages in; to be closed, as it keeps the last one in a cycle until then.
+
+    The garbage collector, which counts objects, finds the few that are a message of megabytes late.
+    """
+    stream: Any = aiter(requests)
+    return cast("AsyncGenerator[Any]", stream)
+
+
+async def relay(behaviour: Any, request: Any, context: Context) -> None:
+    """Run a streaming method of either style: one that yields answers or one that writes them."""
+    if not inspect.isasyncgenfunction(behaviour):
+        await behaviour(request, context)
+        return
+    async with aclosing(behaviour(request, context)) as answers:
+        async for answer in answers:
+            await context.write(answer)
+
+
+def answer_to(error: Exception, method: str) -> Any:
+    """The status that a call ends with for an error; what nobody expected is logged, not told."""
+    if isinstance(error, PluginFailed):
+        tell_plugin_failure(error)
+    if isinstance(error, FederationError) and type(error) is not FederationError:
+        return status_of(error)
+    error_id = secrets.token_hex(6)
+    logger.error(
+        "unexpected error",
+        exc_info=error,
+        extra={"fields": {"error_id": error_id, "method": method}},
+    )
+    return status_of(FederationError(f"internal error {error_id}: the server's log says more"))
+
+
+def release_frames(error: BaseException | None) -> None:
+    """Forget what the functions that an error passed through knew, the request most of all.
+
+    An error that came from a thread stands in a cycle with them. The frames themselves are left
+    alone: to clear one ends a coroutine that waits there, which may serve others as well.
+    """
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

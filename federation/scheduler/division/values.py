@@ -1,0 +1,151 @@
+"""What is divided, by which rule, and what comes of it.
+
+Must not divide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+import numpy as np
+
+from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray
+from federation.model.placement import DivisionPreference, ReplicaScheduling, SchedulingType
+from federation.scheduler.division.apportion import TieKeys
+from federation.scheduler.trace import TierFacts
+
+
+class DivisionStrategy(StrEnum):
+    """The five ways to divide; FillFirst is ours."""
+
+    DUPLICATED = "Duplicated"
+    STATIC_WEIGHT = "StaticWeight"
+    DYNAMIC_WEIGHT = "DynamicWeight"
+    AGGREGATED = "Aggregated"
+    FILL_FIRST = "FillFirst"
+
+
+class Limit(IntEnum):
+    """Why a share is not what its quota comes to.
+
+    MIN: the least that was asked for. MAX: the most. ROOM: no more fits. OTHERS: others are at
+    theirs.
+    """
+
+    NONE = 0
+    MIN = 1
+    MAX = 2
+    ROOM = 3
+    OTHERS = 4
+
+
+class Mode(StrEnum):
+    """What happens to the replicas that are already placed.
+
+    ANEW: the strategy takes no notice of them. FRESH: divided again, counting as room of their
+    own clusters. SCALE_UP: kept, the difference is divided. SCALE_DOWN: the total is divided by
+    them. KEEP: they are the answer.
+    """
+
+    ANEW = "Anew"
+    FRESH = "Fresh"
+    SCALE_UP = "SteadyUp"
+    SCALE_DOWN = "SteadyDown"
+    KEEP = "SteadyKeep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivisionRule:
+    """How to divide; ``capacity_bounded`` gives static weights no more than fits."""
+
+    strategy: DivisionStrategy
+    fresh: bool = False
+    capacity_bounded: bool = False
+
+    @classmethod
+    def of(cls, scheduling: ReplicaScheduling, *, fresh: bool) -> DivisionRule:
+        """The rule a placement asks for: weights are static unless dynamic ones are named."""
+        return cls(
+            strategy=strategy_of(scheduling),
+            fresh=fresh,
+            capacity_bounded=scheduling.capacity_bounded,
+        )
+
+    @property
+    def heeds_capacity(self) -> bool:
+        """Whether a share may not exceed what fits."""
+        if self.strategy is DivisionStrategy.STATIC_WEIGHT:
+            return self.capacity_bounded
+        return self.strategy is not DivisionStrategy.DUPLICATED
+
+
+def strategy_of(scheduling: ReplicaScheduling) -> DivisionStrategy:
+    if scheduling.type is SchedulingType.DUPLICATED:
+        return DivisionStrategy.DUPLICATED
+    if scheduling.preference is DivisionPreference.AGGREGATED:
+        return DivisionStrategy.AGGREGATED
+    if scheduling.preference is DivisionPreference.FILL_FIRST:
+        return DivisionStrategy.FILL_FIRST
+    return DivisionStrategy.DYNAMIC_WEIGHT if scheduling.dynamic else DivisionStrategy.STATIC_WEIGHT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Candidates:
+    """The selected clusters in candidate order, axis k.
+
+    ``available_k`` fits beside ``prior_k``, the replicas already there. ``weight_k`` are static
+    weights. ``floor_k`` and ``ceiling_k`` are the least and most replicas asked for by limits.
+    ``listed_k`` is the order among equals in a scale-down (Karmada: the order in which the
+    binding lists them). ``tie_keys`` maps positions on this axis to sort keys. What is ``closed_k``
+    must not get more than it has; None: nothing is.
+    """
+
+    available_k: IntArray
+    prior_k: IntArray
+    weight_k: IntArray
+    floor_k: IntArray
+    ceiling_k: IntArray
+    listed_k: IntArray
+    tie_keys: TieKeys
+    closed_k: BoolArray | None = None
+
+    @property
+    def capacity_k(self) -> IntArray:
+        """The most replicas each can hold, limits included."""
+        most_k: IntArray = np.minimum(self.available_k + self.prior_k, self.ceiling_k)
+        return most_k
+
+    def only(self, mask_k: BoolArray) -> Candidates:
+        """Some of them, in the same order."""
+        (position_k,) = np.nonzero(mask_k)
+        return Candidates(
+            available_k=self.available_k[mask_k],
+            prior_k=self.prior_k[mask_k],
+            weight_k=self.weight_k[mask_k],
+            floor_k=self.floor_k[mask_k],
+            ceiling_k=self.ceiling_k[mask_k],
+            listed_k=self.listed_k[mask_k],
+            tie_keys=lambda index_k: self.tie_keys(position_k[index_k]),
+            closed_k=None if self.closed_k is None else self.closed_k[mask_k],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Division:
+    """The replicas of each candidate and the arithmetic behind them, axis k.
+
+    ``limit_k`` are numbers of ``Limit``. ``missing`` replicas fit nowhere, or of what is Duplicated
+    are missing in clusters that are closed. ``conflict`` says which limit cannot be kept, empty
+    when all can; the shares mean nothing then.
+    """
+
+    share_k: IntArray
+    weight_k: IntArray
+    quota_k: FloatArray
+    remainder_k: IntArray
+    tied_k: BoolArray
+    limit_k: LevelArray
+    facts: tuple[TierFacts, ...]
+    missing: int = 0
+    conflict: str = ""
