@@ -19,6 +19,8 @@ from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.rehearsal import Rehearsal
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
+from federation.model.pools.bounds import fit_in_k, per_replica
+from federation.model.pools.values import Cells
 from federation.model.reservations import Outstanding
 from federation.model.shapes import request_shape
 from federation.model.workload import ReplicaRequirements
@@ -51,10 +53,13 @@ def looked_again_c(
     found_c = known_c.copy()
     order = np.argsort(-np.maximum(most_c, spread_c), kind="stable")
     for position in order[may_c[order]][:MOST_LOOKED_AT].tolist():
+        site, known = fleet.sites[position], int(known_c[position])
+        # A room has to be taken out of those of the whole fleet.
+        if site is None or _reported_most(site.pools.cells, requirements) <= known:
+            continue
         room = fleet.rooms[position]
         if room is not None:
-            most = rehearsed_most(room, requirements, replicas)
-            found_c[position] = max(int(known_c[position]), most)
+            found_c[position] = max(known, rehearsed_most(room, requirements, replicas))
     return found_c
 
 
@@ -77,6 +82,12 @@ def rehearsed_most(room: Room, requirements: ReplicaRequirements, limit: int) ->
     if shape not in found:
         found[shape] = _most(room, requirements)
     return min(limit, found[shape])
+
+
+def _reported_most(cells: Cells, requirements: ReplicaRequirements) -> int:
+    """What the nodes hold as reported: no rehearsal leaves room for more."""
+    fits_k = fit_in_k(cells.resources, cells.min_rk, per_replica(requirements.request))
+    return int((fits_k * cells.count_k).sum())
 
 
 def _most(room: Room, requirements: ReplicaRequirements) -> int:

@@ -18,7 +18,7 @@ from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate, EvictionTask, binding_key
 from federation.model.reservations import Share
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.promisable import looked_again, stuck_notes, without_room
+from federation.scheduler.promisable import stuck_notes, without_room
 from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.scarcity import with_scarcity
 from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
@@ -30,6 +30,7 @@ from federation.services.scheduling.claims import awaited, beside_claims
 from federation.services.scheduling.fresh_reports import unseen_in
 from federation.services.scheduling.hooks import keep, let_go
 from federation.services.scheduling.quotas import beyond
+from federation.services.scheduling.refusals import remember, tell_as_before
 from federation.services.scheduling.seeing import seen_by, surroundings_of
 from federation.services.scheduling.shares import parts, shares_of
 from federation.services.scheduling.working_copy import NO_SHARES, WorkingCopy
@@ -161,15 +162,19 @@ def decide_one(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers)
     available, kept_for = beside_claims(working, attempt, available, now)
     if attempt.stated is not None:
         available = attempt.stated.within(available, working.snapshot.positions)
+    if not kept_for and tell_as_before(working, attempt, available, now, peers):
+        return
     attempt.verdict = verdict_of(attempt, working.snapshot, available, now, peers)
     if _may_look_again(working, attempt) and not kept_for:
-        more = looked_again(working.rooms, attempt.candidate, asked, available)
+        more = working.answers.looked_again(attempt.candidate, asked, available)
         if more is not None:
             attempt.verdict = verdict_of(attempt, working.snapshot, more, now, peers)
     if attempt.stated is not None and attempt.is_placed:
         attempt.stated.check(attempt.candidate, attempt.verdict.decision)
     if not attempt.is_placed:
         _tell_scarcity(working, attempt, asked, ())
+        if not kept_for:
+            remember(working, attempt, available, peers)
         for why in filter(None, (kept_for, attempt.awaits)):
             tell(attempt, why)
         _look_back(working, attempt, now)

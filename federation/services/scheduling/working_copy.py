@@ -28,6 +28,7 @@ from federation.scheduler.promisable import promisable, requirements_of, told_by
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.journal import NO_REPLICAS, ClusterShares
+from federation.services.scheduling.known_answers import KnownAnswers, question_of
 from federation.services.scheduling.shares import note_of, parts, units_of
 from federation.services.scheduling.totals import (
     CHECKED,
@@ -103,10 +104,8 @@ class WorkingCopy:
         self._totals = TotalsInWork(snapshot, self._known, self._ledgers)
         self._allow_unproven = allow_unproven
         self._known_told: _Told | None = None
-        # What is available of what was asked for since the rooms changed last, and what is scarce.
-        self._available: dict[Hashable, Estimates] = {}
-        self._scarce: dict[Certificate | None, dict[Hashable, str]] = {}
-        self._available_in: FleetRooms | None = None
+        self._answers = KnownAnswers(self.rooms)
+        # Made of it by ``beside``, since the rooms changed last.
         self._shadows: dict[Hashable, WorkingCopy] = {}
         self._open: dict[int, bool] = {}
 
@@ -151,7 +150,7 @@ class WorkingCopy:
         """Nothing comes of what was promised since the snapshot."""
         self.rooms, self._ledgers = self.snapshot.rooms, {}
         self._totals = TotalsInWork(self.snapshot, self._known, self._ledgers)
-        self._available_in = None
+        self._answers, self._shadows = KnownAnswers(self.rooms), {}
 
     def cordoned(self, names: Iterable[str]) -> WorkingCopy:
         """The same fleet, with nothing promised since, where these clusters get nothing more."""
@@ -169,9 +168,8 @@ class WorkingCopy:
 
     def _of(self, snapshot: FleetSnapshot) -> WorkingCopy:
         made = WorkingCopy(snapshot, self._known, allow_unproven=self._allow_unproven)
-        if made.rooms is self._available_in:
-            made._available, made._scarce = self._available, self._scarce
-            made._available_in = made.rooms
+        if made.rooms is self._answers.rooms:
+            made._answers = self._answers
         return made
 
     def beside(self, binding: Binding, units: Mapping[int, int]) -> WorkingCopy:
@@ -195,8 +193,15 @@ class WorkingCopy:
     @property
     def shadows(self) -> dict[Hashable, WorkingCopy]:
         """For callers to keep what they made of it by ``beside``, until the rooms change."""
-        self._forget_what_changed()
+        _ = self.answers
         return self._shadows
+
+    @property
+    def answers(self) -> KnownAnswers:
+        """To what was asked since the rooms changed last."""
+        if self._answers.rooms is not self.rooms:
+            self._answers, self._shadows = KnownAnswers(self.rooms), {}
+        return self._answers
 
     def ledger(self, position: int) -> ClusterLedger:
         changed = self._ledgers.get(position)
@@ -225,13 +230,10 @@ class WorkingCopy:
         """
         if binding.clusters or binding.components or self._lesser_counts_c(binding, asked).any():
             return self._availability(binding, asked)
-        self._forget_what_changed()
-        wanted = binding.requirements
-        claim = wanted.node_claim.key if wanted.node_claim else None
-        question = frozenset(wanted.request.items()), claim, asked
-        found = self._available.get(question)
+        available, question = self.answers.available, question_of(binding, asked)
+        found = available.get(question)
         if found is None:
-            found = self._available[question] = self._availability(binding, asked)
+            found = available[question] = self._availability(binding, asked)
         return found
 
     def scarcities(self, asked: Certificate | None) -> dict[Hashable, str] | None:
@@ -240,8 +242,7 @@ class WorkingCopy:
         """
         if self._allow_unproven:
             return None
-        self._forget_what_changed()
-        return self._scarce.setdefault(asked, {})
+        return self.answers.scarce.setdefault(asked, {})
 
     def is_open(self, position: int) -> bool:
         """Whether anything was outstanding in a cluster when the snapshot was taken."""
@@ -249,11 +250,6 @@ class WorkingCopy:
         if is_open is None:
             is_open = self._open[position] = self.snapshot.ledgers[position].is_open
         return is_open
-
-    def _forget_what_changed(self) -> None:
-        if self._available_in is not self.rooms:
-            self._available, self._scarce, self._available_in = {}, {}, self.rooms
-            self._shadows = {}
 
     def _availability(self, binding: Binding, asked: Certificate | None) -> Estimates:
         own = {c: (room, self._kept_there(binding, c)) for c, room in self._own(binding)}

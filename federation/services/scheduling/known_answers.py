@@ -1,0 +1,64 @@
+"""What was worked out of a fleet's rooms for bindings that ask the same, until the rooms change.
+
+Must not promise anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from federation.capacity.reserve import FleetRooms
+from federation.model.estimate import Estimates
+from federation.model.placement import Binding, Certificate
+from federation.scheduler.decision import Decision
+from federation.scheduler.promisable import looked_again
+from federation.scheduler.replay import DecisionInputs
+from federation.services.fleet.snapshot import OutstandingByCluster
+
+
+class KnownRefusal(NamedTuple):
+    """A decision by which a binding finds no room, with its whole reason, and what it was made on.
+
+    ``unseen_in`` are clusters where reports did not show all that was ``outstanding``.
+    """
+
+    available: Estimates
+    outstanding: OutstandingByCluster
+    inputs: DecisionInputs
+    decision: Decision
+    unseen_in: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownAnswers:
+    """By question what is ``available`` in these rooms, and what is ``scarce``; ``seen_again`` is
+    what second looks at what is available found for so many replicas. ``refusals`` are of bindings
+    that were nowhere. Belongs to one thread.
+    """
+
+    rooms: FleetRooms
+    available: dict[Hashable, Estimates] = field(default_factory=dict)
+    scarce: dict[Certificate | None, dict[Hashable, str]] = field(default_factory=dict)
+    seen_again: dict[Hashable, Estimates | None] = field(default_factory=dict)
+    refusals: dict[Hashable, KnownRefusal] = field(default_factory=dict)
+
+    def looked_again(
+        self, binding: Binding, asked: Certificate | None, available: Estimates
+    ) -> Estimates | None:
+        """``promisable.looked_again``, once for all that ask the same and are told the same."""
+        question = question_of(binding, asked)
+        if self.available.get(question) is not available:
+            return looked_again(self.rooms, binding, asked, available)
+        wanted = question, binding.replicas
+        if wanted not in self.seen_again:
+            self.seen_again[wanted] = looked_again(self.rooms, binding, asked, available)
+        return self.seen_again[wanted]
+
+
+def question_of(binding: Binding, asked: Certificate | None) -> Hashable:
+    """Equal for bindings of one kind of replica, which are nowhere, that ask the same."""
+    wanted = binding.requirements
+    claim = wanted.node_claim.key if wanted.node_claim else None
+    return frozenset(wanted.request.items()), claim, asked
