@@ -24,7 +24,7 @@ from federation.runtime.files import read_whole
 from federation.runtime.setting_values import Settings
 from federation.scheduler.plugins.profile import Profiles
 from federation.services.access.audit import AuditTrail
-from federation.services.duties import Duties, Duty, auditing, pruning
+from federation.services.duties import Duties, Duty, auditing, keeping_reports, pruning
 from federation.services.estimates.availability import Availability
 from federation.services.failover.running import RunningFailover
 from federation.services.fleet.journal_reader import Following
@@ -38,6 +38,11 @@ from federation.services.journal_ports import PreemptionLimits
 from federation.services.members.finished_jobs import Finishing
 from federation.services.members.hearing import LoopWatch
 from federation.services.members.identity import Identity, Vouchers
+from federation.services.members.kept_reports import (
+    KEEP_EVERY_SECONDS,
+    KEPT_AT_ONCE,
+    ReportKeeping,
+)
 from federation.services.members.presences import Presences
 from federation.services.members.replicas import Replicas
 from federation.services.members.reports import Reporting, ReportTimes
@@ -60,6 +65,7 @@ from federation.web.ui.site import Ui
 from federation.web.ui.use_cases import UseCases
 
 DAY_SECONDS = 86_400.0
+HOUR_SECONDS = 3_600.0
 
 
 class SystemClock:
@@ -191,6 +197,12 @@ class Parts:
             expiring,
             *pruning(self._settings.keep_decisions_days * DAY_SECONDS),
             *auditing(self._settings.keep_audit_days * DAY_SECONDS),
+            *keeping_reports(
+                ReportKeeping(self.fleet).keep,
+                self._settings.keep_reports_hours * HOUR_SECONDS,
+                at_once=KEPT_AT_ONCE,
+                every=KEEP_EVERY_SECONDS,
+            ),
         )
         self.duties = Duties(self.store, self.replicas.id, duties, self.clock)
         self.failover = RunningFailover(
@@ -232,7 +244,7 @@ class Parts:
     def _build_ui(self) -> Ui:
         """It asks what callers of the API ask."""
         self.queueing = Queueing(self.store, self.fleet, self.pipeline)
-        self.history = DecisionHistory(self.store)
+        self.history = DecisionHistory(self.store, allow_unproven=self._settings.allow_unproven)
         self.availability = Availability(self.fleet, self.agents, self.clock)
         use_cases = UseCases(
             fleet=self.fleet,

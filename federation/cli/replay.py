@@ -5,7 +5,7 @@ Must not make a decision again itself: the control plane does, or ``federation.h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,9 +24,11 @@ REPLAY_EPILOG = """Examples:
 \b
 fedctl replay DECISION
 fedctl replay DECISION -o json
+fedctl replay DECISION --from-reports
 fedctl replay --trace last-week.trace
 """
 NOT_EQUAL: Final = 3
+_REPORTED: Final = ("CLUSTER", "DECIDED ON", "REPORTS SAY", "REPORT THEN", "REPORT KEPT")
 
 
 @click.command(epilog=REPLAY_EPILOG)
@@ -38,38 +40,69 @@ NOT_EQUAL: Final = 3
     type=click.Path(path_type=Path),
     help="All decisions of a trace file, without any server.",
 )
+@click.option(
+    "--from-reports",
+    is_flag=True,
+    help="Hold what was known of capacity against the reports of that time, too.",
+)
 @trace_options("for plugins that do not come with fedsched")
 @unnamed_output_option
 def replay(
     decision_id: str | None,
     trace_file: Path | None,
+    from_reports: bool,
     scheduler_config: Path | None,
     workers: int | None,
     output: Output,
 ) -> None:
     """Make a decision again from what it was made on, and compare.
 
-    Exits with 3 where the replay is not equal.
+    Exits with 3 where the replay is not equal, or where reports say something else.
     """
     if (decision_id is None) is (trace_file is None):
         raise click.UsageError("give a decision's id, or --trace FILE")
     if trace_file is not None:
+        if from_reports:
+            raise click.UsageError("--from-reports is for a decision: trace files hold no reports")
         is_equal = replay_trace(trace_file, scheduler_config, workers, output)
     else:
         if scheduler_config is not None or workers is not None:
             raise click.UsageError("--scheduler-config and --workers are for --trace")
-        is_equal = _replay_one(decision_id or "", output)
+        is_equal = _replay_one(decision_id or "", output, from_reports=from_reports)
     if not is_equal:
         click.get_current_context().exit(NOT_EQUAL)
 
 
-def _replay_one(decision_id: str, output: Output) -> bool:
-    answer = connection().call(lambda api: api.replay_decision(decision_id))
+def _replay_one(decision_id: str, output: Output, *, from_reports: bool) -> bool:
+    answer = connection().call(
+        lambda api: api.replay_decision(decision_id, from_reports=from_reports)
+    )
+    beside = answer.beside_reports
     if output.is_document:
         show.print_document(document_from_message(answer), output)
     else:
-        show.print_facts(_replay_facts(decision_id, answer))
-    return answer.equal
+        reported = _reported_facts(beside) if from_reports else ()
+        show.print_facts((*_replay_facts(decision_id, answer), *reported))
+        if beside.differences:
+            show.print_table(_REPORTED, map(_reported_row, beside.differences))
+    return answer.equal and (beside.equal or not from_reports)
+
+
+def _reported_facts(beside: scheduling_pb2.BesideReports) -> Iterator[tuple[str, object]]:
+    yield "Reports", "say the same" if beside.equal else "say something else"
+    kept = f"kept of {beside.clusters} clusters, {beside.decisions_since} decisions since"
+    yield "Reckoned from", kept
+    if not beside.equal:
+        shares = ", ".join(f"{each.name}={each.replicas}" for each in beside.targets)
+        yield "Would be", f"{outcome_name(beside.outcome)} {shares}".rstrip()
+
+
+def _reported_row(each: scheduling_pb2.ReportedEstimate) -> Sequence[object]:
+    said = str(each.least) if each.least == each.most else f"{each.least} to {each.most}"
+    if each.not_kept:
+        said = "not kept"
+    kept = "" if each.not_kept else each.kept_report
+    return each.cluster, each.decided_on, said, each.decided_on_report, kept
 
 
 def _replay_facts(

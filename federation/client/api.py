@@ -360,9 +360,13 @@ class Client:
         request = scheduling_pb2.GetDecisionRequest(id=decision_id)
         return (await self._answer(self._scheduling.GetDecision, request)).decision
 
-    async def replay_decision(self, decision_id: str) -> scheduling_pb2.ReplayDecisionResponse:
-        """A decision made again from what it was made on, and whether that is the same."""
-        request = scheduling_pb2.ReplayDecisionRequest(id=decision_id)
+    async def replay_decision(
+        self, decision_id: str, *, from_reports: bool = False
+    ) -> scheduling_pb2.ReplayDecisionResponse:
+        """A decision made again from what it was made on, and whether that is the same; and
+        ``from_reports``: whether reports say what was known of capacity.
+        """
+        request = scheduling_pb2.ReplayDecisionRequest(id=decision_id, from_reports=from_reports)
         return await self._answer(self._scheduling.ReplayDecision, request)
 
     async def export_trace(

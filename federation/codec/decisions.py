@@ -13,6 +13,7 @@ from federation.codec.bindings import put_targets
 from federation.codec.estimates import bound_message, source_message
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
+from federation.history.reported_fleet import BesideReports
 from federation.model.estimate import Source
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import TargetCluster
@@ -220,6 +221,27 @@ def replay_to_message(replay: Replay) -> scheduling_pb2.ReplayDecisionResponse:
         message.first_difference.path = replay.difference.path
         message.first_difference.stored = replay.difference.stored
         message.first_difference.replayed = replay.difference.replayed
+    return message
+
+
+def beside_reports_to_message(beside: BesideReports) -> scheduling_pb2.BesideReports:
+    message = scheduling_pb2.BesideReports(
+        equal=all(each.kept_report is None for each in beside.differences),
+        clusters=beside.clusters,
+        decisions_since=beside.since,
+        outcome=_OUTCOMES[beside.decision.outcome],
+    )
+    for each in beside.differences:
+        message.differences.add(
+            cluster=each.cluster,
+            decided_on=each.decided_on,
+            least=each.least,
+            most=each.most,
+            decided_on_report=each.decided_on_report,
+            kept_report=each.kept_report or 0,
+            not_kept=each.kept_report is None,
+        )
+    put_targets(beside.decision.clusters, message.targets.add)
     return message
 
 

@@ -14,7 +14,7 @@ from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
 from federation.rpc.calls import Context, caller
 from federation.rpc.pages import fitting, page_size_of, page_token, place_of
-from federation.rpc.simulation_worker import replay_question
+from federation.rpc.simulation_worker import beside_reports_question, replay_question
 from federation.services.history import DecisionHistory
 from federation.services.listed_decisions import DecisionFilter
 from federation.services.threads import ENCODING
@@ -72,8 +72,12 @@ class HistoryCalls:
         required(request.id, "id", found)
         refuse_nul(request, "", found)
         found.check()
-        recorded = await self._history.recorded(request.id)
-        question = await ENCODING.run(replay_question, recorded)
+        if request.from_reports:
+            kept = await self._history.beside_reports(request.id)
+            question = await ENCODING.run(beside_reports_question, kept)
+        else:
+            recorded = await self._history.recorded(request.id)
+            question = await ENCODING.run(replay_question, recorded)
         return messages.ReplayDecisionResponse.FromString(await self._ask(question, context))
 
 

@@ -21,7 +21,11 @@ from typing import BinaryIO, Final
 import msgspec
 
 from federation.codec.changed_placements import PolicyPlacements
-from federation.codec.decisions import decision_to_message, replay_to_message
+from federation.codec.decisions import (
+    beside_reports_to_message,
+    decision_to_message,
+    replay_to_message,
+)
 from federation.codec.documents import read_documents
 from federation.codec.simulations import (
     SimulationRequest,
@@ -34,6 +38,7 @@ from federation.failover.virtual_time import VirtualFleet
 from federation.history.packed_inputs import InputReader
 from federation.history.recent_what_ifs import RecentQuestion, answer_of, question_bytes
 from federation.history.recorded import Recorded
+from federation.history.reported_fleet import KeptBeside, beside_reports
 from federation.model.errors import FederationError, LimitExceeded, PluginFailed
 from federation.rpc.bindings import warn_of_unread
 from federation.rpc.decoding import decoded, deserialized
@@ -46,6 +51,7 @@ from federation.scheduler.simulation import Simulation, check_bindings
 from federation.services.troubles import tell_plugin_failure
 from federation.services.values import DecisionRecord
 from federation.services.workers import HEADER, LENGTH, OUT_OF_MEMORY_CODE, READY, TAKEN, AnswerKind
+from federation.v1.scheduling_pb2 import ReplayDecisionResponse
 from federation.v1.simulation_pb2 import SimulateRequest, SimulateResponse
 
 # What clients take by default, and a margin.
@@ -59,9 +65,11 @@ _HEAD: Final = struct.Struct("!cd")
 POLICIES: Final = "policies"
 _SIMULATE: Final = b"s"
 _REPLAY: Final = b"r"
+_BESIDE_REPORTS: Final = b"b"
 _WHAT_IF: Final = b"w"
 _QUESTIONS: Final = msgspec.msgpack.Decoder(RecentQuestion)
 _RECORDED: Final = msgspec.msgpack.Decoder(Recorded)
+_KEPT: Final = msgspec.msgpack.Decoder(KeptBeside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +116,11 @@ def replay_question(recorded: Recorded) -> bytes:
     return _HEAD.pack(_REPLAY, 0.0) + msgspec.msgpack.encode(recorded)
 
 
+def beside_reports_question(kept: KeptBeside) -> bytes:
+    """Of many decisions and reports this takes long."""
+    return _HEAD.pack(_BESIDE_REPORTS, 0.0) + msgspec.msgpack.encode(kept)
+
+
 def what_if_question(asked: RecentQuestion) -> bytes:
     """Of many decisions this takes long."""
     return _HEAD.pack(_WHAT_IF, 0.0) + question_bytes(asked)
@@ -121,6 +134,8 @@ def answered(question: bytes, setup: Setup) -> tuple[AnswerKind, bytes]:
         if kind == _REPLAY:
             replay = _RECORDED.decode(asked).replayed(InputReader(setup.profiles))
             body = replay_to_message(replay).SerializeToString()
+        elif kind == _BESIDE_REPORTS:
+            body = _beside_reports(_KEPT.decode(asked), setup).SerializeToString()
         elif kind == _WHAT_IF:
             body = _what_if(_QUESTIONS.decode(asked), setup)
         else:
@@ -133,6 +148,15 @@ def answered(question: bytes, setup: Setup) -> tuple[AnswerKind, bytes]:
             raise error.__cause__ from error
         return AnswerKind.REFUSAL, wire_status_of(error).SerializeToString()
     return AnswerKind.ANSWER, body
+
+
+def _beside_reports(kept: KeptBeside, setup: Setup) -> ReplayDecisionResponse:
+    reader = InputReader(setup.profiles)
+    message = replay_to_message(kept.recorded.replayed(reader))
+    certificates = {name: each.certificate for name, each in setup.profiles.by_name.items()}
+    beside = beside_reports(kept, reader, certificates)
+    message.beside_reports.CopyFrom(beside_reports_to_message(beside))
+    return message
 
 
 def _what_if(asked: RecentQuestion, setup: Setup) -> bytes:

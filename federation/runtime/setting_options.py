@@ -223,6 +223,12 @@ OPTIONS = OptionTable(
         help="How long decisions are kept that no binding stands on any more; 0: for ever.",
     ),
     Option(
+        name="keep_reports_hours",
+        parse=number_between(0, 24 * 36_500),
+        default="24",
+        help="How long reports are kept, one a minute of each cluster; 0: none is.",
+    ),
+    Option(
         name="keep_audit_days",
         parse=number_between(0, 36_500),
         default="90",

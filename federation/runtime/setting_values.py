@@ -84,6 +84,7 @@ class Settings:
     role_rules: Path | None
     allow_unproven: bool
     keep_decisions_days: int
+    keep_reports_hours: int
     keep_audit_days: int
     preempted_replicas: int
     preempted_replicas_of_namespace: int

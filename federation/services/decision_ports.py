@@ -89,6 +89,11 @@ class PackedDecision(Protocol):
     """A decision as it is stored."""
 
     @property
+    def at(self) -> int:
+        """When it was committed, in microseconds since 1970."""
+        ...
+
+    @property
     def plans(self) -> tuple[NodePlan, ...]:
         """What agents answered, by cluster."""
         ...

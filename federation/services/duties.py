@@ -192,6 +192,24 @@ def auditing(keep_seconds: float) -> Sequence[Duty]:
     return duties
 
 
+def keeping_reports(
+    keep: Callable[[Begin], Awaitable[int]], keep_seconds: float, *, at_once: int, every: float
+) -> Sequence[Duty]:
+    """The duties of keeping reports, so many ``at_once`` ``every`` so many seconds, and of
+    forgetting them. 0: none is kept.
+    """
+
+    async def prune(tx: Transaction) -> int:
+        return await tx.kept_reports.prune(keep_seconds)
+
+    duties = [
+        Duty(name="prune reports", work=unless_used(prune), every_seconds=PRUNE_EVERY_SECONDS)
+    ]
+    if keep_seconds:
+        duties.append(Duty(name="keep reports", work=keep, at_once=at_once, every_seconds=every))
+    return duties
+
+
 async def _prune_journal(tx: Transaction) -> int:
     return await tx.journal.prune(JOURNAL_SECONDS, PRUNED_AT_ONCE)
 
@@ -226,7 +244,7 @@ def unless_used(work: Callable[[Transaction], Awaitable[int]]) -> Callable[[Begi
 
 
 async def _make_partitions(tx: Transaction) -> int:
-    return await tx.decisions.make_partitions()
+    return await tx.decisions.make_partitions() + await tx.kept_reports.make_partitions()
 
 
 def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:

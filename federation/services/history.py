@@ -11,8 +11,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from federation.history.kept_reports import KeptPicture, unpacked_round
 from federation.history.packed_inputs import part_names
 from federation.history.recorded import Recorded, inputs_of
+from federation.history.reported_fleet import LONGEST_COMMIT, KeptBeside
 from federation.history.trace_files import (
     END,
     TraceChunk,
@@ -22,19 +24,25 @@ from federation.history.trace_files import (
     beginning,
     chunk_bytes,
 )
-from federation.model.errors import NotFound, PreconditionFailed
+from federation.model.errors import LimitExceeded, NotFound, PreconditionFailed
 from federation.services.listed_decisions import (
     FIRST_PLACE,
     DecisionFilter,
     DecisionPage,
     DecisionPlace,
 )
+from federation.services.member_ports import KeptRound
 from federation.services.ports import Store
 from federation.services.threads import ENCODING, UNPACKING
 
 # Of traces in one piece of a file, and of everything in it: clients take answers of 4 MiB.
 TRACES_AT_ONCE: Final = 1_500_000
 MOST_AT_ONCE: Final = 3_000_000
+MINUTE: Final = 60_000_000
+# A report is kept once a minute; it may be late.
+REPORTS_MINUTES: Final = 5
+# Of pictures, and of the traces of decisions since, in bytes.
+MOST_REPORTED: Final = 32_000_000
 
 
 class TracePiece(NamedTuple):
@@ -48,8 +56,9 @@ class TracePiece(NamedTuple):
 class DecisionHistory:
     """Decisions as they were made."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, allow_unproven: bool = False) -> None:
         self._store = store
+        self._allow_unproven = allow_unproven
 
     async def list_decisions(
         self, wanted: DecisionFilter, after: DecisionPlace | None, limit: int
@@ -63,6 +72,75 @@ class DecisionHistory:
 
         Raises NotFound, and PreconditionFailed where what it was made on is not kept.
         """
+        return (await self._recorded_at(decision_id))[0]
+
+    async def beside_reports(self, decision_id: str) -> KeptBeside:
+        """The same with what is kept of the time before it.
+
+        Raises what ``recorded`` raises, PreconditionFailed where no report is kept of that time,
+        and LimitExceeded where too much was decided since.
+        """
+        recorded, at = await self._recorded_at(decision_id)
+        pictures = await self._pictures_at(at)
+        if not pictures:
+            raise PreconditionFailed(
+                f"No report is kept of the {REPORTS_MINUTES} minutes before decision "
+                f"{decision_id}: reports are kept as long as --keep-reports-hours says.",
+                reason="REPORTS_NOT_KEPT",
+            )
+        since = min(each.since for each in pictures.values()) - LONGEST_COMMIT
+        async with self._store.reading() as read:
+            deletions = await read.decisions.deletions_between(since, at)
+        return KeptBeside(
+            recorded=recorded,
+            id=decision_id,
+            at=at,
+            pictures=pictures,
+            decisions=tuple(await self._decided_between(since, at)),
+            deletions=tuple(deletions),
+            allow_unproven=self._allow_unproven,
+        )
+
+    async def _pictures_at(self, at: int) -> dict[str, KeptPicture]:
+        """The newest of each cluster, as of that time."""
+        async with self._store.reading() as read:
+            rounds = await read.kept_reports.rounds(at - REPORTS_MINUTES * MINUTE, at)
+        newest = await UNPACKING.run(_newest_pictures, rounds)
+        names, days = {name for _, name, _ in newest.values()}, {each.day for each in rounds}
+        async with self._store.reading() as read:
+            size = await read.kept_reports.size(names, days)
+            if size > MOST_REPORTED:
+                raise LimitExceeded(
+                    f"the reports of that time have {size} bytes, and {MOST_REPORTED} are looked at"
+                )
+            bodies = await read.kept_reports.pictures(names, days)
+        return {
+            cluster: KeptPicture(bodies[name], since, decided)
+            for cluster, (since, name, decided) in newest.items()
+            if name in bodies
+        }
+
+    async def _decided_between(self, since: int, until: int) -> list[TracedDecision]:
+        """The oldest first."""
+        wanted = DecisionFilter(since=since / 1_000_000)
+        decided: list[TracedDecision] = []
+        after, size = FIRST_PLACE, 0
+        while True:
+            async with self._store.reading() as read:
+                more = await read.decisions.recorded_after(wanted, after, TRACES_AT_ONCE)
+            decided += [each for each in more if each.at <= until]
+            size += sum(len(each.trace) for each in more)
+            if not more or more[-1].at > until:
+                return decided
+            if size > MOST_REPORTED:
+                raise LimitExceeded(
+                    f"since the reports before it more was decided than {MOST_REPORTED} bytes of "
+                    "traces: it cannot be held against reports"
+                )
+            after = more[-1].at, more[-1].id
+
+    async def _recorded_at(self, decision_id: str) -> tuple[Recorded, int]:
+        """With when it was committed, in microseconds since 1970."""
         async with self._store.reading() as read:
             packed = await read.decisions.get(decision_id)
         if packed is None:
@@ -86,7 +164,7 @@ class DecisionHistory:
                 "--keep-decisions-days says.",
                 reason="INPUTS_FORGOTTEN",
             )
-        return Recorded(**result._asdict(), bodies=bodies)
+        return Recorded(**result._asdict(), bodies=bodies), packed.at
 
     async def trace_piece(self, wanted: DecisionFilter, after: DecisionPlace | None) -> TracePiece:
         """The next piece of a trace of these times; ``after`` None: it begins."""
@@ -114,6 +192,18 @@ class DecisionHistory:
                 last_at = taken.decisions[-1].at
                 deletions = await read.decisions.deletions_between(since, last_at)
         return msgspec.structs.replace(taken, deletions=tuple(deletions))
+
+
+def _newest_pictures(
+    rounds: Sequence[KeptRound],
+) -> dict[str, tuple[int, bytes, frozenset[str]]]:
+    """By cluster: what its newest round says of its time, its name, and what is in it."""
+    newest: dict[str, tuple[int, bytes, frozenset[str]]] = {}
+    for each in rounds:
+        kept = unpacked_round(each.body)
+        for cluster, name in kept.pictures.items():
+            newest.setdefault(cluster, (kept.since, name, kept.decided))
+    return newest
 
 
 def _names_of(decisions: Sequence[TracedDecision]) -> list[tuple[bytes, ...]]:

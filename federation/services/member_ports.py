@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from datetime import date
+from typing import NamedTuple, Protocol
 
 from federation.model.cluster import CapacityReport, Cluster
 from federation.services.agent_values import AgentFacts
@@ -206,4 +207,56 @@ class Reports(Protocol):
 
     async def get(self, names: Collection[str]) -> Mapping[str, tuple[CapacityReport, float]]:
         """The newest report of each that has one, and when it was received, in Unix seconds."""
+        ...
+
+
+class DatabaseTime(NamedTuple):
+    """The time by the database's clock, in microseconds since 1970, and its day in UTC."""
+
+    at: int
+    day: date
+
+
+class KeptRound(NamedTuple):
+    """A round of reports that were kept, and the day of its pictures."""
+
+    day: date
+    body: bytes
+
+
+class KeptReports(Protocol):
+    """What was reported and promised, minute by minute; times in microseconds since 1970."""
+
+    async def now(self) -> DatabaseTime: ...
+
+    async def add(self, day: date, body: bytes, pictures: Mapping[bytes, bytes]) -> None:
+        """Keeps a round, and those pictures that are not kept yet on that day."""
+        ...
+
+    async def rounds(self, since: int, until: int) -> Sequence[KeptRound]:
+        """Those that were kept after one time and no later than another one, the newest first."""
+        ...
+
+    async def size(self, names: Collection[bytes], days: Collection[date]) -> int:
+        """How many bytes the pictures of these names have that were kept on those days."""
+        ...
+
+    async def pictures(
+        self, names: Collection[bytes], days: Collection[date]
+    ) -> Mapping[bytes, bytes]:
+        """Those of these names that were kept on those days."""
+        ...
+
+    async def make_partitions(self) -> int:
+        """Makes room for the days to come; of how many days.
+
+        Raises Conflict where that would hold others up: it is to be tried again.
+        """
+        ...
+
+    async def prune(self, older_than_seconds: float) -> int:
+        """Forgets the oldest day that is so long over; 0: there was none.
+
+        Raises Conflict where that would hold others up: it is to be tried again.
+        """
         ...

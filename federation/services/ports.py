@@ -24,7 +24,7 @@ from federation.services.journal_ports import (
     StoredPresences,
     StoredReplicas,
 )
-from federation.services.member_ports import Clusters, Credentials, Reports
+from federation.services.member_ports import Clusters, Credentials, KeptReports, Reports
 from federation.services.plan_ports import StoredPlans
 from federation.services.waiting_ports import Waits
 
@@ -95,6 +95,9 @@ class Transaction(Protocol):
 
     @property
     def reports(self) -> Reports: ...
+
+    @property
+    def kept_reports(self) -> KeptReports: ...
 
     @property
     def bindings(self) -> Bindings: ...

@@ -57,6 +57,7 @@ from federation.store.decision_inputs import SharedBodyStatements
 from federation.store.decision_lists import (
     decision_page,
     deletions_between,
+    microseconds_of,
     recorded_after,
 )
 from federation.store.partitions import drop_partition, make_partitions, oldest_partition
@@ -183,6 +184,10 @@ class StoredDecision:
     @property
     def id(self) -> str:
         return str(self.row.id)
+
+    @property
+    def at(self) -> int:
+        return microseconds_of(self.row.created_at)
 
     @property
     def packed(self) -> PackedResult:

@@ -27,6 +27,7 @@ from federation.store.engine import IMPAIRED, OUTCOME_UNKNOWN, translated
 from federation.store.failover import FailoverStatements
 from federation.store.histories import HistoryStatements
 from federation.store.journal import JournalStatements
+from federation.store.kept_reports import KeptReportStatements
 from federation.store.namespace_quotas import NamespaceQuotaStatements
 from federation.store.plans import PlanStatements
 from federation.store.preemptions import PreemptionStatements
@@ -75,6 +76,10 @@ class PostgresTransaction:
     @cached_property
     def reports(self) -> ReportStatements:
         return ReportStatements(self._connection)
+
+    @cached_property
+    def kept_reports(self) -> KeptReportStatements:
+        return KeptReportStatements(self._connection)
 
     @cached_property
     def bindings(self) -> BindingStatements:

@@ -5,7 +5,13 @@ Must not create anything: the migrations do.
 
 from __future__ import annotations
 
-from federation.store import access_tables, plan_tables, replica_tables, tables
+from federation.store import (
+    access_tables,
+    kept_report_tables,
+    plan_tables,
+    replica_tables,
+    tables,
+)
 
-FILES = (tables, access_tables, plan_tables, replica_tables)
+FILES = (tables, access_tables, plan_tables, replica_tables, kept_report_tables)
 metadata = tables.metadata

@@ -1574,15 +1574,21 @@ class ReplayDecisionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
+    FROM_REPORTS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    from_reports: _builtins.bool
+    """Also what was known of capacity, from the reports of that time and from what was promised
+    since. FAILED_PRECONDITION with reason REPORTS_NOT_KEPT where none is kept of that time.
+    """
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
+        from_reports: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_reports", b"from_reports", "id", b"id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1600,6 +1606,7 @@ class ReplayDecisionResponse(_message.Message):
     FIRST_DIFFERENCE_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     CLUSTERS_FIELD_NUMBER: _builtins.int
+    BESIDE_REPORTS_FIELD_NUMBER: _builtins.int
     equal: _builtins.bool
     """Whether result and trace are the same, byte for byte."""
     stored_sha256: _builtins.str
@@ -1618,6 +1625,10 @@ class ReplayDecisionResponse(_message.Message):
 
     @_builtins.property
     def clusters(self) -> _containers.RepeatedCompositeFieldContainer[_resource_pb2.TargetCluster]: ...
+    @_builtins.property
+    def beside_reports(self) -> Global___BesideReports:
+        """Where asked for."""
+
     def __init__(
         self,
         *,
@@ -1629,14 +1640,102 @@ class ReplayDecisionResponse(_message.Message):
         first_difference: Global___DecisionDifference | None = ...,
         outcome: Global___Outcome.ValueType = ...,
         clusters: _abc.Iterable[_resource_pb2.TargetCluster] | None = ...,
+        beside_reports: Global___BesideReports | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["first_difference", b"first_difference"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beside_reports", b"beside_reports", "first_difference", b"first_difference"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "equal", b"equal", "first_difference", b"first_difference", "outcome", b"outcome", "replayed_revision", b"replayed_revision", "replayed_sha256", b"replayed_sha256", "stored_revision", b"stored_revision", "stored_sha256", b"stored_sha256"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beside_reports", b"beside_reports", "clusters", b"clusters", "equal", b"equal", "first_difference", b"first_difference", "outcome", b"outcome", "replayed_revision", b"replayed_revision", "replayed_sha256", b"replayed_sha256", "stored_revision", b"stored_revision", "stored_sha256", b"stored_sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReplayDecisionResponse: _TypeAlias = ReplayDecisionResponse  # noqa: Y015
+
+@_typing.final
+class BesideReports(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EQUAL_FIELD_NUMBER: _builtins.int
+    CLUSTERS_FIELD_NUMBER: _builtins.int
+    DECISIONS_SINCE_FIELD_NUMBER: _builtins.int
+    DIFFERENCES_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
+    equal: _builtins.bool
+    """Whether it was made on what reports say, in every cluster of which a report is kept."""
+    clusters: _builtins.int
+    """Of how many clusters one is kept."""
+    decisions_since: _builtins.int
+    """How many decisions after these reports were reckoned in."""
+    outcome: Global___Outcome.ValueType
+    """As it would be decided on what reports say."""
+    @_builtins.property
+    def differences(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportedEstimate]:
+        """Where it was made on something else, those that differ most first, and where no report is kept;
+        1000 at most.
+        """
+
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedCompositeFieldContainer[_resource_pb2.TargetCluster]: ...
+    def __init__(
+        self,
+        *,
+        equal: _builtins.bool = ...,
+        clusters: _builtins.int = ...,
+        decisions_since: _builtins.int = ...,
+        differences: _abc.Iterable[Global___ReportedEstimate] | None = ...,
+        outcome: Global___Outcome.ValueType = ...,
+        targets: _abc.Iterable[_resource_pb2.TargetCluster] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "decisions_since", b"decisions_since", "differences", b"differences", "equal", b"equal", "outcome", b"outcome", "targets", b"targets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BesideReports: _TypeAlias = BesideReports  # noqa: Y015
+
+@_typing.final
+class ReportedEstimate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    DECIDED_ON_FIELD_NUMBER: _builtins.int
+    LEAST_FIELD_NUMBER: _builtins.int
+    MOST_FIELD_NUMBER: _builtins.int
+    DECIDED_ON_REPORT_FIELD_NUMBER: _builtins.int
+    KEPT_REPORT_FIELD_NUMBER: _builtins.int
+    NOT_KEPT_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    decided_on: _builtins.int
+    """How many replicas could be placed there as far as the decision knew."""
+    least: _builtins.int
+    """And as reports say: in which order decisions of one moment were made is not kept."""
+    most: _builtins.int
+    decided_on_report: _builtins.int
+    """The sequence of the report that the decision was made on, and of the newest that is kept from
+    before it; 0: there was no report.
+    """
+    kept_report: _builtins.int
+    not_kept: _builtins.bool
+    """No report of the cluster is kept."""
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        decided_on: _builtins.int = ...,
+        least: _builtins.int = ...,
+        most: _builtins.int = ...,
+        decided_on_report: _builtins.int = ...,
+        kept_report: _builtins.int = ...,
+        not_kept: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "decided_on", b"decided_on", "decided_on_report", b"decided_on_report", "kept_report", b"kept_report", "least", b"least", "most", b"most", "not_kept", b"not_kept"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportedEstimate: _TypeAlias = ReportedEstimate  # noqa: Y015
 
 @_typing.final
 class DecisionDifference(_message.Message):
