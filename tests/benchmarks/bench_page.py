@@ -195,9 +195,10 @@ async def show_view(browser: Browser, plane: Plane, postgres: int, view: View) -
     )
 
 
-def got(port: int, path: str) -> bytes:
+def loaded_anew(port: int, path: str) -> bytes:
+    """As the script of a page does."""
     connection = HTTPConnection("127.0.0.1", port, timeout=CALL_SECONDS)
-    connection.request("GET", path)
+    connection.request("GET", path, headers={"fedsched-refresh": "1"})
     answer = connection.getresponse()
     body = answer.read()
     connection.close()
@@ -229,7 +230,7 @@ async def open_pages(port: int, pages: int) -> None:
         try:
             while line := await reader.readline():
                 if line.startswith(b"event: changed"):
-                    await asyncio.to_thread(got, port, path)
+                    await asyncio.to_thread(loaded_anew, port, path)
         finally:
             writer.close()
 

@@ -9,6 +9,7 @@ and whole without JavaScript. Must not decide anything, nor touch the store.
 - ``comparing``: two placements of one workload side by side
 - ``drawing``: templates into pages, in a thread of their own
 - ``events``: tells pages that something changed, so that they load anew
+- ``fragments``: what open pages load anew, drawn once for all who may see the same
 - ``funnel``: a decision as a funnel: from all clusters to those that promised
 - ``overview``: the whole fleet as one picture: how full each cluster is, and how well
 - ``plan_views``: plans: what would move, what moves, and what people say to that

@@ -59,6 +59,10 @@ class Visitor:
         return self.principal.scope if self.principal else EVERYTHING
 
     @property
+    def role(self) -> Role | None:
+        return self.principal.role if self.principal else None
+
+    @property
     def is_signed_in(self) -> bool:
         return self.principal is not None
 

@@ -57,6 +57,7 @@ from federation.web.ui.asking import Asking
 from federation.web.ui.comparing import Comparing
 from federation.web.ui.drawing import drawn
 from federation.web.ui.events import Pulse
+from federation.web.ui.fragments import Fragments, SharedView
 from federation.web.ui.plan_views import PlanViews
 from federation.web.ui.use_cases import UseCases
 from federation.web.ui.views import Page, Views
@@ -87,6 +88,10 @@ CODES: Final = {
     DeadlineMissed: 504,
 }
 SEE_OTHER = 303
+# With it our script asks for what a page shows now, without what is around that.
+REFRESH: Final = "fedsched-refresh"
+# Views that not everybody may look at.
+ROLES: Final = {"/audit": frozenset({Role.ADMIN})}
 # For what a form asks for: other connections end before a plan of a large fleet is drafted.
 ANSWER_SECONDS: Final = 120.0
 # As the audit calls it; actions have the names of the calls that do the same.
@@ -138,7 +143,20 @@ class Ui:
         self._clock = use_cases.clock
         self._admission = Admission(use_cases.identity, use_cases.clock, access, listen)
         self._record = use_cases.audit.refused
-        self._views = Views(use_cases)
+        self._views = views = Views(use_cases)
+        # Those that change by themselves, and have no forms.
+        self._live_views: dict[str, PageView] = {
+            "/": views.fleet,
+            "/cluster": views.cluster,
+            "/bindings": views.bindings,
+            "/binding": views.binding,
+            "/queue": views.queue,
+            "/gangs": views.gangs,
+            "/gang": views.gang,
+            "/decision": views.decision,
+            "/audit": views.audit,
+        }
+        self._fragments = Fragments(use_cases.clock, self._fragment)
         self._asking = Asking(use_cases)
         self._comparing = Comparing(use_cases)
         self._plans = PlanViews(use_cases.plans)
@@ -153,22 +171,13 @@ class Ui:
         """None where the page is off."""
         if self._is_off:
             return []
-        views = self._views
         pages: dict[str, PageView] = {
-            "/": views.fleet,
-            "/cluster": views.cluster,
-            "/bindings": views.bindings,
-            "/binding": views.binding,
-            "/queue": views.queue,
-            "/gangs": views.gangs,
-            "/gang": views.gang,
-            "/decision": views.decision,
             "/ask": self._asking.ask,
             "/compare": self._comparing.form,
             "/what-if": self._what_ifs.form,
             "/plans": self._plans.plans,
             "/plan": self._plans.plan,
-            "/about": views.about,
+            "/about": self._views.about,
         }
         answers: dict[str, PageAnswer] = {
             "/sign-in": self._sign_in,
@@ -187,8 +196,8 @@ class Ui:
         answers |= {path: self._acting(action) for path, action in actions.items()}
         files = StaticFiles(directory=Path(__file__).parent / "static")
         inside: list[BaseRoute] = [
+            *(Route(path, self._live(path), methods=["GET"]) for path in self._live_views),
             *(Route(path, self._shown(view), methods=["GET"]) for path, view in pages.items()),
-            Route("/audit", self._shown(views.audit, frozenset({Role.ADMIN})), methods=["GET"]),
             *(Route(path, self._guarded(each), methods=["POST"]) for path, each in answers.items()),
             Route("/sign-in", self._guarded(self._sign_in_page), methods=["GET"]),
             Route("/events", self._guarded(self._events), methods=["GET"]),
@@ -206,8 +215,20 @@ class Ui:
         """Nobody is told of changes any more."""
         self._pulse.close()
 
-    def _shown(self, view: PageView, roles: frozenset[Role] | None = None) -> PageAnswer:
-        """For everybody who may look, or for these roles alone."""
+    def _shown(self, view: PageView) -> PageAnswer:
+        """For everybody who may look."""
+
+        async def answer(request: Request) -> Response:
+            visitor = await self._admission.visitor(request)
+            return await self._response(request, visitor, await view(request, visitor.scope))
+
+        return self._guarded(answer)
+
+    def _live(self, path: str) -> PageAnswer:
+        """The same for a page without forms: its script is sent what changed on it alone, which
+        others who see as much may be sent, too.
+        """
+        view, roles = self._live_views[path], ROLES.get(path)
 
         async def answer(request: Request) -> Response:
             visitor = await self._admission.visitor(request)
@@ -215,9 +236,20 @@ class Ui:
                 if visitor.principal is None:
                     raise SignInNeeded
                 refuse_others(visitor.principal, roles)
+            if REFRESH in request.headers:
+                query = request.scope["query_string"]
+                shared = SharedView(path=path, query=query, role=visitor.role, scope=visitor.scope)
+                return HTMLResponse(await self._fragments.find(shared))
             return await self._response(request, visitor, await view(request, visitor.scope))
 
         return self._guarded(answer)
+
+    async def _fragment(self, shared: SharedView) -> str:
+        """Of a live page; whoever asks for it brings nothing else along."""
+        address = {"type": "http", "path": f"/ui{shared.path}", "query_string": shared.query}
+        request = Request({**address, "headers": []})
+        page = await self._live_views[shared.path](request, shared.scope)
+        return await self._drawn(request, Visitor(), page, is_whole=False)
 
     def _guarded(self, answer: PageAnswer) -> PageAnswer:
         """With the headers of all pages, and a page for every error."""
@@ -251,7 +283,16 @@ class Ui:
 
     async def _response(self, request: Request, visitor: Visitor, page: Page) -> Response:
         visitor = self._admission.for_forms(visitor) if page.has_forms else visitor
-        text = await drawn(
+        text = await self._drawn(request, visitor, page)
+        response = HTMLResponse(text, status_code=page.status)
+        if page.has_forms and visitor.session is not None:
+            self._admission.give_cookie(visitor.session, request, response)
+        return response
+
+    async def _drawn(
+        self, request: Request, visitor: Visitor, page: Page, *, is_whole: bool = True
+    ) -> str:
+        return await drawn(
             page.template,
             **{
                 **page.values,
@@ -261,13 +302,10 @@ class Ui:
                 "visitor": visitor,
                 "is_live": page.is_live,
                 "is_private": is_private(request),
+                "is_whole": is_whole,
                 "now": self._clock.now(),
             },
         )
-        response = HTMLResponse(text, status_code=page.status)
-        if page.has_forms and visitor.session is not None:
-            self._admission.give_cookie(visitor.session, request, response)
-        return response
 
     async def _sign_in_page(self, request: Request) -> Response:
         return await self._response(request, Visitor(), self._sign_in_form(request))

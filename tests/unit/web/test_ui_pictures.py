@@ -61,6 +61,7 @@ COMMON = {
     "visitor": Visitor(),
     "is_live": True,
     "is_private": True,
+    "is_whole": True,
     "now": 1000.0,
 }
 SHAPE = ReplicaRequirements(request={"cpu": 500, "memory": GIB})

@@ -5,6 +5,8 @@
   const help = document.getElementById("help");
   const live = () => document.getElementById("live");
   const LEAST_MILLIS = 3000;
+  // Pages that load themselves anew may share what is drawn for them.
+  const ANEW = { headers: { accept: "text/html", "fedsched-refresh": "1" } };
   let loading = false, loadedAt = Date.now(), changed = false, leader = "";
 
   // What a person is about to do must not be taken away.
@@ -16,7 +18,7 @@
     if (loading) return;
     loading = true;
     try {
-      const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+      const answer = await fetch(location.href, ANEW);
       if (answer.redirected) { location.reload(); return; }
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const next = page.getElementById("view");
