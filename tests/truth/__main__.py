@@ -9,11 +9,12 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from tests.truth.judging import Found
+from tests.truth.judging import Found, sum_of
+from tests.truth.limits import show_adversary, show_odds
 from tests.truth.plans import REAL_PATIENCE, SIMULATED_PATIENCE, Line, Plan
 from tests.truth.real_members import VARIABLE, programs_there
 from tests.truth.streams import Stream
@@ -29,6 +30,41 @@ HEADER = (
 
 
 def main() -> int:
+    parser = _parser()
+    given = parser.parse_args()
+    in_memory = given.virtual or given.adversary or given.odds > 0
+    programs = None if given.simulated or in_memory else programs_there()
+    if in_memory and (given.foreign or given.kills):
+        parser.error("--foreign and --kills need processes")
+    if given.virtual and not VIRTUAL.issuperset(given.lines):
+        parser.error("--virtual knows careful and strict lines alone")
+    patience = given.patience or (REAL_PATIENCE if programs else SIMULATED_PATIENCE)
+    plan = Plan(
+        line=Line(given.lines[0]),
+        seed=given.first_seed,
+        stream=Stream(given.stream),
+        bindings=given.bindings,
+        nodes=tuple(given.nodes),
+        foreign=given.foreign,
+        kills=given.kills,
+        burst=given.burst,
+        shuffled=given.shuffled,
+        quiet_seconds=patience,
+        programs=programs,
+    )
+    plans = [replace(plan, seed=given.first_seed + number) for number in range(given.seeds)]
+    print(f"kube-scheduler: {programs or 'simulated'}", flush=True)
+    if given.odds:
+        show_odds(plans, given.odds)
+    if given.adversary:
+        show_adversary(plans)
+    if given.odds or given.adversary:
+        return 0
+    run = found_in_memory if given.virtual else _found
+    return 1 if _broken([Line(line) for line in given.lines], plans, run, given.pods) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.truth", description=__doc__)
     parser.add_argument("--seeds", type=int, default=1, help="how many (default 1)")
     parser.add_argument("--first-seed", type=int, default=1)
@@ -57,36 +93,35 @@ def main() -> int:
         action="store_true",
         help=f"though {VARIABLE} names a folder with a real kube-scheduler",
     )
-    given = parser.parse_args()
-    programs = None if given.simulated or given.virtual else programs_there()
-    if given.virtual and (given.foreign or given.kills or not VIRTUAL.issuperset(given.lines)):
-        parser.error("--virtual knows careful and strict lines, without --foreign and --kills")
-    patience = given.patience or (REAL_PATIENCE if programs else SIMULATED_PATIENCE)
-    print(f"kube-scheduler: {programs or 'simulated'}", flush=True)
+    parser.add_argument(
+        "--odds",
+        type=int,
+        default=0,
+        metavar="RUNS",
+        help="in memory: in so many runs, how often a pod had stayed pending of what careful "
+        "refuses, and what an oracle promises",
+    )
+    parser.add_argument(
+        "--adversary",
+        action="store_true",
+        help="in memory: what an adversary leaves of what strict refuses, and what could be "
+        "promised beside it at most",
+    )
+    return parser
+
+
+def _broken(
+    lines: Sequence[Line], plans: Sequence[Plan], run: Callable[[Plan], Found], shown: int
+) -> int:
+    """How many pods of strict and planned promises are left, once all lines were shown."""
     print(HEADER, flush=True)
     broken = 0
-    for line in given.lines:
-        founds = []
-        for seed in range(given.first_seed, given.first_seed + given.seeds):
-            plan = Plan(
-                line=Line(line),
-                seed=seed,
-                stream=Stream(given.stream),
-                bindings=given.bindings,
-                nodes=tuple(given.nodes),
-                foreign=given.foreign,
-                kills=given.kills,
-                burst=given.burst,
-                shuffled=given.shuffled,
-                quiet_seconds=patience,
-                programs=programs,
-            )
-            run = found_in_memory if given.virtual else _found
-            founds.append(_shown(plan, run, given.pods))
+    for line in lines:
+        founds = [_shown(replace(plan, line=line), run, shown) for plan in plans]
         if len(founds) > 1:
-            _show(line, "all", _sum(founds), None)
+            _show(line, "all", sum_of(founds), None)
         broken += sum(len(found.pending) for found in founds) if line in PROVEN else 0
-    return 1 if broken else 0
+    return broken
 
 
 def _found(plan: Plan) -> Found:
@@ -101,19 +136,6 @@ def _shown(plan: Plan, run: Callable[[Plan], Found], shown: int) -> Found:
     for pod in found.pending[:shown]:
         print(f"    pending: {pod}")
     return found
-
-
-def _sum(founds: list[Found]) -> Found:
-    total = founds[0]
-    for found in founds[1:]:
-        total = replace(
-            total,
-            **{
-                name: getattr(total, name) + getattr(found, name)
-                for name in (f.name for f in fields(total))
-            },
-        )
-    return total
 
 
 def _show(line: str, seed: str, found: Found, seconds: float | None) -> None:

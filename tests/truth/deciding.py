@@ -14,7 +14,7 @@ from federation.client.api import Client
 from federation.codec.bindings import binding_to_message
 from federation.model.cluster import Cluster
 from federation.model.estimate import Bound, Estimates, Source
-from federation.model.placement import Certificate
+from federation.model.placement import Binding, Certificate
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Outcome
 from federation.scheduler.fleet import Fleet
@@ -89,15 +89,20 @@ class Unreserved:
             [asked], clusters=self._fleet.names, highest_source=ESTIMATE_SOURCE_EXACT
         )
         (replicas,) = table.replicas
-        size = len(self._fleet.names)
-        estimates = Estimates(
-            replicas_c=np.array([each or 0 for each in replicas], dtype=np.int64),
-            source_c=np.full(size, Source.EXACT, dtype=np.int8),
-            bound_c=np.full(size, Bound.EXACT, dtype=np.int8),
-            reasons={},
-        )
-        decision = schedule(binding, self._fleet, estimates, now=0.0)
-        shares = {}
-        if decision.outcome is Outcome.SCHEDULED:
-            shares = {each.name: each.replicas for each in decision.clusters if each.replicas}
+        shares = shares_of(binding, self._fleet, [each or 0 for each in replicas])
         return Answered(wanted=wanted, shares=shares), "none"
+
+
+def shares_of(binding: Binding, fleet: Fleet, room: Sequence[int]) -> dict[str, int]:
+    """As it is divided over members with room for so many; empty where it is not."""
+    size = len(fleet.names)
+    estimates = Estimates(
+        replicas_c=np.array(room, dtype=np.int64),
+        source_c=np.full(size, Source.EXACT, dtype=np.int8),
+        bound_c=np.full(size, Bound.EXACT, dtype=np.int8),
+        reasons={},
+    )
+    decision = schedule(binding, fleet, estimates, now=0.0)
+    if decision.outcome is not Outcome.SCHEDULED:
+        return {}
+    return {each.name: each.replicas for each in decision.clusters if each.replicas}

@@ -6,12 +6,11 @@ Must not know how it was run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
-from federation.model.resources import PODS
-from tests.truth.members import ROWS, Amounts, Int64Array, Node, free_rn
+from tests.truth.members import ROWS, Int64Array, Node, free_rn
 from tests.truth.streams import Wanted
 
 
@@ -41,6 +40,18 @@ class Found:
     kills: int = 0
 
 
+def sum_of(founds: Sequence[Found]) -> Found:
+    """Of several runs together."""
+    total = founds[0]
+    for found in founds[1:]:
+        sums = {
+            name: getattr(total, name) + getattr(found, name)
+            for name in (each.name for each in fields(total))
+        }
+        total = replace(total, **sums)
+    return total
+
+
 def fitted(
     answered: Sequence[Answered],
     nodes: Mapping[str, Sequence[Node]],
@@ -56,9 +67,9 @@ def fitted(
     for answer in answered:
         wanted = answer.wanted
         if not answer.shares:
-            fits = sum(int(_fits_n(wanted, nodes[m], free[m]).sum()) for m in nodes)
+            fits = sum(int(fits_n(wanted, nodes[m], free[m]).sum()) for m in nodes)
             count += fits >= wanted.replicas
-        taken_r = np.array([_amount(wanted.request, row) for row in ROWS])
+        taken_r = asked_of(wanted)
         for member, pod_names in pods_of(answer).items():
             for name in pod_names:
                 node = nodes_of_pods[member].get(name, "")
@@ -77,13 +88,14 @@ def pods_of(answer: Answered) -> dict[str, list[str]]:
     return names
 
 
-def _fits_n(wanted: Wanted, nodes: Sequence[Node], free: Int64Array) -> Int64Array:
-    """How many of its pods each node takes."""
-    asked_r = np.array([_amount(wanted.request, row) for row in ROWS])
+def asked_of(wanted: Wanted) -> Int64Array:
+    """What one of its pods takes, as ROWS."""
+    return np.array([wanted.request.get(row, 1) for row in ROWS], dtype=np.int64)
+
+
+def fits_n(wanted: Wanted, nodes: Sequence[Node], free: Int64Array) -> Int64Array:
+    """How many of its pods each node takes that has so much free: ROWS x nodes."""
+    asked_r = asked_of(wanted)
     takes_n = np.array([wanted.takes(node) for node in nodes])
-    fits_n: Int64Array = (np.maximum(free, 0) // asked_r[:, np.newaxis]).min(axis=0)
-    return np.where(takes_n, fits_n, 0)
-
-
-def _amount(request: Amounts, row: str) -> int:
-    return 1 if row == PODS else request[row]
+    room_n: Int64Array = (np.maximum(free, 0) // asked_r[:, np.newaxis]).min(axis=0)
+    return np.where(takes_n, room_n, 0)

@@ -7,9 +7,10 @@ they do in the study, at times that a seed gives.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -20,6 +21,7 @@ from estimator.placing.incoming import IncomingPod
 from estimator.snapshot import NodeTable, Snapshot, columns_of
 from federation.capacity.cluster_room import ReportId
 from federation.model.echoes import PodOrigin, PodSighting, SightingState
+from federation.model.placement import Certificate
 from federation.model.resources import PODS
 from tests.echoes import echoes_of, interests_by_name
 from tests.simulator import ControlPlane
@@ -107,23 +109,61 @@ def _add(requested: dict[str, int], pod: Amounts) -> None:
     requested[PODS] += 1
 
 
+class Decider(Protocol):
+    """Who decides in a study. Learns of members only when they report."""
+
+    def reported(
+        self, members: Mapping[str, VirtualMember], answered: Sequence[Answered]
+    ) -> None: ...
+
+    def decide(self, wanted: Wanted, *, looks_again: bool) -> Mapping[str, int] | None:
+        """Replicas by member, None where it is refused."""
+        ...
+
+
+class ByTheRules:
+    """The control plane decides."""
+
+    def __init__(self, names: tuple[str, ...], certificate: Certificate | None) -> None:
+        self._control = ControlPlane(names=names)
+        self._certificate = certificate
+
+    def reported(self, members: Mapping[str, VirtualMember], answered: Sequence[Answered]) -> None:
+        del answered
+        for name, member in members.items():
+            version = self._control.ledger.of(name).interest_version
+            self._control.accept(name, member.report(version, self._control))
+
+    def decide(self, wanted: Wanted, *, looks_again: bool) -> Mapping[str, int] | None:
+        decided = self._control.submit(wanted.binding(self._certificate), looks_again=looks_again)
+        if decided is None:
+            return None
+        return {each.name: each.replicas for each in decided.binding.clusters if each.replicas}
+
+
 def found_in_memory(plan: Plan) -> Found:
     """What comes of the plan."""
     return VirtualStudy(plan).run()
 
 
 class VirtualStudy:
-    """A stream of careful or strict bindings on members of a seed; nobody is killed, and no pods
-    come but those that were promised.
+    """A stream of bindings on members of a seed; nobody is killed, and no pods come but those that
+    were promised. ``on_refused`` is told what is refused, fresh reports or not.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        decider: Decider | None = None,
+        on_refused: Callable[[Wanted], None] | None = None,
+    ) -> None:
         self._plan = plan
         self._timeline = Timeline()
         self._choices = random.Random(f"study-{plan.seed}")
         names = tuple(f"member{number}" for number in range(1, len(plan.nodes) + 1))
-        self._control = ControlPlane(names=names)
-        self._members = {
+        self._decider = decider or ByTheRules(names, plan.line.certificate)
+        self._on_refused = on_refused
+        self.members = {
             name: VirtualMember(
                 name=name,
                 nodes=nodes_of(name, count, plan.seed),
@@ -132,10 +172,10 @@ class VirtualStudy:
             )
             for name, count in zip(names, plan.nodes, strict=True)
         }
-        self._answered: list[Answered] = []
+        self.answered: list[Answered] = []
 
     def run(self) -> Found:
-        nodes = [node for member in self._members.values() for node in member.nodes]
+        nodes = [node for member in self.members.values() for node in member.nodes]
         left = stream(self._plan.stream, self._plan.seed, self._plan.bindings, nodes)
         self._report()
         at = 0.0
@@ -151,37 +191,33 @@ class VirtualStudy:
         return self._found()
 
     def _report(self) -> None:
-        for name, member in self._members.items():
-            version = self._control.ledger.of(name).interest_version
-            self._control.accept(name, member.report(version, self._control))
+        self._decider.reported(self.members, self.answered)
 
     def _decide(self, workloads: Sequence[Wanted]) -> None:
         for wanted in workloads:
-            binding = wanted.binding(self._plan.line.certificate)
-            decided = self._control.submit(binding)
-            if decided is None:
+            shares = self._decider.decide(wanted, looks_again=False)
+            if shares is None:
                 # Before it refuses, a control plane asks for fresh reports, and looks again.
                 self._report()
-                decided = self._control.submit(binding, looks_again=True)
-            shares = {}
-            if decided is not None:
-                shares = {each.name: each.replicas for each in decided.binding.clusters}
-            answer = Answered(wanted=wanted, shares={k: v for k, v in shares.items() if v})
-            self._answered.append(answer)
+                shares = self._decider.decide(wanted, looks_again=True)
+            if shares is None and self._on_refused is not None:
+                self._on_refused(wanted)
+            answer = Answered(wanted=wanted, shares=shares or {})
+            self.answered.append(answer)
             number = 0
             for member, names in pods_of(answer).items():
                 for _ in names:
                     seconds = MAKING_SECONDS
                     if self._plan.shuffled:
                         seconds = self._choices.uniform(0, SHUFFLED_SECONDS)
-                    make = self._members[member].make
+                    make = self.members[member].make
                     self._timeline.after(seconds, partial(make, wanted, number))
                     number += 1
 
     def _found(self) -> Found:
-        answered = self._answered
-        bound = {name: dict(member.bound) for name, member in self._members.items()}
-        nodes = {name: member.nodes for name, member in self._members.items()}
+        answered = self.answered
+        bound = {name: dict(member.bound) for name, member in self.members.items()}
+        nodes = {name: member.nodes for name, member in self.members.items()}
         pending = [
             f"{member}/{name}: {answer.wanted}"
             for answer in answered
