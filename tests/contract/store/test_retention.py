@@ -24,8 +24,8 @@ BOUNDED = {
     *("cluster", "cluster_capacity", "cluster_report", "presence", "binding", "reservation"),
     *("waiting", "namespace_quota", "duty", "history", "journal_horizon", "failover", "audit_head"),
 }
-# Whole days of these are dropped: see test_decision_partitions.py.
-BY_DAY = {"decision"}
+# Whole days of these are dropped: see test_decision_partitions.py and test_kept_reports.py.
+BY_DAY = {"decision", "report_picture", "report_round"}
 # How a row of so many days ago is made, in each table that grows with what happens.
 GROWING: Mapping[str, str] = {
     "journal": "(kind, body, created_at) VALUES ('x', '', :at)",
