@@ -36,6 +36,11 @@ FLEETS_KNOWN: Final = 4
 BODIES_KNOWN: Final = 16
 # What no plugin of ours reads and changes often, or is large.
 _LEFT_OUT: Final = frozenset({"model", "generation", "resource_version"})
+# By type, each field with its default: to ask a type for them takes longer than to compare.
+_DEFAULTS: Final = {
+    type(default): tuple((each.name, getattr(default, each.name)) for each in fields(default))
+    for default in (Binding(name=""), Cluster(name=""))
+}
 
 
 Unpacked = TypeVar("Unpacked", Fleet, Profile)
@@ -203,13 +208,12 @@ class InputReader:
         return unpacked
 
 
-def _stated(value: object) -> dict[str, Any]:
-    """The fields of a binding or a cluster that are not their defaults."""
-    default = Binding(name="") if isinstance(value, Binding) else Cluster(name="")
+def _stated(value: Binding | Cluster) -> dict[str, Any]:
+    """The fields that are not their defaults."""
     return {
-        each.name: stated
-        for each in fields(value)  # type: ignore[arg-type]  # both are dataclasses
-        if (stated := getattr(value, each.name)) != getattr(default, each.name)
+        name: stated
+        for name, default in _DEFAULTS[type(value)]
+        if (stated := getattr(value, name)) != default
     }
 
 

@@ -56,7 +56,7 @@ class DecisionMeasures:
 
     def enqueue(self, *attempts: Attempt) -> None:
         """Has them decided, and counts them once they are answered. Raises LimitExceeded."""
-        if len(attempts) == 1 and attempts[0].call is not None:
+        if len(attempts) == 1 and attempts[0].call is not None and not attempts[0].place:
             # A call has a context of its own, and from here on it is about this.
             work_on(decision=attempts[0].id, binding="/".join(attempts[0].key))
         self.queue.add(*attempts)
