@@ -1,4 +1,4 @@
-"""What holds preemption back in virtual time, and who was overtaken for too long.
+"""What holds preemption back in virtual time, who was overtaken too long, and who must not be.
 
 Pure. Must not decide who finds room.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from federation.failover.rate import MINUTE
-from federation.model.placement import BindingName
+from federation.failover.virtual_waiting import VirtualQueue
+from federation.model.placement import Binding, BindingName
+from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.preemption import are_within
-from federation.scheduler.waiting.kept import MOST_EARMARKS
+from federation.scheduler.waiting.kept import MOST_EARMARKS, goes_with
 
 
 class PreemptionBudget:
@@ -87,3 +89,40 @@ class Earmarks:
         ended = {key for key in self.keys if key not in waiting}
         self.keys -= ended
         return bool(ended)
+
+
+class FirstInLine:
+    """Who lets nobody overtake: of each strict profile the first that waits."""
+
+    def __init__(
+        self, queue: VirtualQueue, bindings: Mapping[BindingName, Binding], profiles: Profiles
+    ) -> None:
+        self._queue = queue
+        self._bindings = bindings
+        self._profiles = profiles
+        self._first: dict[str, Binding] = {}
+
+    def look(self) -> bool:
+        """Whether others are first than when this was asked last."""
+        before, self._first = self._first, {}
+        if not self._profiles.strict_names:
+            return False
+        waiting = (self._bindings[key] for key in self._queue.since if self._queue.together(key))
+        for binding in sorted(waiting, key=self._queue.order):
+            profile = self._profiles.profile_of(binding)
+            if profile.strict:
+                self._first.setdefault(profile.name, binding)
+        return _keys(self._first) != _keys(before)
+
+    def before(self, binding: Binding) -> Sequence[Binding]:
+        """Who is not to be overtaken by a binding."""
+        if not self._first:
+            return ()
+        first = self._first.get(self._profiles.profile_of(binding).name)
+        if first is None or goes_with(first, binding):
+            return ()
+        return (first,) if self._queue.order(first) < self._queue.order(binding) else ()
+
+
+def _keys(first: Mapping[str, Binding]) -> Mapping[str, str]:
+    return {name: each.key for name, each in first.items()}

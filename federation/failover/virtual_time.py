@@ -16,7 +16,7 @@ from federation.failover.evictions import Ending, Progress, ending_of, taken_bac
 from federation.failover.moves import Move, eviction_tasks, leaves_at, moves_of
 from federation.failover.rate import MoveAllowance, cost_of
 from federation.failover.silence import Silence, Silences
-from federation.failover.virtual_claims import Earmarks, PreemptionBudget
+from federation.failover.virtual_claims import Earmarks, FirstInLine, PreemptionBudget
 from federation.failover.virtual_steps import (
     EventKind,
     FailoverRules,
@@ -74,6 +74,7 @@ class VirtualFleet:
         self._ran: dict[BindingName, Mapping[str, int]] = {}
         self._queue = VirtualQueue(self._bindings)
         self._earmarks = Earmarks()
+        self._first = FirstInLine(self._queue, self._bindings, profiles)
         self._budget = PreemptionBudget(
             rules.preempted_replicas, rules.preempted_replicas_of_namespace, began
         )
@@ -129,6 +130,11 @@ class VirtualFleet:
         return self._queue.waiting(self._began)
 
     def _arrive(self, bindings: Sequence[Binding]) -> None:
+        if self._profiles.strict_names:
+            # Who is not the first is told so: these are tried as those are that come later.
+            for new in (each for each in bindings if not each.clusters):
+                self._come(new)
+            bindings = [each for each in bindings if each.clusters]
         decisions = self._simulation.decide_all(bindings)
         lost = self._simulation.losses()
         for binding, decision in zip(bindings, decisions, strict=True):
@@ -137,10 +143,15 @@ class VirtualFleet:
                 self._take_from(key, decision)
             else:
                 self._settle(key, decision, StepKind.PLACED)
-        for key in self._queue.since:
+        for key in self._queue.since.keys() - self._new:
             self._queue.put(key)
         # They came at once: none has overtaken another.
         self._queue.overtaken()
+
+    def _come(self, binding: Binding) -> None:
+        key = self._add(binding)
+        self._queue.since[key] = self._now
+        self._new.add(key)
 
     def _add(self, binding: Binding) -> BindingName:
         key = binding.namespace, binding.name
@@ -225,9 +236,7 @@ class VirtualFleet:
                     self._tell(StepKind.BACK, name)
                     self._changed()
             case EventKind.ARRIVE:
-                key = self._add(self._absent.pop(name))
-                self._queue.since[key] = now
-                self._new.add(key)
+                self._come(self._absent.pop(name))
             case EventKind.DELETE:
                 self._delete(next(key for key in self._bindings if binding_key(*key) == name))
 
@@ -299,6 +308,7 @@ class VirtualFleet:
             may_preempt=self._budget.may_preempt,
         )
         made.kept = self._queue.lacking(self._earmarks.keys)
+        made.first = self._first.before
         for key, binding in self._bindings.items():
             ran = self._ran[key]
             there = [(each.name, each.replicas) for each in binding.clusters]
@@ -421,13 +431,13 @@ class VirtualFleet:
                 self._queue.wake()
 
     def _keep_room(self) -> None:
-        """For whom others have overtaken for too long, until it waits no more."""
+        """For whom others have overtaken for too long, until it waits no more; and who is first."""
         for key in self._queue.overtaken():
             profile = self._profiles.profile_of(self._bindings[key])
             self._earmarks.overtaken(key, self._now + profile.starvation_seconds)
         for key in self._earmarks.begin(self._now):
             self._tell(StepKind.EARMARKED, binding_key(*key))
-        if self._earmarks.end(self._queue.since):
+        if self._earmarks.end(self._queue.since) | self._first.look():
             self._queue.wake()
         self._simulation.kept = self._queue.lacking(self._earmarks.keys)
 
@@ -485,12 +495,6 @@ class VirtualFleet:
         clusters: tuple[TargetCluster, ...] = (),
         reason: str = "",
     ) -> None:
-        self.steps.append(
-            VirtualStep(
-                at=self._now - self._began,
-                kind=kind,
-                subject=subject,
-                clusters=clusters,
-                reason=reason,
-            )
-        )
+        at = self._now - self._began
+        step = VirtualStep(at=at, kind=kind, subject=subject, clusters=clusters, reason=reason)
+        self.steps.append(step)

@@ -84,8 +84,7 @@ class VirtualQueue:
 
     def note_placed(self, binding: Binding, decision: Decision) -> None:
         """Whoever was placed came now, unless it had waited itself; before it waits no more."""
-        key = binding.namespace, binding.name
-        order = -binding.priority, self.since.get(key, math.inf), key
+        order = self.order(binding)
         had = {each.name: each.replicas for each in binding.clusters}
         for each in decision.clusters:
             if each.replicas > had.get(each.name, 0):
@@ -105,6 +104,11 @@ class VirtualQueue:
             if key in keys
         )
         return [(self._bindings[key], self.decided[key].remainder) for _, _, key in waiting]
+
+    def order(self, binding: Binding) -> TryOrder:
+        """Where it stands; who does not wait stands behind those of its priority."""
+        key = binding.namespace, binding.name
+        return -binding.priority, self.since.get(key, math.inf), key
 
     def together(self, key: BindingName) -> list[BindingName]:
         """Those that are tried with it, itself too; none while its gang is not complete."""

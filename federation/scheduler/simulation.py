@@ -17,6 +17,7 @@ import numpy as np
 from federation.capacity.deductions import Deductions, UnitRequest
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.simulated import RemainingCapacity
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.cluster import ClusterState
 from federation.model.component_sets import shape_of
 from federation.model.errors import InvalidRequest
@@ -96,8 +97,9 @@ class _Placed(NamedTuple):
 class Simulation:
     """A fleet, and what the bindings decided so far have left of it. ``now`` in Unix seconds.
 
-    Room is ``kept`` for others: for as many replicas as each lacks. ``may_preempt`` counts replicas
-    that are preempted, by namespace, unless they are too many.
+    Room is ``kept`` for others: for as many replicas as each lacks; ``first`` answers who waits
+    before a binding and is not to be overtaken by it wherever both may go. ``may_preempt`` counts
+    replicas that are preempted, by namespace, unless they are too many.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class Simulation:
         self._profiles = profiles
         self._may_preempt = may_preempt
         self.kept: Sequence[tuple[Binding, int]] = ()
+        self.first: Callable[[Binding], Sequence[Binding]] = lambda _: ()
         self._placed: dict[str, _Placed] = {}
         # What became of those that lost something to later ones.
         self._lost: dict[str, Decision] = {}
@@ -277,18 +280,12 @@ class Simulation:
         rest is kept, "" where all is available.
         """
         kept = [each for each in self.kept if is_kept_from(each[0], binding)]
-        if not kept:
+        first = self.first(binding)
+        if not (kept or first):
             return available, ""
         before = self._as_it_is()
         for waiting, lacking in kept:
-            _, room_c = room_for(
-                waiting,
-                self.fleet,
-                self._availability(waiting, self._certificate_of(waiting)),
-                now=self.now,
-                profile=self._profiles.profile_of(waiting),
-                surroundings=self._surroundings(waiting),
-            )
+            _, room_c = self._room_for(waiting)
             shares = [
                 TargetCluster(name=self.fleet.names[c], replicas=min(int(room_c[c]), lacking))
                 for c in room_c.nonzero()[0].tolist()
@@ -296,10 +293,23 @@ class Simulation:
             self._put(replace(waiting, name=f"{waiting.name} waits", clusters=()), shares)
         left_c = self._availability(binding, self._certificate_of(binding)).replicas_c
         self.__dict__.update(before)
+        for waiting in first:
+            passes_c, _ = self._room_for(waiting)
+            left_c = left_c * ~passes_c
         if not (left_c < available.replicas_c).any():
             return available, ""
         left = replace(available, replicas_c=np.minimum(available.replicas_c, left_c))
-        return left, room_is_kept_for(waiting.key for waiting, _ in kept)
+        return left, room_is_kept_for(each.key for each in (*(one for one, _ in kept), *first))
+
+    def _room_for(self, waiting: Binding) -> tuple[BoolArray, IntArray]:
+        return room_for(
+            waiting,
+            self.fleet,
+            self._availability(waiting, self._certificate_of(waiting)),
+            now=self.now,
+            profile=self._profiles.profile_of(waiting),
+            surroundings=self._surroundings(waiting),
+        )
 
     def _certificate_of(self, binding: Binding) -> Certificate | None:
         return binding.certificate or self._profiles.profile_of(binding).certificate

@@ -340,3 +340,51 @@ def test_what_is_wrong_is_told(drill: Drill) -> None:
     table = drill.say(cluster("a"), binding("web", 9), options="--lose a").stdout
     assert "Who waits at the end" in table
     assert "cpu in 1 cluster" in table
+
+
+STRICT = {
+    "apiVersion": "fedsched.io/v1",
+    "kind": "FederationSchedulerConfiguration",
+    "profiles": [{"schedulerName": "strict", "queueing": "Strict"}],
+}
+
+
+def test_nobody_overtakes_the_first_of_a_strict_profile(drill: Drill, tmp_path: Path) -> None:
+    config = tmp_path / "profiles.json"
+    config.write_text(json.dumps(STRICT), encoding="utf-8")
+
+    def strict(name: str, replicas: int, priority: int = 0, at: str = "a") -> dict[str, Any]:
+        order = {"schedulerName": "strict", "schedulePriority": {"priority": priority}}
+        return binding(name, replicas, placement=named(at), **order)
+
+    answer = drill.run(
+        cluster("a", cpu=4),
+        cluster("b", cpu=4),
+        strict("small", 1),
+        strict("large", 5, 3),
+        strict("late", 2),
+        strict("urgent", 1, 7),
+        strict("elsewhere", 4, at="b"),
+        binding("of-others", 1, placement=named("a")),
+        options=(
+            f"--scheduler-config {config} --arrive shop/late@1m --arrive shop/urgent@2m "
+            "--arrive shop/of-others@3m --delete shop/large@10m"
+        ),
+    )
+    assert told(answer) == [
+        (0, "waits", "shop/large", {}),
+        (0, "placed", "shop/elsewhere", {"b": 4}),
+        (0, "waits", "shop/small", {}),
+        (60, "waits", "shop/late", {}),
+        # Neither who comes before it is held up by it, nor who is of another profile.
+        (120, "placed", "shop/urgent", {"a": 1}),
+        (180, "placed", "shop/of-others", {"a": 1}),
+        (600, "deleted", "shop/large", {}),
+        (600, "placed", "shop/small", {"a": 1}),
+        # One core is left, for less than it wants.
+        (780, "earmarked", "shop/late", {}),
+    ]
+    (late,) = answer["queue"]
+    assert (late["binding"], late["position"]) == ("shop/late", 1)
+    small = next(each for each in answer["steps"] if each["who"] == "shop/small")
+    assert "room is kept for shop/large, which waited before" in small["reason"]
