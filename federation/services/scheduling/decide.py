@@ -316,15 +316,15 @@ def standing_of(attempt: Attempt) -> DecisionRecord | None:
 
 
 def _watched(working: WorkingCopy, attempt: Attempt) -> Mapping[str, tuple[Share, ...]]:
-    """What it keeps in clusters that it leaves: no replicas where it is to be seen that its pods
-    go, and what it holds where they stay until others run: any of them may start there as long.
+    """What it keeps in clusters that it leaves: no replicas where its pods end at once and are
+    looked for alone, and what it holds where they stay until others run: any may start as long.
     """
     binding = attempt.candidate
     if not attempt.decided.eviction_tasks:
         return NO_SHARES
     nothing = tuple(each._replace(replicas=0) for each in parts(binding, 0))
-    watched = dict.fromkeys(_left_for(attempt, PLANNED_MOVE, PREEMPTED), nothing)
-    for name in _left_for(attempt, TAINT_UNTOLERATED):
+    watched = dict.fromkeys(_left_for(attempt, PREEMPTED), nothing)
+    for name in _left_for(attempt, PLANNED_MOVE, TAINT_UNTOLERATED):
         position = working.snapshot.positions.get(name)
         if position is not None:
             watched[name] = shares_of(working.ledger(position).newest(binding.key))

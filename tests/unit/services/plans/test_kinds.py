@@ -82,8 +82,11 @@ async def carry_out(workshop: Workshop, plan: Plan, bindings: list[Binding]) -> 
             placed = shares((await workshop.stored(each)).clusters)
             assert sum(placed.values()) == each.replicas
             promised = await held(workshop.store, each)
-            assert {name: n for name, n in promised.items() if n} == placed
+            assert {name: promised[name] for name in placed} == placed
         await look(workshop, bindings)
+    for each in bindings:
+        placed = shares((await workshop.stored(each)).clusters)
+        assert await held(workshop.store, each) == placed
     assert (plan.state, {step.state for step in steps}) == (PlanState.DONE, {StepState.DONE})
 
 
