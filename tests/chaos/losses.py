@@ -1,6 +1,7 @@
 """Clusters fall silent until they are lost, and whoever moves what runs there is killed meanwhile;
 at the end one is drained by a plan, and whoever carries that out is killed; then the fleet is full,
-something urgent preempts what runs, and whoever keeps the queue is killed.
+something urgent preempts what runs, and whoever keeps the queue is killed; and where it is to last,
+many of random priorities preempt each other, while whoever it may be is killed.
 
 Rounds, one cluster each; victims and pauses follow from the seed. Must not ask a control plane what
 it has done: the database says that, and the members say what runs.
@@ -16,11 +17,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import asyncpg
 import grpc
 import numpy as np
 
@@ -29,18 +29,31 @@ from federation.codec.bindings import binding_to_message
 from federation.model.placement import Binding, Placement
 from federation.model.workload import ReplicaRequirements
 from federation.store.engine import CONNECTION_ERRORS
-from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
+from federation.v1.scheduling_pb2 import (
+    OUTCOME_SCHEDULED,
+    DeleteBindingRequest,
+    ScheduleRequest,
+)
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from tests.chaos.agreement import disagreements
 from tests.chaos.audit import Audit
 from tests.chaos.callers import RETRIED, SCHEDULINGS
-from tests.chaos.evictions import Placed, Watched, read_placed, wrongly_gone
+from tests.chaos.evictions import Watched, wrongly_gone
+from tests.chaos.glances import Look, evicted_from, look_at
 from tests.chaos.havoc import Plan, Result, carried_out
 from tests.chaos.members import Member, enrolled
 from tests.chaos.planes import Plane, Planes, Postgres
-from tests.chaos.plans import Step, approve_drain, read_steps, wrong_steps
+from tests.chaos.plans import approve_drain, wrong_steps
 from tests.chaos.records import open_database
 from tests.chaos.replays import replay
+from tests.chaos.rivals import (
+    AT_LAST,
+    MOST_REPLICAS,
+    OF_A_NAMESPACE,
+    OF_ALL,
+    judged,
+    rivals,
+)
 from tests.chaos.slow_ledger import SeenReport
 from tests.chaos.urgent import (
     FILLERS,
@@ -48,13 +61,12 @@ from tests.chaos.urgent import (
     Moved,
     filled,
     filler,
-    is_filler,
-    preempted,
+    may_shrink,
     too_fast,
     urgent,
     wrong_victims,
 )
-from tests.chaos.waiting import read_rows
+from tests.chaos.waiting import read_rows, wrong_rows
 from tests.fleets import GIB
 from tests.patience import PATIENCE_SECONDS
 from tests.simulator_cluster import Order
@@ -65,50 +77,12 @@ PACE = (
     # On a busy machine an agent may not be heard for some seconds, and plans would be of others.
     *("--heartbeat-seconds=3", "--report-seconds=1", "--lost-seconds=10"),
     *(f"--eviction-seconds={EVICTION_SECONDS:g}", "--failover-percent=100"),
-    "--preempted-replicas-of-namespace=1000",
+    f"--preempted-replicas={OF_ALL}",
+    f"--preempted-replicas-of-namespace={OF_A_NAMESPACE}",
 )
 CLUSTERS, NODES, CORES, BINDINGS, REPLICAS = 4, 10, 8, 12, 4
 LOOK_SECONDS = 0.1
 HANG_SECONDS = 6.0
-HOLDERS = """
-    SELECT duty.name, holder, coalesce(endpoint, '') AS endpoint
-    FROM duty LEFT JOIN replica ON replica.id = holder
-    WHERE duty.name IN ('failover', 'plans', 'queue')
-"""
-LOST = """
-    SELECT name FROM cluster WHERE spec -> 'taints' @> '[{"key": "fedsched.io/unreachable"}]'
-"""
-
-
-class _Holder(NamedTuple):
-    """Who has a duty, and where that one is dialled, "" where nobody is."""
-
-    id: str = ""
-    endpoint: str = ""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Look:
-    """What the database said last: where bindings are, which clusters are lost, who has which duty,
-    and how far steps of plans are.
-    """
-
-    placed: Mapping[str, Placed]
-    lost: frozenset[str]
-    holders: Mapping[str, _Holder]
-    steps: Sequence[Step]
-    preempted: int
-
-    def holder(self, duty: str) -> _Holder:
-        return self.holders.get(duty, _Holder())
-
-    @property
-    def evictions(self) -> int:
-        return sum(len(each.evicted) for each in self.placed.values())
-
-    @property
-    def leaving(self) -> int:
-        return sum(each.leaving for each in self.placed.values())
 
 
 def lose(folder: Path, plan: Plan) -> Result:
@@ -135,7 +109,7 @@ class _Losses:
             for place, name in enumerate(f"member{number + 1}" for number in range(CLUSTERS))
         }
         self._bindings = {each.key: each for each in map(_binding, range(BINDINGS))}
-        self._seen: _Look | None = None
+        self._seen: Look | None = None
         self._silent: frozenset[str] = frozenset()
         self._lost: frozenset[str] = frozenset()
         self._not_begun: set[str] = set()
@@ -166,6 +140,8 @@ class _Losses:
             await self._until(lambda look: not look.lost and not look.evictions and self._runs())
             await self._drain()
             await self._preempt()
+            if self._plan.seconds:
+                await self._contend()
         finally:
             for task in tasks:
                 task.cancel()
@@ -192,7 +168,7 @@ class _Losses:
         )
         if self._random.random() < 0.5:
             await asyncio.to_thread(self._postgres.restart)
-        await self._until(lambda look: _evicted(look, name) <= self._not_begun)
+        await self._until(lambda look: evicted_from(look, name) <= self._not_begun)
         self._silent = frozenset()
         self._members[name].speak()
         await self._until(lambda look: not look.lost and not look.evictions)
@@ -248,6 +224,56 @@ class _Losses:
         self._violations += wrong_victims(look.placed, rows, look.preempted, before)
         self._counts["replicas preempted"] = look.preempted
 
+    async def _contend(self) -> None:
+        """Rivals ask for room, and for more or less of it, at any control plane; at last there is
+        enough for all, and nobody waits or leaves any more.
+        """
+        every = rivals(self._random)
+        self._bindings |= {each.key: each for each in every}
+        asking = [asyncio.create_task(self._ask_twice(every[first::3])) for first in range(3)]
+        while not all(each.done() for each in asking):
+            await asyncio.sleep(self._random.uniform(1.0, 3.0))
+            plane = self._random.choice(self._planes.all)
+            hit = self._postgres.restart if self._random.random() < 0.2 else plane.restart
+            await asyncio.to_thread(hit)
+            self._counts["kills while rivals asked"] += 1
+        await asyncio.gather(*asking)
+        await self._check_waiting()
+        for each in every:
+            await self._schedule(replace(each, replicas=AT_LAST))
+        fillers = [filler(number) for number in range(FILLERS)]
+        for each in fillers:
+            await self._delete(each)
+        await self._until(
+            lambda look: (
+                not look.leaving
+                and all(sum(look.placed[each.key].shares.values()) == AT_LAST for each in every)
+                and self._is_calm(look, self._bindings.values())
+            )
+        )
+        await self._check_waiting()
+        database = await open_database(self._postgres.url)
+        wrong, losses = await judged(
+            database, self._bindings | {each.key: each for each in fillers}
+        )
+        await database.close()
+        self._violations += wrong
+        self._counts["losses to rivals"] = sum("/rival-" in each.by for each in losses)
+        self._counts["losses of rivals"] = sum("/rival-" in each.victim for each in losses)
+
+    async def _ask_twice(self, every: Sequence[Binding]) -> None:
+        """For each, and then for another number of replicas of each."""
+        for each in every:
+            await self._schedule(each)
+        for each in every:
+            replicas = self._random.randint(1, MOST_REPLICAS)
+            await self._schedule(replace(each, replicas=replicas))
+
+    async def _check_waiting(self) -> None:
+        database = await open_database(self._postgres.url)
+        self._violations += wrong_rows(await read_rows(database))
+        await database.close()
+
     async def _hit(self, duty: str, *, kills: bool) -> None:
         """Who has the duty is killed, or hangs for a while; another one must go on."""
         look = await self._until(lambda look: look.holder(duty).endpoint != "")
@@ -260,7 +286,7 @@ class _Losses:
         self._longest_takeover = max(self._longest_takeover, time.monotonic() - began)
         await hitting
 
-    async def _until(self, holds: Callable[[_Look], bool]) -> _Look:
+    async def _until(self, holds: Callable[[Look], bool]) -> Look:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 if (look := self._seen) is not None and holds(look):
@@ -279,7 +305,7 @@ class _Losses:
                 try:
                     while True:
                         # Who is silent from the begin of a look to its end.
-                        look = await _look(database)
+                        look = await look_at(database)
                         await self._audit.follow(database)
                         silent &= self._silent
                         self._judge_look(look, known, silent)
@@ -290,8 +316,10 @@ class _Losses:
                     await database.close(timeout=1.0)
             await asyncio.sleep(LOOK_SECONDS)
 
-    def _judge_look(self, look: _Look, known: dict[str, Watched], silent: frozenset[str]) -> None:
+    def _judge_look(self, look: Look, known: dict[str, Watched], silent: frozenset[str]) -> None:
         for key, placed in look.placed.items():
+            if key not in self._bindings:
+                continue
             before = known.get(key)
             bound = self._bound(self._bindings[key].uid)
             if self._must_run and sum(bound.values()) < REPLICAS:
@@ -299,7 +327,7 @@ class _Losses:
             moves = placed.moved.items()
             self._moves |= {Moved(at, key, name, count) for name, (at, count) in moves}
             if before is not None:
-                if not is_filler(key):
+                if not may_shrink(key):
                     self._violations += wrongly_gone(before, placed, silent, bound)
                 evicted, were = placed.evicted.keys(), before.placed.evicted.keys()
                 self._counts["evictions"] += len(evicted - were)
@@ -315,10 +343,12 @@ class _Losses:
             for name, each in self._members.items()
         }
 
-    def _obey(self, look: _Look) -> None:
+    def _obey(self, look: Look) -> None:
         """As a controller does: what an eviction names goes on until that has ended."""
         for key, placed in look.placed.items():
-            binding = self._bindings[key]
+            binding = self._bindings.get(key)
+            if binding is None:
+                continue
             wanted = {**placed.evicted, **placed.shares}
             for name, member in self._members.items():
                 if name not in wanted:
@@ -335,7 +365,7 @@ class _Losses:
                 )
                 member.run(order)
 
-    def _is_calm(self, look: _Look, bindings: Iterable[Binding]) -> bool:
+    def _is_calm(self, look: Look, bindings: Iterable[Binding]) -> bool:
         """Whether these run just where they are."""
         return all(
             self._bound(each.uid) == {**dict.fromkeys(self._members, 0), **placed.shares}
@@ -350,21 +380,33 @@ class _Losses:
 
     async def _schedule(self, binding: Binding) -> None:
         """Again where nobody could answer: it is one binding, however often it is asked for."""
-        metadata = (("authorization", f"Bearer {self._planes.token}"),)
-        request = ScheduleRequest(binding=binding_to_message(binding))
-        async with (
-            asyncio.timeout(PATIENCE_SECONDS),
-            grpc.aio.insecure_channel(self._planes.endpoints[0]) as channel,
-        ):
-            while True:
-                try:
-                    answer = await SchedulingStub(channel).Schedule(request, metadata=metadata)
-                    break
-                except grpc.aio.AioRpcError as error:
-                    if error.code() not in RETRIED:
-                        raise
-                await asyncio.sleep(LOOK_SECONDS)
+        answer = await self._call("Schedule", ScheduleRequest(binding=binding_to_message(binding)))
         assert answer.decision.outcome == OUTCOME_SCHEDULED or answer.queued, answer
+
+    async def _delete(self, binding: Binding) -> None:
+        """With its pods: who has looked before must not have them made again."""
+        self._bindings.pop(binding.key)
+        request = DeleteBindingRequest(namespace=binding.namespace, name=binding.name)
+        await self._call("DeleteBinding", request)
+        for member in self._members.values():
+            member.remove(binding.uid)
+
+    async def _call(self, method: str, request: Any) -> Any:
+        """What any control plane answers; None where what is to be deleted is gone."""
+        metadata = (("authorization", f"Bearer {self._planes.token}"),)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                if endpoints := self._planes.endpoints:
+                    async with grpc.aio.insecure_channel(self._random.choice(endpoints)) as channel:
+                        ask = getattr(SchedulingStub(channel), method)
+                        try:
+                            return await ask(request, metadata=metadata)
+                        except grpc.aio.AioRpcError as error:
+                            if error.code() is grpc.StatusCode.NOT_FOUND:
+                                return None
+                            if error.code() not in RETRIED:
+                                raise
+                await asyncio.sleep(LOOK_SECONDS)
 
     async def _judge(self, lasted: float) -> Result:
         database = await open_database(self._postgres.url)
@@ -389,22 +431,6 @@ class _Losses:
             "over-committed reports": audit.overcommitted,
         }
         return Result(counts=counts, violations=[*found, *self._violations, *audit.violations])
-
-
-async def _look(database: asyncpg.Connection) -> _Look:
-    async with database.transaction(isolation="repeatable_read", readonly=True):
-        placed = await read_placed(database)
-        lost = frozenset(row["name"] for row in await database.fetch(LOST))
-        duties = await database.fetch(HOLDERS)
-        steps = await read_steps(database)
-        lost_to_others = await preempted(database)
-    holders = {each["name"]: _Holder(each["holder"], each["endpoint"]) for each in duties}
-    return _Look(placed=placed, lost=lost, holders=holders, steps=steps, preempted=lost_to_others)
-
-
-def _evicted(look: _Look, name: str) -> set[str]:
-    """Who has an eviction from there."""
-    return {key for key, each in look.placed.items() if name in each.evicted}
 
 
 async def _hang(plane: Plane) -> None:

@@ -73,6 +73,11 @@ def is_filler(key: str) -> bool:
     return "/fill-" in key
 
 
+def may_shrink(key: str) -> bool:
+    """Whether others may take replicas of it."""
+    return is_filler(key) or "/rival-" in key
+
+
 async def preempted(database: asyncpg.Connection) -> int:
     """How many replicas others lost, by what counts against the limits."""
     return int(await database.fetchval(PREEMPTED))
