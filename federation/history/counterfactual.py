@@ -56,12 +56,14 @@ class _Result(NamedTuple):
 
 class _Sight(NamedTuple):
     """What was known of capacity for one kind of unit, in which columns of the axes, and what was
-    held there then, by resource.
+    held there then of the resources that it asks for, which have these ``rows`` of the axes.
     """
 
     available: Estimates
     columns_c: IntArray
-    held: Mapping[str, IntArray]
+    rows: list[int]
+    amounts_r: IntArray
+    held_rc: IntArray
 
 
 class _Stray(NamedTuple):
@@ -152,7 +154,7 @@ class Counterfactual:
         unit = UnitAmounts.of(inputs.binding)
         if key not in self._recorded.standings:
             for world in (self._recorded, self._changed):
-                world.meet(key, inputs.binding, self._now)
+                world.meet(key, inputs.binding, unit, self._now)
         fleet = self._fleets.of(inputs.fleet)
         self._look(fleet)
         available = self._fleets.available(fleet, known.available, inputs.binding)
@@ -206,12 +208,15 @@ class Counterfactual:
 
     def _see(self, unit: UnitAmounts, fleet: ChangedFleet, available: Estimates) -> None:
         """What is known of capacity for such a unit, as of now."""
-        held = {
-            resource: self._recorded.held(resource, fleet.columns_c)
-            for resource, _ in unit.request
-            if resource != REPLICAS
-        }
-        self._sights[unit] = _Sight(available, fleet.columns_c, held)
+        known = self._sights.get(unit)
+        if known is None:
+            asked = {name: amount for name, amount in unit.request if name != REPLICAS}
+            rows = [self._axes.row(name) for name in asked]
+            amounts_r = np.array([*asked.values()], dtype=np.int64)
+        else:
+            rows, amounts_r = known.rows, known.amounts_r
+        held_rc = self._recorded.held_of(rows, fleet.columns_c)
+        self._sights[unit] = _Sight(available, fleet.columns_c, rows, amounts_r, held_rc)
         self._has_room = True
 
     def _left(self, unit: UnitAmounts) -> Estimates:
@@ -219,13 +224,11 @@ class Counterfactual:
         was held then; never more than totals allow.
         """
         sight = self._sights[unit]
-        more_c: IntArray | None = None
-        for resource, amount in unit.request:
-            if resource != REPLICAS:
-                freed_c = sight.held[resource] - self._changed.held(resource, sight.columns_c)
-                units_c = freed_c // amount
-                more_c = units_c if more_c is None else np.minimum(more_c, units_c)
-        if more_c is None or not more_c.any():
+        freed_rc = sight.held_rc - self._changed.held_of(sight.rows, sight.columns_c)
+        if not freed_rc.any():
+            return sight.available
+        more_c: IntArray = (freed_rc // sight.amounts_r[:, np.newaxis]).min(axis=0)
+        if not more_c.any():
             return sight.available
         replicas_c = np.maximum(sight.available.replicas_c + more_c, 0)
         is_known_c = sight.available.source_c != Source.NONE

@@ -7,7 +7,8 @@ snapshot share (the clusters' names, their reports) with the version of both, an
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from threading import local
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -87,6 +88,25 @@ def inputs_of(packed: bytes) -> KeptInputs | None:
     return _OWN.decode(inflated(rest)[0]).inputs
 
 
+class _Checked(local):
+    """The shared part that a thread checked last: what was decided together has the same."""
+
+    part = b""
+
+
+_CHECKED: Final = _Checked()
+
+
+def _own_of(packed: bytes) -> bytes:
+    """What follows the shared part of a trace. Raises NewerBody."""
+    if _CHECKED.part and packed.startswith(_CHECKED.part):
+        return packed[len(_CHECKED.part) :]
+    body, rest = inflated(packed)
+    read_body(_SHARED, body, "traces")
+    _CHECKED.part = packed[: len(packed) - len(rest)]
+    return rest
+
+
 class _Shares(msgspec.Struct, frozen=True):
     position_k: list[int]
     share_k: list[int]
@@ -130,9 +150,7 @@ class KnownInputs(NamedTuple):
 
 def known_inputs(packed: bytes) -> KnownInputs | None:
     """Of a packed trace, and no more; None where no inputs are kept. Raises NewerBody."""
-    body, rest = inflated(packed)
-    read_body(_SHARED, body, "traces")
-    own = _KNOWN.decode(inflated(rest)[0])
+    own = _KNOWN.decode(inflated(_own_of(packed))[0])
     if own.inputs is None:
         return None
     trace, known = own.trace, own.trace.inputs

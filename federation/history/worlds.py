@@ -111,10 +111,11 @@ class World:
         self.standings: dict[BindingName, WorldBinding] = {}
         self.figures = Figures()
 
-    def meet(self, key: BindingName, binding: Binding, now: float) -> None:
-        """A binding as it was before the first decision about it here."""
-        self.standings[key] = WorldBinding(unit=UnitAmounts.of(binding), held_since=now)
-        self._move(self.standings[key], binding.clusters, now)
+    def meet(self, key: BindingName, binding: Binding, unit: UnitAmounts, now: float) -> None:
+        """A binding, which asks for such units, as it was before the first decision about it."""
+        self.standings[key] = WorldBinding(unit=unit, held_since=now)
+        if binding.clusters:
+            self._move(self.standings[key], binding.clusters, now)
 
     def settle(
         self,
@@ -147,10 +148,14 @@ class World:
 
     def held(self, resource: str, columns_c: IntArray) -> IntArray:
         """How much of a resource is held in each of these columns."""
-        row = self._axes.row(resource)
-        self._grow()
-        held: IntArray = self._held_rc[row, columns_c]
+        held: IntArray = self.held_of([self._axes.row(resource)], columns_c)[0]
         return held
+
+    def held_of(self, rows: list[int], columns_c: IntArray) -> IntArray:
+        """The same of some rows of the axes: rows x columns."""
+        self._grow()
+        held_rc: IntArray = self._held_rc[rows][:, columns_c]
+        return held_rc
 
     def copy_held(self) -> IntArray:
         """By row and column of the axes."""

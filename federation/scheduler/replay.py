@@ -22,6 +22,9 @@ from federation.scheduler.promisable import without_room
 from federation.scheduler.state import Surroundings
 
 _NOTHING: Final = "nothing"
+_CANONICAL: Final = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False
+).encode
 # Characters of a value that differs.
 _MOST_TOLD: Final = 500
 
@@ -101,7 +104,7 @@ def replay(inputs: DecisionInputs, stored: Decision, refused: Mapping[str, str])
 
 def canonical(value: object) -> bytes:
     """JSON in UTF-8 without blanks, keys in ascending order: equal values give equal bytes."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return _CANONICAL(value).encode()
 
 
 def _compared(decision: Decision) -> dict[str, Any]:

@@ -48,8 +48,8 @@ from tests.e2e.servers import ROOT, environment
 from tests.patience import PATIENCE_SECONDS
 
 # Few who change all the time what they ask for, and some who pour in much that is small.
-CALLERS, POURERS = 4, 6
-POURED_AT_ONCE = 25
+CALLERS, POURERS = 4, 4
+POURED_AT_ONCE, POURED_GONE = 40, 2
 POURED = {"cpu": 100, "memory": 64 << 20}
 LOOK_SECONDS = 0.2
 # A longer storm than that has stopped.
@@ -205,17 +205,21 @@ class _Replays:
             await self._call("DeleteBinding", _deletion(made))
 
     async def _pour(self, pourer: int, stopped: asyncio.Event) -> None:
-        """Many new bindings at a time, which go again."""
+        """Many bindings at a time, which are asked for again otherwise; a few of them go."""
         chance, serial = random.Random(f"{self._storm.seed}-{pourer}"), 0
+        names: list[str] = []
         while not stopped.is_set():
-            made = [
-                _poured(f"poured-{pourer}-{serial + number}", chance)
-                for number in range(POURED_AT_ONCE)
+            while len(names) < POURED_AT_ONCE:
+                names.append(f"poured-{pourer}-{serial}")
+                serial += 1
+            items = [
+                ScheduleBatchItem(binding=binding_to_message(_poured(name, chance)))
+                for name in names
             ]
-            serial += POURED_AT_ONCE
-            items = [ScheduleBatchItem(binding=binding_to_message(each)) for each in made]
             await self._call("ScheduleBatch", ScheduleBatchRequest(items=items))
-            await asyncio.gather(*(self._call("DeleteBinding", _deletion(each)) for each in made))
+            for _ in range(POURED_GONE):
+                gone = names.pop(chance.randrange(len(names)))
+                await self._call("DeleteBinding", _deletion(_poured(gone, chance)))
 
     async def _call(self, method: str, request: Any) -> Any | None:
         """The answer, None where nobody could give one."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from federation.cli.replay import NOT_EQUAL
 from federation.history import bodies as bodies_module
 from federation.history.bodies import deflated
 from federation.history.replays import replayed_frame
-from federation.history.trace_files import END, MAGIC, TraceFile, TraceHeader
+from federation.history.trace_files import END, MAGIC, MOST_FRAME_BYTES, TraceFile, TraceHeader
 from federation.model.errors import InvalidRequest
 from federation.model.printable import is_printable
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
@@ -25,6 +27,7 @@ from tests.traces import HEADER, corpus, write_trace
 from tests.unit.cli.hostile import HOSTILE
 
 HEAD = struct.Struct("!4sIIqqI")
+GIGABYTE = 1 << 30
 
 
 def replayed(path: Path) -> Result:
@@ -85,6 +88,35 @@ def test_a_file_that_is_not_whole_is_refused_by_name(tmp_path: Path, whole: byte
         assert words in answer.stderr, (words, answer.stderr)
     answer = replayed(tmp_path / "nowhere.trace")
     assert (answer.exit_code, "cannot be read: No such file" in answer.stderr) == (1, True)
+
+
+def test_a_file_of_a_gigabyte_is_refused_before_much_of_it_is_read(
+    tmp_path: Path, whole: bytes
+) -> None:
+    header = whole[: whole.index(b"dcsn")]
+    frames = GIGABYTE // MOST_FRAME_BYTES
+    for name, head, words in (
+        ("nothing", b"", "neither a chunk nor the end"),
+        ("one chunk", HEAD.pack(b"dcsn", GIGABYTE, 0, 0, 0, 1), "has a chunk of 1073741824 bytes"),
+        ("chunks", HEAD.pack(b"dcsn", MOST_FRAME_BYTES, 1, 0, 0, 1), "the checksum of what"),
+    ):
+        # Sparse: it takes no room on the disk.
+        path = tmp_path / f"{name}.trace"
+        with path.open("wb") as file:
+            file.write(header)
+            for _ in range(frames if head else 0):
+                file.write(head)
+                file.seek(MOST_FRAME_BYTES, os.SEEK_CUR)
+            file.write(END if head else b"")
+            file.truncate(max(file.tell(), GIGABYTE))
+        tracemalloc.start()
+        for verb in (("replay", "--workers", "1", "--trace"), ("what-if", "--workers", "1")):
+            answer = CliRunner().invoke(fedctl, [*verb, str(path)])
+            assert answer.exit_code == 1, (name, answer.output)
+            assert words in answer.stderr, (name, answer.stderr)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < GIGABYTE // 8, name
 
 
 @given(st.data())
