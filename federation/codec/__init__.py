@@ -40,6 +40,8 @@
   set
 - ``remembered``: values that were read before, by the bytes of their messages: many bindings ask
   for the same
+- ``replays``: decisions made again, to messages: what a replay found, and what reports say beside
+  it
 - ``reports``: agents' reports, from messages and back, and the hash that names their content
 - ``requirements``: what one replica asks for, from messages and back
 - ``role_rules``: rules that give roles to callers whom others vouch for, out of a file, strictly

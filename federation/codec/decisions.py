@@ -13,20 +13,18 @@ from federation.codec.bindings import put_targets
 from federation.codec.estimates import bound_message, source_message
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
-from federation.history.reported_fleet import BesideReports
 from federation.model.estimate import Source
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.division.values import Limit
-from federation.scheduler.replay import Replay
 from federation.scheduler.trace import DivisionTrace, Trace
 from federation.v1 import scheduling_pb2
 
 # Those of decisions for ten thousand clusters take two megabytes.
 PROMISES_KNOWN = 16
 
-_OUTCOMES: Final = {
+OUTCOME_NUMBERS: Final = {
     Outcome.SCHEDULED: scheduling_pb2.OUTCOME_SCHEDULED,
     Outcome.PARTIAL: scheduling_pb2.OUTCOME_PARTIAL,
     Outcome.UNSCHEDULABLE: scheduling_pb2.OUTCOME_UNSCHEDULABLE,
@@ -176,7 +174,7 @@ def put_decision(record: RecordView, message: scheduling_pb2.Decision) -> None:
     message.namespace = record.namespace
     message.name = record.name
     message.binding_generation = record.binding_generation
-    message.outcome = _OUTCOMES[decision.outcome]
+    message.outcome = OUTCOME_NUMBERS[decision.outcome]
     put_targets(decision.clusters, message.clusters.add)
     message.remainder = decision.remainder
     message.reason = decision.reason
@@ -196,7 +194,7 @@ def listed_decision_message(listed: ListedView) -> scheduling_pb2.Decision:
         namespace=listed.namespace,
         name=listed.name,
         binding_generation=listed.binding_generation,
-        outcome=_OUTCOMES[listed.outcome],
+        outcome=OUTCOME_NUMBERS[listed.outcome],
         remainder=listed.remainder,
         reason=listed.reason,
         create_time=timestamp_from_seconds(listed.created_at),
@@ -207,49 +205,11 @@ def listed_decision_message(listed: ListedView) -> scheduling_pb2.Decision:
     return message
 
 
-def replay_to_message(replay: Replay) -> scheduling_pb2.ReplayDecisionResponse:
-    message = scheduling_pb2.ReplayDecisionResponse(
-        equal=replay.difference is None,
-        stored_sha256=replay.stored_sha256,
-        replayed_sha256=replay.replayed_sha256,
-        stored_revision=str(replay.stored_revision),
-        replayed_revision=str(replay.replayed_revision),
-        outcome=_OUTCOMES[replay.decision.outcome],
-    )
-    put_targets(replay.decision.clusters, message.clusters.add)
-    if replay.difference is not None:
-        message.first_difference.path = replay.difference.path
-        message.first_difference.stored = replay.difference.stored
-        message.first_difference.replayed = replay.difference.replayed
-    return message
-
-
-def beside_reports_to_message(beside: BesideReports) -> scheduling_pb2.BesideReports:
-    message = scheduling_pb2.BesideReports(
-        equal=all(each.kept_report is None for each in beside.differences),
-        clusters=beside.clusters,
-        decisions_since=beside.since,
-        outcome=_OUTCOMES[beside.decision.outcome],
-    )
-    for each in beside.differences:
-        message.differences.add(
-            cluster=each.cluster,
-            decided_on=each.decided_on,
-            least=each.least,
-            most=each.most,
-            decided_on_report=each.decided_on_report,
-            kept_report=each.kept_report or 0,
-            not_kept=each.kept_report is None,
-        )
-    put_targets(beside.decision.clusters, message.targets.add)
-    return message
-
-
 def outcomes_from_numbers(
     numbers: Sequence[int], path: str, found: Violations
 ) -> frozenset[Outcome]:
     """Outcomes that a stored decision may have."""
-    by_number = {int(number): outcome for outcome, number in _OUTCOMES.items()}
+    by_number = {int(number): outcome for outcome, number in OUTCOME_NUMBERS.items()}
     for position, number in enumerate(numbers):
         if number not in by_number:
             known = ", ".join(by_number.values())

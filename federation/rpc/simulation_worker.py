@@ -21,12 +21,9 @@ from typing import BinaryIO, Final
 import msgspec
 
 from federation.codec.changed_placements import PolicyPlacements
-from federation.codec.decisions import (
-    beside_reports_to_message,
-    decision_to_message,
-    replay_to_message,
-)
+from federation.codec.decisions import decision_to_message
 from federation.codec.documents import read_documents
+from federation.codec.replays import beside_reports_to_message, replay_to_message
 from federation.codec.simulations import (
     SimulationRequest,
     check_price,

@@ -22,6 +22,7 @@ from federation.cli.replay import NOT_EQUAL
 from federation.cli.times import time_of
 from federation.model.errors import InvalidRequest
 from federation.model.printable import is_printable
+from federation.services.members.kept_reports import ReportKeeping
 from federation.v1.resource_pb2 import TargetCluster
 from federation.v1.scheduling_pb2 import (
     OUTCOME_PARTIAL,
@@ -189,7 +190,7 @@ def test_times() -> None:
 
 @pytest.fixture
 async def running(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
-    async with running_control_plane(database_url, tmp_path) as found:
+    async with running_control_plane(database_url, tmp_path, keep_reports_hours="0") as found:
         yield found
 
 
@@ -204,7 +205,10 @@ async def test_the_commands_of_the_page_answer(
         (tmp_path / file).write_text(document, encoding="utf-8")
     name = "checkout-deployment"
     async with running.connected("member1", report=report()):
+        keeping = ReportKeeping(running.plane.parts.fleet)
         await scheduled(running, binding(name, replicas=2))
+        # As once a minute, and not just before the report.
+        await keeping.keep(running.plane.parts.store.transaction)
         newest: Any = (await scheduled(running, binding(name, replicas=3))).decision
     assert len(COMMANDS) >= 13
     for command in COMMANDS:
