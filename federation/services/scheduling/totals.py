@@ -61,6 +61,11 @@ class TotalsInWork:
         states = self._snapshot.states
         return np.array([bool(each.report and each.report.source) for each in states], np.bool_)
 
+    @cached_property
+    def are_relayed(self) -> bool:
+        """Whether those of any cluster are."""
+        return bool(self.relayed_c.any())
+
     def short(self, unit: ReplicaRequirements, checked: Mapping[str, int]) -> dict[str, str]:
         """Where they leave less than so many more units by now, and how much."""
         if not checked:

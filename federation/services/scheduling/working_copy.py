@@ -228,7 +228,7 @@ class WorkingCopy:
         unknown. Worked out once for those that are nowhere and ask the same, until the rooms
         change.
         """
-        if binding.clusters or binding.components or self._lesser_counts_c(binding, asked).any():
+        if binding.clusters or binding.components or self._lesser_c(binding, asked) is not None:
             return self._availability(binding, asked)
         available, question = self.answers.available, question_of(binding, asked)
         found = available.get(question)
@@ -255,8 +255,8 @@ class WorkingCopy:
         own = {c: (room, self._kept_there(binding, c)) for c, room in self._own(binding)}
         told_c, known = self._told(binding)
         estimates = promisable(self.rooms, binding, asked, (told_c, known), own)
-        lesser_c = self._lesser_counts_c(binding, asked)
-        if not lesser_c.any():
+        lesser_c = self._lesser_c(binding, asked)
+        if lesser_c is None:
             return estimates
         lesser = self._totals.left(shape_of(binding))
         found = Estimates(
@@ -416,15 +416,19 @@ class WorkingCopy:
         kept = ledger.decided(binding.key, "", [share]).outstanding_of(binding.key)
         return sum(each.to_pack for each in kept)
 
-    def _lesser_counts_c(self, binding: Binding, asked: Certificate | None) -> BoolArray:
-        """Where what totals and grade counts leave is taken for the room that there is.
+    def _lesser_c(self, binding: Binding, asked: Certificate | None) -> BoolArray | None:
+        """Where what totals and grade counts leave is taken for the room there is; None: nowhere.
 
         These do not see which nodes a claim chooses, and prove nothing that could be asked for.
         """
         if self._allow_unproven:
             told_c, _ = self._told(binding)
-            return ~told_c
-        return self._blind_c(binding) & (asked is None)
+            lesser_c = ~told_c
+        elif asked is None and self._totals.are_relayed:
+            lesser_c = self._blind_c(binding)
+        else:
+            return None
+        return lesser_c if lesser_c.any() else None
 
     def _blind_c(self, binding: Binding) -> BoolArray:
         """Where totals are somebody else's and no nodes are seen, if none are chosen."""
