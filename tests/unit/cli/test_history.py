@@ -38,8 +38,9 @@ from tests.unit.cli.test_reservations import run
 from tests.unit.cli.test_what_if import CLUSTER, POLICY
 from tests.unit.rpc.test_scheduling import binding, scheduled
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "history.md").read_text(encoding="utf-8")
-# A Dask cluster has tests of its own, and what the page begins with needs its examples.
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "history.md").read_text(encoding="utf-8")
+# A Dask cluster has tests of its own, and what the page begins with is another binding.
 COMMANDS = [
     command
     for command in re.findall(r"^fedctl .*", PAGE, flags=re.MULTILINE)
@@ -203,6 +204,7 @@ async def test_the_commands_of_the_page_answer(
     monkeypatch.chdir(tmp_path)
     for file, document in DOCUMENTS.items():
         (tmp_path / file).write_text(document, encoding="utf-8")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     name = "checkout-deployment"
     async with running.connected("member1", report=report()):
         keep = Keeper(running.plane)
