@@ -66,6 +66,7 @@ spec:
   resourceSelectors: [{apiVersion: apps/v1, kind: Deployment}]
   placement: {replicaScheduling: {replicaSchedulingType: Divided}}
 """
+NEW = PASTED.replace("name: web, namespace: shop", "name: new, namespace: shop")
 OTHER = """
 apiVersion: policy.karmada.io/v1alpha1
 kind: PropagationPolicy
@@ -158,6 +159,7 @@ def views(decision: str, plan: int) -> list[View]:
         View(title="ask", path="/ui/ask"),
         View(title="ask: what fits", path="/ui/ask?cpu=1&memory=1Gi"),
         View(title="ask: preview", path="/ui/preview", fields={"text": PASTED}),
+        View(title="ask: preview of a new one", path="/ui/preview", fields={"text": NEW}),
         View(title="compare", path="/ui/compare"),
         View(title="compare: two placements", path="/ui/compare", fields=texts),
         View(title="plans", path="/ui/plans"),
