@@ -64,7 +64,7 @@ async def test_what_is_frozen_is_not_frozen_again_and_goes_on_once(
 @pytest.mark.parametrize(
     ("request_", "field", "rule"),
     [
-        (FreezeFailoverRequest(), "reason", "must be set"),
+        (FreezeFailoverRequest(), "reason", "is required"),
         (
             FreezeFailoverRequest(reason=WHY, region="eu-west", provider="cloud"),
             "provider",
