@@ -232,6 +232,7 @@ class Parts:
                 decisions=self.pipeline.measures,
                 availability=self.availability,
                 keeper=self.queue.keeper,
+                failover=self.failover.control,
                 fleet=self.fleet,
                 sessions=self.sessions,
                 settling=self.reporting.settling,

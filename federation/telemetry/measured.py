@@ -5,13 +5,16 @@ Must not know how it is told.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import Pool
 
 from federation.agents.sessions import Sessions
+from federation.model.waiting import WaitState
 from federation.rpc.measures import CallMeasures
 from federation.services.estimates.availability import Availability
+from federation.services.failover.control import FailoverControl, FailoverOverview
 from federation.services.fleet.overcommitment import Overcommitment
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.hearing import LoopWatch
@@ -29,6 +32,7 @@ class Measured:
     decisions: DecisionMeasures
     availability: Availability
     keeper: QueueKeeper
+    failover: FailoverControl
     fleet: FleetOwner
     sessions: Sessions
     settling: Settling
@@ -37,3 +41,11 @@ class Measured:
     pool: Pool
     store: Store
     clock: Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What the database says, the same to every control plane."""
+
+    waiting: Mapping[WaitState, int]
+    failover: FailoverOverview
