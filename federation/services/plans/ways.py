@@ -166,7 +166,12 @@ class _Better:
         free_r = np.maximum(asked.free_cr.sum(axis=0), 1)
         size_b = (asked.request_br / free_r).max(axis=1)
         size = {each.key: size_b[b] for b, each in enumerate(self._movable)}
-        moves = {self._movable[b].key for b in chosen(asked, units_bc, size_b).tolist()}
+        if len(self._movable) > MOST_REPAIRED:
+            moves = {self._movable[b].key for b in chosen(asked, units_bc, size_b).tolist()}
+        else:
+            # A solver that ends at a corner moves parts of few.
+            pairs = zip(self._movable, units_bc, strict=True)
+            moves = {each.key for each, units_c in pairs if _part(each, units_c) > 1 / 2}
         self._counted_on = moves
         return sorted(
             self._movable,
