@@ -231,6 +231,7 @@ class Parts:
                 availability=self.availability,
                 keeper=self.queue.keeper,
                 fleet=self.fleet,
+                following=self.following,
                 sessions=self.sessions,
                 settling=self.reporting.settling,
                 overcommitment=self.overcommitment,

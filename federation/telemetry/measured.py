@@ -12,6 +12,7 @@ from sqlalchemy import Pool
 from federation.agents.sessions import Sessions
 from federation.rpc.measures import CallMeasures
 from federation.services.estimates.availability import Availability
+from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.overcommitment import Overcommitment
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.hearing import LoopWatch
@@ -30,6 +31,7 @@ class Measured:
     availability: Availability
     keeper: QueueKeeper
     fleet: FleetOwner
+    following: Following
     sessions: Sessions
     settling: Settling
     overcommitment: Overcommitment

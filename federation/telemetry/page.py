@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from federation.model.errors import FederationError
 from federation.model.waiting import WaitState
+from federation.services.waiting_ports import WaitTally
 from federation.telemetry.measured import Measured
 
 OPEN_METRICS: Final = "application/openmetrics-text"
@@ -47,9 +48,9 @@ class MetricsPages:
         )
         return page
 
-    async def _waiting(self) -> Mapping[WaitState, int] | None:
+    async def _waiting(self) -> Mapping[WaitState, WaitTally] | None:
         try:
             async with asyncio.timeout(DATABASE_SECONDS), self._measured.store.reading() as read:
-                return await read.waiting.counts()
+                return await read.waiting.tallies()
         except (FederationError, TimeoutError):
             return None

@@ -114,7 +114,13 @@ async def test_what_happens_is_counted(
     assert samples["grpc_server_handled_total", ("InvalidArgument", "Schedule", service)] == 1
     assert samples["grpc_server_handled_total", ("Unauthenticated", "Schedule", service)] == 1
     assert samples["grpc_server_handling_seconds_count", ("Schedule", service)] == 4
-    assert samples["fedsched_estimates_total", ("pools",)] == 3
+    estimates = {
+        labels: count
+        for (name, labels), count in samples.items()
+        if name == "fedsched_estimates_total" and count
+    }
+    # Beside what was promised.
+    assert estimates == {("lower", "pools"): 3}
     assert samples["fedsched_clusters", ("true",)] == 1
     assert samples["fedsched_clusters", ("false",)] == 0
     assert samples["fedsched_agent_sessions", ()] == 1
@@ -122,6 +128,13 @@ async def test_what_happens_is_counted(
         samples["fedsched_pending_bindings", (queue,)] for queue in ("active", "unschedulable")
     ]
     assert sum(waiting) == 1
+    ages = [
+        samples["fedsched_pending_bindings_age_max_seconds", (queue,)]
+        for queue in ("active", "unschedulable")
+    ]
+    assert sorted(age > 0 for age in ages) == [False, True]
+    assert samples["fedsched_earmarked_bindings", ()] == 0
+    assert samples["fedsched_journal_age_seconds", ()] >= 0
     assert samples["fedsched_database_connections_limit", ()] > 1
     names = " ".join(str(key) for key in samples)
     assert not re.search(r"member1|shop|small|large", names)
@@ -136,7 +149,7 @@ async def test_the_page_is_there_while_the_database_is_not(
     monkeypatch.setattr(running.plane.parts.store, "reading", away)
     samples = await scraped(running, monkeypatch)
     assert ("fedsched_clusters", ("true",)) in samples
-    assert not any(name == "fedsched_pending_bindings" for name, _ in samples)
+    assert not any(name.startswith("fedsched_pending_bindings") for name, _ in samples)
 
 
 def test_alerts_and_dashboards_use_metrics_that_there_are() -> None:
