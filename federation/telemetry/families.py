@@ -27,22 +27,25 @@ from federation.model.estimate import Bound, Source
 from federation.model.waiting import WaitState
 from federation.rpc.measures import CallMeasures
 from federation.runtime.measures import Distribution
+from federation.services.failover.control import FailoverOverview
 from federation.services.scheduling.measures import DecisionMeasures
 from federation.services.waiting.keeper import QueueKeeper
 from federation.services.waiting_ports import WaitTally
-from federation.telemetry.measured import Measured
+from federation.telemetry.measured import Measured, Shared
 
 SOURCES: Final = {
     source: "unknown" if source is Source.NONE else source.name.lower() for source in Source
 }
 
 
-def families_of(measured: Measured, waiting: Mapping[WaitState, WaitTally] | None) -> list[Metric]:
-    """All that there is to tell now; ``waiting`` is None where nobody could say."""
+def families_of(measured: Measured, shared: Shared | None) -> list[Metric]:
+    """All that there is to tell now; ``shared`` is None where nobody could say."""
     families = Families()
     families.of_calls(measured.calls)
     families.of_decisions(measured.decisions)
-    families.of_queue(measured.keeper, waiting)
+    families.of_queue(measured.keeper, shared.waiting if shared else None)
+    if shared:
+        families.of_failover(shared.failover)
     families.of_fleet(measured)
     families.of_process(measured)
     return families.made
@@ -160,6 +163,28 @@ class Families:
             "Those of them for which room is kept.",
             sum(each.earmarked for each in waiting.values()),
         )
+
+    def of_failover(self, failover: FailoverOverview) -> None:
+        freezes = self._labelled(
+            "fedsched_failover_freezes",
+            "Freezes of failover that stand, of the fleet and of places, by who froze it.",
+            ["scope", "by"],
+        )
+        fleet = [failover.freeze] if failover.freeze else []
+        standing = {"fleet": fleet, "place": [each.freeze for each in failover.places]}
+        for scope, found in standing.items():
+            by_breaker = sum(each.is_by_breaker for each in found)
+            freezes.add_metric([scope, "breaker"], by_breaker)
+            freezes.add_metric([scope, "people"], len(found) - by_breaker)
+        silent = self._labelled(
+            "fedsched_silent_clusters",
+            "Member clusters that are not heard, by whether they are lost.",
+            ["lost"],
+        )
+        lost = sum(each.lost_since is not None for each in failover.silent)
+        silent.add_metric(["true"], lost)
+        silent.add_metric(["false"], len(failover.silent) - lost)
+        self._gauge("fedsched_evictions", "Graceful evictions that go on.", failover.eviction_count)
 
     def of_fleet(self, measured: Measured) -> None:
         snapshot, now = measured.fleet.snapshot, measured.clock.now()

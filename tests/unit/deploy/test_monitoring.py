@@ -31,6 +31,8 @@ QUIET = {
     "fedsched_report_age_max_seconds": "20x30",
     'fedsched_clusters{ready="true"}': "95x30",
     'fedsched_clusters{ready="false"}': "5x30",
+    'fedsched_failover_freezes{scope="fleet",by="people"}': "0x30",
+    'fedsched_failover_freezes{scope="fleet",by="breaker"}': "0x30",
     'fedsched_database_connections{state="used",instance="cp-1"}': "3x30",
     'fedsched_database_connections_limit{instance="cp-1"}': "20x30",
     f'{LOOP}{{le="0.01",instance="cp-1"}}': "0+120x30",
@@ -53,6 +55,7 @@ FIRING: Mapping[str, Mapping[str, str]] = {
     "FedschedDecisionErrors": {'fedsched_schedule_attempts_total{result="error"}': "0+1x30"},
     "FedschedReportsOld": {"fedsched_report_age_max_seconds": "301x30"},
     "FedschedClustersNotReady": {'fedsched_clusters{ready="false"}': "11x30"},
+    "FedschedFailoverFrozen": {'fedsched_failover_freezes{scope="fleet",by="breaker"}': "1x30"},
     "FedschedDatabasePoolFull": {
         'fedsched_database_connections{state="used",instance="cp-1"}': "20x30"
     },

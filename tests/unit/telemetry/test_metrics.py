@@ -24,6 +24,8 @@ from federation.model.shapes import Echo
 from federation.services.members.settling import Settling
 from federation.telemetry import page as page_module
 from federation.v1 import estimates_pb2, resource_pb2
+from federation.v1.failover_pb2 import FreezeFailoverRequest
+from federation.v1.failover_pb2_grpc import FailoverStub
 from federation.v1.scheduling_pb2 import ScheduleRequest
 from tests.control_planes import RunningControlPlane, refused, report
 from tests.unit.rpc.conftest import running
@@ -96,6 +98,9 @@ async def test_what_happens_is_counted(
             running.admin.estimates.EstimateReplicas,
             estimates_pb2.EstimateReplicasRequest(shapes=[shape] * 3),
         )
+        failover: Any = FailoverStub(running.channel)
+        freeze = FreezeFailoverRequest(reason="network change")
+        await running.admin.call(failover.FreezeFailover, freeze)
         stranger = running.caller("nobody.known")
         request = ScheduleRequest(binding=binding())
         await refused(stranger.call(stranger.scheduling.Schedule, request))
@@ -135,6 +140,16 @@ async def test_what_happens_is_counted(
     assert sorted(age > 0 for age in ages) == [False, True]
     assert samples["fedsched_earmarked_bindings", ()] == 0
     assert samples["fedsched_journal_age_seconds", ()] >= 0
+    freezes = {labels: value for (name, labels), value in samples.items() if "freezes" in name}
+    assert freezes == {
+        ("breaker", "fleet"): 0,
+        ("people", "fleet"): 1,
+        ("breaker", "place"): 0,
+        ("people", "place"): 0,
+    }
+    assert samples["fedsched_silent_clusters", ("false",)] == 0
+    assert samples["fedsched_silent_clusters", ("true",)] == 0
+    assert samples["fedsched_evictions", ()] == 0
     assert samples["fedsched_database_connections_limit", ()] > 1
     names = " ".join(str(key) for key in samples)
     assert not re.search(r"member1|shop|small|large", names)
@@ -150,6 +165,7 @@ async def test_the_page_is_there_while_the_database_is_not(
     samples = await scraped(running, monkeypatch)
     assert ("fedsched_clusters", ("true",)) in samples
     assert not any(name.startswith("fedsched_pending_bindings") for name, _ in samples)
+    assert not any(name == "fedsched_failover_freezes" for name, _ in samples)
 
 
 def test_alerts_and_dashboards_use_metrics_that_there_are() -> None:
