@@ -86,6 +86,20 @@ async def test_the_documentation_has_every_metric_and_no_other(
     assert {**served, **info} == TYPES
 
 
+def expect_one_that_waits(samples: Mapping[tuple[str, tuple[str, ...]], float]) -> None:
+    waiting = [
+        samples["fedsched_pending_bindings", (queue,)] for queue in ("active", "unschedulable")
+    ]
+    assert sum(waiting) == 1
+    ages = [
+        samples["fedsched_pending_bindings_age_max_seconds", (queue,)]
+        for queue in ("active", "unschedulable")
+    ]
+    assert sorted(age > 0 for age in ages) == [False, True]
+    assert samples["fedsched_earmarked_bindings", ()] == 0
+    assert samples["fedsched_journal_age_seconds", ()] >= 0
+
+
 async def test_what_happens_is_counted(
     running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,17 +143,7 @@ async def test_what_happens_is_counted(
     assert samples["fedsched_clusters", ("true",)] == 1
     assert samples["fedsched_clusters", ("false",)] == 0
     assert samples["fedsched_agent_sessions", ()] == 1
-    waiting = [
-        samples["fedsched_pending_bindings", (queue,)] for queue in ("active", "unschedulable")
-    ]
-    assert sum(waiting) == 1
-    ages = [
-        samples["fedsched_pending_bindings_age_max_seconds", (queue,)]
-        for queue in ("active", "unschedulable")
-    ]
-    assert sorted(age > 0 for age in ages) == [False, True]
-    assert samples["fedsched_earmarked_bindings", ()] == 0
-    assert samples["fedsched_journal_age_seconds", ()] >= 0
+    expect_one_that_waits(samples)
     freezes = {labels: value for (name, labels), value in samples.items() if "freezes" in name}
     assert freezes == {
         ("breaker", "fleet"): 0,
