@@ -234,6 +234,7 @@ class Parts:
                 keeper=self.queue.keeper,
                 failover=self.failover.control,
                 fleet=self.fleet,
+                following=self.following,
                 sessions=self.sessions,
                 settling=self.reporting.settling,
                 overcommitment=self.overcommitment,

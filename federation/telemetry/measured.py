@@ -15,6 +15,7 @@ from federation.model.waiting import WaitState
 from federation.rpc.measures import CallMeasures
 from federation.services.estimates.availability import Availability
 from federation.services.failover.control import FailoverControl, FailoverOverview
+from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.overcommitment import Overcommitment
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.hearing import LoopWatch
@@ -22,6 +23,7 @@ from federation.services.members.settling import Settling
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.measures import DecisionMeasures
 from federation.services.waiting.keeper import QueueKeeper
+from federation.services.waiting_ports import WaitTally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,7 @@ class Measured:
     keeper: QueueKeeper
     failover: FailoverControl
     fleet: FleetOwner
+    following: Following
     sessions: Sessions
     settling: Settling
     overcommitment: Overcommitment
@@ -47,5 +50,5 @@ class Measured:
 class Shared:
     """What the database says, the same to every control plane."""
 
-    waiting: Mapping[WaitState, int]
+    waiting: Mapping[WaitState, WaitTally]
     failover: FailoverOverview

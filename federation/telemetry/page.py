@@ -51,7 +51,7 @@ class MetricsPages:
         try:
             async with asyncio.timeout(DATABASE_SECONDS):
                 async with measured.store.reading() as read:
-                    waiting = await read.waiting.counts()
+                    waiting = await read.waiting.tallies()
                 return Shared(waiting=waiting, failover=await measured.failover.overview())
         except (FederationError, TimeoutError):
             return None
