@@ -193,12 +193,14 @@ class Parts:
         expiring = Duty(
             name="expire leases", work=self.releases.expire_leases, at_once=EXPIRED_AT_ONCE
         )
+        reports = ReportKeeping(self.fleet)
+        self.following.observe(reports)
         duties = (
             expiring,
             *pruning(self._settings.keep_decisions_days * DAY_SECONDS),
             *auditing(self._settings.keep_audit_days * DAY_SECONDS),
             *keeping_reports(
-                ReportKeeping(self.fleet).keep,
+                reports.keep,
                 self._settings.keep_reports_hours * HOUR_SECONDS,
                 at_once=KEPT_AT_ONCE,
                 every=KEEP_EVERY_SECONDS,
@@ -230,7 +232,9 @@ class Parts:
                 decisions=self.pipeline.measures,
                 availability=self.availability,
                 keeper=self.queue.keeper,
+                failover=self.failover.control,
                 fleet=self.fleet,
+                following=self.following,
                 sessions=self.sessions,
                 settling=self.reporting.settling,
                 overcommitment=self.overcommitment,

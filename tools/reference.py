@@ -28,6 +28,7 @@ from estimator.__main__ import cli as estimator
 from federation.__main__ import main as federation
 from federation.cli.__main__ import fedctl
 from federation.telemetry.families import families_of
+from federation.telemetry.measured import Shared
 from tools.protos import PROTOS, ROOT, googleapis
 
 FOLDER = ROOT / "docs" / "reference"
@@ -126,7 +127,7 @@ def metrics_page() -> str:
             ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ())),
             family.documentation,
         )
-        for family in families_of(Nothing(), {})
+        for family in families_of(Nothing(), Shared(waiting={}, failover=Nothing()))
         # Of Prometheus' own library, and there on Linux alone.
         if not family.name.startswith("process_")
     )

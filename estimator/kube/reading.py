@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -135,6 +136,12 @@ class _List(RawObject, frozen=True):
     items: list[msgspec.Raw]
 
 
+@cache
+def _event_of(raw: type[RawObject]) -> Any:
+    """Made once: msgspec never gives a type's memory back."""
+    return msgspec.defstruct("Event", [("type", str), ("object", raw)], frozen=True)
+
+
 class ResourceReader(Generic[Value]):
     """Lists and watches for one thread; ``abort`` may be called from any other.
 
@@ -149,8 +156,7 @@ class ResourceReader(Generic[Value]):
         self._patience = patience
         self._uniform = uniform
         self._decode = json_decoder(watched.raw).decode
-        event = msgspec.defstruct("Event", [("type", str), ("object", watched.raw)], frozen=True)
-        self._decode_event: Callable[[bytes], Any] = json_decoder(event).decode
+        self._decode_event: Callable[[bytes], Any] = json_decoder(_event_of(watched.raw)).decode
         self._list_method: Callable[..., Any] | None = None
         self._answer: Any = None
         self._aborted = False

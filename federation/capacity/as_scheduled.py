@@ -37,7 +37,7 @@ MOST_STEPS: Final = 10_000
 RUNS: Final = 24
 
 
-def rehearsal_of(pools: Pools, promises: int) -> Rehearsal | None:
+def rehearsal_of(pools: Pools, promises: int, runs: int = RUNS) -> Rehearsal | None:
     """The nodes before any of so many promises; None where it would be too much, or where nobody
     told what nodes have allocatable. Where nobody told the release, half of the runs are of the
     newest.
@@ -45,9 +45,9 @@ def rehearsal_of(pools: Pools, promises: int) -> Rehearsal | None:
     cells = pools.cells
     if cells.allocatable_rk is None or len(cells) * promises > MOST_STEPS:
         return None
-    balances = (Balance.CHANGE, Balance.DEVIATION) * (RUNS // 2)
+    balances = (Balance.CHANGE, Balance.DEVIATION) * (runs // 2)
     if pools.kubernetes_minor:
-        balances = (Balance.of(pools.kubernetes_minor),) * RUNS
+        balances = (Balance.of(pools.kubernetes_minor),) * runs
     return Rehearsal.of(cells, cells.allocatable_rk, balances)
 
 

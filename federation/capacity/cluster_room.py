@@ -55,6 +55,22 @@ class Rehearsed:
     found: tuple[Held, dict[Shape, int]] | None = None
 
 
+@dataclass(slots=True, eq=False)
+class Early:
+    """What a rehearsal made of all that is not large: outstanding promises, the stage after them,
+    and what of them is large; and whether anything is that is held. One value each, as several
+    threads may read a room. ``largest`` is the most that a node has, of what is SCORED.
+    """
+
+    known: tuple[tuple[Outstanding, ...], Rehearsal | None, tuple[Outstanding, ...]] = (
+        (),
+        None,
+        (),
+    )
+    large: tuple[Held | None, bool] = (None, False)
+    largest: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Site:
     """What a room has that promises do not change: ``pools`` as ``report`` has them, and the kind
@@ -68,6 +84,7 @@ class Site:
     follows_claims: bool
     kind_p: IntArray
     rehearsed: Rehearsed = field(default_factory=Rehearsed)
+    early: Early = field(default_factory=Early)
 
     @classmethod
     def of(cls, report: ReportId, pools: Pools, kinds: PoolKinds, *, follows_claims: bool) -> Site:

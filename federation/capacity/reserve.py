@@ -13,6 +13,7 @@ import numpy as np
 from federation.capacity.batch_packing import promised_together, shortage_text, simple_asks
 from federation.capacity.cluster_room import Room, certificate_for
 from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.late_pods import beside_large_c
 from federation.capacity.second_looks import rehearsed_most
 from federation.capacity.strict_bounds import strict_promises_hold
 from federation.model.arrays import IntArray
@@ -58,6 +59,7 @@ def packable_c(
         on_their_way_c = fleet.on_their_way_c(request_shape(requirements.request))
         reserve_c += -(-on_their_way_c // RESERVE_PART)
         least_c = np.maximum(np.minimum(most_c, spread_c) - reserve_c, 0)
+        least_c = beside_large_c(fleet, requirements, least_c, careful_c)
         most_c = np.where(careful_c, least_c, most_c)
     is_strict_c = np.full(len(fleet), asked is Certificate.STRICT)
     looked_at_c = (fleet.strict_c | is_strict_c) & (most_c > 0)

@@ -16,6 +16,7 @@ import numpy as np
 from federation.capacity.as_scheduled import part_of, rehearsal_of
 from federation.capacity.cluster_room import Room
 from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.late_pods import most_beside_large
 from federation.capacity.rehearsal import Rehearsal
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
@@ -58,8 +59,10 @@ def looked_again_c(
         if site is None or _reported_most(site.pools.cells, requirements) <= known:
             continue
         room = fleet.rooms[position]
-        if room is not None:
-            found_c[position] = max(known, rehearsed_most(room, requirements, replicas))
+        most = 0 if room is None else rehearsed_most(room, requirements, replicas)
+        if most > known:
+            most = most_beside_large(fleet, position, requirements, most)
+        found_c[position] = max(known, most)
     return found_c
 
 

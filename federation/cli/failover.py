@@ -64,11 +64,16 @@ def freeze(reason: str, region: str, provider: str, output: Output) -> None:
 
 @failover.command(epilog="Example: fedctl failover resume")
 @_place_options
+@click.option("--control-plane", default="", help="Only the clusters that this one heard last.")
 @unnamed_output_option
-def resume(region: str, provider: str, output: Output) -> None:
+def resume(region: str, provider: str, control_plane: str, output: Output) -> None:
     """Let it go on: clusters that are silent now are lost when their time is over."""
     _show(
-        connection().call(lambda api: api.resume_failover(region=region, provider=provider)),
+        connection().call(
+            lambda api: api.resume_failover(
+                region=region, provider=provider, control_plane=control_plane
+            )
+        ),
         output,
     )
 
@@ -105,8 +110,11 @@ def _freeze(status: failover_pb2.FailoverStatus, now: float) -> list[tuple[str, 
 
 
 def _frozen_place(frozen: failover_pb2.FrozenPlace, now: float) -> tuple[str, str]:
-    place = f"region {frozen.region}" if frozen.region else f"provider {frozen.provider}"
     freeze = frozen.freeze
+    if frozen.control_plane:
+        place = f"control plane {frozen.control_plane}"
+    else:
+        place = f"region {frozen.region}" if frozen.region else f"provider {frozen.provider}"
     told = f"by {freeze.by}, {_ago(freeze.since, now)} ago: {freeze.reason}"
     return f"Frozen in {place}", told
 

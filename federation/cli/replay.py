@@ -28,7 +28,7 @@ fedctl replay DECISION --from-reports
 fedctl replay --trace last-week.trace
 """
 NOT_EQUAL: Final = 3
-_REPORTED: Final = ("CLUSTER", "DECIDED ON", "REPORTS SAY", "REPORT THEN", "REPORT KEPT")
+_REPORTED: Final = ("CLUSTER", "DECIDED ON", "REPORTS SAY", "REPORT THEN", "REPORT KEPT", "WHY")
 
 
 @click.command(epilog=REPLAY_EPILOG)
@@ -57,7 +57,8 @@ def replay(
 ) -> None:
     """Make a decision again from what it was made on, and compare.
 
-    Exits with 3 where the replay is not equal, or where reports say something else.
+    Exits with 3 where the replay is not equal, or where a report that is kept, and that it was made
+    on, says something else.
     """
     if (decision_id is None) is (trace_file is None):
         raise click.UsageError("give a decision's id, or --trace FILE")
@@ -84,14 +85,24 @@ def _replay_one(decision_id: str, output: Output, *, from_reports: bool) -> bool
         reported = _reported_facts(beside) if from_reports else ()
         show.print_facts((*_replay_facts(decision_id, answer), *reported))
         if beside.differences:
-            show.print_table(_REPORTED, map(_reported_row, beside.differences))
+            show.print_table(
+                _REPORTED,
+                map(_reported_row, beside.differences),
+                least=_REPORTED[3:5],
+                prose=["WHY"],
+            )
     return answer.equal and (beside.equal or not from_reports)
 
 
 def _reported_facts(beside: scheduling_pb2.BesideReports) -> Iterator[tuple[str, object]]:
-    yield "Reports", "say the same" if beside.equal else "say something else"
-    kept = f"kept of {beside.clusters} clusters, {beside.decisions_since} decisions since"
-    yield "Reckoned from", kept
+    others = beside.on_other_reports
+    compared = beside.clusters - others
+    verdict = "say the same" if beside.equal else "say something else"
+    yield "Reports", verdict if compared else "nothing to compare"
+    kept = f"of {beside.clusters} clusters"
+    yield "Compared", f"{compared} {kept}, {beside.decisions_since} decisions since"
+    if others:
+        yield "Not compared", f"{others} {kept}, decided on a newer report"
     if not beside.equal:
         shares = ", ".join(f"{each.name}={each.replicas}" for each in beside.targets)
         yield "Would be", f"{outcome_name(beside.outcome)} {shares}".rstrip()
@@ -99,10 +110,14 @@ def _reported_facts(beside: scheduling_pb2.BesideReports) -> Iterator[tuple[str,
 
 def _reported_row(each: scheduling_pb2.ReportedEstimate) -> Sequence[object]:
     said = str(each.least) if each.least == each.most else f"{each.least} to {each.most}"
+    then, kept = each.decided_on_report, each.kept_report
     if each.not_kept:
-        said = "not kept"
-    kept = "" if each.not_kept else each.kept_report
-    return each.cluster, each.decided_on, said, each.decided_on_report, kept
+        return each.cluster, each.decided_on, "", then, "", "no report is kept"
+    if then == kept:
+        why = "reports say something else"
+    else:
+        why = f"decided on {'a newer' if then > kept else 'another'} report"
+    return each.cluster, each.decided_on, said, then, kept, why
 
 
 def _replay_facts(

@@ -403,10 +403,12 @@ class Client:
         return (await self._answer(self._failover.FreezeFailover, request)).status
 
     async def resume_failover(
-        self, *, region: str = "", provider: str = ""
+        self, *, region: str = "", provider: str = "", control_plane: str = ""
     ) -> failover_pb2.FailoverStatus:
         """Lets failover go on, whoever froze it; how it stands then."""
-        request = failover_pb2.ResumeFailoverRequest(region=region, provider=provider)
+        request = failover_pb2.ResumeFailoverRequest(
+            region=region, provider=provider, control_plane=control_plane
+        )
         return (await self._answer(self._failover.ResumeFailover, request)).status
 
     async def _answer(self, method: _UnaryMethod[T], request: object) -> T:

@@ -31,8 +31,9 @@ def replay_to_message(replay: Replay) -> scheduling_pb2.ReplayDecisionResponse:
 
 def beside_reports_to_message(beside: BesideReports) -> scheduling_pb2.BesideReports:
     message = scheduling_pb2.BesideReports(
-        equal=all(each.kept_report is None for each in beside.differences),
+        equal=beside.equal,
         clusters=beside.clusters,
+        on_other_reports=beside.on_others,
         decisions_since=beside.since,
         outcome=OUTCOME_NUMBERS[beside.decision.outcome],
     )

@@ -1,7 +1,8 @@
 """A decision beside what reports said: what was known of capacity, made again from kept reports.
 
 The newest picture of each cluster that was there before the decision, with what was promised since.
-Must not judge: where a later report came in between, what was known differs rightly.
+Must not hold a decision to a report that it was not made on: where the agent reported in between,
+what was known differs rightly.
 """
 
 from __future__ import annotations
@@ -80,16 +81,29 @@ class ReportedEstimate(NamedTuple):
     decided_on_report: int
     kept_report: int | None
 
+    @property
+    def is_unequal(self) -> bool:
+        """Whether the very report that it was made on says something else."""
+        return self.kept_report == self.decided_on_report
+
 
 class BesideReports(NamedTuple):
-    """What comes of a decision on what reports say: ``clusters`` were compared, ``since`` decisions
-    reckoned in; ``differences`` come first where most replicas are concerned.
+    """What comes of a decision on what reports say.
+
+    Of ``clusters`` a report is kept, of ``on_others`` another one than it was made on; ``since``
+    decisions were reckoned in. ``differences`` come first where the very report says something
+    else, then where another one does, and of these first where most replicas are concerned.
     """
 
     decision: Decision
     clusters: int
+    on_others: int
     since: int
     differences: tuple[ReportedEstimate, ...]
+
+    @property
+    def equal(self) -> bool:
+        return not any(each.is_unequal for each in self.differences)
 
 
 class _Promises(msgspec.Struct, frozen=True):
@@ -141,13 +155,19 @@ def beside_reports(
         others = question.answered(fleet, stored_c)
         least_c, most_c = np.minimum(least_c, others[0]), np.maximum(most_c, others[1])
     names = inputs.fleet.names
-    is_kept_c = np.array([name in fleet.clusters for name in names], np.bool_)
-    said_c = np.where(is_kept_c, np.clip(stored_c, least_c, most_c), stored_c)
     reports = _EVIDENCE.decode(inflated(kept.recorded.trace)[0]).evidence.sequences
-    differing = np.flatnonzero((said_c != stored_c) | ~is_kept_c)
-    order = sorted(differing.tolist(), key=lambda c: -abs(int(said_c[c] - stored_c[c])))
+    made_on_c = np.zeros(len(names), np.int64)
+    made_on_c[: len(reports)] = reports
+    kept_c = np.array([_sequence(fleet.clusters.get(name)) for name in names], np.int64)
+    is_kept_c, is_same_c = kept_c >= 0, kept_c == made_on_c
+    nearest_c = np.clip(stored_c, least_c, most_c)
+    differing_c = (nearest_c != stored_c) | ~is_kept_c
+    off_c = np.abs(nearest_c - stored_c)
+    # By what weighs most: the last key.
+    order = np.lexsort((-off_c, ~is_kept_c, ~is_same_c))
     known = Estimates(
-        replicas_c=said_c,
+        # Of what was said by a report that is not kept, the decision alone knows.
+        replicas_c=np.where(is_same_c, nearest_c, stored_c),
         source_c=np.asarray(trace.inputs.source_c, dtype=np.int8),
         bound_c=np.asarray(trace.inputs.bound_c, dtype=np.int8),
         reasons=trace.inputs.estimate_reasons,
@@ -155,6 +175,7 @@ def beside_reports(
     return BesideReports(
         decision=inputs.decide(known, trace.now),
         clusters=int(is_kept_c.sum()),
+        on_others=int((is_kept_c & ~is_same_c).sum()),
         since=len(before) + len(together),
         differences=tuple(
             ReportedEstimate(
@@ -162,10 +183,10 @@ def beside_reports(
                 decided_on=int(stored_c[c]),
                 least=int(least_c[c]) if is_kept_c[c] else 0,
                 most=int(most_c[c]) if is_kept_c[c] else 0,
-                decided_on_report=reports[c] if c < len(reports) else 0,
-                kept_report=fleet.clusters[names[c]].sequence if is_kept_c[c] else None,
+                decided_on_report=int(made_on_c[c]),
+                kept_report=int(kept_c[c]) if is_kept_c[c] else None,
             )
-            for c in order[:MOST_TOLD]
+            for c in order[differing_c[order]][:MOST_TOLD].tolist()
         ),
     )
 
@@ -229,6 +250,11 @@ class _Known:
             self.promised[binding.key] = tuple(made)
         else:
             self.promised.pop(binding.key, None)
+
+
+def _sequence(known: _Known | None) -> int:
+    """Of the report that is kept, 0 where there was none; -1: the cluster was not there."""
+    return known.sequence if known else -1
 
 
 def _parts(binding: Binding, count: int) -> Iterable[tuple[str, ReplicaRequirements, int]]:

@@ -6,6 +6,7 @@ Must not decide anything: reads the message, calls the use case, writes the answ
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from federation.codec import texts
 from federation.codec.bindings import eviction_message
@@ -20,6 +21,13 @@ from federation.rpc.calls import Context, caller
 from federation.services.failover.control import FailoverControl, FailoverStatus
 from federation.v1 import failover_pb2 as messages
 from federation.v1.failover_pb2_grpc import FailoverServicer as Servicer
+
+# Where people name what is frozen: a control plane's clusters only freeze by themselves.
+_PATHS: Final = {
+    ScopeKind.REGION: "region",
+    ScopeKind.PROVIDER: "provider",
+    ScopeKind.CONTROL_PLANE: "controlPlane",
+}
 
 
 class FailoverServicer(Servicer):
@@ -60,13 +68,16 @@ def _place(
     request: messages.FreezeFailoverRequest | messages.ResumeFailoverRequest, found: Violations
 ) -> FreezeScope | None:
     """What of the fleet is meant; None: all of it."""
-    if request.region and request.provider:
-        found.add("provider", "must not be set beside region: a freeze is of one place")
-    for kind in ScopeKind:
-        name = texts.word(getattr(request, kind.value), kind.value, found)
-        if name:
-            return FreezeScope(kind=kind, name=name)
-    return None
+    places = [
+        FreezeScope(kind=kind, name=name)
+        for kind, path in _PATHS.items()
+        if kind in request.DESCRIPTOR.fields_by_name
+        and (name := texts.word(getattr(request, kind), path, found))
+    ]
+    for each in places[1:]:
+        beside = _PATHS[places[0].kind]
+        found.add(_PATHS[each.kind], f"must not be set beside {beside}: a freeze is of one place")
+    return places[0] if places else None
 
 
 def _seen(status: FailoverStatus) -> FailoverStatus:

@@ -290,6 +290,13 @@ OPTIONS = OptionTable(
         help="And more than how much of the fleet that has to be; below half of it failover thaws.",
     ),
     Option(
+        name="breaker_by_place",
+        parse=parse_switch,
+        default="false",
+        switch=True,
+        help="Freeze a region, provider or what one control plane heard alone by the same limits.",
+    ),
+    Option(
         name="simulation_workers",
         parse=number_between(1, 64),
         default="1",

@@ -95,6 +95,7 @@ class Settings:
     failover_percent: int
     breaker_clusters: int
     breaker_percent: int
+    breaker_by_place: bool
     simulation_workers: int
     simulation_seconds: float
     simulation_steps: int

@@ -5,7 +5,7 @@ Must not know any particular value: whatever the scheduler records can be stored
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -38,7 +38,7 @@ def to_plain(value: object) -> Any:
 
 def from_plain(kind: type[Value], plain: Any) -> Value:
     """The value that ``to_plain`` made this of (floats of arrays as rounded); fields that the
-    kind does not have are passed over.
+    kind does not have are passed over. Raises ValueError or TypeError for anything else.
     """
     return _build(kind, plain)  # type: ignore[no-any-return]  # the hint decides
 
@@ -57,6 +57,12 @@ def _meant(hint: Any) -> Any:
     return hint
 
 
+def _items(plain: Any) -> Iterable[tuple[Any, Any]]:
+    if not isinstance(plain, Mapping):
+        raise TypeError(f"{type(plain).__name__} where names and values were expected")
+    return plain.items()
+
+
 def _build(hint: Any, plain: Any) -> Any:
     hint = _meant(hint)
     origin, arguments = get_origin(hint), get_args(hint)
@@ -66,10 +72,10 @@ def _build(hint: Any, plain: Any) -> Any:
         return tuple(_build(arguments[0], item) for item in plain)
     if origin in (dict, Mapping):
         key_kind, item_hint = arguments
-        return {key_kind(key): _build(item_hint, item) for key, item in plain.items()}
+        return {key_kind(key): _build(item_hint, item) for key, item in _items(plain)}
     if isinstance(hint, type) and is_dataclass(hint):
         hints = _hints(hint)
-        known = {name: item for name, item in plain.items() if name in hints}
+        known = {name: item for name, item in _items(plain) if name in hints}
         return hint(**{name: _build(hints[name], item) for name, item in known.items()})
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(plain)

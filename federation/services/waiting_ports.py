@@ -49,6 +49,17 @@ class NewWait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaitTally:
+    """How many wait in one state, for how many of them room is kept, and for how long the one that
+    came first has waited.
+    """
+
+    bindings: int = 0
+    earmarked: int = 0
+    oldest_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GangWait:
     """How those of a gang wait that have no place yet: as the first one of them does, ``entry``,
     since the one that came first. With a ``gate`` they are not tried.
@@ -179,8 +190,8 @@ class Waits(Protocol):
         """
         ...
 
-    async def counts(self) -> Mapping[WaitState, int]:
-        """How many wait, by state; a state without any may be left out."""
+    async def tallies(self) -> Mapping[WaitState, WaitTally]:
+        """What waits, by state; a state without any may be left out."""
         ...
 
     async def position(self, place: QueuePlace) -> int:

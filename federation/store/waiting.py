@@ -38,6 +38,7 @@ from federation.services.waiting_ports import (
     NewWait,
     QueuedBinding,
     QueuePlace,
+    WaitTally,
 )
 from federation.store.gangs import gangs_after
 from federation.store.namespaces import in_namespaces
@@ -262,11 +263,22 @@ class WaitingStatements:
     ) -> Sequence[GangSummary]:
         return await gangs_after(self._connection, namespace, after, limit, among)
 
-    async def counts(self) -> Mapping[WaitState, int]:
-        count = func.count().label("bindings")
-        statement = select(table.c.state, count).group_by(table.c.state)
-        rows = await self._connection.execute(statement)
-        return {WaitState(row.state): row.bindings for row in rows}
+    async def tallies(self) -> Mapping[WaitState, WaitTally]:
+        waited = func.extract("epoch", func.now() - func.min(table.c.since))
+        statement = select(
+            table.c.state,
+            func.count().label("bindings"),
+            func.count(table.c.earmarked_since).label("earmarked"),
+            waited.label("seconds"),
+        ).group_by(table.c.state)
+        return {
+            WaitState(row.state): WaitTally(
+                bindings=row.bindings,
+                earmarked=row.earmarked,
+                oldest_seconds=max(float(row.seconds), 0.0),
+            )
+            for row in await self._connection.execute(statement)
+        }
 
     async def page(
         self,

@@ -23,23 +23,29 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN
 from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
 from prometheus_client.registry import Collector
 
-from federation.model.estimate import Source
+from federation.model.estimate import Bound, Source
 from federation.model.waiting import WaitState
 from federation.rpc.measures import CallMeasures
 from federation.runtime.measures import Distribution
+from federation.services.failover.control import FailoverOverview
 from federation.services.scheduling.measures import DecisionMeasures
 from federation.services.waiting.keeper import QueueKeeper
-from federation.telemetry.measured import Measured
+from federation.services.waiting_ports import WaitTally
+from federation.telemetry.measured import Measured, Shared
 
-SOURCES: Final = {source: source.name.lower() for source in Source if source is not Source.NONE}
+SOURCES: Final = {
+    source: "unknown" if source is Source.NONE else source.name.lower() for source in Source
+}
 
 
-def families_of(measured: Measured, waiting: Mapping[WaitState, int] | None) -> list[Metric]:
-    """All that there is to tell now; ``waiting`` is None where nobody could say."""
+def families_of(measured: Measured, shared: Shared | None) -> list[Metric]:
+    """All that there is to tell now; ``shared`` is None where nobody could say."""
     families = Families()
     families.of_calls(measured.calls)
     families.of_decisions(measured.decisions)
-    families.of_queue(measured.keeper, waiting)
+    families.of_queue(measured.keeper, shared.waiting if shared else None)
+    if shared:
+        families.of_failover(shared.failover)
     families.of_fleet(measured)
     families.of_process(measured)
     return families.made
@@ -119,15 +125,9 @@ class Families:
             len(decisions.queue),
         )
 
-    def of_queue(self, keeper: QueueKeeper, waiting: Mapping[WaitState, int] | None) -> None:
+    def of_queue(self, keeper: QueueKeeper, waiting: Mapping[WaitState, WaitTally] | None) -> None:
         if waiting is not None:
-            pending = self._labelled(
-                "fedsched_pending_bindings",
-                "Bindings that wait for room, in the whole fleet, by state.",
-                ["queue"],
-            )
-            for state in WaitState:
-                pending.add_metric([state.value], waiting.get(state, 0))
+            self._of_waiting(waiting)
         self._count("fedsched_queue_wakes", "Waiting bindings that were tried again.", keeper.tried)
         self._count(
             "fedsched_queue_rescued",
@@ -142,6 +142,49 @@ class Families:
         self._gauge(
             "fedsched_queue_keeper", "1 where this control plane keeps the queue.", keeper.is_held
         )
+
+    def _of_waiting(self, waiting: Mapping[WaitState, WaitTally]) -> None:
+        pending = self._labelled(
+            "fedsched_pending_bindings",
+            "Bindings that wait for room, in the whole fleet, by state.",
+            ["queue"],
+        )
+        oldest = self._labelled(
+            "fedsched_pending_bindings_age_max_seconds",
+            "For how long the one of them has waited that came first, by state.",
+            ["queue"],
+        )
+        for state in WaitState:
+            tally = waiting.get(state, WaitTally())
+            pending.add_metric([state.value], tally.bindings)
+            oldest.add_metric([state.value], tally.oldest_seconds)
+        self._gauge(
+            "fedsched_earmarked_bindings",
+            "Those of them for which room is kept.",
+            sum(each.earmarked for each in waiting.values()),
+        )
+
+    def of_failover(self, failover: FailoverOverview) -> None:
+        freezes = self._labelled(
+            "fedsched_failover_freezes",
+            "Freezes of failover that stand, of the fleet and of places, by who froze it.",
+            ["scope", "by"],
+        )
+        fleet = [failover.freeze] if failover.freeze else []
+        standing = {"fleet": fleet, "place": [each.freeze for each in failover.places]}
+        for scope, found in standing.items():
+            by_breaker = sum(each.is_by_breaker for each in found)
+            freezes.add_metric([scope, "breaker"], by_breaker)
+            freezes.add_metric([scope, "people"], len(found) - by_breaker)
+        silent = self._labelled(
+            "fedsched_silent_clusters",
+            "Member clusters that are not heard, by whether they are lost.",
+            ["lost"],
+        )
+        lost = sum(each.lost_since is not None for each in failover.silent)
+        silent.add_metric(["true"], lost)
+        silent.add_metric(["false"], len(failover.silent) - lost)
+        self._gauge("fedsched_evictions", "Graceful evictions that go on.", failover.eviction_count)
 
     def of_fleet(self, measured: Measured) -> None:
         snapshot, now = measured.fleet.snapshot, measured.clock.now()
@@ -175,13 +218,21 @@ class Families:
             measured.overcommitment.clusters,
         )
         estimates = self._counter(
-            "fedsched_estimates", "Numbers that estimates answered, by their level.", ["source"]
+            "fedsched_estimates",
+            "Numbers that estimates answered, by their level and what is proven of them.",
+            ["source", "bound"],
         )
         for source, name in SOURCES.items():
-            estimates.add_metric([name], int(measured.availability.answered[source]))
-        estimates.add_metric(["unknown"], int(measured.availability.answered[Source.NONE]))
+            for bound in Bound:
+                count = int(measured.availability.answered[source, bound])
+                estimates.add_metric([name, bound.name.lower()], count)
 
     def of_process(self, measured: Measured) -> None:
+        self._gauge(
+            "fedsched_journal_age_seconds",
+            "How long ago what all control planes changed was read to its end.",
+            measured.following.age_seconds,
+        )
         self._histogram(
             "fedsched_event_loop_delay_seconds",
             "By how much a tick of the event loop came late.",

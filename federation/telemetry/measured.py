@@ -5,13 +5,17 @@ Must not know how it is told.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import Pool
 
 from federation.agents.sessions import Sessions
+from federation.model.waiting import WaitState
 from federation.rpc.measures import CallMeasures
 from federation.services.estimates.availability import Availability
+from federation.services.failover.control import FailoverControl, FailoverOverview
+from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.overcommitment import Overcommitment
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.hearing import LoopWatch
@@ -19,6 +23,7 @@ from federation.services.members.settling import Settling
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.measures import DecisionMeasures
 from federation.services.waiting.keeper import QueueKeeper
+from federation.services.waiting_ports import WaitTally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +34,9 @@ class Measured:
     decisions: DecisionMeasures
     availability: Availability
     keeper: QueueKeeper
+    failover: FailoverControl
     fleet: FleetOwner
+    following: Following
     sessions: Sessions
     settling: Settling
     overcommitment: Overcommitment
@@ -37,3 +44,11 @@ class Measured:
     pool: Pool
     store: Store
     clock: Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What the database says, the same to every control plane."""
+
+    waiting: Mapping[WaitState, WaitTally]
+    failover: FailoverOverview

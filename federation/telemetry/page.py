@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
 from federation.model.errors import FederationError
-from federation.model.waiting import WaitState
-from federation.telemetry.measured import Measured
+from federation.telemetry.measured import Measured, Shared
 
 OPEN_METRICS: Final = "application/openmetrics-text"
 KEPT_SECONDS: Final = 1.0
@@ -41,15 +39,19 @@ class MetricsPages:
     async def _new(self, *, open_metrics: bool) -> tuple[bytes, str]:
         # The library is loaded when somebody asks, and never on the event loop.
         families: Any = await asyncio.to_thread(import_module, "federation.telemetry.families")
-        metrics = families.families_of(self._measured, await self._waiting())
+        metrics = families.families_of(self._measured, await self._shared())
         page: tuple[bytes, str] = await asyncio.to_thread(
             families.written, metrics, open_metrics=open_metrics
         )
         return page
 
-    async def _waiting(self) -> Mapping[WaitState, int] | None:
+    async def _shared(self) -> Shared | None:
+        """What all control planes share; None where nobody could say."""
+        measured = self._measured
         try:
-            async with asyncio.timeout(DATABASE_SECONDS), self._measured.store.reading() as read:
-                return await read.waiting.counts()
+            async with asyncio.timeout(DATABASE_SECONDS):
+                async with measured.store.reading() as read:
+                    waiting = await read.waiting.tallies()
+                return Shared(waiting=waiting, failover=await measured.failover.overview())
         except (FederationError, TimeoutError):
             return None

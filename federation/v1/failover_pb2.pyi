@@ -112,18 +112,21 @@ class ResumeFailoverRequest(_message.Message):
 
     REGION_FIELD_NUMBER: _builtins.int
     PROVIDER_FIELD_NUMBER: _builtins.int
+    CONTROL_PLANE_FIELD_NUMBER: _builtins.int
     region: _builtins.str
-    """As it was frozen: of one region, one provider, or the fleet."""
+    """As it was frozen: of one region, one provider, what one control plane heard, or the fleet."""
     provider: _builtins.str
+    control_plane: _builtins.str
     def __init__(
         self,
         *,
         region: _builtins.str = ...,
         provider: _builtins.str = ...,
+        control_plane: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["provider", b"provider", "region", b"region"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["control_plane", b"control_plane", "provider", b"provider", "region", b"region"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -184,7 +187,7 @@ class FailoverStatus(_message.Message):
 
     @_builtins.property
     def places(self) -> _containers.RepeatedCompositeFieldContainer[Global___FrozenPlace]:
-        """Regions and providers that people have frozen."""
+        """Places that people have frozen, or of which many clusters fell silent at once."""
 
     def __init__(
         self,
@@ -212,10 +215,12 @@ class FrozenPlace(_message.Message):
 
     REGION_FIELD_NUMBER: _builtins.int
     PROVIDER_FIELD_NUMBER: _builtins.int
+    CONTROL_PLANE_FIELD_NUMBER: _builtins.int
     FREEZE_FIELD_NUMBER: _builtins.int
     region: _builtins.str
-    """One of both."""
+    """One of them; control_plane: its id, and the clusters are those that it heard last."""
     provider: _builtins.str
+    control_plane: _builtins.str
     @_builtins.property
     def freeze(self) -> Global___FailoverFreeze: ...
     def __init__(
@@ -223,11 +228,12 @@ class FrozenPlace(_message.Message):
         *,
         region: _builtins.str = ...,
         provider: _builtins.str = ...,
+        control_plane: _builtins.str = ...,
         freeze: Global___FailoverFreeze | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["freeze", b"freeze"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["freeze", b"freeze", "provider", b"provider", "region", b"region"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["control_plane", b"control_plane", "freeze", b"freeze", "provider", b"provider", "region", b"region"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

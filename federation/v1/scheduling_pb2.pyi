@@ -1660,18 +1660,25 @@ class BesideReports(_message.Message):
     DIFFERENCES_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     TARGETS_FIELD_NUMBER: _builtins.int
+    ON_OTHER_REPORTS_FIELD_NUMBER: _builtins.int
     equal: _builtins.bool
-    """Whether it was made on what reports say, in every cluster of which a report is kept."""
+    """Whether it was made on what reports say, in every cluster of which the very report that it was
+    made on is kept.
+    """
     clusters: _builtins.int
-    """Of how many clusters one is kept."""
+    """Of how many clusters a report is kept."""
     decisions_since: _builtins.int
     """How many decisions after these reports were reckoned in."""
     outcome: Global___Outcome.ValueType
-    """As it would be decided on what reports say."""
+    """As it would be decided where the very report is kept, and says something else."""
+    on_other_reports: _builtins.int
+    """Of how many of these clusters another report is kept than it was made on: reports are kept once
+    a minute, and agents report more often. They are not compared.
+    """
     @_builtins.property
     def differences(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportedEstimate]:
-        """Where it was made on something else, those that differ most first, and where no report is kept;
-        1000 at most.
+        """Where it was made on something else: first where the very report is kept, those that differ
+        most first; then where another one is kept; then where none is. 1000 at most.
         """
 
     @_builtins.property
@@ -1685,10 +1692,11 @@ class BesideReports(_message.Message):
         differences: _abc.Iterable[Global___ReportedEstimate] | None = ...,
         outcome: Global___Outcome.ValueType = ...,
         targets: _abc.Iterable[_resource_pb2.TargetCluster] | None = ...,
+        on_other_reports: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "decisions_since", b"decisions_since", "differences", b"differences", "equal", b"equal", "outcome", b"outcome", "targets", b"targets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "decisions_since", b"decisions_since", "differences", b"differences", "equal", b"equal", "on_other_reports", b"on_other_reports", "outcome", b"outcome", "targets", b"targets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1713,7 +1721,8 @@ class ReportedEstimate(_message.Message):
     most: _builtins.int
     decided_on_report: _builtins.int
     """The sequence of the report that the decision was made on, and of the newest that is kept from
-    before it; 0: there was no report.
+    before it; 0: there was no report. Where they are not the same it is no surprise that the
+    numbers differ.
     """
     kept_report: _builtins.int
     not_kept: _builtins.bool

@@ -216,7 +216,7 @@ async def _keep_calling(
             under_way.create_task(calls.one(call, due))
 
 
-async def watch(endpoint: str, token: str) -> None:
+async def watch(endpoint: str, token: str, watchers: int) -> None:
     """Bindings and clusters, half of the watchers each, until this program is ended."""
     metadata = (("authorization", f"Bearer {token}"),)
 
@@ -231,13 +231,13 @@ async def watch(endpoint: str, token: str) -> None:
             async for _ in call:
                 pass
 
-    await asyncio.gather(*map(hear, range(WATCHERS)))
+    await asyncio.gather(*map(hear, range(watchers)))
 
 
 def flood(endpoint: str, token: str, seconds: float) -> None:
     """One agent says far more than anybody needs to hear."""
     os.nice(10)
-    target = Target(pid=0, endpoint=endpoint, web="", probes="", token=token, ca=None)
+    target = Target(pid=0, endpoint=endpoint, web="", probes="", token=token, ca=None, issuer="")
     flood_of_heartbeats(target, seconds / ATTACK_SECONDS)
 
 
@@ -292,7 +292,8 @@ async def measure(planes: Planes, postgres: int, seconds: float) -> None:
             show(f"{what}, p50", f"{calls.percentile(50):.1f} ms")
             show(f"{what}, p99", f"{calls.percentile(99):.1f} ms")
         await caller.promise(OUTSTANDING)
-        with beside("tests.benchmarks.bench_mixed", "--watch", given=[endpoint, token]):
+        watching = [endpoint, token, WATCHERS]
+        with beside("tests.benchmarks.bench_mixed", "--watch", given=watching):
             await asyncio.sleep(SETTLE_SECONDS)
             plane.newest_lines()
             loaded = await together(caller, seconds, plane.pid, postgres)

@@ -1,6 +1,7 @@
 """A real browser without a screen: Chromium, driven by its own protocol.
 
-Must not know the pages. ``FEDERATION_CHROMIUM`` names the program; without it nothing runs.
+Must not know the pages. ``FEDERATION_CHROMIUM`` names the program, or the PATH has it; without one
+nothing runs.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import base64
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator
@@ -20,7 +22,9 @@ import aiohttp
 
 from tests.patience import PATIENCE_SECONDS, until
 
-CHROMIUM: Final = os.environ.get("FEDERATION_CHROMIUM", "")
+CHROMIUM: Final = os.environ.get("FEDERATION_CHROMIUM") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
 # axe.min.js of the package axe-core, which is not in this repository.
 AXE: Final = os.environ.get("FEDERATION_AXE", "")
 # Root may not have the sandbox, and containers have little shared memory.

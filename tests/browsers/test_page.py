@@ -1,8 +1,8 @@
 """The page in a real browser: nothing is wrong for machines that look, keyboards, narrow screens,
 without scripts, and with names that mean harm.
 
-Runs where ``FEDERATION_CHROMIUM`` names a Chromium; what axe-core finds is looked at where
-``FEDERATION_AXE`` names its ``axe.min.js``.
+Runs where ``FEDERATION_CHROMIUM`` names a Chromium or the PATH has one; what axe-core finds is
+looked at where ``FEDERATION_AXE`` names its ``axe.min.js``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.unit.web.browser import Browser
 from tests.unit.web.test_ui import WORKLOAD, binding
 
 pytestmark = pytest.mark.skipif(
-    not CHROMIUM, reason="FEDERATION_CHROMIUM names no Chromium to look at the page with"
+    not CHROMIUM, reason="no Chromium here to look at the page with: set FEDERATION_CHROMIUM"
 )
 
 # What is not printable is refused by the API; how pages show it is tried without a browser.

@@ -266,7 +266,7 @@ class _Losses:
         for each in every:
             await self._schedule(each)
         for each in every:
-            replicas = self._random.randint(1, MOST_REPLICAS)
+            replicas = self._random.randint(each.min_available or 1, MOST_REPLICAS)
             await self._schedule(replace(each, replicas=replicas))
 
     async def _check_waiting(self) -> None:

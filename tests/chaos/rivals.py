@@ -58,7 +58,8 @@ def rivals(choices: random.Random) -> list[Binding]:
             filler(number),
             name=f"rival-{number}",
             uid=f"uid-of-rival-{number}",
-            replicas=choices.randint(1, MOST_REPLICAS),
+            # Not fewer than any of them needs at least.
+            replicas=choices.randint(2, MOST_REPLICAS),
             priority=choices.choice(PRIORITIES),
             preemption_policy=choices.choices(
                 (PreemptionPolicy.PREEMPT_LOWER_PRIORITY, PreemptionPolicy.NEVER), (3, 1)

@@ -1,4 +1,4 @@
-"""The pictures in docs/pictures, drawn by what draws them for people.
+"""The pictures in docs/pictures, drawn by what draws them for people, and the storm that some show.
 
     python -m tests.docs.pictures
 
@@ -25,7 +25,9 @@ from federation.v1.resource_pb2 import TargetCluster
 from tests.benchmarks.bench_plans import NOW, bindings, fleet_of
 from tests.storms import storm_trace
 
-FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "pictures"
+STORM = ROOT / "examples" / "storm.trace"
 CLUSTERS, LEAVE, BINDINGS = 10, 2, 60
 DECISIONS, STORM_CLUSTERS, ROOM = 300, 8, 150
 
@@ -56,10 +58,14 @@ async def _drain() -> str:
     return picture(plan)
 
 
+def stormed(path: Path) -> Path:
+    """The storm as a trace file, which is the same every time."""
+    return storm_trace(path, DECISIONS, STORM_CLUSTERS, ROOM)
+
+
 def _what_if() -> Mapping[str, str]:
     with tempfile.TemporaryDirectory() as folder:
-        trace = storm_trace(Path(folder, "storm.trace"), DECISIONS, STORM_CLUSTERS, ROOM)
-        asked = ["what-if", str(trace), "--cordon", "member003", "--svg", folder]
+        asked = ["what-if", str(STORM), "--cordon", "member003", "--svg", folder]
         answer = CliRunner().invoke(fedctl, [*asked, "--workers", "1"])
         assert answer.exit_code == 0, answer.output
         return {
@@ -69,5 +75,6 @@ def _what_if() -> Mapping[str, str]:
 
 
 if __name__ == "__main__":
+    stormed(STORM)
     for file, content in drawn().items():
         (FOLDER / file).write_text(content, encoding="utf-8")

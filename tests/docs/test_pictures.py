@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.docs.pictures import FOLDER, drawn
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from federation.cli.__main__ import fedctl
+from tests.docs.pictures import DECISIONS, FOLDER, STORM, drawn, stormed
 
 
 def test_pictures_are_as_they_would_be_drawn() -> None:
@@ -14,3 +20,14 @@ def test_pictures_are_as_they_would_be_drawn() -> None:
         assert f"(pictures/{name})" in "".join(
             page.read_text("utf-8") for page in FOLDER.parent.glob("*.md")
         )
+
+
+def test_the_storm_in_examples_is_the_one_that_is_made(tmp_path: Path) -> None:
+    replays = []
+    for file in (STORM, stormed(tmp_path / "storm.trace")):
+        asked = ["replay", "--trace", str(file), "--workers", "1", "-o", "json"]
+        answer = CliRunner().invoke(fedctl, asked)
+        assert answer.exit_code == 0, answer.output
+        replays.append(json.loads(answer.stdout))
+    assert replays[0] == replays[1], "run `python -m tests.docs.pictures`"
+    assert replays[0]["equal"] == DECISIONS

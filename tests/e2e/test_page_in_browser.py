@@ -6,9 +6,7 @@ FEDERATION_CHROMIUM names it, or the PATH has it.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import shutil
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -19,18 +17,16 @@ from federation.codec.bindings import binding_to_message
 from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
 from federation.model.workload import ReplicaRequirements
 from federation.v1.scheduling_pb2 import ScheduleRequest
+from tests.browsers.chromium import CHROMIUM
 from tests.control_planes import report, running_control_plane
 from tests.patience import PATIENCE_SECONDS, until
 from tests.unit.web.browser import Browser
 
-FOUND = os.environ.get("FEDERATION_CHROMIUM") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
 # A page that is told of changes never ends to load.
 LOADED_MILLIS = 2000
 DRAWN = re.compile("<(?:td|rect|dd|a|h[1-3]|button)[ >]")
 
-pytestmark = pytest.mark.skipif(not FOUND, reason="no Chromium here: set FEDERATION_CHROMIUM")
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium here: set FEDERATION_CHROMIUM")
 
 
 @pytest.fixture
@@ -42,7 +38,7 @@ def profile(tmp_path: Path) -> Path:
 async def shown(url: str, profile: Path) -> tuple[str, list[str]]:
     """The page as the browser has it in the end, and what its console says."""
     command = [
-        *(FOUND, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"),
+        *(CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"),
         *(f"--user-data-dir={profile}", f"--timeout={LOADED_MILLIS}", "--dump-dom", url),
     ]
     ended = await asyncio.to_thread(

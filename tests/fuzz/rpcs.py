@@ -6,6 +6,7 @@ wrong, or that nothing answers any more, is what must not be.
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import tempfile
@@ -47,6 +48,9 @@ POOL: Final = Default()
 PEAK: Final = re.compile(r"VmHWM:\s+(\d+) kB")
 EXAMPLES: Final = [ROOT / "examples" / name for name in ("deployment.yaml", "policy.yaml")]
 (BINDING,) = bindings_from_documents(documents_of(map(str, EXAMPLES)))
+AGENTS: Final = 20
+# What stands in an input for who says it: as long as the names, so that it stays a message.
+ITSELF: Final = b"fuzzed-??"
 # Has a target of its own.
 ALONE: Final = frozenset({"/federation.v1.Agents/Connect"})
 
@@ -78,22 +82,26 @@ def _rpcs(target: Target, channel: grpc.Channel) -> Iterator[FuzzTarget]:
 
 
 def _agent(target: Target, channel: grpc.Channel) -> FuzzTarget:
-    """What an agent says after its hello and a report."""
-    metadata = bearer(target.enrolled("fuzzed"))
+    """What agents say after their hello and a report; by turns, as each may dial twice a second."""
+    names = [f"fuzzed-{number:02}" for number in range(AGENTS)]
+    credentials = {name: bearer(target.enrolled(name)) for name in names}
+    turns = itertools.cycle(names)
     connect = _plain(channel.stream_stream, "/federation.v1.Agents/Connect")
-    first = [
-        ConnectRequest(cluster="fuzzed", hello=hello()).SerializeToString(),
-        ConnectRequest(cluster="fuzzed", report=report(nodes=3)).SerializeToString(),
-    ]
 
     def take(content: bytes) -> None:
+        name = next(turns)
+        said = [
+            ConnectRequest(cluster=name, hello=hello()).SerializeToString(),
+            ConnectRequest(cluster=name, report=report(nodes=3)).SerializeToString(),
+            content.replace(ITSELF, name.encode()),
+        ]
         with _refusals():
-            for _ in connect(iter([*first, content]), metadata=metadata, timeout=PATIENCE_SECONDS):
+            for _ in connect(iter(said), metadata=credentials[name], timeout=PATIENCE_SECONDS):
                 pass
 
     def named(chance: random.Random) -> bytes:
         message: Any = Filler(chance).filled(ConnectRequest.DESCRIPTOR)
-        message.cluster = chance.choice(["fuzzed", "fuzzed", "fuzzed", "innocent", ""])
+        message.cluster = chance.choice([*[ITSELF.decode()] * 3, "innocent", ""])
         return mutated([message.SerializeToString()], chance)
 
     return FuzzTarget(

@@ -3,7 +3,8 @@
 Callers schedule on several control planes while a cluster is lost, urgent bindings preempt others,
 and a control plane and PostgreSQL are killed. Then everything is replayed: asked of a control plane
 one by one, from an exported trace by a program that knows no database, and the same once everything
-was started anew. Must not judge promises: ``tests.chaos`` does.
+was started anew. A what-if of that trace with nothing changed has to come to the same, too. Must
+not judge promises: ``tests.chaos`` does.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ from federation.v1.scheduling_pb2 import (
 )
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from tests.chaos.callers import DEADLINE_SECONDS, RETRIED, SCHEDULINGS, Caller
+from tests.chaos.glances import LOST
 from tests.chaos.havoc import Plan, Result, carried_out, member_nodes
-from tests.chaos.losses import LOST, PACE
+from tests.chaos.losses import PACE
 from tests.chaos.members import Member, enrolled
 from tests.chaos.planes import Planes, Postgres
 from tests.chaos.records import open_database
@@ -120,6 +122,7 @@ class _Replays:
             ids = [row["id"] for row in await database.fetch(IDS, until)]
         await self._ask(self._random.sample(ids, min(self._storm.asked, len(ids))))
         first = await asyncio.to_thread(self._from_trace, "before", until)
+        await asyncio.to_thread(self._what_if, "before")
         await asyncio.to_thread(self._postgres.restart)
         for plane in self._planes.all:
             await asyncio.to_thread(plane.restart)
@@ -286,6 +289,19 @@ class _Replays:
         self._counts[f"equal {when} a restart"] = told["equal"]
         self._counts[f"without inputs {when} it"] = told[NO_INPUTS]
         return told
+
+    def _what_if(self, when: str) -> None:
+        """With nothing changed, in one window, every decision comes out as it was."""
+        trace = str(self._folder / f"{when}.trace")
+        answer = _fedctl(self._folder, ["what-if", trace, "--window", "0s", "-o", "json"])
+        try:
+            told: dict[str, Any] = json.loads(answer.stdout)
+        except ValueError:
+            self._violations.append(f"no what-if of the trace {when}: {answer.stderr}")
+            return
+        self._counts["of a what-if with nothing changed"] = told["decisions"]
+        if told["different"]:
+            self._violations.append(f"{told['different']} differ in it: {told['firstDifferent']}")
 
 
 @asynccontextmanager

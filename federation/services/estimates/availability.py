@@ -43,8 +43,8 @@ class Availability:
         self._agents = agents
         self._clock = clock
         self._known = fleet.known_estimates
-        # How many numbers each level has answered, by ``Source``.
-        self.answered = np.zeros(len(Source), dtype=np.int64)
+        # How many numbers each level has answered, by ``Source`` and ``Bound``.
+        self.answered = np.zeros((len(Source), len(Bound)), dtype=np.int64)
 
     def cluster_count(self) -> int:
         """How many clusters are meant when none are named."""
@@ -125,7 +125,10 @@ class Availability:
 
     def _counted(self, answer: EstimateAnswer) -> EstimateAnswer:
         for estimates in answer.estimates:
-            self.answered += np.bincount(estimates.source_c, minlength=len(Source))
+            kinds = estimates.source_c * len(Bound) + estimates.bound_c
+            self.answered += np.bincount(kinds, minlength=self.answered.size).reshape(
+                self.answered.shape
+            )
         return answer
 
 

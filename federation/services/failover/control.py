@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from federation.failover.breaker import Freeze, FreezeScope, FrozenPlace
+from federation.failover.breaker import Breaker, Freeze, FreezeScope, FrozenPlace
 from federation.failover.evictions import has_replacement
 from federation.failover.moves import PLANNED_MOVE
 from federation.model.cluster import Taint
@@ -171,12 +171,20 @@ class FailoverControl:
             if (before.freeze_of(place) if place else before.freeze) is None:
                 raise PreconditionFailed(f"{_named(place)} is not frozen.", reason="NOT_FROZEN")
             if place is not None:
-                after = before.resumed_in(place)
+                after = before.resumed_in(place, self._silent_in(before, place))
             else:
                 after = before.resumed(self._failover.silences.silent.keys())
             await tx.failover.put(after)
         tell_of_change(before, after, by)
         return await self.get()
+
+    def _silent_in(self, breaker: Breaker, place: FreezeScope) -> list[str]:
+        """Who is silent in a place that froze by itself."""
+        (frozen,) = [each for each in breaker.places if each.place == place]
+        if not frozen.freeze.is_by_breaker:
+            return []
+        fleet, silent = self._fleet, self._failover.silences.silent
+        return [n for n in silent if fleet.has(n) and frozen.has(fleet.known(n).cluster)]
 
     def _silent(self) -> list[SilentCluster]:
         return [

@@ -40,7 +40,9 @@ class RunningFailover:
             eviction_seconds=settings.eviction_seconds,
             percent_a_minute=settings.failover_percent,
             unschedulable_seconds=settings.unschedulable_seconds,
-            breaker=BreakerLimits(settings.breaker_clusters, settings.breaker_percent),
+            breaker=BreakerLimits(
+                settings.breaker_clusters, settings.breaker_percent, settings.breaker_by_place
+            ),
         )
         self._failover = Failover(store, fleet, pipeline, hearing, clock, limits)
         # Rounds of its own: some of its work takes its time.

@@ -12,7 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from federation.failover.breaker import Breaker, BreakerLimits, ClusterOrigin, judged, suspected
+from federation.failover.breaker import (
+    Breaker,
+    BreakerLimits,
+    ClusterOrigin,
+    FreezeScope,
+    judged,
+    suspected,
+)
 from federation.failover.silence import MOST_DEAF_SECONDS, Silences
 from federation.model.cluster import UNREACHABLE_KEY, Taint, TaintEffect
 from federation.services.duties import Begin, Duty
@@ -91,7 +98,7 @@ class Failover:
         self._settings = settings
         self.silences = Silences.begun(clock.now())
         self._heard: frozenset[str] = frozenset()
-        self._suspected: frozenset[str] = frozenset()
+        self._suspected: frozenset[FreezeScope] = frozenset()
         self._is_cut_off = False
         self._database_back_at: float | None = None
         self.moving = Moving(
@@ -183,6 +190,7 @@ class Failover:
     def _is_calm(self, breaker: Breaker) -> bool:
         """Whether nothing can follow: so it is mostly, and costs nothing then."""
         is_empty = breaker.freeze is None and not breaker.accepted
+        is_empty &= not any(each.freeze.is_by_breaker for each in breaker.places)
         return is_empty and len(self.silences.silent) < self._settings.breaker.clusters
 
     def _judged(self, breaker: Breaker) -> Breaker:
@@ -229,13 +237,14 @@ class Failover:
             lost=self._lost(origins),
             limits=self._settings.breaker,
         )
-        self._suspected = frozenset(found)
-        for place in sorted(found.keys() - before):
-            fields = {"where": place, "silent": found[place]}
-            logger.error("many clusters of one place fell silent", extra={"fields": fields})
+        self._suspected = frozenset(each.place for each in found)
+        for place, fell, there in found:
+            if place not in before:
+                fields = {"where": str(place), "silent": f"{len(fell)} of {len(there)} clusters"}
+                logger.error("many clusters of one place fell silent", extra={"fields": fields})
 
     async def _lose(self, begin: Begin, breaker: Breaker) -> None:
-        """Those that were silent for too long are lost, but where people have frozen that."""
+        """Those that were silent for too long are lost, but where that is frozen."""
         for name in self.silences.lost(self._settings.lost_seconds):
             if not self._fleet.has(name):
                 continue
@@ -290,6 +299,7 @@ def tell_of_change(before: Breaker, after: Breaker, by: str = "") -> None:
             logger.error("failover is frozen in one place", extra={"fields": fields})
     for each in before.places:
         if after.freeze_of(each.place) is None:
+            by = by or "itself"
             fields = {"where": str(each.place), "by": by, "frozen_by": each.freeze.by}
             logger.warning("failover goes on in one place", extra={"fields": fields})
     if after.freeze is not None and after.freeze != before.freeze:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -69,6 +70,7 @@ class Following:
         self._signal = signal
         self._behind_since: dict[str, float] = {}
         self._read_at = -math.inf
+        self._whole_at = time.monotonic()
         self._observers: list[JournalObserver] = []
         self._own = OwnEntries()
         self._continuity = Continuity(store)
@@ -96,6 +98,11 @@ class Following:
     def why_not_ready(self) -> str | None:
         """None when what is known is what the store says."""
         return WENT_BACK if self._continuity.why_broken else self._why_unread
+
+    @property
+    def age_seconds(self) -> float:
+        """How long ago the journal was read to its end."""
+        return time.monotonic() - self._whole_at
 
     def observe(self, observer: JournalObserver) -> None:
         """From now on tell ``observer`` of everything that is read."""
@@ -149,6 +156,7 @@ class Following:
         while await self._read_some():
             pass
         await self._close_gaps()
+        self._whole_at = time.monotonic()
 
     def believe(self, why: str) -> bool:
         """Whether an agent is believed that knows what the store does not: then it went back."""

@@ -55,17 +55,32 @@ class _Kept:
 
 
 class ReportKeeping:
-    """Belongs to one event loop."""
+    """Belongs to one event loop. Implements JournalObserver."""
 
-    def __init__(self, fleet: FleetOwner) -> None:
+    def __init__(self, fleet: FleetOwner, clock: Callable[[], float] = time.monotonic) -> None:
         self._fleet = fleet
+        self._clock = clock
         self._after = ""
         self._kept: dict[str, _Kept] = {}
         self._decided: deque[tuple[float, str]] = deque(maxlen=MOST_DECIDED)
+        self._told_since = clock()
         fleet.observe(self._note, BindingChanged)
 
+    def changed(self, change: Change) -> None:
+        """It is told of that once it was applied."""
+
+    def lost(self) -> None:
+        """What was decided shortly before is in the ledgers by now, and was told to nobody."""
+        self._told_since = self._clock()
+
     async def keep(self, begin: Callable[[], AbstractAsyncContextManager[Transaction]]) -> int:
-        """The next clusters, in the order of their names; how many. Then it begins anew."""
+        """The next clusters, in the order of their names; how many. Then it begins anew.
+
+        None, as long as it does not know all that was decided shortly before: a replay would reckon
+        in twice what it does not know.
+        """
+        if self._clock() < self._told_since + DECIDED_SECONDS:
+            return 0
         async with begin() as tx:
             moment = await tx.kept_reports.now()
         snapshot = self._fleet.snapshot
@@ -111,10 +126,10 @@ class ReportKeeping:
 
     def _note(self, change: Change) -> None:
         if isinstance(change, BindingChanged) and change.decision and change.clusters:
-            self._decided.append((time.monotonic(), change.decision))
+            self._decided.append((self._clock(), change.decision))
 
     def _recently_decided(self) -> frozenset[str]:
-        while self._decided and self._decided[0][0] < time.monotonic() - DECIDED_SECONDS:
+        while self._decided and self._decided[0][0] < self._clock() - DECIDED_SECONDS:
             self._decided.popleft()
         return frozenset(decision for _, decision in self._decided)
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from federation.model.arrays import FloatArray
+from federation.model.arrays import FloatArray, IntArray
 from federation.model.placement import BindingName
 from federation.model.workload import TargetCluster
 from federation.plans.bound import MoveQuestion, most_moved
@@ -159,16 +159,19 @@ class _Better:
         return float(((asked.units_b * moved_b) @ asked.request_br / free_r).max(initial=0))
 
     def _by_size(self, units_bc: FloatArray) -> list[Attempt]:
-        """Those first that would move by ``units_bc``, by descending size of a unit; of the others
+        """Those first that are chosen by ``units_bc``, by descending size of a unit; of the others
         those with the smallest units.
         """
         asked = self._question
         free_r = np.maximum(asked.free_cr.sum(axis=0), 1)
-        size_b = (asked.request_br / free_r).max(axis=1).tolist()
+        size_b = (asked.request_br / free_r).max(axis=1)
         size = {each.key: size_b[b] for b, each in enumerate(self._movable)}
-        moves = {
-            each.key for b, each in enumerate(self._movable) if _part(each, units_bc[b]) > 1 / 2
-        }
+        if len(self._movable) > MOST_REPAIRED:
+            moves = {self._movable[b].key for b in chosen(asked, units_bc, size_b).tolist()}
+        else:
+            # A solver that ends at a corner moves parts of few.
+            pairs = zip(self._movable, units_bc, strict=True)
+            moves = {each.key for each, units_c in pairs if _part(each, units_c) > 1 / 2}
         self._counted_on = moves
         return sorted(
             self._movable,
@@ -177,6 +180,21 @@ class _Better:
                 -size[each.key] if each.key in moves else size[each.key],
             ),
         )
+
+
+def chosen(asked: MoveQuestion, units_bc: FloatArray, size_b: FloatArray) -> IntArray:
+    """Who moves as a whole in place of parts of many: those of which most does, the smaller ones
+    first, as long as together they ask for no more than all those parts.
+
+    A solver that ends inside of the best ones moves the same part of all that are equally good.
+    """
+    moved_b = units_bc.sum(axis=1)
+    part_b = (moved_b / np.maximum(asked.units_b, 1)).round(DIGITS)
+    order: IntArray = np.lexsort((size_b, -part_b))
+    wants_br = (asked.units_b[:, None] * asked.request_br)[order].cumsum(axis=0)
+    most_r = moved_b @ asked.request_br * (1 + 1e-6) + 1
+    first: IntArray = order[(wants_br <= most_r).all(axis=1) & (part_b[order] > 0)]
+    return first
 
 
 def in_order(working: WorkingCopy, attempts: Sequence[Attempt]) -> list[Attempt]:

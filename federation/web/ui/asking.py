@@ -40,6 +40,31 @@ from federation.web.ui.views import ROWS, Page
 
 PASTED: Final = "the text"
 FIELDS: Final = ("cpu", "memory", "others", "nodes")
+# To begin with, for who has nothing to paste.
+EXAMPLE: Final = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: default}
+spec:
+  replicas: 5
+  template:
+    spec:
+      containers:
+      - name: web
+        resources: {requests: {cpu: 500m, memory: 1Gi}}
+---
+apiVersion: policy.karmada.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: web, namespace: default}
+spec:
+  resourceSelectors:
+  - {apiVersion: apps/v1, kind: Deployment, name: web}
+  placement:
+    replicaScheduling:
+      replicaSchedulingType: Divided
+      replicaDivisionPreference: Weighted
+      weightPreference: {dynamicWeight: AvailableReplicas}
+"""
 
 
 class Fitting(NamedTuple):
@@ -87,7 +112,8 @@ class Asking:
                 fit = await DRAWING.run(fit_of, answer)
             except InvalidRequest as refused:
                 error = refused
-        return self._page(asked=asked, fit=fit, error=error, first=first)
+        text = EXAMPLE if text_of(request, "example") else ""
+        return self._page(asked=asked, fit=fit, error=error, first=first, text=text)
 
     async def preview(self, fields: Mapping[str, str], scope: Scope) -> Page:
         """Where the workload in ``text`` would go now. Raises PermissionRefused."""

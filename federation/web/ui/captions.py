@@ -15,9 +15,12 @@ from markupsafe import Markup
 from federation.codec.funnel import FunnelStep
 from federation.model.cluster import Taint
 from federation.model.errors import FederationError, InvalidRequest, Violation
+from federation.model.placement import binding_key
 from federation.model.resources import CPU, MEMORY
 from federation.model.waiting import Wait
+from federation.model.workload import ObjectReference
 from federation.plans.plan import PlanState, StepState
+from federation.services.agent_values import Placer
 from federation.services.values import HeldReservation
 from federation.web.ui.overview import HEALTH_WORDS, ClusterRow, Health, Meter, totals
 from federation.web.ui.pool_picture import PoolPicture
@@ -47,6 +50,7 @@ __all__ = [
     "held_meter",
     "key_link",
     "meter_text",
+    "placer_text",
     "plan_state",
     "request_text",
     "resource_name",
@@ -54,6 +58,7 @@ __all__ = [
     "step_text",
     "taint_text",
     "wait_text",
+    "workload_text",
 ]
 
 HOTTEST = 10
@@ -65,6 +70,11 @@ PARTS_OF = {
     "/ui/gang": "/ui/gangs",
     "/ui/plan": "/ui/plans",
     "/ui/preview": "/ui/ask",
+}
+_PLACERS = {
+    Placer.NONE: "kube-scheduler alone chooses nodes",
+    Placer.EXTENDER: "its extender helps kube-scheduler to choose nodes",
+    Placer.BINDER: "its binder puts pods on nodes",
 }
 _BOUNDS = {
     "exact": "exact",
@@ -185,6 +195,16 @@ def key_link(key: str) -> Markup:
     """A binding by its key, leading to it."""
     namespace, slash, name = key.rpartition("/")
     return binding_link(namespace if slash else "", name)
+
+
+def placer_text(placer: Placer) -> str:
+    """Who chooses nodes for what is promised in a cluster."""
+    return _PLACERS[placer]
+
+
+def workload_text(workload: ObjectReference) -> str:
+    """``Deployment shop/web``."""
+    return f"{workload.kind} {binding_key(workload.namespace, workload.name)}"
 
 
 def wait_text(wait: Wait) -> str:

@@ -5,7 +5,7 @@ Must not know how they are drawn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -68,6 +68,13 @@ def pool_pictures(room: Room) -> tuple[PoolPicture, ...]:
         for position, pool in enumerate(reported.pools)
     ]
     return tuple(sorted(pictures, key=lambda each: -each.nodes)[:MOST_POOLS])
+
+
+def common_labels(pools: Sequence[PoolPicture]) -> Mapping[str, str]:
+    """What does not tell one pool from another; of one pool alone nothing."""
+    if len(pools) < 2:
+        return {}
+    return dict(set.intersection(*({*each.labels.items()} for each in pools)))
 
 
 def _nodes(pools: Pools, position: int) -> int:

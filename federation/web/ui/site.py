@@ -87,6 +87,7 @@ CODES: Final = {
     Unavailable: 503,
     DeadlineMissed: 504,
 }
+TITLES: Final = {404: "Not found", 500: "Something went wrong"}
 SEE_OTHER = 303
 # With it our script asks for what a page shows now, without what is around that.
 REFRESH: Final = "fedsched-refresh"
@@ -260,26 +261,33 @@ class Ui:
             except SignInNeeded:
                 response = await _sent_on(request)
             except FederationError as error:
-                response = await self._error(request, error)
+                response = await self._error(request, error, await self._known(request))
             except Exception:
                 logger.exception("page failed", extra={"fields": {"path": request.url.path}})
                 told = FederationError("Something unexpected went wrong; the log says what.")
-                response = await self._error(request, told)
+                response = await self._error(request, told, Visitor())
             response.headers.update(HEADERS)
             return response
 
         return guarded
 
-    async def _error(self, request: Request, error: FederationError) -> Response:
+    async def _known(self, request: Request) -> Visitor:
+        """Who asks, or nobody: what is refused needs no token."""
+        try:
+            return await self._admission.visitor(request)
+        except (SignInNeeded, FederationError):
+            return Visitor()
+
+    async def _error(self, request: Request, error: FederationError, visitor: Visitor) -> Response:
         status = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), 500)
         page = Page(
             template="error",
-            title="Not possible" if status in CODES.values() else "Something went wrong",
+            title=TITLES.get(status, "Not possible"),
             values={"error": error, "code": status},
             is_live=False,
             status=status,
         )
-        return await self._response(request, Visitor(), page)
+        return await self._response(request, visitor, page)
 
     async def _response(self, request: Request, visitor: Visitor, page: Page) -> Response:
         visitor = self._admission.for_forms(visitor) if page.has_forms else visitor

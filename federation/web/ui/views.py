@@ -32,7 +32,7 @@ from federation.web.ui.overview import (
     meters_of,
     totals,
 )
-from federation.web.ui.pool_picture import pool_pictures
+from federation.web.ui.pool_picture import common_labels, pool_pictures
 from federation.web.ui.requests import number_of, queue_place_of, required_text, text_of
 from federation.web.ui.room_history import RoomHistory
 from federation.web.ui.use_cases import UseCases
@@ -109,6 +109,7 @@ class Views:
         outstanding = fleet.ledger(name).outstanding()
         report = view.state.report
         meters = meters_of(report.summary, outstanding) if report else {}
+        pools = await DRAWING.run(pool_pictures, view.room) if view.room else ()
         return Page(
             template="cluster",
             title=name,
@@ -120,7 +121,8 @@ class Views:
                 "presence": view.presence,
                 "meters": meters,
                 "curves": await DRAWING.run(self._rooms.curves, name, meters, now),
-                "pools": await DRAWING.run(pool_pictures, view.room) if view.room else (),
+                "pools": pools,
+                "common": common_labels(pools),
                 "outstanding": [
                     (each, scope.sees_namespace(namespace_of(each.binding)))
                     for each in outstanding[: -MOST_OUTSTANDING - 1 : -1]

@@ -29,6 +29,7 @@ __all__ = [
     "part",
     "percent",
     "shown",
+    "signed",
     "told",
 ]
 
@@ -79,11 +80,16 @@ def measured(resource: str, base_units: int) -> str:
     """An amount with its unit: ``1.5 cores``, ``32Gi``, ``7,000``."""
     if resource == CPU:
         cores = max(0, base_units) / 1000
-        # Of hundreds of cores nobody reads thousandths.
-        number = f"{cores:,.0f}" if cores >= 100 else f"{cores:.12g}"
+        # Of many cores nobody reads thousandths.
+        number = f"{cores:,.0f}" if cores >= 100 else f"{cores:.{3 if cores >= 10 else 12}g}"
         return f"{number} {'core' if cores == 1 else 'cores'}"
     text = amount(resource, base_units)
     return f"{int(text):,}" if text.isdecimal() else text
+
+
+def signed(change: float, spec: str = "") -> str:
+    """What became more, or less with a true minus: ``+1,200``, ``same``."""
+    return f"{change:+,{spec}}".replace("-", "\N{MINUS SIGN}") if change else "same"
 
 
 def percent(share: float) -> str:

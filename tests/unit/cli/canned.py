@@ -327,7 +327,8 @@ ANSWERS: dict[str, Any] = {
         storedRevision="6",
         replayedRevision="6",
         besideReports={
-            "clusters": 2,
+            "clusters": 3,
+            "onOtherReports": 1,
             "decisionsSince": 14,
             "outcome": "OUTCOME_SCHEDULED",
             "targets": [
@@ -340,8 +341,16 @@ ANSWERS: dict[str, Any] = {
                     "decidedOn": 12,
                     "least": 15,
                     "most": 17,
-                    "decidedOnReport": 814,
+                    "decidedOnReport": 812,
                     "keptReport": 812,
+                },
+                {
+                    "cluster": "member4",
+                    "decidedOn": 7,
+                    "least": 6,
+                    "most": 6,
+                    "decidedOnReport": 1201,
+                    "keptReport": 1199,
                 },
                 {"cluster": "member3", "decidedOn": 3, "decidedOnReport": 9, "notKept": True},
             ],

@@ -22,7 +22,6 @@ from federation.cli.replay import NOT_EQUAL
 from federation.cli.times import time_of
 from federation.model.errors import InvalidRequest
 from federation.model.printable import is_printable
-from federation.services.members.kept_reports import ReportKeeping
 from federation.v1.resource_pb2 import TargetCluster
 from federation.v1.scheduling_pb2 import (
     OUTCOME_PARTIAL,
@@ -33,13 +32,15 @@ from federation.v1.scheduling_pb2 import (
 )
 from tests.control_planes import RunningControlPlane, report, running_control_plane
 from tests.databases import connect
+from tests.keepers import Keeper
 from tests.unit.cli.hostile import HOSTILE
 from tests.unit.cli.test_reservations import run
 from tests.unit.cli.test_what_if import CLUSTER, POLICY
 from tests.unit.rpc.test_scheduling import binding, scheduled
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "history.md").read_text(encoding="utf-8")
-# A Dask cluster has tests of its own, and what the page begins with needs its examples.
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "history.md").read_text(encoding="utf-8")
+# A Dask cluster has tests of its own, and what the page begins with is another binding.
 COMMANDS = [
     command
     for command in re.findall(r"^fedctl .*", PAGE, flags=re.MULTILINE)
@@ -203,12 +204,13 @@ async def test_the_commands_of_the_page_answer(
     monkeypatch.chdir(tmp_path)
     for file, document in DOCUMENTS.items():
         (tmp_path / file).write_text(document, encoding="utf-8")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     name = "checkout-deployment"
     async with running.connected("member1", report=report()):
-        keeping = ReportKeeping(running.plane.parts.fleet)
+        keep = Keeper(running.plane)
         await scheduled(running, binding(name, replicas=2))
         # As once a minute, and not just before the report.
-        await keeping.keep(running.plane.parts.store.transaction)
+        await keep()
         newest: Any = (await scheduled(running, binding(name, replicas=3))).decision
     assert len(COMMANDS) >= 13
     for command in COMMANDS:

@@ -152,3 +152,36 @@ def test_helm_makes_the_same(values: Values, tmp_path: Path) -> None:
         text=True,
     )
     assert by_name(filter(None, yaml.safe_load_all(made.stdout))) == rendered(values)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Any:
+    """Helm's own code as a library, which the package index has where it has no helm."""
+    return pytest.importorskip("helm_python", reason="pip install helm-python-sdk")
+
+
+@pytest.mark.parametrize("values", [{}, AGENT, BRIDGED, EVERYTHING], ids=str)
+def test_helms_own_code_lints_the_chart_and_makes_the_same(engine: Any, values: Values) -> None:
+    report = engine.lint(CHART, values, strict=True)
+    assert report["total_charts_linted"] == 1
+    assert report["errors"] == []
+    with engine.Chart.load(CHART) as chart:
+        made = chart.render(values, name="fedsched", namespace="fedsched")
+    notes = made.pop("fedsched/templates/NOTES.txt")
+    assert ("admin-token" in notes) == ("controlPlane" not in values or values == EVERYTHING)
+    objects = [each for text in made.values() for each in yaml.safe_load_all(text) if each]
+    assert by_name(objects) == rendered(values)
+
+
+def test_helms_own_code_refuses_what_the_schema_refuses(engine: Any) -> None:
+    with engine.Chart.load(CHART) as chart:
+        chart.validate_schema(EVERYTHING)
+        for wrong, named in (
+            ({"replicas": 2}, "replicas"),
+            ({"controlPlane": {"replicas": "two"}}, "controlPlane/replicas"),
+            ({"agent": {"caSha256": "abc"}}, "agent/caSha256"),
+        ):
+            with pytest.raises(engine.HelmError, match=named):
+                chart.validate_schema(wrong)
+        with pytest.raises(engine.HelmError, match=r"agent\.cluster"):
+            chart.render({"agent": {"enabled": True}})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,35 @@ def test_kustomize_is_given_every_file_but_the_template() -> None:
         kustomization = yaml.safe_load((directory / KUSTOMIZATION).read_text(encoding="utf-8"))
         there = {path.name for path in directory.glob("*.yaml")} - {KUSTOMIZATION}
         assert set(kustomization["resources"]) == there - left_out
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl to try kustomize with")
+def test_kustomize_makes_what_the_files_have(tmp_path: Path) -> None:
+    def made(directory: Path) -> dict[tuple[str, str], dict[str, Any]]:
+        run = subprocess.run(
+            ["kubectl", "kustomize", str(directory)], capture_output=True, check=True, text=True
+        )
+        objects = list(yaml.safe_load_all(run.stdout))
+        return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+
+    def kept(directory: Path) -> dict[tuple[str, str], dict[str, Any]]:
+        paths = (path for path in directory.glob("*.yaml") if path.name not in left_out)
+        objects = [each for path in paths for each in yaml.safe_load_all(path.read_text("utf-8"))]
+        return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+
+    left_out = {KUSTOMIZATION, "join-token.yaml"}
+    directories = (KUBERNETES, KUBERNETES / "binder", CONTROL_PLANE, BRIDGE, BRIDGE / "karmada")
+    for directory in directories:
+        # It gives the image a name; that it is the one that runs is another test's.
+        assert made(directory) == kept(directory), directory
+    # The binder is a part that is added, and an agent with it binds.
+    shutil.copytree(KUBERNETES, tmp_path / "agent")
+    with (tmp_path / "agent" / KUSTOMIZATION).open("a", encoding="utf-8") as file:
+        file.write("\ncomponents: [binder]\n")
+    binding = made(tmp_path / "agent")
+    assert binding.keys() == kept(KUBERNETES).keys() | kept(KUBERNETES / "binder").keys()
+    pod = binding["Deployment", "fedsched-agent"]["spec"]["template"]["spec"]
+    assert "--binder" in pod["containers"][0]["command"]
 
 
 def test_everything_is_in_one_namespace() -> None:

@@ -12,6 +12,7 @@ from federation.failover.breaker import (
     suspected,
 )
 from federation.failover.silence import Silence, Silences
+from federation.model.cluster import Cluster
 
 NAMES = [f"c{number:02}" for number in range(20)]
 ORIGINS = {
@@ -84,13 +85,14 @@ def test_what_was_lost_before_or_accepted_does_not_fall_silent_again() -> None:
 def test_many_of_one_place_are_told_of_though_the_fleet_as_a_whole_speaks() -> None:
     def places(*names: str, **given: object) -> object:
         found = {"lost": (), "limits": LIMITS, **given}
-        return suspected(Breaker(), silences(*names), ORIGINS, **found)
+        silent = suspected(Breaker(), silences(*names), ORIGINS, **found)
+        return {str(each.place): (len(each.fell), len(each.clusters)) for each in silent}
 
     assert after(Breaker(), silences(*NAMES[:6])).freeze is None
-    assert places(*NAMES[:6]) == {"region south": "6 of 8 clusters"}
+    assert places(*NAMES[:6]) == {"region south": (6, 8)}
     assert places(*NAMES[1:10:2], NAMES[2]) == {
-        "control plane a": "5 of 10 clusters",
-        "region south": "5 of 8 clusters",
+        "control plane a": (5, 10),
+        "region south": (5, 8),
     }
     assert places(*NAMES[:4]) == {}
     assert places(*NAMES[:6], lost=NAMES[:2]) == {}
@@ -112,3 +114,62 @@ def test_what_people_froze_stays_frozen_until_they_resume_it() -> None:
     assert after(frozen, silences(*NAMES)) == frozen
     assert frozen.freeze == Freeze(by="admin", since=NOW - 50, reason="network change")
     assert frozen.resumed(["c00"]) == Breaker(accepted=frozenset({"c00"}))
+
+
+BY_PLACE = LIMITS._replace(by_place=True)
+
+
+def frozen_places(breaker: Breaker) -> list[str]:
+    return [str(each.place) for each in breaker.places if each.freeze.by == BREAKER]
+
+
+def test_where_that_is_asked_for_a_place_freezes_and_thaws_by_itself() -> None:
+    frozen = after(Breaker(), silences(*NAMES[:6]), limits=BY_PLACE)
+    assert frozen.freeze is None
+    assert frozen_places(frozen) == ["region south"]
+    (place,) = frozen.places
+    assert place.freeze.reason == (
+        "6 of 8 clusters of region south fell silent within a minute: c00, c01, c02, c03, c04, c05."
+    )
+    assert frozen.holds(Cluster(name="c07", region="south"))
+    assert not frozen.holds(Cluster(name="c08", region="north"))
+    # Of eight two are a quarter, and one is less than half of the limit.
+    assert after(frozen, silences(*NAMES[:2]), limits=BY_PLACE) == frozen
+    assert after(frozen, silences(NAMES[0]), limits=BY_PLACE) == Breaker()
+    # After a start nobody is silent yet, and nobody was heard either.
+    assert after(frozen, silences(), limits=BY_PLACE, heard=()) == frozen
+    # What others freeze for all does not keep a place from thawing; and it may be switched off.
+    stopped = frozen.frozen("admin", NOW, "network change")
+    assert after(stopped, silences(), limits=BY_PLACE).places == ()
+    assert after(frozen, silences(*NAMES[:6])) == Breaker()
+
+
+def test_what_one_control_plane_heard_is_a_place_whoever_hears_it_next() -> None:
+    # Of both regions, and of each as many as are no region's fault.
+    silent = [NAMES[1], NAMES[3], NAMES[9], NAMES[11], NAMES[13]]
+    frozen = after(Breaker(), silences(*silent), limits=BY_PLACE)
+    assert frozen_places(frozen) == ["control plane a"]
+    assert frozen.holds(Cluster(name=NAMES[5]))
+    assert not frozen.holds(Cluster(name=NAMES[4]))
+    dialled = {name: each._replace(control_plane="b") for name, each in ORIGINS.items()}
+    heard = [name for name in NAMES if name not in silent]
+    seen = silences(*silent)
+    given = {"heard": heard, "lost": (), "limits": BY_PLACE}
+    assert judged(frozen, seen, dialled, **given) == frozen
+    assert judged(frozen, silences(), dialled, **{**given, "heard": NAMES}) == Breaker()
+
+
+def test_a_place_that_people_resume_does_not_freeze_again_for_the_same_silence() -> None:
+    seen = silences(*NAMES[:6])
+    frozen = after(Breaker(), seen, limits=BY_PLACE)
+    resumed = frozen.resumed_in(frozen.places[0].place, NAMES[:6])
+    assert after(resumed, seen, limits=BY_PLACE) == resumed
+    assert not resumed.places
+    # Of the fleet as a whole, too, they do not count any more.
+    assert after(resumed, silences(*NAMES[:7]), limits=BY_PLACE).freeze is None
+
+
+def test_more_than_a_place_freezes_all() -> None:
+    frozen = after(Breaker(), silences(*NAMES[:7]), limits=BY_PLACE)
+    assert reason(frozen)
+    assert frozen.places == ()

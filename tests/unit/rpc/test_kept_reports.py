@@ -12,14 +12,13 @@ import grpc
 import pytest
 from sqlalchemy import text
 
-from federation.app import ControlPlane
 from federation.cli.replay import NOT_EQUAL
 from federation.services import history
 from federation.services.duties import Duties, keeping_reports
 from federation.services.members.kept_reports import (
+    DECIDED_SECONDS,
     KEEP_EVERY_SECONDS,
     KEPT_AT_ONCE,
-    ReportKeeping,
 )
 from federation.v1.agents_pb2 import Report
 from federation.v1.scheduling_pb2 import (
@@ -37,6 +36,7 @@ from tests.control_planes import (
     running_control_plane,
 )
 from tests.databases import connect
+from tests.keepers import Keeper
 from tests.unit.cli.test_schedule import run
 from tests.unit.rpc.test_scheduling import binding, scheduled
 
@@ -54,16 +54,7 @@ async def fleet(database_url: str, tmp_path: Path) -> Any:
             await stack.enter_async_context(running.connected(name, report=report()))
             for name in CLUSTERS
         ]
-        yield running, streams, keeper(running.plane)
-
-
-def keeper(plane: ControlPlane) -> Any:
-    keeping = ReportKeeping(plane.parts.fleet)
-
-    async def keep() -> int:
-        return await keeping.keep(plane.parts.store.transaction)
-
-    return keep
+        yield running, streams, Keeper(running.plane)
 
 
 async def beside(running: RunningControlPlane, decision_id: str) -> BesideReports:
@@ -101,22 +92,61 @@ async def test_reports_say_what_decisions_were_made_on(fleet: Any) -> None:
     await say_more(streams[2], 2, free=1)
     third = (await scheduled(running, binding("c", replicas=2))).decision
     told = await beside(running, third.id)
-    assert not told.equal
+    assert (told.equal, told.clusters, told.on_other_reports) == (True, 3, 1), told
     (other,) = told.differences
     assert (other.cluster, other.decided_on_report, other.kept_report) == ("member3", 2, 1)
     assert other.decided_on < other.least
+    assert list(told.targets) == list(third.clusters)
     answer = await run(running, "replay", third.id, "--from-reports")
-    assert answer.exit_code == NOT_EQUAL, answer.output
-    assert "say something else" in answer.stdout
-    assert answer.stdout.splitlines()[-1].split() == [
-        *("member3", str(other.decided_on), str(other.least), "2", "1")
-    ]
+    assert answer.exit_code == 0, answer.output
+    assert "say the same" in answer.stdout
+    assert "decided on a newer report" in answer.stdout
     # Kept by now: what is the same in a cluster is not written again.
     await keep()
     fourth = (await scheduled(running, binding("d", replicas=1))).decision
     assert (await beside(running, fourth.id)).equal
     answer = await run(running, "replay", fourth.id, "--from-reports")
     assert (answer.exit_code, "say the same" in answer.stdout) == (0, True), answer.output
+
+
+async def test_the_very_report_that_says_something_else_is_told(
+    fleet: Any, database_url: str
+) -> None:
+    running, streams, keep = fleet
+    await keep()
+    await say_more(streams[2], 2, free=1)
+    before = (await scheduled(running, binding("a", replicas=12))).decision
+    made = (await scheduled(running, binding("b", replicas=3))).decision
+    # What the picture does not hold, and is not reckoned in either.
+    connection = await connect(database_url)
+    older = "UPDATE decision SET created_at = created_at - interval '1 hour' WHERE id::text = $1"
+    await connection.execute(older, before.id)
+    await connection.close()
+    told = await beside(running, made.id)
+    assert (told.equal, told.clusters, told.on_other_reports) == (False, 3, 1), told
+    *others, newer = told.differences
+    assert newer.cluster == "member3"
+    assert {each.cluster for each in others} <= {each.name for each in before.clusters}
+    for each in others:
+        assert (each.decided_on_report, each.kept_report) == (1, 1)
+        assert each.decided_on < each.least
+    answer = await run(running, "replay", made.id, "--from-reports")
+    assert answer.exit_code == NOT_EQUAL, answer.output
+    assert "say something else" in answer.stdout
+
+
+async def test_nothing_is_kept_by_who_does_not_know_what_was_just_decided(fleet: Any) -> None:
+    running, _, _ = fleet
+    await scheduled(running, binding("a", replicas=9))
+    # As one that was started a moment ago: of what was promised it was told nothing.
+    keep = Keeper(running.plane, DECIDED_SECONDS - 1)
+    assert await keep() == 0
+    made = (await scheduled(running, binding("b", replicas=3))).decision
+    assert (await refused(beside(running, made.id))).reason == "REPORTS_NOT_KEPT"
+    keep.ahead += DECIDED_SECONDS
+    assert await keep() == len(CLUSTERS)
+    keep.keeping.lost()
+    assert await keep() == 0
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -197,7 +227,7 @@ async def test_equal_pictures_are_kept_once_and_old_days_are_dropped(fleet: Any)
     await keep()
     # Another control plane, which has written nothing yet, and has the duty now.
     parts = running.plane.parts
-    keeping = ReportKeeping(parts.fleet).keep
+    keeping = Keeper(running.plane).keeping.keep
     duties = keeping_reports(keeping, 3600.0, at_once=KEPT_AT_ONCE, every=KEEP_EVERY_SECONDS)
     await Duties(parts.store, "another", duties, parts.clock).do_round()
     assert (await count("report_round"), await count("report_picture")) == (5, 2)

@@ -44,3 +44,10 @@ def test_arrays_come_back_with_their_kind_of_number(kind: type[Any]) -> None:
     assert (again.plain_c.dtype, again.plain_c.tolist()) == (np.int8, [1, 2])
     assert (again.by_name["spread"].dtype, again.by_name["spread"].tolist()) == (np.int64, [3])
     assert (again.real_c.dtype, again.real_c.tolist()) == (np.float64, [0.5])
+
+
+@pytest.mark.parametrize("plain", [1, {"by_name": 1}, {"by_name": [2]}, "by_name"])
+def test_what_has_no_names_is_refused_and_no_fault(plain: object) -> None:
+    """As a damaged trace has it; `make fuzz` found one."""
+    with pytest.raises(TypeError, match="where names and values were expected"):
+        from_plain(OfClasses, plain)

@@ -24,6 +24,8 @@ from federation.model.shapes import Echo
 from federation.services.members.settling import Settling
 from federation.telemetry import page as page_module
 from federation.v1 import estimates_pb2, resource_pb2
+from federation.v1.failover_pb2 import FreezeFailoverRequest
+from federation.v1.failover_pb2_grpc import FailoverStub
 from federation.v1.scheduling_pb2 import ScheduleRequest
 from tests.control_planes import RunningControlPlane, refused, report
 from tests.unit.rpc.conftest import running
@@ -84,6 +86,20 @@ async def test_the_documentation_has_every_metric_and_no_other(
     assert {**served, **info} == TYPES
 
 
+def expect_one_that_waits(samples: Mapping[tuple[str, tuple[str, ...]], float]) -> None:
+    waiting = [
+        samples["fedsched_pending_bindings", (queue,)] for queue in ("active", "unschedulable")
+    ]
+    assert sum(waiting) == 1
+    ages = [
+        samples["fedsched_pending_bindings_age_max_seconds", (queue,)]
+        for queue in ("active", "unschedulable")
+    ]
+    assert sorted(age > 0 for age in ages) == [False, True]
+    assert samples["fedsched_earmarked_bindings", ()] == 0
+    assert samples["fedsched_journal_age_seconds", ()] >= 0
+
+
 async def test_what_happens_is_counted(
     running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +112,9 @@ async def test_what_happens_is_counted(
             running.admin.estimates.EstimateReplicas,
             estimates_pb2.EstimateReplicasRequest(shapes=[shape] * 3),
         )
+        failover: Any = FailoverStub(running.channel)
+        freeze = FreezeFailoverRequest(reason="network change")
+        await running.admin.call(failover.FreezeFailover, freeze)
         stranger = running.caller("nobody.known")
         request = ScheduleRequest(binding=binding())
         await refused(stranger.call(stranger.scheduling.Schedule, request))
@@ -114,14 +133,27 @@ async def test_what_happens_is_counted(
     assert samples["grpc_server_handled_total", ("InvalidArgument", "Schedule", service)] == 1
     assert samples["grpc_server_handled_total", ("Unauthenticated", "Schedule", service)] == 1
     assert samples["grpc_server_handling_seconds_count", ("Schedule", service)] == 4
-    assert samples["fedsched_estimates_total", ("pools",)] == 3
+    estimates = {
+        labels: count
+        for (name, labels), count in samples.items()
+        if name == "fedsched_estimates_total" and count
+    }
+    # Beside what was promised.
+    assert estimates == {("lower", "pools"): 3}
     assert samples["fedsched_clusters", ("true",)] == 1
     assert samples["fedsched_clusters", ("false",)] == 0
     assert samples["fedsched_agent_sessions", ()] == 1
-    waiting = [
-        samples["fedsched_pending_bindings", (queue,)] for queue in ("active", "unschedulable")
-    ]
-    assert sum(waiting) == 1
+    expect_one_that_waits(samples)
+    freezes = {labels: value for (name, labels), value in samples.items() if "freezes" in name}
+    assert freezes == {
+        ("breaker", "fleet"): 0,
+        ("people", "fleet"): 1,
+        ("breaker", "place"): 0,
+        ("people", "place"): 0,
+    }
+    assert samples["fedsched_silent_clusters", ("false",)] == 0
+    assert samples["fedsched_silent_clusters", ("true",)] == 0
+    assert samples["fedsched_evictions", ()] == 0
     assert samples["fedsched_database_connections_limit", ()] > 1
     names = " ".join(str(key) for key in samples)
     assert not re.search(r"member1|shop|small|large", names)
@@ -136,7 +168,8 @@ async def test_the_page_is_there_while_the_database_is_not(
     monkeypatch.setattr(running.plane.parts.store, "reading", away)
     samples = await scraped(running, monkeypatch)
     assert ("fedsched_clusters", ("true",)) in samples
-    assert not any(name == "fedsched_pending_bindings" for name, _ in samples)
+    assert not any(name.startswith("fedsched_pending_bindings") for name, _ in samples)
+    assert not any(name == "fedsched_failover_freezes" for name, _ in samples)
 
 
 def test_alerts_and_dashboards_use_metrics_that_there_are() -> None:

@@ -244,6 +244,9 @@ async def test_a_token_is_given_once_and_a_session_stands_for_it(
         assert "✕ UNAUTHENTICATED" in audit.document.text
         assert "Clusters/CreateJoinToken" in audit.document.text
         assert "/ui/audit" in fleet.document.links("/ui/")
+        # A page that is not there knows who asks for it.
+        nowhere = await browser.get("/ui/binding?name=nobody")
+        assert (nowhere.status, "/ui/audit" in nowhere.document.links("/ui/")) == (404, True)
         nothing = await browser.get("/ui/audit?credential=tok-x&at=1&id=1")
         assert "Nothing is recorded here" in nothing.document.text
         assert set(results) == {"UNAUTHENTICATED", "PERMISSION_DENIED"}
@@ -353,6 +356,8 @@ async def test_a_preview_is_shown_to_all_and_committed_with_a_token(
         assert "Sign in" in shown.document.text
         assert "Commit exactly this" not in shown.document.text
         check(shown)
+        example = (await browser.get("/ui/ask?example=yes")).document.all("textarea")[0].text
+        assert "SCHEDULED" in (await previewed(example)).document.text
         await browser.post("/ui/sign-in", {"token": token})
         shown = await previewed(WORKLOAD)
         fields = {name: shown.document.field(name) for name in ("form_secret", "preview_token")}

@@ -27,7 +27,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.waiting_ports import QueuedBinding
 from federation.web import ui
 from federation.web.ui.admission import Visitor, page_of_ours
-from federation.web.ui.captions import heat
+from federation.web.ui.captions import heat, workload_text
 from federation.web.ui.drawing import draw
 from federation.web.ui.overview import (
     Health,
@@ -38,8 +38,8 @@ from federation.web.ui.overview import (
     picture,
     totals,
 )
-from federation.web.ui.pool_picture import pool_pictures
-from federation.web.ui.words import ago, counted, measured, percent, shown
+from federation.web.ui.pool_picture import common_labels, pool_pictures
+from federation.web.ui.words import ago, counted, measured, percent, shown, signed
 from tests.services import GIB, make_report, one_node
 from tests.unit.web.browser import Document
 
@@ -224,11 +224,29 @@ def test_pools_show_what_is_left_beside_promises() -> None:
     assert [(each.x, each.width, each.free) for each in pool.rectangles] == [(0.0, 100.0, 0.75)]
 
 
+def test_labels_that_all_pools_have_are_told_once() -> None:
+    pools = pools_of(one_node({"cpu": 4000, "memory": 8 * GIB, "pods": 10}))
+    (pool,) = pool_pictures(Room.of(ReportId(1, 1), pools, []))
+    some = replace(pool, labels={"os": "linux", "zone": "a"})
+    others = replace(pool, labels={"os": "linux", "zone": "b"})
+    assert common_labels([some, others]) == {"os": "linux"}
+    assert common_labels([some, others, pool]) == common_labels([some]) == common_labels([]) == {}
+
+
+def test_a_workload_without_a_namespace_is_named_without() -> None:
+    workload = ObjectReference(api_version="batch/v1", kind="Job", name="a")
+    assert workload_text(workload) == "Job a"
+    assert workload_text(replace(workload, namespace="shop")) == "Job shop/a"
+
+
 def test_values_are_in_units_that_people_read() -> None:
     assert [percent(each) for each in (0.0, 0.001, 0.5, 1.2)] == ["0 %", "< 1 %", "50 %", "120 %"]
     assert measured("cpu", 1500) == "1.5 cores"
     assert (measured("cpu", 1000), measured("cpu", 3_239_898)) == ("1 core", "3,240 cores")
+    assert (measured("cpu", 24_782), measured("cpu", 26_000)) == ("24.8 cores", "26 cores")
     assert measured("memory", 3 * GIB) == "3Gi"
+    assert [signed(each) for each in (1200, 0, -3)] == ["+1,200", "same", "\N{MINUS SIGN}3"]
+    assert signed(-0.256, ".2f") == "\N{MINUS SIGN}0.26"
     assert (counted(1, "node"), counted(1234, "node")) == ("1 node", "1,234 nodes")
     assert counted(2, "replica has", "replicas have") == "2 replicas have"
     moment = '<time datetime="1970-01-01T00:15:00Z" title="1970-01-01T00:15:00Z">{}</time>'

@@ -96,6 +96,38 @@ async def test_a_region_that_falls_silent_is_told_of_once_and_moved(
     ]
 
 
+async def test_where_that_is_asked_for_a_region_freezes_alone_until_people_or_it_say_otherwise(
+    drill: Drill, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = BreakerLimits(clusters=2, percent=70, by_place=True)
+    drill.start("one", replace(SETTINGS, breaker=limits))
+    await drill.put_in("south", "a", "b")
+    await apply(drill.deciders.scheduling, THREE)
+    before = await drill.stored()
+    south = FreezeScope(kind=ScopeKind.REGION, name="south")
+    drill.speaking -= {"a", "b"}
+    await drill.pass_time(100)
+    (place,) = (await drill.control.get()).places
+    assert (place.place, place.freeze.by) == (south, BREAKER)
+    assert not drill.is_lost("a")
+    assert await drill.stored() == before
+    drill.speaking |= {"a", "b"}
+    await drill.pass_time(3)
+    assert (await drill.control.get()).places == ()
+    # Once more, and now people let it be moved.
+    drill.speaking -= {"a", "b"}
+    await drill.pass_time(100)
+    await drill.control.resume("admin", south)
+    await drill.pass_time(5)
+    assert drill.is_lost("a")
+    assert shares((await drill.stored()).clusters) == {"c": 3}
+    told = [each for each in caplog.records if "place" in each.message]
+    frozen, thawed = "failover is frozen in one place", "failover goes on in one place"
+    assert [each.message for each in told] == [frozen, thawed, frozen, thawed]
+    assert vars(told[0])["fields"]["why"].startswith("2 of 2 clusters of region south fell silent")
+    assert [vars(each)["fields"]["by"] for each in told[1::2]] == ["itself", "admin"]
+
+
 async def test_people_and_watchers_are_told(drill: Drill) -> None:
     told: list[object] = []
     await apply(drill.deciders.scheduling, only("a", 1))

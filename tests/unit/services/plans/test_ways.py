@@ -1,0 +1,52 @@
+"""Who moves as a whole, of what a solver says of parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from federation.plans.bound import MoveQuestion
+from federation.services.plans.ways import chosen
+
+
+def question(units: list[int], sizes: list[int]) -> MoveQuestion:
+    """In one cluster, which has room for all."""
+    units_b = np.array(units)
+    return MoveQuestion(
+        units_b=units_b,
+        replicas_b=np.ones(len(units), dtype=np.int64),
+        needless_b=np.zeros(len(units), dtype=np.bool_),
+        request_br=np.array([[size] for size in sizes], dtype=np.float64),
+        room_bc=units_b[:, None],
+        free_cr=np.array([[1e9]]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("units", "sizes", "parts", "expected"),
+    [
+        # A solver that ends inside of the best: of each an equal part.
+        ([10] * 10, [2] * 10, [0.7] * 10, 7),
+        ([10] * 10, [2] * 10, [0.3] * 10, 3),
+        # One at a corner: whole ones, and a part that is left.
+        ([10] * 4, [2] * 4, [1.0, 1.0, 0.6, 0.0], 2),
+        ([10] * 4, [2] * 4, [1.0] * 4, 4),
+        ([10] * 3, [2] * 3, [0.0] * 3, 0),
+    ],
+)
+def test_no_more_are_chosen_than_parts_add_up_to(
+    units: list[int], sizes: list[int], parts: list[float], expected: int
+) -> None:
+    asked = question(units, sizes)
+    units_bc = (asked.units_b * np.array(parts))[:, None]
+    found = chosen(asked, units_bc, asked.request_br[:, 0]).tolist()
+    assert len(found) == expected
+    most = sum(n * size * part for n, size, part in zip(units, sizes, parts, strict=True))
+    assert sum(units[b] * sizes[b] for b in found) <= most + 1
+
+
+def test_of_equal_parts_the_smaller_go_first() -> None:
+    asked = question([10, 10, 10, 10], [4, 1, 2, 3])
+    units_bc = (asked.units_b * 0.6)[:, None]
+    found = chosen(asked, units_bc, asked.request_br[:, 0]).tolist()
+    assert found == [1, 2, 3]
