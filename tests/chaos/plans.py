@@ -12,10 +12,11 @@ from typing import Any
 import asyncpg
 import grpc
 
-from federation.v1 import rebalance_pb2
+from federation.v1 import clusters_pb2, rebalance_pb2
+from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.rebalance_pb2_grpc import RebalanceStub
 from tests.chaos.evictions import Placed
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, until
 
 STEPS = """
     SELECT step.number, step.state, step.body ->> 'message' AS message,
@@ -46,8 +47,20 @@ class Step:
 
 
 async def approve_drain(endpoint: str, token: str, cluster: str) -> None:
+    """As soon as every cluster is heard of."""
     metadata = (("authorization", f"Bearer {token}"),)
     async with grpc.aio.insecure_channel(endpoint) as channel:
+        clusters: Any = ClustersStub(channel)
+
+        async def listed() -> clusters_pb2.ListClustersResponse:
+            request = clusters_pb2.ListClustersRequest()
+            answer: clusters_pb2.ListClustersResponse = await clusters.ListClusters(
+                request, metadata=metadata, timeout=PATIENCE_SECONDS
+            )
+            return answer
+
+        # One that was not heard of for some seconds is no target: nothing would be planned there.
+        await until(listed, all_are_ready)
         stub: Any = RebalanceStub(channel)
         request = rebalance_pb2.CreatePlanRequest(
             kind=rebalance_pb2.PLAN_KIND_DRAIN, clusters=[cluster], moves_at_once=2
@@ -55,6 +68,15 @@ async def approve_drain(endpoint: str, token: str, cluster: str) -> None:
         made = await stub.CreatePlan(request, metadata=metadata, timeout=PATIENCE_SECONDS)
         approval = rebalance_pb2.ApprovePlanRequest(id=made.plan.id)
         await stub.ApprovePlan(approval, metadata=metadata, timeout=PATIENCE_SECONDS)
+
+
+def all_are_ready(answer: clusters_pb2.ListClustersResponse) -> bool:
+    return all(
+        condition.status == "True"
+        for cluster in answer.clusters
+        for condition in cluster.status.conditions
+        if condition.type == "Ready"
+    )
 
 
 async def read_steps(database: asyncpg.Connection) -> Sequence[Step]:
