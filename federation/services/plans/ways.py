@@ -164,6 +164,9 @@ class _Better:
         """
         asked = self._question
         size_b = sizes(asked)
+        if len(self._movable) > MOST_REPAIRED:
+            # Measured of many is the largest part alone, and what is chosen by it.
+            size_b = (asked.request_br / np.maximum(asked.free_cr.sum(axis=0), 1)).max(axis=1)
         size = {each.key: size_b[b] for b, each in enumerate(self._movable)}
         if len(self._movable) > MOST_REPAIRED:
             moves = {self._movable[b].key for b in chosen(asked, units_bc, size_b).tolist()}
