@@ -18,7 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.replays", description=__doc__)
     parser.add_argument("--decisions", type=int, default=10_000)
     parser.add_argument("--planes", type=int, default=2)
-    parser.add_argument("--asked", type=int, default=500, help="of a control plane, one by one")
+    parser.add_argument("--asked", type=int, default=500, help="of control planes, one by one")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     storm = Storm(
