@@ -6,7 +6,7 @@ Pure. Must not estimate anything; ``federation.capacity.pool_estimates`` does.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, TypeAlias
@@ -43,6 +43,53 @@ class CarriedPool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UnevenCells:
+    """The cells of a table whose nodes do not all have the same, axis u, side by side.
+    ``place_u`` is where each stands in the table.
+    """
+
+    place_u: npt.NDArray[np.intp]
+    cells: Cells
+
+    @classmethod
+    def of(cls, cells: Cells) -> UnevenCells:
+        place_u = np.flatnonzero((cells.min_rk != cells.max_rk).any(axis=0))
+        return cls(
+            place_u=place_u,
+            cells=Cells(
+                resources=cells.resources,
+                pool_k=cells.pool_k.take(place_u),
+                count_k=cells.count_k.take(place_u),
+                min_rk=cells.min_rk.take(place_u, axis=1),
+                sum_rk=cells.sum_rk.take(place_u, axis=1),
+                max_rk=cells.max_rk.take(place_u, axis=1),
+                sum_exact_k=cells.sum_exact_k.take(place_u),
+            ),
+        )
+
+    def at(self, place_j: npt.NDArray[np.intp], names: Collection[str]) -> Cells:
+        """Some of them, with some of the resources."""
+        cells = self.cells
+        rows = [cells.resources.index(name) for name in names] if len(place_j) else []
+
+        def taken(amount_rk: IntArray) -> IntArray:
+            some_rj = np.zeros((len(names), len(place_j)), dtype=np.int64)
+            for at, row in enumerate(rows):
+                amount_rk[row].take(place_j, out=some_rj[at], mode="clip")
+            return some_rj
+
+        return Cells(
+            resources=tuple(names),
+            pool_k=cells.pool_k.take(place_j),
+            count_k=cells.count_k.take(place_j),
+            min_rk=taken(cells.min_rk),
+            sum_rk=taken(cells.sum_rk),
+            max_rk=taken(cells.max_rk),
+            sum_exact_k=cells.sum_exact_k.take(place_j),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellBlock:
     """Some neighbouring clusters of a fleet, axis c, and all their cells in one table.
 
@@ -50,7 +97,7 @@ class CellBlock:
     ``first_c``, and ``cluster_k`` says whose each is; every cluster has at least one, if need be of
     no nodes. ``cells.pool_k`` are positions in ``pools``, where clusters share what is equal;
     ``known_verdicts`` are on those, by the key of a claim. ``reported_c`` is false where a cluster
-    has no pools.
+    has no pools. ``uneven`` are the cells whose nodes are not all alike.
     """
 
     start: int
@@ -59,6 +106,7 @@ class CellBlock:
     cluster_k: IntArray
     pools: tuple[CarriedPool, ...]
     cells: Cells
+    uneven: UnevenCells
     known_verdicts: dict[Hashable, npt.NDArray[np.int8] | None] = field(default_factory=dict)
     # Stands for these cells, wherever they are in the fleet, with who must not keep them alive.
     token: object = field(default_factory=object)
@@ -156,13 +204,15 @@ def _block(pools: Sequence[Pools | None], start: int, stop: int) -> CellBlock:
                 for pool in each.pools
             ]
         pool_k.append(np.array(places, dtype=np.int32)[cells.pool_k])
+    cells = side_by_side(every, np.concatenate(pool_k))
     return CellBlock(
         start=start,
         reported_c=np.array([each is not None for each in clusters]),
         first_c=stop_c - sizes,
         cluster_k=np.arange(len(sizes)).repeat(sizes),
         pools=tuple(pool for _, pool in shared.values()),
-        cells=_side_by_side(every, np.concatenate(pool_k)),
+        cells=cells,
+        uneven=UnevenCells.of(cells),
     )
 
 
@@ -174,7 +224,7 @@ def _place(carried: CarriedPool, shared: dict[_Identity, tuple[int, CarriedPool]
     return place
 
 
-def _side_by_side(every: Sequence[Cells], pool_k: npt.NDArray[np.int32]) -> Cells:
+def side_by_side(every: Sequence[Cells], pool_k: npt.NDArray[np.int32]) -> Cells:
     """The cells of several clusters in one table; of a resource that one lacks it has nothing."""
     names = tuple(dict.fromkeys(name for cells in every for name in cells.resources))
     return Cells(
