@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,16 @@ _NO_CELLS: Final = Cells(
     max_rk=np.zeros((0, 1), dtype=np.int64),
     sum_exact_k=np.ones(1, dtype=np.bool_),
 )
+
+
+class ClusterCells(Protocol):
+    """The cells of some clusters in one table, and whose each is."""
+
+    @property
+    def cells(self) -> Cells: ...
+    @property
+    def cluster_k(self) -> IntArray: ...
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,6 +125,12 @@ class CellBlock:
     def here(self) -> slice:
         """Where its clusters stand in the fleet."""
         return slice(self.start, self.start + len(self))
+
+    def cells_of(self, position: int) -> slice:
+        """Where the cells of a cluster, by its position in the fleet, stand in the table."""
+        place = position - self.start
+        stop = self.first_c[place + 1] if place + 1 < len(self) else len(self.cells)
+        return slice(int(self.first_c[place]), int(stop))
 
     def __len__(self) -> int:
         return len(self.first_c)
