@@ -64,6 +64,11 @@ def test_what_connects_waits_for_little() -> None:
     assert imported(light, *HEAVY) == {verb: set() for verb in light}
 
 
+def test_to_estimate_from_files_waits_for_no_scheduler_and_no_grpc() -> None:
+    unneeded = ("grpc", "federation.scheduler", "federation.capacity.reserve")
+    assert imported(["estimate"], *unneeded) == {"estimate": set()}
+
+
 @pytest.mark.parametrize("verb", ["estimate", "simulate"])
 def test_what_reads_files_waits_for_what_reads_them(verb: str) -> None:
     assert imported([verb], *HEAVY)[verb] <= ON_FILES[verb]
