@@ -52,6 +52,10 @@ async def test_two_placements_are_compared_cluster_by_cluster(
         running.connected("alpha", report=report()),
         running.connected("beta", report=report()),
     ):
+        example = (await browser.get("/ui/compare?example=yes")).document.all("textarea")
+        shown = await compared(*(each.text for each in example))
+        assert "Both come to the same" not in shown.document.text
+        assert (shown.status, shown.document.text.count("SCHEDULED")) == (200, 2)
         shown = await compared(WORKLOAD, ONE_CLUSTER)
         text = shown.document.text
         assert shown.status == 200, text
