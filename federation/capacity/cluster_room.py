@@ -273,23 +273,32 @@ class Room:
         self, requirements: ReplicaRequirements, certificate: PromiseCertificate, limit: int
     ) -> int:
         """The most replicas, up to ``limit``, that can be promised beside what is outstanding."""
-        filled, spread = self.most_by_view(requirements)
-        most: int = min(limit, filled)
-        if certificate is PromiseCertificate.CAREFUL:
-            most = min(most, spread)
-        if certificate is PromiseCertificate.STRICT or self.holds_strict:
-            most = strict_most(self.pools, self.contending, requirements, certificate, most)
-        return most
+        return self._most(requirements, certificate, limit, self.most_by_view(requirements))
 
     def packable(self, requirements: ReplicaRequirements, certificate: PromiseCertificate) -> int:
         """How many more replicas may be asked for: of a careful promise some are kept back."""
-        most = self.most(requirements, certificate, MAX_REPLICAS)
+        filled, spread = self.most_by_view(requirements)
+        most = self._most(requirements, certificate, MAX_REPLICAS, (filled, spread))
         if certificate is PromiseCertificate.CAREFUL:
-            filled, spread = self.most_by_view(requirements)
             on_their_way = self.held.on_their_way(request_shape(requirements.request))
             kept_back = min(abs(filled - spread), self.held.reserve)
             kept_back += -(-on_their_way // RESERVE_PART)
             most = min(most, max(0, min(filled, spread) - kept_back))
+        return most
+
+    def _most(
+        self,
+        requirements: ReplicaRequirements,
+        certificate: PromiseCertificate,
+        limit: int,
+        by_view: tuple[int, int],
+    ) -> int:
+        filled, spread = by_view
+        most = min(limit, filled)
+        if certificate is PromiseCertificate.CAREFUL:
+            most = min(most, spread)
+        if certificate is PromiseCertificate.STRICT or self.holds_strict:
+            most = strict_most(self.pools, self.contending, requirements, certificate, most)
         return most
 
     def as_scheduled(self, outstanding: Sequence[Outstanding]) -> Room:
