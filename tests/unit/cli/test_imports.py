@@ -20,7 +20,6 @@ ON_FILES = {
     "config": {"yaml"},
     "estimate": {"numpy", "yaml"},
     "login": {"yaml"},
-    "replay": HEAVY - {"rich", "sqlalchemy", "kubernetes"},
     "score": {"numpy", "yaml"},
     "simulate": {"numpy", "yaml"},
     "trace": HEAVY - {"rich", "sqlalchemy", "kubernetes"},
