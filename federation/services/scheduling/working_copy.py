@@ -5,7 +5,6 @@ Plain functions and values of one thread. Must not read or write the store, nor 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,6 +28,7 @@ from federation.scheduler.promisable import promisable, requirements_of, told_by
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.journal import NO_REPLICAS, ClusterShares
+from federation.services.scheduling.kept_there import kept_there
 from federation.services.scheduling.known_answers import KnownAnswers, question_of
 from federation.services.scheduling.shares import note_of, parts, units_of
 from federation.services.scheduling.totals import (
@@ -253,7 +253,7 @@ class WorkingCopy:
         return is_open
 
     def _availability(self, binding: Binding, asked: Certificate | None) -> Estimates:
-        kept = self._kept_there(binding)
+        kept = kept_there(binding, self.snapshot, self._ledgers)
         own = {c: (room, kept.get(c, 0)) for c, room in self._own(binding).items()}
         told_c, known = self._told(binding)
         estimates = promisable(self.rooms, binding, asked, (told_c, known), own)
@@ -409,22 +409,6 @@ class WorkingCopy:
             if position is not None and room is not None:
                 asking[position] = room.asking_beside(binding.key)
         return answered_together(asking)
-
-    def _kept_there(self, binding: Binding) -> dict[int, int]:
-        """Replicas that stay where they are and need room for that: not those seen there."""
-        first, positions = FirstStakes(binding.key, ""), self.snapshot.positions
-        ran = Counter[int]()
-        for target in binding.clusters:
-            if target.name in positions:
-                ran[positions[target.name]] += target.replicas
-        kept = {}
-        for position, replicas in ran.items():
-            ledger = self._ledgers.get(position) or LedgerInWork(self.snapshot.ledgers[position])
-            before, share = ledger.stake_of(binding.key), Share(binding.requirements, replicas)
-            if before is not None and before.reservations:
-                outstanding = ledger.stake(first, before, (share,)).outstanding
-                kept[position] = sum(each.to_pack for each in outstanding)
-        return kept
 
     def _lesser_c(self, binding: Binding, asked: Certificate | None) -> BoolArray | None:
         """Where what totals and grade counts leave is taken for the room there is; None: nowhere.

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.routing import Mount, Route
 
 from federation.codec.bindings import binding_to_message
 from federation.model.errors import LimitExceeded
@@ -108,22 +107,6 @@ async def everything(
         check(page)
         left |= page.document.links(path) - pages.keys()
     return pages
-
-
-async def test_nothing_may_be_shown_in_a_frame_of_others(running: RunningControlPlane) -> None:
-    """Whatever it answers: pages, what forms are sent to, refusals and where it sends on to."""
-    browser = Browser(address=running.plane.web_endpoint)
-    (mount,) = (each for each in running.plane.parts.ui.routes if isinstance(each, Mount))
-    routes = [each for each in mount.routes or () if isinstance(each, Route)]
-    assert len(routes) > 20
-    for route in routes:
-        if route.path == "/events":
-            # It does not end.
-            continue
-        path, is_form = f"/ui{route.path}", "POST" in (route.methods or ())
-        answer = await (browser.post(path, {}) if is_form else browser.get(path))
-        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"], path
-        assert answer.headers["x-frame-options"] == "DENY", path
 
 
 async def test_every_view_is_whole_and_every_link_leads_somewhere(
