@@ -131,8 +131,10 @@ class Duties:
         names = [duty.name for duty in self._duties]
         async with self._store.transaction() as tx:
             tokens = dict(await tx.duties.hold(names, self._replica_id, self._lease_seconds))
-        for name in sorted(tokens.keys() - self._tokens.keys()):
-            logger.info("duty taken", extra={"fields": {"duty": name, "token": tokens[name]}})
+        taken = sorted(tokens.keys() - self._tokens.keys())
+        if taken:
+            told = ", ".join(f"{name} ({tokens[name]})" for name in taken)
+            logger.info("duties taken, with their tokens", extra={"fields": {"duties": told}})
         self._tokens = tokens
 
     async def _try(self, duty: Duty) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 
 import pytest
@@ -72,6 +73,18 @@ async def test_one_does_the_work_and_the_others_look_on(store: PostgresStore, cl
     assert work.done == ["a"] * 3
     await a.do_round()
     assert work.done == ["a"] * 6
+
+
+async def test_duties_that_are_taken_are_told_in_one_line(
+    store: PostgresStore, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    first, second = (Duty(name=name, work=Work(pieces=0).by("a").work) for name in ("one", "two"))
+    rounds = duties(store, clock, "a", first, second)
+    await rounds.do_round()
+    await rounds.do_round()
+    (line,) = (each for each in caplog.records if "taken" in each.message)
+    assert line.__dict__["fields"] == {"duties": "one (1), two (1)"}
 
 
 async def test_another_takes_over_when_the_lease_has_run_out(
