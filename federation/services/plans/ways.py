@@ -163,8 +163,7 @@ class _Better:
         those with the smallest units.
         """
         asked = self._question
-        free_r = np.maximum(asked.free_cr.sum(axis=0), 1)
-        size_b = (asked.request_br / free_r).max(axis=1)
+        size_b = sizes(asked)
         size = {each.key: size_b[b] for b, each in enumerate(self._movable)}
         if len(self._movable) > MOST_REPAIRED:
             moves = {self._movable[b].key for b in chosen(asked, units_bc, size_b).tolist()}
@@ -180,6 +179,16 @@ class _Better:
                 -size[each.key] if each.key in moves else size[each.key],
             ),
         )
+
+
+def sizes(asked: MoveQuestion) -> FloatArray:
+    """How large a unit of each share is: the sum of the parts of all resources that it asks for.
+
+    By the largest part alone small ones of one resource came between large ones of another, and
+    those that ask for just the same came apart: of these less is kept back side by side.
+    """
+    size_b: FloatArray = (asked.request_br / np.maximum(asked.free_cr.sum(axis=0), 1)).sum(axis=1)
+    return size_b
 
 
 def chosen(asked: MoveQuestion, units_bc: FloatArray, size_b: FloatArray) -> IntArray:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from federation.plans.bound import MoveQuestion
-from federation.services.plans.ways import chosen
+from federation.services.plans.ways import chosen, sizes
 
 
 def question(units: list[int], sizes: list[int]) -> MoveQuestion:
@@ -50,3 +52,13 @@ def test_of_equal_parts_the_smaller_go_first() -> None:
     units_bc = (asked.units_b * 0.6)[:, None]
     found = chosen(asked, units_bc, asked.request_br[:, 0]).tolist()
     assert found == [1, 2, 3]
+
+
+def test_only_what_asks_for_the_same_is_equally_large() -> None:
+    request_br = np.array([[2.0, 1.0], [2.0, 0.0], [1.0, 2.0], [2.0, 1.0], [2.0, 2.0]])
+    asked = replace(
+        question([1] * 5, [1] * 5), request_br=request_br, free_cr=np.array([[10.0, 50.0]])
+    )
+    assert np.argsort(-sizes(asked), kind="stable").tolist() == [4, 0, 3, 1, 2]
+    first, _, _, fourth, _ = sizes(asked).tolist()
+    assert first == fourth
