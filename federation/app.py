@@ -249,7 +249,12 @@ class ControlPlane:
             server,
             agents=AgentsServicer(conversations.converse),
             clusters=ClustersServicer(
-                registration, membership, reached_at, parts.clock, parts.cluster_watches
+                registration,
+                membership,
+                reached_at,
+                parts.clock,
+                parts.cluster_watches,
+                parts.failover.control,
             ),
             estimates=EstimatesServicer(parts.availability),
             failover=FailoverServicer(parts.failover.control),

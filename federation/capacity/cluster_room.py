@@ -5,9 +5,9 @@ Pure and immutable. Must not decide who gets room: ``federation.capacity.reserve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,11 @@ from federation.model.pools.values import Pools
 from federation.model.reservations import RESERVE_PART, Outstanding, PromiseCertificate
 from federation.model.shapes import Shape, request_shape
 from federation.model.workload import ReplicaRequirements
+
+T = TypeVar("T")
+
+# So many clusters are packed in the same steps: what these go over stays in the caches.
+_AT_ONCE: Final = 200
 
 
 class ReportId(NamedTuple):
@@ -127,18 +132,8 @@ class Room:
         """
         kinds = PoolKinds().with_pools([pools], ())
         site = Site.of(report, pools, kinds, follows_claims=follows_claims)
-        left = bare_residues([pools.cells], [kinds.of(pools)])
-        empty = cls(site=site, kinds=kinds, left=left)
-        alike = outstanding_alike(outstanding)
-        room = empty._with_groups(alike)
-        if not room.overcommitted:
-            return room
-        largest_first = sorted(alike, key=lambda each: -_share(pools, each[0]))
-        other = empty._with_groups(largest_first)
-        best = min(room, other, key=Room.stuck)
-        if best.overcommitted:
-            best = min(best, room.as_scheduled(outstanding), key=Room.stuck)
-        return replace(best, left=without_kept_nodes(best.left, best.overcommitted, kinds))
+        (room,) = packed_anew(kinds, [(site, outstanding)])
+        return room
 
     @property
     def report(self) -> ReportId:
@@ -154,9 +149,8 @@ class Room:
 
     def repacked(self, outstanding: Iterable[Outstanding]) -> Room:
         """With this outstanding and no other, packed anew."""
-        return Room.of(
-            self.report, self.pools, tuple(outstanding), follows_claims=self.follows_claims
-        )
+        (room,) = packed_anew(self.kinds, [(self.site, tuple(outstanding))])
+        return room
 
     def with_all(self, outstanding: Iterable[Outstanding]) -> Room:
         """With more outstanding, one after the other."""
@@ -176,8 +170,12 @@ class Room:
 
         So is all that comes after it: every control plane packs the same then.
         """
+        return answered(self.rearranging(outstanding))
+
+    def rearranging(self, outstanding: Iterable[Outstanding]) -> Repacking[Room]:
+        """``rearranged`` along with others."""
         arrived = tuple(outstanding)
-        room = self.repacked(arrived)
+        room = yield self, arrived
         return replace(room, held=room.held._replace(arrived=arrived))
 
     def with_one(self, outstanding: Outstanding) -> Room:
@@ -186,20 +184,28 @@ class Room:
 
     def without(self, binding: str) -> Room:
         """As if the binding had nothing outstanding."""
+        return answered(self.leaving(binding))
+
+    def leaving(self, binding: str) -> Repacking[Room]:
+        """``without`` along with others."""
         kept = [each for each in self.outstanding if each.binding != binding]
-        return self if len(kept) == len(self.holdings) else self.repacked(kept)
+        return self if len(kept) == len(self.holdings) else (yield self, tuple(kept))
 
     def beside(self, binding: str) -> Room:
         """``without`` for who only asks what is left there: it holds what is alike as one."""
+        return answered(self.asking_beside(binding))
+
+    def asking_beside(self, binding: str) -> Repacking[Room]:
+        """``beside`` along with others."""
         if self.held.is_overcommitted:
-            return self.without(binding)
+            return (yield from self.leaving(binding))
         every = self.outstanding
         kept = [each for each in every if each.binding != binding]
         if len(kept) == len(every):
             return self
-        room = self.repacked(summed_alike(kept))
+        room = yield self, tuple(summed_alike(kept))
         # Whose promises are stuck matters as well.
-        return self.repacked(kept) if room.held.is_overcommitted else room
+        return (yield self, tuple(kept)) if room.held.is_overcommitted else room
 
     @property
     def filled(self) -> Pools:
@@ -267,23 +273,32 @@ class Room:
         self, requirements: ReplicaRequirements, certificate: PromiseCertificate, limit: int
     ) -> int:
         """The most replicas, up to ``limit``, that can be promised beside what is outstanding."""
-        filled, spread = self.most_by_view(requirements)
-        most: int = min(limit, filled)
-        if certificate is PromiseCertificate.CAREFUL:
-            most = min(most, spread)
-        if certificate is PromiseCertificate.STRICT or self.holds_strict:
-            most = strict_most(self.pools, self.contending, requirements, certificate, most)
-        return most
+        return self._most(requirements, certificate, limit, self.most_by_view(requirements))
 
     def packable(self, requirements: ReplicaRequirements, certificate: PromiseCertificate) -> int:
         """How many more replicas may be asked for: of a careful promise some are kept back."""
-        most = self.most(requirements, certificate, MAX_REPLICAS)
+        filled, spread = self.most_by_view(requirements)
+        most = self._most(requirements, certificate, MAX_REPLICAS, (filled, spread))
         if certificate is PromiseCertificate.CAREFUL:
-            filled, spread = self.most_by_view(requirements)
             on_their_way = self.held.on_their_way(request_shape(requirements.request))
             kept_back = min(abs(filled - spread), self.held.reserve)
             kept_back += -(-on_their_way // RESERVE_PART)
             most = min(most, max(0, min(filled, spread) - kept_back))
+        return most
+
+    def _most(
+        self,
+        requirements: ReplicaRequirements,
+        certificate: PromiseCertificate,
+        limit: int,
+        by_view: tuple[int, int],
+    ) -> int:
+        filled, spread = by_view
+        most = min(limit, filled)
+        if certificate is PromiseCertificate.CAREFUL:
+            most = min(most, spread)
+        if certificate is PromiseCertificate.STRICT or self.holds_strict:
+            most = strict_most(self.pools, self.contending, requirements, certificate, most)
         return most
 
     def as_scheduled(self, outstanding: Sequence[Outstanding]) -> Room:
@@ -302,6 +317,104 @@ class Room:
         cells = PackedCells(residues=self.left)
         (more,) = pack_groups(cells, [groups], self.kinds, [self.pools.cells.resources])
         return replace(self, left=cells.residues, held=self.held.with_more(more))
+
+
+# Asks for a room to be packed anew, with this outstanding and no other, until it has its answer.
+Repacking: TypeAlias = Generator[tuple[Room, tuple[Outstanding, ...]], Room, T]
+
+
+def answered(asking: Repacking[T]) -> T:
+    """What one comes to by itself."""
+    return answered_together({0: asking})[0]
+
+
+def answered_together(asking: Mapping[int, Repacking[T]]) -> dict[int, T]:
+    """What each comes to: what all of them ask for is packed in the same steps."""
+    answers: dict[int, T] = {}
+    rooms: dict[int, Room | None] = dict.fromkeys(asking)
+    while rooms:
+        wanted: dict[int, tuple[Room, tuple[Outstanding, ...]]] = {}
+        for place, room in rooms.items():
+            try:
+                wanted[place] = next(asking[place]) if room is None else asking[place].send(room)
+            except StopIteration as ended:
+                answers[place] = ended.value
+        rooms = {}
+        for kinds, places in _by_kinds(wanted):
+            every = [(wanted[place][0].site, wanted[place][1]) for place in places]
+            rooms |= zip(places, packed_anew(kinds, every), strict=True)
+    return answers
+
+
+def _by_kinds(
+    wanted: Mapping[int, tuple[Room, tuple[Outstanding, ...]]],
+) -> Iterable[tuple[PoolKinds, list[int]]]:
+    """Rooms of one fleet share theirs."""
+    found: dict[int, tuple[PoolKinds, list[int]]] = {}
+    for place, (room, _) in wanted.items():
+        found.setdefault(id(room.kinds), (room.kinds, []))[1].append(place)
+    return found.values()
+
+
+def packed_anew(
+    kinds: PoolKinds, every: Sequence[tuple[Site, Sequence[Outstanding]]]
+) -> list[Room]:
+    """The rooms of sites, whose pools are all among the kinds, with this outstanding and no other:
+    each as ``Room.of`` says. Those of the same resources are packed in the same steps.
+    """
+    found: dict[int, Room] = {}
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for place, (site, _) in enumerate(every):
+        alike.setdefault(site.pools.cells.resources, []).append(place)
+    for places in alike.values():
+        for first in range(0, len(places), _AT_ONCE):
+            here = places[first : first + _AT_ONCE]
+            found |= zip(here, _packed_alike(kinds, [every[place] for place in here]), strict=True)
+    return [found[place] for place in range(len(every))]
+
+
+def _packed_alike(
+    kinds: PoolKinds, every: Sequence[tuple[Site, Sequence[Outstanding]]]
+) -> list[Room]:
+    sites = [site for site, _ in every]
+    groups = [outstanding_alike(outstanding) for _, outstanding in every]
+    rooms = _in_order(kinds, sites, groups)
+    short = [place for place, room in enumerate(rooms) if room.held.is_overcommitted]
+    if short:
+        largest_first = [_largest_first(sites[place].pools, groups[place]) for place in short]
+        others = _in_order(kinds, [sites[place] for place in short], largest_first)
+        for place, other in zip(short, others, strict=True):
+            rooms[place] = _best(rooms[place], other, every[place][1])
+    return rooms
+
+
+def _in_order(
+    kinds: PoolKinds, sites: Sequence[Site], groups: Sequence[Sequence[Sequence[Outstanding]]]
+) -> list[Room]:
+    """Each group after the other, whatever finds no room."""
+    every = [site.pools.cells for site in sites]
+    # One kind at least, for cells of no nodes.
+    kinds_by_site = [site.kind_p if len(site.kind_p) else kinds.of(site.pools) for site in sites]
+    cells = PackedCells(residues=bare_residues(every, kinds_by_site))
+    packed = pack_groups(cells, groups, kinds, [each.resources for each in every])
+    return [
+        Room(
+            # What it remembers is of what was outstanding.
+            site=replace(site, rehearsed=Rehearsed(), early=Early()),
+            kinds=kinds,
+            left=cells.only(place),
+            held=Held().with_more(more),
+        )
+        for place, (site, more) in enumerate(zip(sites, packed, strict=True))
+    ]
+
+
+def _best(room: Room, other: Room, outstanding: Sequence[Outstanding]) -> Room:
+    """The one of two packings that leaves less stuck, or that of a stock kube-scheduler."""
+    best = min(room, other, key=Room.stuck)
+    if best.overcommitted:
+        best = min(best, room.as_scheduled(outstanding), key=Room.stuck)
+    return replace(best, left=without_kept_nodes(best.left, best.overcommitted, room.kinds))
 
 
 def certificate_for(
@@ -326,10 +439,16 @@ def worth(asked: Certificate | None, *, told: bool, planned: bool) -> PromiseCer
     return PromiseCertificate.PLANNED
 
 
-def _share(pools: Pools, outstanding: Outstanding) -> float:
-    """The largest share of a resource of the cluster that one replica takes."""
-    demanded = per_replica(outstanding.requirements.request)
+def _largest_first(
+    pools: Pools, groups: Sequence[Sequence[Outstanding]]
+) -> list[Sequence[Outstanding]]:
+    """By the largest share of a resource of the cluster that one replica takes."""
     total_r = (pools.cells.min_rk.astype(np.float64) * pools.cells.count_k).sum(axis=1)
     totals = dict(zip(pools.cells.resources, total_r.tolist(), strict=True))
-    shares = [amount / max(totals.get(name, 0.0), 1.0) for name, amount in demanded.items()]
-    return float(max(shares))
+
+    def share(group: Sequence[Outstanding]) -> float:
+        demanded = per_replica(group[0].requirements.request)
+        shares = [amount / max(totals.get(name, 0.0), 1.0) for name, amount in demanded.items()]
+        return float(max(shares))
+
+    return sorted(groups, key=lambda each: -share(each))

@@ -6,10 +6,10 @@ Pure. Must not estimate anything; ``federation.capacity.pool_estimates`` does.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +34,69 @@ _NO_CELLS: Final = Cells(
 )
 
 
+class ClusterCells(Protocol):
+    """The cells of some clusters in one table, and whose each is."""
+
+    @property
+    def cells(self) -> Cells: ...
+    @property
+    def cluster_k(self) -> IntArray: ...
+    def __len__(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CarriedPool:
     """A pool and the label keys that its cluster's pools carry."""
 
     pool: NodePool
     label_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UnevenCells:
+    """The cells of a table whose nodes do not all have the same, axis u, side by side.
+    ``place_u`` is where each stands in the table.
+    """
+
+    place_u: npt.NDArray[np.intp]
+    cells: Cells
+
+    @classmethod
+    def of(cls, cells: Cells) -> UnevenCells:
+        place_u = np.flatnonzero((cells.min_rk != cells.max_rk).any(axis=0))
+        return cls(
+            place_u=place_u,
+            cells=Cells(
+                resources=cells.resources,
+                pool_k=cells.pool_k.take(place_u),
+                count_k=cells.count_k.take(place_u),
+                min_rk=cells.min_rk.take(place_u, axis=1),
+                sum_rk=cells.sum_rk.take(place_u, axis=1),
+                max_rk=cells.max_rk.take(place_u, axis=1),
+                sum_exact_k=cells.sum_exact_k.take(place_u),
+            ),
+        )
+
+    def at(self, place_j: npt.NDArray[np.intp], names: Collection[str]) -> Cells:
+        """Some of them, with some of the resources."""
+        cells = self.cells
+        rows = [cells.resources.index(name) for name in names] if len(place_j) else []
+
+        def taken(amount_rk: IntArray) -> IntArray:
+            some_rj = np.zeros((len(names), len(place_j)), dtype=np.int64)
+            for at, row in enumerate(rows):
+                amount_rk[row].take(place_j, out=some_rj[at], mode="clip")
+            return some_rj
+
+        return Cells(
+            resources=tuple(names),
+            pool_k=cells.pool_k.take(place_j),
+            count_k=cells.count_k.take(place_j),
+            min_rk=taken(cells.min_rk),
+            sum_rk=taken(cells.sum_rk),
+            max_rk=taken(cells.max_rk),
+            sum_exact_k=cells.sum_exact_k.take(place_j),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,7 +107,7 @@ class CellBlock:
     ``first_c``, and ``cluster_k`` says whose each is; every cluster has at least one, if need be of
     no nodes. ``cells.pool_k`` are positions in ``pools``, where clusters share what is equal;
     ``known_verdicts`` are on those, by the key of a claim. ``reported_c`` is false where a cluster
-    has no pools.
+    has no pools. ``uneven`` are the cells whose nodes are not all alike.
     """
 
     start: int
@@ -59,6 +116,7 @@ class CellBlock:
     cluster_k: IntArray
     pools: tuple[CarriedPool, ...]
     cells: Cells
+    uneven: UnevenCells
     known_verdicts: dict[Hashable, npt.NDArray[np.int8] | None] = field(default_factory=dict)
     # Stands for these cells, wherever they are in the fleet, with who must not keep them alive.
     token: object = field(default_factory=object)
@@ -67,6 +125,12 @@ class CellBlock:
     def here(self) -> slice:
         """Where its clusters stand in the fleet."""
         return slice(self.start, self.start + len(self))
+
+    def cells_of(self, position: int) -> slice:
+        """Where the cells of a cluster, by its position in the fleet, stand in the table."""
+        place = position - self.start
+        stop = self.first_c[place + 1] if place + 1 < len(self) else len(self.cells)
+        return slice(int(self.first_c[place]), int(stop))
 
     def __len__(self) -> int:
         return len(self.first_c)
@@ -156,13 +220,15 @@ def _block(pools: Sequence[Pools | None], start: int, stop: int) -> CellBlock:
                 for pool in each.pools
             ]
         pool_k.append(np.array(places, dtype=np.int32)[cells.pool_k])
+    cells = side_by_side(every, np.concatenate(pool_k))
     return CellBlock(
         start=start,
         reported_c=np.array([each is not None for each in clusters]),
         first_c=stop_c - sizes,
         cluster_k=np.arange(len(sizes)).repeat(sizes),
         pools=tuple(pool for _, pool in shared.values()),
-        cells=_side_by_side(every, np.concatenate(pool_k)),
+        cells=cells,
+        uneven=UnevenCells.of(cells),
     )
 
 
@@ -174,7 +240,7 @@ def _place(carried: CarriedPool, shared: dict[_Identity, tuple[int, CarriedPool]
     return place
 
 
-def _side_by_side(every: Sequence[Cells], pool_k: npt.NDArray[np.int32]) -> Cells:
+def side_by_side(every: Sequence[Cells], pool_k: npt.NDArray[np.int32]) -> Cells:
     """The cells of several clusters in one table; of a resource that one lacks it has nothing."""
     names = tuple(dict.fromkeys(name for cells in every for name in cells.resources))
     return Cells(

@@ -5,17 +5,17 @@ Pure, whole-array. Must not promise: a promise is a packing (``federation.capaci
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from federation.capacity.fleet_cells import CellBlock, FleetCells
+from federation.capacity.fleet_cells import CellBlock, FleetCells, side_by_side
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS, Bound, LevelAnswer, Source
-from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
+from federation.model.pools.bounds import fit_in_k, per_replica, tighter_lower_k, upper_k
 from federation.model.pools.matching import Match, keys_not_carried, pool_match
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
@@ -57,7 +57,7 @@ def answer_of(bounds: PoolBounds) -> LevelAnswer:
 
 def pool_bounds(cells: FleetCells, requirements: ReplicaRequirements) -> PoolBounds:
     """LB+ and UB of every cluster, block after block."""
-    return joined_bounds(cells, [block_bounds(block, requirements) for block in cells.blocks])
+    return joined_bounds(cells, block_bounds(cells.blocks, requirements))
 
 
 def joined_bounds(cells: FleetCells, blocks: Sequence[PoolBounds]) -> PoolBounds:
@@ -79,21 +79,76 @@ def joined_bounds(cells: FleetCells, blocks: Sequence[PoolBounds]) -> PoolBounds
     )
 
 
-def block_bounds(block: CellBlock, requirements: ReplicaRequirements) -> PoolBounds:
-    """LB+ and UB of the clusters of one block, by position in it.
+def block_bounds(
+    blocks: Sequence[CellBlock], requirements: ReplicaRequirements
+) -> list[PoolBounds]:
+    """LB+ and UB of the clusters of each block, by position in it.
 
     A block never changes, so what was computed for it may be kept as long as it is in the fleet.
+    Where the least and the largest node of a cell hold the same number, both bounds are that number
+    times its nodes. That is so of nearly all cells: the sums are looked at in the few others, those
+    of all blocks in the same steps.
     """
-    claim = requirements.node_claim
-    demanded = per_replica(requirements.request)
-    verdict_k = block_verdicts(block, claim)
-    unknown_c = _any_c(block, verdict_k, Match.UNKNOWN)
-    return PoolBounds(
-        lower_c=_totals(block, tighter_lower_k(block.cells, demanded), verdict_k),
-        upper_c=_totals(block, upper_k(block.cells, demanded), verdict_k),
-        answered_c=block.reported_c & ~unknown_c,
-        reasons=_reasons(block, unknown_c, claim),
-    )
+    if not blocks:
+        return []
+    claim, demanded = requirements.node_claim, per_replica(requirements.request)
+    simple = [_SimpleBounds.of(block, demanded, claim) for block in blocks]
+    apart = [
+        block.uneven.at(each.apart_j, demanded) for block, each in zip(blocks, simple, strict=True)
+    ]
+    together = side_by_side(apart, np.concatenate([cells.pool_k for cells in apart]))
+    lower_j, upper_j = tighter_lower_k(together, demanded), upper_k(together, demanded)
+    found, start = [], 0
+    for block, each in zip(blocks, simple, strict=True):
+        here = slice(start, start + len(each.apart_j))
+        start = here.stop
+        unknown_c = _any_c(block, block_verdicts(block, claim), Match.UNKNOWN)
+        found.append(
+            PoolBounds(
+                lower_c=each.total_c(block, lower_j[here]),
+                upper_c=each.total_c(block, upper_j[here]),
+                answered_c=block.reported_c & ~unknown_c,
+                reasons=_reasons(block, unknown_c, claim),
+            )
+        )
+    return found
+
+
+class _SimpleBounds(NamedTuple):
+    """What the least node of each suiting cell holds, times its nodes, by cluster of a block; and
+    the places among uneven cells where the largest node holds more, axis j, with what is counted
+    there already.
+    """
+
+    least_c: IntArray
+    apart_j: npt.NDArray[np.intp]
+    least_j: IntArray
+
+    @classmethod
+    def of(cls, block: CellBlock, demanded: Mapping[str, int], claim: NodeClaim | None) -> Self:
+        cells, uneven = block.cells, block.uneven
+        least_k = fit_in_k(cells.resources, cells.min_rk, demanded)
+        most_u = fit_in_k(cells.resources, uneven.cells.max_rk, demanded)
+        is_apart_u = least_k.take(uneven.place_u) < most_u
+        verdict_k = block_verdicts(block, claim)
+        if verdict_k is not None:
+            suits_k = verdict_k == Match.YES
+            least_k *= suits_k
+            is_apart_u &= suits_k.take(uneven.place_u)
+        least_k *= cells.count_k
+        apart_j = np.flatnonzero(is_apart_u)
+        return cls(
+            least_c=np.add.reduceat(least_k, block.first_c),
+            apart_j=apart_j,
+            least_j=least_k.take(uneven.place_u.take(apart_j)),
+        )
+
+    def total_c(self, block: CellBlock, bound_j: IntArray) -> IntArray:
+        """What suiting cells add up to with better bounds there; at most MAX_REPLICAS."""
+        total_c = self.least_c.copy()
+        cluster_j = block.cluster_k.take(block.uneven.place_u.take(self.apart_j))
+        np.add.at(total_c, cluster_j, bound_j - self.least_j)
+        return np.minimum(total_c, MAX_REPLICAS, out=total_c)
 
 
 def block_verdicts(block: CellBlock, claim: NodeClaim | None) -> npt.NDArray[np.int8] | None:
@@ -116,16 +171,6 @@ def pool_verdicts(block: CellBlock, claim: NodeClaim | None) -> npt.NDArray[np.i
         known.clear()
     known[key] = verdict_p
     return verdict_p
-
-
-def _totals(
-    block: CellBlock, bound_k: IntArray, verdict_k: npt.NDArray[np.int8] | None
-) -> IntArray:
-    """What the suiting cells of each cluster add up to, at most MAX_REPLICAS."""
-    if verdict_k is not None:
-        bound_k *= verdict_k == Match.YES
-    total_c: IntArray = np.add.reduceat(bound_k, block.first_c)
-    return np.minimum(total_c, MAX_REPLICAS, out=total_c)
 
 
 def _any_c(block: CellBlock, verdict_k: npt.NDArray[np.int8] | None, verdict: Match) -> BoolArray:

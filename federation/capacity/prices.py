@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from federation.capacity.fleet_cells import CellBlock
+from federation.capacity.fleet_cells import ClusterCells
 from federation.model.arrays import BoolArray, IntArray
 
 # Sums of prices stay below this, else anything taken counts as all: int64 holds twice as much.
@@ -38,7 +38,7 @@ class PriceLists:
 
     @classmethod
     def of(
-        cls, block: CellBlock, demanded: Mapping[str, int], fits_k: IntArray, sold_c: BoolArray
+        cls, block: ClusterCells, demanded: Mapping[str, int], fits_k: IntArray, sold_c: BoolArray
     ) -> PriceLists:
         """The prices where a replica takes what is ``demanded``, and each node of a cell holds
         ``fits_k``; only of the clusters that are sold.

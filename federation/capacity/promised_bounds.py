@@ -5,21 +5,27 @@ Pure, whole-array. Holds for every placer, so it must not assume where anything 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from federation.capacity.fleet_cells import CellBlock, FleetCells
+from federation.capacity.fleet_cells import (
+    CLUSTERS_A_BLOCK,
+    CellBlock,
+    FleetCells,
+    side_by_side,
+)
 from federation.capacity.pool_estimates import PoolBounds, block_verdicts, pool_verdicts
 from federation.capacity.prices import PriceLists
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import fit_k, per_replica
 from federation.model.pools.matching import Match
+from federation.model.pools.values import Cells
 from federation.model.reservations import Outstanding
 from federation.model.resources import PODS
 from federation.model.shapes import Shape, request_shape
@@ -29,6 +35,9 @@ from federation.model.workload import NodeClaim, ReplicaRequirements
 _MOST_UNUSED: Final = 256
 # More than all that cells hold costs: see PriceLists.
 _ENDLESS: Final = 2**62
+
+# Of a block's clusters more than one in so many are looked at with all others.
+_FEW: Final = 4
 
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -212,11 +221,10 @@ def bounds_beside(
     lost_c = _lost_by_replica(len(cells), demanded, promised, replicas_i)
     taken_rc = _taken(len(cells), demanded, promised, replicas_i)
     lower_c = np.maximum(bounds.lower_c - lost_c, 0)
-    for block in cells.blocks:
-        if lost_c[block.here].any():
-            known_c = lower_c[block.here]
-            left_c = _left_by_amount(block, demanded, claim, taken_rc[:, block.here], known_c)
-            lower_c[block.here] = np.maximum(known_c, left_c)
+    for some in _with_losses(cells, lost_c, claim):
+        known_c, taken_rp = lower_c[some.position_c], taken_rc[:, some.position_c]
+        left_c = _left_by_amount(some, demanded, taken_rp, known_c)
+        lower_c[some.position_c] = np.maximum(known_c, left_c)
     like_c = promised.to_pack_c(len(cells), Kind.of(requirements))
     # What is more than can be told stays more.
     less_c = np.where(bounds.upper_c < MAX_REPLICAS, bounds.upper_c - like_c, bounds.upper_c)
@@ -290,23 +298,84 @@ def _taken(
     return taken_rc
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _SomeClusters:
+    """The cells of some clusters in one table; ``position_c`` is where each cluster stands in the
+    fleet. ``suits_k`` None: all cells suit.
+    """
+
+    position_c: IntArray
+    first_c: IntArray
+    cluster_k: IntArray
+    cells: Cells
+    suits_k: BoolArray | None
+
+    @classmethod
+    def of_block(cls, block: CellBlock, claim: NodeClaim | None) -> Self:
+        return cls(
+            position_c=np.arange(block.start, block.here.stop),
+            first_c=block.first_c,
+            cluster_k=block.cluster_k,
+            cells=block.cells,
+            suits_k=_suits_k(block, claim),
+        )
+
+    @classmethod
+    def side_by_side(cls, places: Sequence[tuple[int, CellBlock]], claim: NodeClaim | None) -> Self:
+        """Of clusters at some positions, each in its block."""
+        ranges = [(block, block.cells_of(position)) for position, block in places]
+        size_c = np.array([here.stop - here.start for _, here in ranges], dtype=np.int64)
+        suits = [(_suits_k(block, claim), here) for block, here in ranges]
+        every = [block.cells.between(here) for block, here in ranges]
+        return cls(
+            position_c=np.array([position for position, _ in places], dtype=np.int64),
+            first_c=np.cumsum(size_c) - size_c,
+            cluster_k=np.arange(len(places)).repeat(size_c),
+            cells=side_by_side(every, np.concatenate([cells.pool_k for cells in every])),
+            suits_k=np.concatenate(
+                [
+                    np.ones(here.stop - here.start, np.bool_) if suits_k is None else suits_k[here]
+                    for suits_k, here in suits
+                ]
+            ),
+        )
+
+    def __len__(self) -> int:
+        return len(self.first_c)
+
+
+def _suits_k(block: CellBlock, claim: NodeClaim | None) -> BoolArray | None:
+    verdict_k = block_verdicts(block, claim)
+    return None if verdict_k is None else verdict_k == Match.YES
+
+
+def _with_losses(
+    cells: FleetCells, lost_c: IntArray, claim: NodeClaim | None
+) -> Iterator[_SomeClusters]:
+    """All clusters that lose something: whole blocks where it is many, else those alone."""
+    few: list[tuple[int, CellBlock]] = []
+    for block in cells.blocks:
+        (place_l,) = lost_c[block.here].nonzero()
+        if len(place_l) * _FEW > len(block):
+            yield _SomeClusters.of_block(block, claim)
+            continue
+        few += [(block.start + place, block) for place in place_l.tolist()]
+    for start in range(0, len(few), CLUSTERS_A_BLOCK):
+        yield _SomeClusters.side_by_side(few[start : start + CLUSTERS_A_BLOCK], claim)
+
+
 def _left_by_amount(
-    block: CellBlock,
-    demanded: Mapping[str, int],
-    claim: NodeClaim | None,
-    taken_rc: IntArray,
-    known_c: IntArray,
+    some: _SomeClusters, demanded: Mapping[str, int], taken_rc: IntArray, known_c: IntArray
 ) -> IntArray:
     """What the minimums hold less what the amounts that are promised can buy of it, where that
     might be more than is ``known_c``.
     """
-    verdict_k = block_verdicts(block, claim)
-    fits_k = fit_k(block.cells, demanded)
-    if verdict_k is not None:
-        fits_k *= verdict_k == Match.YES
-    left_c: IntArray = np.add.reduceat(fits_k * block.cells.count_k, block.first_c)
+    fits_k = fit_k(some.cells, demanded)
+    if some.suits_k is not None:
+        fits_k *= some.suits_k
+    left_c: IntArray = np.add.reduceat(fits_k * some.cells.count_k, some.first_c)
     is_open_c = (left_c > known_c) & taken_rc.any(axis=0)
     if is_open_c.any():
-        prices = PriceLists.of(block, demanded, fits_k, is_open_c)
-        left_c -= prices.bought(taken_rc, np.arange(len(block)))
+        prices = PriceLists.of(some, demanded, fits_k, is_open_c)
+        left_c -= prices.bought(taken_rc, np.arange(len(some)))
     return np.clip(left_c, 0, MAX_REPLICAS)

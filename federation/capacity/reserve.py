@@ -11,7 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from federation.capacity.batch_packing import promised_together, shortage_text, simple_asks
-from federation.capacity.cluster_room import Room, certificate_for
+from federation.capacity.cluster_room import (
+    Repacking,
+    Room,
+    answered_together,
+    certificate_for,
+)
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.late_pods import beside_large_c
 from federation.capacity.second_looks import rehearsed_most
@@ -97,9 +102,14 @@ def promise(
         together = promised_together(fleet, simple)
     reasons = together if isinstance(together, dict) else {}
     rooms: dict[int, Room] = {}
-    for position in asks.keys() - simple.keys():
-        ask = _Ask(binding=binding, room=fleet.rooms[position], wanted=asks[position])
-        answer = _promised(ask, allow_unproven=allow_unproven)
+    others = {
+        position: _promised(
+            _Ask(binding=binding, room=fleet.rooms[position], wanted=asks[position]),
+            allow_unproven=allow_unproven,
+        )
+        for position in asks.keys() - simple.keys()
+    }
+    for position, answer in answered_together(others).items():
         if isinstance(answer, str):
             reasons[position] = answer
         elif answer is not None:
@@ -136,7 +146,7 @@ class _Ask:
         }
 
 
-def _promised(ask: _Ask, *, allow_unproven: bool) -> Room | str | None:
+def _promised(ask: _Ask, *, allow_unproven: bool) -> Repacking[Room | str | None]:
     """The room with what is wanted, None where there is no room to show it, or why not."""
     grown = ask.grown
     unproven = [each for each in grown if each.certificate is PromiseCertificate.UNPROVEN]
@@ -145,21 +155,22 @@ def _promised(ask: _Ask, *, allow_unproven: bool) -> Room | str | None:
     if ask.room is None:
         return None
     if not ask.wanted:
-        return ask.room.without(ask.binding)
+        return (yield from ask.room.leaving(ask.binding))
     if not grown:
-        return _confirmed(ask, ask.room)
-    return _grown_room(ask, ask.room, grown)
+        return (yield from _confirmed(ask, ask.room))
+    return (yield from _grown_room(ask, ask.room, grown))
 
 
-def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Room | str:
+def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Repacking[Room | str]:
     """The room with what the binding wants in place of what it had, or why it has none for that."""
-    made = room.without(ask.binding).with_all(each for each in ask.wanted if each not in grown)
+    made = yield from room.leaving(ask.binding)
+    made = made.with_all(each for each in ask.wanted if each not in grown)
     if made.stuck(ask.binding) > room.stuck(ask.binding):
         return "packed anew, others that were promised room would find none"
     for each in grown:
         if each.certificate.is_packed:
             most = made.most(each.requirements, each.certificate, each.to_pack)
-            after = _with_packed(made, each, most)
+            after = yield from _with_packed(made, each, most)
             if after is None:
                 return shortage_text(most, each)
             made = after
@@ -171,7 +182,7 @@ def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Room | s
     return made
 
 
-def _with_packed(room: Room, wanted: Outstanding, most: int) -> Room | None:
+def _with_packed(room: Room, wanted: Outstanding, most: int) -> Repacking[Room | None]:
     """The room with all of what is wanted, of which so many surely find room; None without that.
 
     What is careful may after all where nothing was promised strictly: second looks tell.
@@ -183,11 +194,11 @@ def _with_packed(room: Room, wanted: Outstanding, most: int) -> Room | None:
             return None
     if not room.held.arrived and room.most_by_view(wanted.requirements)[0] >= wanted.to_pack:
         return room.with_one(wanted)
-    made = room.rearranged((*room.outstanding, wanted))
+    made = yield from room.rearranging((*room.outstanding, wanted))
     return None if made.stuck() > room.stuck() else made
 
 
-def _confirmed(ask: _Ask, room: Room) -> Room:
+def _confirmed(ask: _Ask, room: Room) -> Repacking[Room]:
     """The room with no more than it had for the binding, in the same places.
 
     Where packing less makes the rest fit worse, which it can, the room is left as it was.
@@ -199,7 +210,7 @@ def _confirmed(ask: _Ask, room: Room) -> Room:
         left.get((each.component, each.shape)) if each.binding == ask.binding else each
         for each in room.outstanding
     ]
-    made = room.repacked(each for each in kept if each is not None)
+    made = yield room, tuple(each for each in kept if each is not None)
     return room if made.stuck() > room.stuck() else made
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from federation.capacity.assignments import Assignment, holdings_of, places_alike
-from federation.capacity.cells import VIEWS, Residues, View, apart, gathered
+from federation.capacity.cells import VIEWS, Residues, View, apart, gathered, only
 from federation.capacity.packing import Packing, packed_each_in_place
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.wants import Want
@@ -40,6 +40,10 @@ class PackedCells:
             residues, cluster = self.moved[place]
             sources.append((residues, [cluster]))
         return [*here, *away], gathered(sources)
+
+    def only(self, place: int) -> Residues:
+        """One of the clusters by itself."""
+        return only(*self.moved.get(place, (self.residues, place)))
 
     def put(self, places: Sequence[int], left: Residues) -> None:
         """What is left in some clusters now: written over what was, where there are others."""

@@ -26,7 +26,6 @@ from federation.cli.connection import connection
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.listing import print_list
 from federation.cli.names import pairs_of
-from federation.client import Client
 from federation.codec.document_files import documents_of
 from federation.codec.estimates import bound_word, source_word
 from federation.codec.requirements import requirements_to_message
@@ -225,6 +224,9 @@ def _has_pools(state: ClusterState) -> bool:
 def _online_rows(
     requirements: ReplicaRequirements, clusters: str, options: dict[str, str | None]
 ) -> list[Row]:
+    # Whoever reads files would wait for grpc.
+    from federation.client import Client  # noqa: PLC0415 - see above
+
     numbers = {
         "highest_source": ("EstimateSource", "ESTIMATE_SOURCE", options["source"]),
         "model_rule": ("ModelRule", "MODEL_RULE", options["model_rule"]),

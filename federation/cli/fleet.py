@@ -26,7 +26,7 @@ from federation.cli.output import Format, Output, output_option
 from federation.cli.queueing import get_queue
 from federation.cli.reservations import describe_binding, get_reservations
 from federation.client import Client
-from federation.codec.condition_types import LOST, OVER_COMMITTED
+from federation.codec.condition_types import FAILOVER_FROZEN, LOST, OVER_COMMITTED
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
 from federation.model.errors import NotFound
@@ -355,7 +355,9 @@ def _readiness(cluster: resource_pb2.Cluster) -> str:
     words.append("Held" if cluster.status.held else "")
     words.append("Cordoned" if cluster.status.cordoned else "")
     conditions = {each.type: each.status for each in cluster.status.conditions}
-    words += [each for each in (LOST, OVER_COMMITTED) if conditions.get(each) == "True"]
+    words += [
+        each for each in (LOST, FAILOVER_FROZEN, OVER_COMMITTED) if conditions.get(each) == "True"
+    ]
     return ",".join(filter(None, words))
 
 

@@ -22,7 +22,9 @@ from federation.cli.times import time_of
 from federation.client import Client
 from federation.codec.decision_words import outcome_name
 from federation.codec.written import document_from_message
+from federation.model.errors import NotFound
 from federation.model.placement import binding_key
+from federation.runtime.terminal import say
 from federation.v1 import scheduling_pb2
 
 PLACING: Final = frozenset({scheduling_pb2.OUTCOME_SCHEDULED, scheduling_pb2.OUTCOME_PARTIAL})
@@ -59,8 +61,9 @@ def why_text(decision: scheduling_pb2.Decision) -> str:
 
 
 def _change_text(changes: Mapping[str, tuple[int | None, int]]) -> str:
+    # Each is one word, which a narrow terminal does not break.
     texts = (
-        f"{name}={after}" if before is None else f"{name} {before} to {after}"
+        f"{name}={after}" if before is None else f"{name}={before}->{after}"
         for name, (before, after) in changes.items()
     )
     return ", ".join(texts) or "none"
@@ -200,9 +203,20 @@ def history(name: str, since: str | None, until: str | None, limit: int, listing
 
     async def fetched(api: Client) -> Sequence[Step]:
         # One more, to compare the last one with.
-        return steps_of(await api.list_decisions(request, limit=limit + 1))[:limit]
+        decisions = await api.list_decisions(request, limit=limit + 1)
+        if not decisions and not listing.watch:
+            await _say_if_missing(api, request)
+        return steps_of(decisions)[:limit]
 
     show_list(STEPS, listing, fetched)
+
+
+async def _say_if_missing(api: Client, request: scheduling_pb2.ListDecisionsRequest) -> None:
+    """What was deleted may have a history; what never was, and nearly has that name, is told."""
+    try:
+        await api.get_binding(request.namespace, request.name)
+    except NotFound as missing:
+        say(missing.message, err=True)
 
 
 def steps_of(decisions: Sequence[scheduling_pb2.Decision]) -> list[Step]:

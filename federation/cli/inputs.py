@@ -13,8 +13,8 @@ import click
 
 from federation.codec import ranges
 from federation.codec.documents import Document
+from federation.codec.given_fleets import check_available, read_bindings, read_clusters
 from federation.codec.requirements import read_requirements
-from federation.codec.simulations import check_available, read_bindings, read_clusters
 from federation.codec.strict import message_from_document
 from federation.codec.unread import warning_of
 from federation.codec.violations import Violations

@@ -14,7 +14,7 @@ import click
 from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.output import Output, unnamed_output_option
-from federation.cli.trace import replay_trace, trace_options
+from federation.cli.trace_options import trace_options
 from federation.codec.decision_words import outcome_name
 from federation.codec.written import document_from_message
 from federation.v1 import scheduling_pb2
@@ -65,6 +65,9 @@ def replay(
     if trace_file is not None:
         if from_reports:
             raise click.UsageError("--from-reports is for a decision: trace files hold no reports")
+        # What plays a trace decides: who asks a server would wait for all of it.
+        from federation.cli.trace import replay_trace  # noqa: PLC0415 - see above
+
         is_equal = replay_trace(trace_file, scheduler_config, workers, output)
     else:
         if scheduler_config is not None or workers is not None:

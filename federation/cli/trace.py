@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
@@ -19,6 +19,7 @@ from federation.cli.connection import connection
 from federation.cli.output import Output
 from federation.cli.progress import counted
 from federation.cli.times import time_of
+from federation.cli.trace_options import cores
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.history.replays import ReplayedTrace, ReplayEnd, replayed_frame
 from federation.history.shards import worked_out
@@ -27,8 +28,6 @@ from federation.model.errors import FederationError, InvalidRequest
 from federation.plugins import read_profiles
 from federation.runtime.terminal import say
 
-F = TypeVar("F", bound=Callable[..., Any])
-MOST_WORKERS: Final = 512
 # How a replay ended, as people are told.
 _ENDS: Final = {
     ReplayEnd.EQUAL: "equal",
@@ -37,32 +36,6 @@ _ENDS: Final = {
     ReplayEnd.FORGOTTEN: "inputs forgotten",
     ReplayEnd.PLUGIN: "plugin missing or failing",
 }
-
-
-def trace_options(what_for: str) -> Callable[[F], F]:
-    """``--scheduler-config``, and what that is for, and ``--workers``."""
-
-    def add(command: F) -> F:
-        workers = click.option(
-            "--workers",
-            type=click.IntRange(1, MOST_WORKERS),
-            help="Processes; all cores when not given.",
-        )
-        profiles = click.option(
-            "--scheduler-config",
-            type=click.Path(path_type=Path),
-            help=f"File with scheduler profiles: {what_for}.",
-        )
-        return profiles(workers(command))
-
-    return add
-
-
-def cores() -> int:
-    """How many processes may run at once here."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def opened(path: Path) -> TraceFile:

@@ -6,14 +6,14 @@ Must not know who connects or how clusters are stored.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final, Protocol
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.codec import ranges, selectors, texts
-from federation.codec.condition_types import LOST, OVER_COMMITTED
+from federation.codec.condition_types import FAILOVER_FROZEN, LOST, OVER_COMMITTED
 from federation.codec.counts import refuse_too_many
 from federation.codec.models import (
     grade_count_messages,
@@ -26,6 +26,7 @@ from federation.codec.strict import check_type_meta, refuse_nul
 from federation.codec.summaries import read_summary, summary_to_message
 from federation.codec.timestamps import seconds_from_timestamp, timestamp_from_seconds
 from federation.codec.violations import Violations, joined
+from federation.failover.breaker import Freeze
 from federation.model.cluster import (
     Blindness,
     CapacityReport,
@@ -122,6 +123,7 @@ def cluster_to_message(
     overcommitted: int = 0,
     careful_reserve: int = 0,
     packable: Packable | None = None,
+    freeze: Freeze | None = None,
 ) -> resource_pb2.Cluster:
     """The cluster as people read it; the default model is left out, as it may be written.
 
@@ -129,7 +131,7 @@ def cluster_to_message(
 
     Whether it is Ready is unknown where its agent is ``silent``, or does not see it.
     ``overcommitted`` promised replicas find no room in its report; of a careful promise up to
-    ``careful_reserve`` are kept back.
+    ``careful_reserve`` are kept back. A ``freeze`` keeps bindings from being moved off it.
     """
     cluster = state.cluster
     message = resource_pb2.Cluster(
@@ -163,10 +165,7 @@ def cluster_to_message(
             careful_reserve=careful_reserve,
         ),
     )
-    if cluster.lost_since is not None:
-        message.status.conditions.append(_lost_condition(cluster.lost_since))
-    if overcommitted:
-        message.status.conditions.append(_overcommitted_condition(overcommitted))
+    message.status.conditions.extend(_wrong_conditions(cluster, overcommitted, freeze))
     if state.report is not None:
         _write_report(state.report, message.status)
         if packable is not None:
@@ -199,6 +198,18 @@ def _ready_condition(
     return resource_pb2.Condition(type=READY, status="True" if cluster.ready else "False")
 
 
+def _wrong_conditions(
+    cluster: Cluster, overcommitted: int, freeze: Freeze | None
+) -> Iterator[resource_pb2.Condition]:
+    """Those that are only there while something is wrong."""
+    if cluster.lost_since is not None:
+        yield _lost_condition(cluster.lost_since)
+    if freeze is not None:
+        yield _frozen_condition(freeze)
+    if overcommitted:
+        yield _overcommitted_condition(overcommitted)
+
+
 def _lost_condition(since: float) -> resource_pb2.Condition:
     return resource_pb2.Condition(
         type=LOST,
@@ -207,6 +218,17 @@ def _lost_condition(since: float) -> resource_pb2.Condition:
         message="The agent has been silent for too long: bindings that do not tolerate it are "
         "moved elsewhere. Nothing in the cluster is deleted because of it.",
         last_transition_time=_moment(since),
+    )
+
+
+def _frozen_condition(freeze: Freeze) -> resource_pb2.Condition:
+    return resource_pb2.Condition(
+        type=FAILOVER_FROZEN,
+        status="True",
+        reason="FrozenByItself" if freeze.is_by_breaker else "FrozenByPeople",
+        message=f"Nothing is moved off this cluster: failover is frozen by {freeze.by}: "
+        f"{freeze.reason}",
+        last_transition_time=_moment(freeze.since),
     )
 
 

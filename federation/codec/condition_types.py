@@ -9,3 +9,4 @@ from typing import Final
 
 OVER_COMMITTED: Final = "OverCommitted"
 LOST: Final = "Lost"
+FAILOVER_FROZEN: Final = "FailoverFrozen"

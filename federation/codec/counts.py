@@ -34,13 +34,16 @@ _MOST: Final = {
     "exclude": 10_000,
     "clusters": 10_000,
 }
+_FEWEST: Final = min(_MOST.values())
 # Of all lists and maps in a binding, or in a request for estimates, together.
 MOST_PARTS: Final = 50_000
 
 
 def refuse_too_many(message: Message, path: str, found: Violations) -> None:
     """Finds lists and maps of a message that hold too many, and a message that holds too much."""
-    parts = _parts(message, path, found)
+    # A part takes a byte at least: of what is small nothing has to be counted, as mostly.
+    is_small = message.ByteSize() <= MOST_PARTS
+    parts = _parts(message, path, found, _FEWEST if is_small else -1)
     if parts > MOST_PARTS:
         found.add(path, f"holds {parts} parts: at most {MOST_PARTS} are looked at")
 
@@ -54,26 +57,27 @@ def refuse_long(message: Any, names: Iterable[str], found: Violations) -> None:
             found.add(here, f"holds {count}: at most {MOST} are looked at")
 
 
-def _parts(message: Message, path: str, found: Violations) -> int:
+def _parts(message: Message, path: str, found: Violations, skipped: int) -> int:
+    """How many; messages of at most so many bytes are ``skipped``, and count nothing."""
     parts = 0
     for field, value in message.ListFields():
-        here = joined(path, field.json_name)
         inner = inner_message(field)
         if not field.is_repeated:
-            parts += _parts(value, here, found) if inner and _has_parts(inner) else 0
+            if inner and _has_parts(inner) and value.ByteSize() > skipped:
+                parts += _parts(value, joined(path, field.json_name), found, skipped)
             continue
         count = len(value)
         most = _MOST.get(field.name, MOST)
         if count > most:
+            here = joined(path, field.json_name)
             found.add(here, f"holds {count}: at most {most} are looked at")
         elif inner and _has_parts(inner):
-            parts += _parts_of_each(value, here, found)
+            here = joined(path, field.json_name)
+            for position, each in enumerate(value):
+                if each.ByteSize() > skipped:
+                    parts += _parts(each, f"{here}[{position}]", found, skipped)
         parts += count
     return parts
-
-
-def _parts_of_each(messages: Any, path: str, found: Violations) -> int:
-    return sum(_parts(each, f"{path}[{position}]", found) for position, each in enumerate(messages))
 
 
 @cache

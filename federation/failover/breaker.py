@@ -138,6 +138,11 @@ class Breaker:
     def freeze_of(self, place: FreezeScope) -> Freeze | None:
         return next((each.freeze for each in self.places if each.place == place), None)
 
+    def freeze_at(self, cluster: Cluster) -> Freeze | None:
+        """What keeps all from being moved off it, that of everything first."""
+        there = (each.freeze for each in self.places if each.has(cluster))
+        return self.freeze or next(there, None)
+
     def holds(self, cluster: Cluster) -> bool:
         """Whether it is in a place where nothing moves."""
         return any(each.has(cluster) for each in self.places)

@@ -5,7 +5,9 @@ Must not decide anything: reads the message, calls ``Registration``, writes the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from federation.codec import texts
 from federation.codec.clusters import cluster_from_message, cluster_to_message
@@ -14,6 +16,7 @@ from federation.codec.ranges import required, size
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
+from federation.failover.breaker import Freeze
 from federation.model.cluster import Cluster
 from federation.model.reported_pools import reported_pools
 from federation.rpc.bindings import read_off_loop
@@ -22,6 +25,7 @@ from federation.rpc.joining import Advertised, join_command
 from federation.rpc.pages import fitting, id_of, key_of, page_size_of, page_token
 from federation.rpc.watching import clusters_response, clusters_seen, serve_watch
 from federation.services.agent_values import Enrollment
+from federation.services.failover.control import FailoverControl
 from federation.services.member_ports import StoredJoinToken
 from federation.services.members.join import DEFAULT_TOKEN_SECONDS, Registration
 from federation.services.members.lifecycle import Membership
@@ -47,12 +51,14 @@ class ClustersServicer(Servicer):
         advertised: Advertised,
         clock: Clock,
         watches: Watches[str, messages.ClusterEvent],
+        failover: FailoverControl,
     ) -> None:
         self._registration = registration
         self._membership = membership
         self._advertised = advertised
         self._clock = clock
         self._watches = watches
+        self._failover = failover
 
     async def CreateJoinToken(
         self, request: messages.CreateJoinTokenRequest, context: Context
@@ -147,7 +153,8 @@ class ClustersServicer(Servicer):
         page = await self._registration.list_clusters(
             after, page_size_of(request.page_size), scope=caller().scope
         )
-        write = partial(self._message, packable=request.include_packable)
+        freezes = await self._freezes(page.views)
+        write = partial(self._message, packable=request.include_packable, freezes=freezes)
         clusters = fitting(map(write, page.views))
         complete = len(clusters) == len(page.views)
         next_after = page.next_after if complete else clusters[-1].metadata.name
@@ -169,7 +176,8 @@ class ClustersServicer(Servicer):
         self, request: messages.GetClusterRequest, context: Context
     ) -> messages.GetClusterResponse:
         view = await self._registration.get_cluster(_name(request.name))
-        return messages.GetClusterResponse(cluster=self._message(view))
+        freezes = await self._freezes([view])
+        return messages.GetClusterResponse(cluster=self._message(view, freezes=freezes))
 
     async def UpdateCluster(
         self, request: messages.UpdateClusterRequest, context: Context
@@ -216,7 +224,19 @@ class ClustersServicer(Servicer):
         ended = await self._membership.revoke(_name(request.name))
         return messages.RevokeClusterResponse(credentials=ended)
 
-    def _message(self, view: ClusterView, *, packable: bool = False) -> ClusterMessage:
+    async def _freezes(self, views: Iterable[ClusterView]) -> Mapping[str, Freeze]:
+        """What keeps bindings on those that are silent."""
+        now = self._clock.now()
+        silent = [each.state.cluster for each in views if each.presence.is_silent_at(now)]
+        return await self._failover.freezes(silent) if silent else {}
+
+    def _message(
+        self,
+        view: ClusterView,
+        *,
+        packable: bool = False,
+        freezes: Mapping[str, Freeze] = MappingProxyType({}),
+    ) -> ClusterMessage:
         packed_into = None
         if packable and (room := view.room) is not None:
             packed_into = Packable(
@@ -231,6 +251,7 @@ class ClustersServicer(Servicer):
             overcommitted=view.overcommitted,
             careful_reserve=view.careful_reserve,
             packable=packed_into,
+            freeze=freezes.get(view.state.cluster.name),
         )
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
@@ -62,6 +62,24 @@ BLIND: Final = (
     "the node selector and affinity were ignored in {clusters} clusters, "
     "whose reports tell no nodes apart"
 )
+
+
+class _Asked(NamedTuple):
+    """What a binding asks for, worked out once for all of its affinity groups; ``prior_c`` in
+    replicas.
+    """
+
+    binding: Binding
+    fleet: Fleet
+    demand: Demand
+    terms: Terms
+    prior_c: IntArray
+    placed_c: BoolArray
+
+    @classmethod
+    def of(cls, binding: Binding, fleet: Fleet) -> Self:
+        terms = Terms.of(binding.placement, fleet)
+        return cls(binding, fleet, Demand.of(binding), terms, *prior_replicas(binding, fleet))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,12 +127,11 @@ def schedule(
     counts them. Affinity groups are tried in order; the first that takes everything wins, then the
     one that places most if the placement is partial. Raises PluginFailed.
     """
-    demand = Demand.of(binding)
-    terms = Terms.of(binding.placement, fleet)
-    prior_c, placed_c = prior_replicas(binding, fleet)
+    asked = _Asked.of(binding, fleet)
+    demand, terms = asked.demand, asked.terms
     available_c = _available(fleet, availability)
     attempts: list[_Attempt] = []
-    for group, state in _states(binding, fleet, available_c, terms, surroundings, now):
+    for group, state in _states(asked, available_c, surroundings, now):
         attempts.append(_attempt(group, terms, state, profile, demand, availability))
         if attempts[-1].is_last:
             break
@@ -126,7 +143,7 @@ def schedule(
         affinity_group=best.group,
         trials=tuple(attempt.trial for attempt in attempts),
         inputs=InputTrace(
-            previous_c=_previous(binding, prior_c, placed_c),
+            previous_c=_previous(asked),
             available_c=available_c,
             source_c=availability.source_c,
             bound_c=availability.bound_c,
@@ -157,10 +174,10 @@ def room_for(
 
     Raises PluginFailed.
     """
-    terms = Terms.of(binding.placement, fleet)
+    asked = _Asked.of(binding, fleet)
     available_c = _available(fleet, availability)
     passes_c = np.zeros(len(fleet), np.bool_)
-    for group, state in _states(binding, fleet, available_c, terms, surroundings, now):
+    for group, state in _states(asked, available_c, surroundings, now):
         passes_c |= run_filters(state, profile.filters, group).refusal_c < 0
     return passes_c, available_c * passes_c
 
@@ -173,26 +190,20 @@ def _available(fleet: Fleet, availability: Estimates) -> IntArray:
 
 
 def _states(
-    binding: Binding,
-    fleet: Fleet,
-    available_c: IntArray,
-    terms: Terms,
-    surroundings: Surroundings,
-    now: float,
+    asked: _Asked, available_c: IntArray, surroundings: Surroundings, now: float
 ) -> Iterator[tuple[Group, CycleState]]:
     """The affinity groups to try, in order, each with what its plugins are told."""
-    prior_c, placed_c = prior_replicas(binding, fleet)
-    prior_c = Demand.of(binding).prior_units(prior_c, placed_c)
-    for position in _groups_to_try(binding, terms, surroundings):
-        group = terms.group(position, fleet)
+    prior_c = asked.demand.prior_units(asked.prior_c, asked.placed_c)
+    for position in _groups_to_try(asked.binding, asked.terms, surroundings):
+        group = asked.terms.group(position, asked.fleet)
         yield (
             group,
             CycleState(
-                binding=binding,
-                fleet=fleet,
+                binding=asked.binding,
+                fleet=asked.fleet,
                 available_c=available_c,
                 prior_c=prior_c,
-                placed_c=placed_c,
+                placed_c=asked.placed_c,
                 tier_c=group.tier_c,
                 surroundings=surroundings,
                 now=now,
@@ -200,9 +211,11 @@ def _states(
         )
 
 
-def _previous(binding: Binding, prior_c: IntArray, placed_c: BoolArray) -> IntArray:
+def _previous(asked: _Asked) -> IntArray:
     """The replicas in each cluster, -1 where the binding is not; one array for all new ones."""
-    return np.where(placed_c, prior_c, -1) if binding.clusters else filled(len(prior_c), -1)
+    if not asked.binding.clusters:
+        return filled(len(asked.fleet), -1)
+    return np.where(asked.placed_c, asked.prior_c, -1)
 
 
 def _groups_to_try(binding: Binding, terms: Terms, surroundings: Surroundings) -> Iterable[int]:

@@ -43,13 +43,15 @@ class Duty:
     """Work in small pieces: ``work`` does one and says how much it was.
 
     What it is given begins a transaction, for whoever has the duty still. It is called again as
-    long as it did as much as it does ``at_once``, and then after ``every_seconds``.
+    long as it did as much as it does ``at_once``, and then after ``every_seconds``. One that
+    ``is_steady`` is kept up: while there is more of it the next round begins at once.
     """
 
     name: str
     work: Callable[[Begin], Awaitable[int]]
     at_once: int = 1
     every_seconds: float = 0.0
+    is_steady: bool = False
 
 
 class Duties:
@@ -85,25 +87,30 @@ class Duties:
         """Round after round until cancelled."""
         trouble = Trouble(logger, "duties not held")
         while True:
+            goes_on = False
             try:
-                await self.do_round()
+                goes_on = await self.do_round()
                 trouble.over()
             except Exception as error:  # noqa: BLE001 - told; somebody has to go on asking for duties
                 trouble.met(error)
-            await asyncio.sleep(self._pause_seconds)
+            await asyncio.sleep(0 if goes_on else self._pause_seconds)
 
-    async def do_round(self) -> None:
-        """Raises Unavailable when nothing can be held."""
+    async def do_round(self) -> bool:
+        """Whether the next one must not be waited for. Raises Unavailable when nothing can be
+        held.
+        """
         await self._hold()
+        goes_on = False
         renewing = asyncio.create_task(self._keep_renewing())
         try:
             for duty in self._duties:
                 is_due = self._clock.now() >= self._due_at.get(duty.name, 0.0)
                 if duty.name in self._tokens and is_due:
-                    await self._try(duty)
+                    goes_on |= await self._try(duty) and duty.is_steady
         finally:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
+        return goes_on
 
     async def _keep_renewing(self) -> None:
         """Until cancelled: a piece of work may outlast a lease."""
@@ -124,20 +131,26 @@ class Duties:
         names = [duty.name for duty in self._duties]
         async with self._store.transaction() as tx:
             tokens = dict(await tx.duties.hold(names, self._replica_id, self._lease_seconds))
-        for name in sorted(tokens.keys() - self._tokens.keys()):
-            logger.info("duty taken", extra={"fields": {"duty": name, "token": tokens[name]}})
+        taken = sorted(tokens.keys() - self._tokens.keys())
+        if taken:
+            told = ", ".join(f"{name} ({tokens[name]})" for name in taken)
+            logger.info("duties taken, with their tokens", extra={"fields": {"duties": told}})
         self._tokens = tokens
 
-    async def _try(self, duty: Duty) -> None:
-        """Work that fails is tried again in the next round, and keeps no other from being done."""
+    async def _try(self, duty: Duty) -> bool:
+        """Whether there is more of it. Work that fails is tried again in the next round, and keeps
+        no other from being done.
+        """
         try:
-            await self._do(duty)
+            has_more = await self._do(duty)
             self._troubles[duty.name].over()
         except Exception as error:  # noqa: BLE001 - told; the other duties are done
             self._troubles[duty.name].met(error)
+            return False
+        return has_more
 
-    async def _do(self, duty: Duty) -> None:
-        """Piece by piece, no longer than until it is another duty's turn."""
+    async def _do(self, duty: Duty) -> bool:
+        """Piece by piece, no longer than until it is another duty's turn; whether there is more."""
         stop_at = self._clock.now() + self._lease_seconds / ROUNDS_PER_LEASE
         while self._clock.now() < stop_at:
             try:
@@ -145,10 +158,11 @@ class Duties:
             except DutyLost:
                 self._tokens.pop(duty.name, None)
                 logger.warning("duty lost", extra={"fields": {"duty": duty.name}})
-                return
+                return False
             if done < duty.at_once:
                 self._due_at[duty.name] = self._clock.now() + duty.every_seconds
-                return
+                return False
+        return True
 
     @asynccontextmanager
     async def _begin(self, duty: Duty) -> AsyncIterator[Transaction]:

@@ -157,7 +157,7 @@ def test_it_tells_its_story_and_leaves_nothing(tmp_path: Path) -> None:
     assert "\nplan/1 done: 1 of 1 step is done\n" in drain
     assert re.search(r"^member2 +\S+ +lost for ", demo.printed, re.MULTILINE)
     history = shown(demo.printed, "history shop/checkout-deployment")
-    assert re.search(r"member1 2 to 0.* member1 is to be emptied", history)
+    assert re.search(r"member1=2->0.* member1 is to be emptied", history)
     assert re.search(r"member2 \d+ to 0.* untolerated taint fedsched\.io/unreachable", history)
     written = yaml.safe_load(
         re.findall(r"show \S+karmada.config \S+\n(.*?)\n\n", demo.printed, re.DOTALL)[0]

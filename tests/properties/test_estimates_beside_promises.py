@@ -217,3 +217,24 @@ def test_many_small_promises_cost_what_their_amounts_buy() -> None:
     # Twenty nodes lose their tenth replica at once, the other eighty cores buy two more. Pods are
     # not scarce: a hundred of them leave no node without slots, and could at most do so to five.
     assert int(bounds.lower_c[0]) == 200 - (20 + 80 // 30) - 5
+
+
+@settings(max_examples=50)
+@given(
+    drawn=st.lists(drawn_cells, min_size=5, max_size=9),
+    probe=shapes,
+    promised=st.dictionaries(st.integers(0, 4), outstandings, max_size=3),
+)
+def test_a_cluster_has_the_same_bounds_alone_and_among_others(
+    drawn: Sequence[DrawnCells], probe: ReplicaRequirements, promised: dict[int, list[Outstanding]]
+) -> None:
+    pools = [pools_of(each) for each in drawn]
+    every = FleetCells.of(pools)
+    together = bounds_beside(every, pool_bounds(every, probe), probe, PromisedColumns.of(promised))
+    for position, alone in enumerate(pools):
+        cells = FleetCells.of([alone])
+        here = {0: promised[position]} if position in promised else {}
+        bounds = bounds_beside(cells, pool_bounds(cells, probe), probe, PromisedColumns.of(here))
+        assert together.lower_c[position] == bounds.lower_c[0]
+        assert together.upper_c[position] == bounds.upper_c[0]
+        assert together.answered_c[position] == bounds.answered_c[0]

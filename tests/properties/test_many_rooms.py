@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.cluster_room import ReportId, Room, answered_together
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom, packed_room
 from federation.model.pools.values import Cells
 from federation.model.reservations import Outstanding, PromiseCertificate
@@ -104,6 +104,30 @@ def test_beside_a_binding_as_much_is_left_as_without_it(drawn: list[_Drawn]) -> 
             assert found.stuck() == expected.stuck()
             for certificate in PromiseCertificate:
                 assert found.most(ASKED, certificate, 99) == expected.most(ASKED, certificate, 99)
+
+
+@settings(max_examples=60, deadline=None)
+@given(drawn=rooms_drawn)
+def test_rooms_are_packed_anew_together_as_each_by_itself(drawn: list[_Drawn]) -> None:
+    """In a fleet the rooms share its kinds of pools; by themselves each has its own."""
+    every = unpacked_rooms(drawn)
+    fleet = FleetRooms.of(every)
+    there = [room for room in fleet.rooms if room is not None]
+    alone = list(map(packed_room, every))
+    for binding in {"nobody", *(each.binding for room in alone for each in room.outstanding)}:
+        together = answered_together(
+            {place: room.asking_beside(binding) for place, room in enumerate(there)}
+            | {-1 - place: room.leaving(binding) for place, room in enumerate(there)}
+        )
+        for place, room in enumerate(alone):
+            assert_same(together[place], room.beside(binding))
+            assert_same(together[-1 - place], room.without(binding))
+    more = [(*room.outstanding, ONE) for room in alone]
+    rearranged = answered_together(
+        {place: room.rearranging(more[place]) for place, room in enumerate(there)}
+    )
+    for place, room in enumerate(alone):
+        assert_same(rearranged[place], room.rearranged(more[place]))
 
 
 def test_what_is_alike_is_held_as_one_beside_a_binding() -> None:

@@ -83,9 +83,13 @@ def fit_in_k(
     rows = _rows(resources, demanded)
     if rows is None:
         return np.zeros(amount_rk.shape[1], dtype=np.int64)
-    fits_k = np.full(amount_rk.shape[1], MAX_REPLICAS, dtype=np.int64)
-    for row, amount in zip(rows, demanded.values(), strict=True):
-        np.minimum(fits_k, _quotient(amount_rk[row], amount), out=fits_k)
+    quotients = (
+        _quotient(amount_rk[row], amount)
+        for row, amount in zip(rows, demanded.values(), strict=True)
+    )
+    fits_k: IntArray = np.minimum(next(quotients), MAX_REPLICAS)
+    for quotient_k in quotients:
+        np.minimum(fits_k, quotient_k, out=fits_k)
     return fits_k
 
 

@@ -104,6 +104,18 @@ class Cells:
         if self.allocatable_rk is not None:
             self.allocatable_rk.flags.writeable = False
 
+    def between(self, here: slice) -> Cells:
+        """Some neighbouring cells; what scores need is left out."""
+        return Cells(
+            resources=self.resources,
+            pool_k=self.pool_k[here],
+            count_k=self.count_k[here],
+            min_rk=self.min_rk[:, here],
+            sum_rk=self.sum_rk[:, here],
+            max_rk=self.max_rk[:, here],
+            sum_exact_k=self.sum_exact_k[here],
+        )
+
     def __len__(self) -> int:
         return len(self.count_k)
 

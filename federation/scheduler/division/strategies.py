@@ -12,6 +12,7 @@ import numpy as np
 
 from federation.model.arrays import BoolArray, IntArray, LevelArray
 from federation.scheduler.division.apportion import Apportionment, apportion
+from federation.scheduler.division.few import divide_few
 from federation.scheduler.division.values import (
     Candidates,
     Division,
@@ -41,7 +42,8 @@ def divide(rule: DivisionRule, candidates: Candidates, tier_k: IntArray, replica
     One tier is given everything, so that strategies that ignore capacity do.
     """
     if len(tier_k) and (tier_k == tier_k[0]).all():
-        return _divide_tier(rule, candidates, replicas)
+        few = divide_few(rule, candidates, replicas)
+        return few if few is not None else divide_tier(rule, candidates, replicas)
     tiers = np.unique(tier_k).tolist()
     if rule.strategy is DivisionStrategy.DUPLICATED:
         # Every candidate of the first tier gets all replicas, so that nothing is left to spill.
@@ -54,7 +56,7 @@ def divide(rule: DivisionRule, candidates: Candidates, tier_k: IntArray, replica
         if rule.strategy is not DivisionStrategy.DUPLICATED:
             wanted = min(wanted, int(inside.capacity_k.sum()))
         if wanted:
-            whole = _with_tier(whole, mask_k, _divide_tier(rule, inside, wanted), wanted)
+            whole = _with_tier(whole, mask_k, divide_tier(rule, inside, wanted), wanted)
     return whole
 
 
@@ -91,7 +93,8 @@ def _with_tier(whole: Division, mask_k: BoolArray, part: Division, wanted: int) 
     )
 
 
-def _divide_tier(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
+def divide_tier(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
+    """Divide the replicas among candidates of one tier, in arrays."""
     conflict = _limit_conflict(rule, candidates, replicas)
     if conflict:
         return replace(_nothing(candidates, missing=replicas), conflict=conflict)

@@ -5,12 +5,13 @@ Must not move anything.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from federation.failover.breaker import Breaker, Freeze, FreezeScope, FrozenPlace
 from federation.failover.evictions import has_replacement
 from federation.failover.moves import PLANNED_MOVE
-from federation.model.cluster import Taint
+from federation.model.cluster import Cluster, Taint
 from federation.model.errors import InvalidRequest, PreconditionFailed
 from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.services.failover.moving import evacuated
@@ -133,6 +134,13 @@ class FailoverControl:
             eviction_count=count,
             replicas_per_minute=replicas * self._settings.percent_a_minute / 100,
         )
+
+    async def freezes(self, clusters: Iterable[Cluster]) -> Mapping[str, Freeze]:
+        """Those of them, by name, that nothing is moved off because of a freeze."""
+        async with self._store.reading() as read:
+            breaker = await read.failover.get()
+        found = {each.name: breaker.freeze_at(each) for each in clusters}
+        return {name: freeze for name, freeze in found.items() if freeze is not None}
 
     async def freeze(
         self, by: str, reason: str, place: FreezeScope | None = None

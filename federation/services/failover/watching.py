@@ -110,7 +110,8 @@ class Failover:
         self._pending = PendingReplicas(
             store, fleet, self.moving, clock, seconds=settings.unschedulable_seconds
         )
-        self.duty = Duty(name="failover", work=self.work)
+        # With pauses what the rate allows meanwhile would be lost beyond what may be saved of it.
+        self.duty = Duty(name="failover", work=self.work, is_steady=True)
 
     async def keep_looking(self) -> None:
         """Until cancelled."""

@@ -173,9 +173,11 @@ class KnownEstimates:
         if known is not None and known.cells is cells.token:
             return known.bounds
         same = known.blocks if known is not None else {}
+        newer = [block for block in cells.blocks if block.token not in same]
+        found = zip(newer, block_bounds(newer, requirements), strict=True)
+        of_newer = {block.token: bounds for block, bounds in found}
         blocks = {
-            block.token: same.get(block.token) or block_bounds(block, requirements)
-            for block in cells.blocks
+            block.token: same.get(block.token) or of_newer[block.token] for block in cells.blocks
         }
         bounds = joined_bounds(cells, list(blocks.values()))
         if len(self._bounds) * len(cells) >= MAX_NUMBERS:

@@ -22,6 +22,7 @@ from federation.model.errors import (
 )
 from federation.model.grades import validate_model
 from federation.services.agent_values import AgentFacts, Enrollment, JoinToken
+from federation.services.audited_calls import current_call
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged
 from federation.services.member_ports import StoredCluster, StoredJoinToken
@@ -193,6 +194,10 @@ async def _spend_token(tx: Transaction, enrollment: Enrollment) -> None:
     expected = await tx.credentials.spend_join_token(presented.id, enrollment.cluster)
     if expected is None or not presented.matches(expected):
         raise Unauthenticated(TOKEN_REFUSED)
+    call = current_call()
+    if call is not None:
+        # From here on the audit may say who calls: who was given this token.
+        call.actor, call.credential_id = f"join token ({presented.id})", presented.id
 
 
 async def _known_or_added(tx: Transaction, enrollment: Enrollment, *, held: bool) -> StoredCluster:

@@ -18,7 +18,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.agents import LabelDiscovery, NodePlans
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.decide import no_binding
+from federation.services.scheduling.missing import missing_binding
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import ReleaseService, held_in
 from federation.services.threads import UNPACKING
@@ -115,7 +115,7 @@ class Scheduling:
         async with self._store.reading() as read:
             stored = await read.bindings.get(namespace, name)
             if stored is None:
-                raise no_binding(namespace, name)
+                raise await missing_binding(read, namespace, name)
             packed = await read.decisions.get(stored.decision_id) if stored.decision_id else None
             row = await read.reservations.of(namespace, name)
             position = await _position(read, stored)

@@ -32,8 +32,9 @@ from federation.services.journal import (
 )
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.commit import lock_clusters, lock_groups
-from federation.services.scheduling.decide import no_binding, other_uid
+from federation.services.scheduling.decide import other_uid
 from federation.services.scheduling.gangs import settle_gang
+from federation.services.scheduling.missing import missing_binding
 from federation.services.scheduling.shares import shares_of
 from federation.services.values import HeldReservation
 
@@ -291,7 +292,7 @@ async def locked_binding(tx: Transaction, namespace: str, name: str, uid: str) -
     """Held until the end of the transaction. Raises NotFound, and PreconditionFailed by the uid."""
     stored = await tx.bindings.lock(namespace, name)
     if stored is None:
-        raise no_binding(namespace, name)
+        raise await missing_binding(tx, namespace, name)
     if uid and uid != stored.binding.uid:
         raise other_uid(stored.binding, uid)
     return stored

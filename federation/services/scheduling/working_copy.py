@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from federation.capacity.cluster_room import Room, worth
+from federation.capacity.cluster_room import Room, answered_together, worth
 from federation.capacity.holdings import FirstStakes
 from federation.capacity.ledger import ClusterLedger, LedgerInWork
 from federation.capacity.reserve import FleetRooms, Refused, promise
@@ -28,6 +28,7 @@ from federation.scheduler.promisable import promisable, requirements_of, told_by
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.journal import NO_REPLICAS, ClusterShares
+from federation.services.scheduling.kept_there import kept_there
 from federation.services.scheduling.known_answers import KnownAnswers, question_of
 from federation.services.scheduling.shares import note_of, parts, units_of
 from federation.services.scheduling.totals import (
@@ -252,7 +253,8 @@ class WorkingCopy:
         return is_open
 
     def _availability(self, binding: Binding, asked: Certificate | None) -> Estimates:
-        own = {c: (room, self._kept_there(binding, c)) for c, room in self._own(binding)}
+        kept = kept_there(binding, self.snapshot, self._ledgers)
+        own = {c: (room, kept.get(c, 0)) for c, room in self._own(binding).items()}
         told_c, known = self._told(binding)
         estimates = promisable(self.rooms, binding, asked, (told_c, known), own)
         lesser_c = self._lesser_c(binding, asked)
@@ -398,23 +400,15 @@ class WorkingCopy:
             known = self._ledgers[position] = LedgerInWork(self.snapshot.ledgers[position])
         return known
 
-    def _own(self, binding: Binding) -> Iterable[tuple[int, Room]]:
+    def _own(self, binding: Binding) -> dict[int, Room]:
         """The rooms of the clusters where the binding is, as if it had nothing there."""
+        asking = {}
         for target in binding.clusters:
             position = self.snapshot.positions.get(target.name)
             room = None if position is None else self.room(position)
             if position is not None and room is not None:
-                yield position, room.beside(binding.key)
-
-    def _kept_there(self, binding: Binding, position: int) -> int:
-        """Replicas that stay where they are and need room for that: not those seen there."""
-        name, ledger = self.snapshot.names[position], self.ledger(position)
-        replicas = sum(each.replicas for each in binding.clusters if each.name == name)
-        if not ledger.newest(binding.key):
-            return 0
-        share = Share(requirements=binding.requirements, replicas=replicas)
-        kept = ledger.decided(binding.key, "", [share]).outstanding_of(binding.key)
-        return sum(each.to_pack for each in kept)
+                asking[position] = room.asking_beside(binding.key)
+        return answered_together(asking)
 
     def _lesser_c(self, binding: Binding, asked: Certificate | None) -> BoolArray | None:
         """Where what totals and grade counts leave is taken for the room there is; None: nowhere.

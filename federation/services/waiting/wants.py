@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import fields
+from operator import attrgetter
 
 import msgspec
 
@@ -20,6 +21,26 @@ from federation.scheduler.waiting.queue import LONGEST_BACKOFF_SECONDS, Waiter
 from federation.services.binding_ports import StoredBinding
 
 DIGEST_BYTES = 16
+# What does not decide whether there is room, or is looked at by itself.
+_APART = frozenset(
+    {
+        "namespace",
+        "name",
+        "uid",
+        "labels",
+        "annotations",
+        "generation",
+        "resource_version",
+        "resource",
+        "priority",
+        "fresh",
+        "reschedule_triggered_at",
+        "last_scheduled_time",
+        "lease_seconds",
+        "preemption_policy",
+    }
+)
+_asked = attrgetter(*(each.name for each in fields(Binding) if each.name not in _APART))
 
 
 def waiting_of(
@@ -58,24 +79,14 @@ def want_of(stored: StoredBinding, profiles: Profiles, limited: Collection[str] 
     # What others of lower priority would lose for it differs, too.
     is_alone = is_alone or binding.preemption_policy is not PreemptionPolicy.NEVER
     is_alone = is_alone or not _is_plain(profiles.by_name.get(binding.scheduler_name))
-    asked = replace(
-        binding,
-        namespace=binding.namespace if is_alone or binding.namespace in limited else "",
-        name=binding.name if is_alone else "",
-        uid="",
-        labels={},
-        annotations={},
-        generation=0,
-        resource_version=0,
-        resource=_resource(binding),
-        priority=0,
-        fresh=False,
-        reschedule_triggered_at=None,
-        last_scheduled_time=None,
-        lease_seconds=None,
-        preemption_policy=PreemptionPolicy.NEVER,
+    asked = (
+        binding.namespace if is_alone or binding.namespace in limited else "",
+        binding.name if is_alone else "",
+        _resource(binding),
+        _asked(binding),
+        stored.observed_affinity,
     )
-    packed = msgspec.msgpack.encode((asked, stored.observed_affinity), order="deterministic")
+    packed = msgspec.msgpack.encode(asked, order="deterministic")
     return hashlib.blake2b(packed, digest_size=DIGEST_BYTES).digest()
 
 

@@ -20,6 +20,7 @@ from federation.services.threads import DECODING, DRAWING
 from federation.services.values import Previewed
 from federation.v1 import resource_pb2, scheduling_pb2
 from federation.web.ui.asking import (
+    EXAMPLE,
     PASTED,
     read_binding,
     refuse_parts_of_fleet,
@@ -27,10 +28,24 @@ from federation.web.ui.asking import (
     single_message,
 )
 from federation.web.ui.funnel import DecisionPicture, decision_picture
+from federation.web.ui.requests import text_of
 from federation.web.ui.use_cases import UseCases
 from federation.web.ui.views import ROWS, Page
 
 OTHER: Final = "the other placement"
+# Beside the one of ``asking``: as few clusters as have room, in place of all by their room.
+OTHER_EXAMPLE: Final = """\
+apiVersion: policy.karmada.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: web-together, namespace: default}
+spec:
+  resourceSelectors:
+  - {apiVersion: apps/v1, kind: Deployment, name: web}
+  placement:
+    replicaScheduling:
+      replicaSchedulingType: Divided
+      replicaDivisionPreference: Aggregated
+"""
 
 
 class Side(NamedTuple):
@@ -72,7 +87,9 @@ class Comparing:
     def __init__(self, use_cases: UseCases) -> None:
         self._previews = use_cases.previews
 
-    async def form(self, _: Request, __: Scope) -> Page:
+    async def form(self, request: Request, _: Scope) -> Page:
+        if text_of(request, "example"):
+            return _page(text=EXAMPLE, other=OTHER_EXAMPLE)
         return _page()
 
     async def compare(self, fields: Mapping[str, str], scope: Scope) -> Page:

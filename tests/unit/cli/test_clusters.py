@@ -39,6 +39,29 @@ async def test_a_report_that_never_came_has_no_age(database_url: str, tmp_path: 
         assert "Kept back:      up to 2 replicas of a careful promise" in described
 
 
+async def test_a_silent_cluster_is_told_with_the_freeze_that_holds_it(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with running_control_plane(database_url, tmp_path) as running:
+        await running.enrolled("quiet")
+        where = ["--insecure", "--endpoint", str(running.plane.endpoint)]
+        flags = [*where, "--token-file", str(running.plane.admin_token_file)]
+
+        async def told(*arguments: str) -> str:
+            result = await asyncio.to_thread(CliRunner().invoke, fedctl, [*flags, *arguments])
+            assert result.exit_code == 0, result.output
+            return result.stdout
+
+        await told("failover", "freeze", "--reason", "network change")
+        assert "AgentSilent,FailoverFrozen" in await told("get", "clusters")
+        described = (await told("describe", "cluster", "quiet")).splitlines()
+        (note,) = [line for line in described if "failover is frozen by" in line]
+        assert note.startswith("Note:")
+        assert note.endswith(": network change")
+        await told("failover", "resume")
+        assert "FailoverFrozen" not in await told("get", "clusters")
+
+
 async def test_one_is_got_by_name_and_in_the_singular(database_url: str, tmp_path: Path) -> None:
     async with running_control_plane(database_url, tmp_path) as running:
         where = ["--insecure", "--endpoint", str(running.plane.endpoint)]

@@ -102,16 +102,16 @@ DECISION                              AGE  BINDING        OUTCOME
 """,
     (80, True): """
 TIME                  OUTCOME        CHANGE                WHY
-2026-05-28T20:24:40Z  SCHEDULED      member3 0 to 5        replicas changed
+2026-05-28T20:24:40Z  SCHEDULED      member3=0->5          replicas changed
 2026-05-28T20:22:40Z  UNSCHEDULABLE  none                  replicas changed; 5
                                                            replicas are
                                                            available, 9 wanted;
                                                            short of memory in 2
                                                            clusters
-2026-05-28T20:20:40Z  PARTIAL        member2 3 to 0        cluster member2 is
+2026-05-28T20:20:40Z  PARTIAL        member2=3->0          cluster member2 is
                                                            gone
-2026-05-28T20:18:40Z  SCHEDULED      member1 0 to 2,       the binding is new
-                                     member2 0 to 3
+2026-05-28T20:18:40Z  SCHEDULED      member1=0->2,         the binding is new
+                                     member2=0->3
 """,
     (160, False): """
 DECISION                              AGE  BINDING        OUTCOME        SHARES              \
@@ -128,18 +128,18 @@ DECISION                              AGE  BINDING        OUTCOME        SHARES 
   the binding is new
 """,
     (160, True): """
-TIME                  OUTCOME        CHANGE                        \
-  WHY                                                    DECISION
-2026-05-28T20:24:40Z  SCHEDULED      member3 0 to 5                \
-  replicas changed                                       0195a4f2-0000-4000-8000-000000000004
-2026-05-28T20:22:40Z  UNSCHEDULABLE  none                          \
-  replicas changed; 5 replicas are available, 9 wanted;  0195a4f2-0000-4000-8000-000000000003
-                                                                   \
+TIME                  OUTCOME        CHANGE                    \
+  WHY                                                        DECISION
+2026-05-28T20:24:40Z  SCHEDULED      member3=0->5              \
+  replicas changed                                           0195a4f2-0000-4000-8000-000000000004
+2026-05-28T20:22:40Z  UNSCHEDULABLE  none                      \
+  replicas changed; 5 replicas are available, 9 wanted;      0195a4f2-0000-4000-8000-000000000003
+                                                               \
   short of memory in 2 clusters
-2026-05-28T20:20:40Z  PARTIAL        member2 3 to 0                \
-  cluster member2 is gone                                0195a4f2-0000-4000-8000-000000000002
-2026-05-28T20:18:40Z  SCHEDULED      member1 0 to 2, member2 0 to 3\
-  the binding is new                                     0195a4f2-0000-4000-8000-000000000001
+2026-05-28T20:20:40Z  PARTIAL        member2=3->0              \
+  cluster member2 is gone                                    0195a4f2-0000-4000-8000-000000000002
+2026-05-28T20:18:40Z  SCHEDULED      member1=0->2, member2=0->3\
+  the binding is new                                         0195a4f2-0000-4000-8000-000000000001
 """,
 }
 

@@ -20,7 +20,6 @@ ON_FILES = {
     "config": {"yaml"},
     "estimate": {"numpy", "yaml"},
     "login": {"yaml"},
-    "replay": HEAVY - {"rich", "sqlalchemy", "kubernetes"},
     "score": {"numpy", "yaml"},
     "simulate": {"numpy", "yaml"},
     "trace": HEAVY - {"rich", "sqlalchemy", "kubernetes"},
@@ -62,6 +61,11 @@ def test_help_waits_for_nothing() -> None:
 def test_what_connects_waits_for_little() -> None:
     light = [verb for verb in VERBS if verb not in ON_FILES]
     assert imported(light, *HEAVY) == {verb: set() for verb in light}
+
+
+def test_to_estimate_from_files_waits_for_no_scheduler_and_no_grpc() -> None:
+    unneeded = ("grpc", "federation.scheduler", "federation.capacity.reserve")
+    assert imported(["estimate"], *unneeded) == {"estimate": set()}
 
 
 @pytest.mark.parametrize("verb", ["estimate", "simulate"])

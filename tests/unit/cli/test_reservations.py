@@ -169,6 +169,23 @@ async def test_a_workload_of_components_is_described_by_them(
     assert "Replicas:" not in described
 
 
+async def test_who_leaves_out_the_kind_is_told_the_whole_name(
+    running: RunningControlPlane, tmp_path: Path
+) -> None:
+    binding = {**BINDING, "metadata": {"namespace": "shop", "name": "web-deployment"}}
+    path = tmp_path / "binding.yaml"
+    path.write_text(yaml.safe_dump(binding), encoding="utf-8")
+    await shown(running, *SCHEDULE, "-f", str(path))
+    # A binding that is gone may have a history.
+    for verb, code in (
+        *((("explain",), 1), (("describe", "binding"), 1), (("history",), 0)),
+        *((("release",), 1), (("delete", "binding"), 1)),
+    ):
+        refused = await run(running, *verb, "shop/web")
+        assert "no binding 'shop/web'. Is it 'shop/web-deployment'?" in refused.stderr, verb
+        assert refused.exit_code == code, verb
+
+
 @pytest.mark.parametrize("name", ["nobody", "No_Name"])
 async def test_a_cluster_that_is_not_there_cannot_be_released(
     running: RunningControlPlane, file: str, name: str

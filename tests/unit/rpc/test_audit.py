@@ -137,6 +137,26 @@ async def test_who_writes_waits_for_what_is_being_written(running: RunningContro
     assert [record.method for record in await listed(running)] == ["Some/Thing"]
 
 
+async def test_who_joins_is_named_by_the_join_token(running: RunningControlPlane) -> None:
+    """Once it is known to be theirs: with a wrong secret anybody could name any token."""
+    request = clusters_pb2.CreateJoinTokenRequest(cluster="member1")
+    token = (await running.admin.call(running.admin.clusters.CreateJoinToken, request)).token
+    join = clusters_pb2.EnrollClusterRequest(cluster="member1", cluster_uid="uid")
+    anybody, token_id = running.caller(None), token.partition(".")[0]
+    join.token = f"{token_id}.wrong"
+    await refused(anybody.call(anybody.clusters.EnrollCluster, join))
+    join.token = token
+    await anybody.call(anybody.clusters.EnrollCluster, join)
+    records = await listed(running)
+    wrong, joined = sorted(
+        (each for each in records if each.method == "Clusters/EnrollCluster"),
+        key=lambda each: each.result == "OK",
+    )
+    assert (joined.actor, joined.credential_id) == (f"join token ({token_id})", token_id)
+    assert (wrong.actor, wrong.credential_id) == ("somebody unknown", "")
+    assert (wrong.result, joined.result) == ("UNAUTHENTICATED", "OK")
+
+
 async def test_no_secret_is_in_it(running: RunningControlPlane, engine: AsyncEngine) -> None:
     """Not that of a caller, nor what a request or an answer carries."""
     request = access_pb2.CreateTokenRequest(name="ci", role=access_pb2.ROLE_VIEWER)

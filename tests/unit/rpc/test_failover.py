@@ -7,7 +7,11 @@ from typing import Any
 import grpc
 import pytest
 
-from federation.v1.clusters_pb2 import UpdateClusterRequest
+from federation.v1.clusters_pb2 import (
+    GetClusterRequest,
+    ListClustersRequest,
+    UpdateClusterRequest,
+)
 from federation.v1.failover_pb2 import (
     FailoverStatus,
     FreezeFailoverRequest,
@@ -15,7 +19,7 @@ from federation.v1.failover_pb2 import (
     ResumeFailoverRequest,
 )
 from federation.v1.failover_pb2_grpc import FailoverStub
-from federation.v1.resource_pb2 import Cluster, ClusterSpec, ObjectMeta
+from federation.v1.resource_pb2 import Cluster, ClusterSpec, Condition, ObjectMeta
 from tests.control_planes import RunningControlPlane, refused
 
 WHY = "network change"
@@ -59,6 +63,36 @@ async def test_what_is_frozen_is_not_frozen_again_and_goes_on_once(
     refusal = await refused(told(running, ResumeFailoverRequest(**place)))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NOT_FROZEN")
     assert refusal.message == f"{named} is not frozen."
+
+
+@pytest.mark.parametrize("place", [{}, {"region": "eu-west"}])
+async def test_a_silent_cluster_says_that_failover_of_it_is_frozen(
+    running: RunningControlPlane, place: dict[str, str]
+) -> None:
+    await in_region(running, "eu-west")
+    await running.enrolled("elsewhere")
+
+    async def conditions() -> dict[str, dict[str, Condition]]:
+        clusters = running.admin.clusters
+        listed = await running.admin.call(clusters.ListClusters, ListClustersRequest())
+        found = {
+            each.metadata.name: {it.type: it for it in each.status.conditions}
+            for each in listed.clusters
+        }
+        one = await running.admin.call(clusters.GetCluster, GetClusterRequest(name="member1"))
+        assert {it.type: it for it in one.cluster.status.conditions} == found["member1"]
+        return found
+
+    assert all("FailoverFrozen" not in each for each in (await conditions()).values())
+    status = await told(running, FreezeFailoverRequest(reason=WHY, **place))
+    freeze = status.places[0].freeze if place else status.freeze
+    frozen = await conditions()
+    assert ("FailoverFrozen" in frozen["elsewhere"]) == (not place)
+    condition = frozen["member1"]["FailoverFrozen"]
+    assert (condition.status, condition.reason) == ("True", "FrozenByPeople")
+    assert condition.message.endswith(f"failover is frozen by {freeze.by}: {WHY}")
+    await told(running, ResumeFailoverRequest(**place))
+    assert all("FailoverFrozen" not in each for each in (await conditions()).values())
 
 
 @pytest.mark.parametrize(

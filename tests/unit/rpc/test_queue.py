@@ -171,7 +171,9 @@ async def test_a_binding_is_suspended_resumed_and_rescheduled(running: RunningCo
     assert answer.wait.state == WAIT_STATE_UNSCHEDULABLE
     refusal = await refused(suspend(running, "web", resume=True))
     assert refusal.reason == "NOT_SUSPENDED"
-    assert (await refused(suspend(running, "nobody"))).code is grpc.StatusCode.NOT_FOUND
+    refusal = await refused(suspend(running, "nobody"))
+    assert refusal.code is grpc.StatusCode.NOT_FOUND
+    assert "shop/nobody" in refusal.message
     method = running.admin.scheduling.RescheduleBinding
     request = RescheduleBindingRequest(namespace="shop", name="web")
     again = await running.admin.call(method, request)
@@ -179,6 +181,19 @@ async def test_a_binding_is_suspended_resumed_and_rescheduled(running: RunningCo
     assert again.decision.outcome == OUTCOME_UNSCHEDULABLE
     for call in (suspend(running, ""), running.admin.call(method, RescheduleBindingRequest())):
         assert "name" in (await refused(call)).violations
+
+
+@pytest.mark.parametrize("priority", [2**31, -(2**31) - 1])
+async def test_a_priority_beyond_32_bits_is_refused_by_name_and_nothing_is_written(
+    running: RunningControlPlane, priority: int
+) -> None:
+    refusal = await refused(waiting(running, "web", priority))
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert set(refusal.violations) == {"spec.schedulePriority.priority"}
+    assert not (await listed(running)).bindings
+    get = GetBindingRequest(namespace="shop", name="web")
+    refusal = await refused(running.admin.call(running.admin.scheduling.GetBinding, get))
+    assert refusal.code is grpc.StatusCode.NOT_FOUND
 
 
 async def test_what_waits_is_placed_as_soon_as_a_report_shows_room(

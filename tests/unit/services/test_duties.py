@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 
 import pytest
@@ -19,11 +20,11 @@ from federation.services.ports import Clock, Transaction
 from federation.services.secrets import parse_secret
 from federation.services.values import PrincipalKind
 from federation.store.postgres import PostgresStore
-from tests.patience import until
+from tests.patience import PATIENCE_SECONDS, until
 from tests.services import WEB
 from tests.stores import AGE_DECISIONS, NOWHERE, keep_decision, put_binding
 
-LEASE_SECONDS = 10.0
+LEASE_SECONDS, LONG_SECONDS = 10.0, 30_000.0
 
 
 @dataclass
@@ -72,6 +73,18 @@ async def test_one_does_the_work_and_the_others_look_on(store: PostgresStore, cl
     assert work.done == ["a"] * 3
     await a.do_round()
     assert work.done == ["a"] * 6
+
+
+async def test_duties_that_are_taken_are_told_in_one_line(
+    store: PostgresStore, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    first, second = (Duty(name=name, work=Work(pieces=0).by("a").work) for name in ("one", "two"))
+    rounds = duties(store, clock, "a", first, second)
+    await rounds.do_round()
+    await rounds.do_round()
+    (line,) = (each for each in caplog.records if "taken" in each.message)
+    assert line.__dict__["fields"] == {"duties": "one (1), two (1)"}
 
 
 async def test_another_takes_over_when_the_lease_has_run_out(
@@ -206,6 +219,33 @@ async def test_what_was_done_rests_for_its_time(store: PostgresStore, clock: Clo
     clock.time += 60.0
     await a.do_round()
     assert work.done == ["a", "a"]
+
+
+@pytest.mark.parametrize("is_steady", [True, False])
+async def test_only_what_is_steady_goes_on_without_a_pause_while_there_is_more(
+    store: PostgresStore, clock: Clock, is_steady: bool
+) -> None:
+    pieces = [1, 1, 0, 1, 1, 0]
+    all_done = asyncio.Event()
+
+    async def do(_: Begin) -> int:
+        """Each piece takes the time of a round."""
+        clock.time += LONG_SECONDS
+        piece = pieces.pop(0)
+        if not pieces:
+            all_done.set()
+        return piece
+
+    duty = Duty(name="work", work=do, is_steady=is_steady)
+    # A pause would last for hours.
+    a = Duties(store, "a", [duty], clock, lease_seconds=LONG_SECONDS)
+    rounds = [await a.do_round() for _ in range(3)]
+    assert rounds == [is_steady, is_steady, False]
+    if is_steady:
+        doing = asyncio.create_task(a.keep_doing())
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await all_done.wait()
+        doing.cancel()
 
 
 async def test_old_entries_requests_and_credentials_are_pruned(

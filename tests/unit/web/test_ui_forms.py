@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from starlette.routing import Mount, Route
 
 from federation.model.errors import InvalidRequest
 from federation.plans.plan import PlanKind
@@ -52,6 +53,10 @@ async def test_two_placements_are_compared_cluster_by_cluster(
         running.connected("alpha", report=report()),
         running.connected("beta", report=report()),
     ):
+        example = (await browser.get("/ui/compare?example=yes")).document.all("textarea")
+        shown = await compared(*(each.text for each in example))
+        assert "Both come to the same" not in shown.document.text
+        assert (shown.status, shown.document.text.count("SCHEDULED")) == (200, 2)
         shown = await compared(WORKLOAD, ONE_CLUSTER)
         text = shown.document.text
         assert shown.status == 200, text
@@ -206,3 +211,19 @@ def test_what_a_plan_cannot_be_told_names_the_field(fields: dict[str, str], said
     with pytest.raises(InvalidRequest) as refused:
         wish_in(fields)
     assert said in str(refused.value)
+
+
+async def test_nothing_may_be_shown_in_a_frame_of_others(running: RunningControlPlane) -> None:
+    """Whatever it answers: pages, what forms are sent to, refusals and where it sends on to."""
+    browser = Browser(address=running.plane.web_endpoint)
+    (mount,) = (each for each in running.plane.parts.ui.routes if isinstance(each, Mount))
+    routes = [each for each in mount.routes or () if isinstance(each, Route)]
+    assert len(routes) > 20
+    for route in routes:
+        if route.path == "/events":
+            # It does not end.
+            continue
+        path, is_form = f"/ui{route.path}", "POST" in (route.methods or ())
+        answer = await (browser.post(path, {}) if is_form else browser.get(path))
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"], path
+        assert answer.headers["x-frame-options"] == "DENY", path

@@ -99,6 +99,27 @@ async def test_an_unknown_decision_is_not_found(scheduling: Scheduling, decision
         await scheduling.get_decision(decision_id)
 
 
+async def test_a_name_that_was_cut_short_is_told_whole(scheduling: Scheduling) -> None:
+    for namespace, name in (
+        *(("shop", "web-deployment"), ("shop", "web-job"), ("shop", "website")),
+        *(("bank", "we-deployment"), ("shop", "web-a"), ("shop", "web-b")),
+    ):
+        await apply(scheduling, replace(WEB, namespace=namespace, name=name, uid=""))
+    for refused in (
+        scheduling.get_binding("shop", "web"),
+        scheduling.delete_binding("shop", "web"),
+        scheduling.release("shop", "web"),
+    ):
+        with pytest.raises(NotFound) as found:
+            await refused
+        assert found.value.message == (
+            "There is no binding 'shop/web'. "
+            "Is it 'shop/web-a' or 'shop/web-b' or 'shop/web-deployment'?"
+        )
+    with pytest.raises(NotFound, match=r"^There is no binding 'shop/we'\.$"):
+        await scheduling.get_binding("shop", "we")
+
+
 async def test_asking_again_is_answered_by_the_standing_decision(
     scheduling: Scheduling, engine: AsyncEngine
 ) -> None:
