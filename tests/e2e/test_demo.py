@@ -141,7 +141,7 @@ def test_it_tells_its_story_and_leaves_nothing(tmp_path: Path) -> None:
     assert "Queued:" in shown(demo.printed, "schedule -f examples/urgent.yaml")
     assert re.search(r"^ *1 +race +urgent +100 +unschedulable .*cpu", demo.printed, re.MULTILINE)
     placed, refused = shown(demo.printed, "history race/urgent").splitlines()[1:]
-    assert re.search(r" SCHEDULED +small\d 0 to 1 ", placed)
+    assert re.search(r" SCHEDULED +small\d=0->1 ", placed)
     assert " UNSCHEDULABLE " in refused
     bound = shown(demo.printed, "describe binding shop/checkout-deployment")
     assert re.search(r"^Clusters: +member1=2, member2=8, member3=10$", bound, re.MULTILINE)
@@ -158,7 +158,7 @@ def test_it_tells_its_story_and_leaves_nothing(tmp_path: Path) -> None:
     assert re.search(r"^member2 +\S+ +lost for ", demo.printed, re.MULTILINE)
     history = shown(demo.printed, "history shop/checkout-deployment")
     assert re.search(r"member1=2->0.* member1 is to be emptied", history)
-    assert re.search(r"member2 \d+ to 0.* untolerated taint fedsched\.io/unreachable", history)
+    assert re.search(r"member2=\d+->0.* untolerated taint fedsched\.io/unreachable", history)
     written = yaml.safe_load(
         re.findall(r"show \S+karmada.config \S+\n(.*?)\n\n", demo.printed, re.DOTALL)[0]
     )
