@@ -5,8 +5,9 @@ Pure. Must not keep what it promises: the caller commits, or forgets the answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,12 +28,17 @@ from federation.model.reservations import RESERVE_PART, Outstanding, PromiseCert
 from federation.model.shapes import Shape, request_shape
 from federation.model.workload import ReplicaRequirements
 
+# By the position of a cluster and what is left in it.
+PackedRooms: TypeAlias = dict[Hashable, Room]
+
 __all__ = [
     "FleetRooms",
+    "PackedRooms",
     "Refused",
     "certificate_for",
     "packable_c",
     "promise",
+    "promise_less",
 ]
 
 
@@ -119,6 +125,56 @@ def promise(
     return together.with_rooms(rooms) if rooms else together
 
 
+def promise_less(
+    fleet: FleetRooms,
+    names: Sequence[str],
+    asks: Mapping[str, Mapping[int, tuple[Outstanding, ...]]],
+    packed: PackedRooms,
+    *,
+    allow_unproven: bool = False,
+) -> FleetRooms | Refused:
+    """``promise`` to many bindings that lose some of what they have: all that each has outstanding
+    after it, by binding and cluster position.
+
+    Each cluster is packed once for all of them, but for those that get more of something else; and
+    not again where it is among those ``packed`` for this fleet, which it is kept among.
+    """
+    before = fleet
+    less: dict[int, dict[str, tuple[Outstanding, ...]]] = {}
+    for binding, wanted_c in asks.items():
+        known = {
+            c: _Ask(binding=binding, room=fleet.rooms[c], wanted=w) for c, w in wanted_c.items()
+        }
+        if any(ask.grown for ask in known.values()):
+            own = [position for position, ask in known.items() if ask.had]
+            taken = promise(fleet, names, binding, wanted_c, own, allow_unproven=allow_unproven)
+            if isinstance(taken, Refused):
+                return taken
+            fleet = taken
+        else:
+            for position, wanted in wanted_c.items():
+                less.setdefault(position, {})[binding] = wanted
+    if fleet is not before:
+        packed = {}
+    keys = {position: _left_in(position, wanted) for position, wanted in less.items()}
+    rooms = fleet.rooms
+    asking = {
+        position: _lessened(room, wanted)
+        for position, wanted in less.items()
+        if keys[position] not in packed and (room := rooms[position])
+    }
+    packed |= {keys[position]: room for position, room in answered_together(asking).items()}
+    return fleet.with_rooms({c: packed[key] for c, key in keys.items() if key in packed})
+
+
+def _left_in(position: int, wanted: Mapping[str, tuple[Outstanding, ...]]) -> Hashable:
+    """Equal where these bindings have as much left in a cluster; rooms keep the requirements."""
+    return position, frozenset(
+        (binding, tuple((each.component, id(each.requirements), each.to_pack) for each in every))
+        for binding, every in wanted.items()
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Ask:
     """What a binding wants of one cluster, whose ``room`` still has what it had before."""
@@ -157,7 +213,7 @@ def _promised(ask: _Ask, *, allow_unproven: bool) -> Repacking[Room | str | None
     if not ask.wanted:
         return (yield from ask.room.leaving(ask.binding))
     if not grown:
-        return (yield from _confirmed(ask, ask.room))
+        return (yield from _confirmed(ask.room, {ask.binding: ask.wanted}))
     return (yield from _grown_room(ask, ask.room, grown))
 
 
@@ -198,20 +254,32 @@ def _with_packed(room: Room, wanted: Outstanding, most: int) -> Repacking[Room |
     return None if made.stuck() > room.stuck() else made
 
 
-def _confirmed(ask: _Ask, room: Room) -> Repacking[Room]:
-    """The room with no more than it had for the binding, in the same places.
+def _lessened(room: Room, wanted: Mapping[str, tuple[Outstanding, ...]]) -> Repacking[Room]:
+    """The room where these bindings have no more than this outstanding."""
+    gone = {key for key, each in wanted.items() if not each}
+    kept = tuple(each for each in room.outstanding if each.binding not in gone)
+    if len(kept) < len(room.holdings):
+        room = yield room, kept
+    return (yield from _confirmed(room, {key: each for key, each in wanted.items() if each}))
+
+
+def _confirmed(room: Room, wanted: Mapping[str, tuple[Outstanding, ...]]) -> Repacking[Room]:
+    """The room with no more than it had for these bindings, in the same places.
 
     Where packing less makes the rest fit worse, which it can, the room is left as it was.
     """
-    left = {(each.component, each.shape): each for each in ask.wanted}
-    if ask.had == left:
+    had = room.outstanding
+    left = {_part(each): each for every in wanted.values() for each in every}
+    kept_or_not = (left.get(_part(each)) if each.binding in wanted else each for each in had)
+    kept = tuple(each for each in kept_or_not if each is not None)
+    if kept == had:
         return room
-    kept = [
-        left.get((each.component, each.shape)) if each.binding == ask.binding else each
-        for each in room.outstanding
-    ]
-    made = yield room, tuple(each for each in kept if each is not None)
+    made = yield room, kept
     return room if made.stuck() > room.stuck() else made
+
+
+def _part(outstanding: Outstanding) -> tuple[str, str, Shape]:
+    return outstanding.binding, outstanding.component, outstanding.shape
 
 
 def _covers(before: Outstanding, wanted: Outstanding) -> bool:

@@ -5,13 +5,14 @@ Must not decide anything: it says what can be promised, as the service does, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from federation.capacity.cluster_room import ReportId, Room, worth
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
-from federation.capacity.reserve import Refused, promise
+from federation.capacity.reserve import PackedRooms, Refused, promise, promise_less
 from federation.model.arrays import BoolArray
 from federation.model.cluster import ClusterState
 from federation.model.estimate import Estimates
@@ -26,6 +27,9 @@ from federation.scheduler.promisable import (
     told_by_pools,
 )
 
+# A binding, what is left to it of its shares, and what it asks of promises.
+KeptShares: TypeAlias = tuple[Binding, Collection[TargetCluster], Certificate | None]
+
 
 class SimulatedRooms:
     """Rooms by position; ``there_c`` says which clusters have one: none where a caller states what
@@ -37,6 +41,8 @@ class SimulatedRooms:
         self._rooms = FleetRooms.of(
             None if state.cluster.name in stated else _room(state) for state in states
         )
+        # Copies share it, as long as their rooms are these.
+        self._lessened: PackedRooms = {}
         self.there_c: BoolArray = np.array(
             [self._rooms.report(position) is not None for position in range(len(states))],
             dtype=np.bool_,
@@ -57,30 +63,43 @@ class SimulatedRooms:
         self, binding: Binding, clusters: Collection[TargetCluster], asked: Certificate | None
     ) -> Mapping[str, str]:
         """Promise what is decided, all of it or nothing; why not, by the name of the cluster."""
+        asks = self._asks(binding, clusters, asked)
+        own = [c for c in asks if (room := self._rooms.rooms[c]) and room.holdings_of(binding.key)]
+        return self._took(promise(self._rooms, self._names, binding.key, asks, own))
+
+    def take_less(self, kept: Iterable[KeptShares]) -> Mapping[str, str]:
+        """``take`` for many bindings that keep only so much of what they have."""
+        asks = {each[0].key: self._asks(*each) for each in kept}
+        return self._took(promise_less(self._rooms, self._names, asks, self._lessened))
+
+    def _took(self, taken: FleetRooms | Refused) -> Mapping[str, str]:
+        if isinstance(taken, Refused):
+            return taken.reasons
+        self._rooms, self._lessened = taken, {}
+        return {}
+
+    def _asks(
+        self, binding: Binding, clusters: Collection[TargetCluster], asked: Certificate | None
+    ) -> dict[int, tuple[Outstanding, ...]]:
+        """All that the binding has outstanding afterwards, by position, where there are rooms."""
         if not self.there_c.any():
             return {}
         told_c, _ = told_by_pools(self._rooms, requirements_of(binding))
         shares = {each.name: each.replicas for each in clusters if each.replicas}
         left = {each.name for each in binding.clusters} - shares.keys()
-        asks, own = {}, []
+        asks = {}
         for position, name in enumerate(self._names):
             room = self._rooms.rooms[position] if name in shares or name in left else None
             if room is not None:
                 parts = _parts(binding, shares.get(name, 0))
                 certificate = worth(asked, told=bool(told_c[position]), planned=room.follows_claims)
                 seen = self._seen(binding, room, name)
-                if room.holdings_of(binding.key):
-                    own.append(position)
                 asks[position] = tuple(
                     _outstanding(binding, part, part.replicas - seen.get(part.name, 0), certificate)
                     for part in parts
                     if part.replicas > seen.get(part.name, 0)
                 )
-        taken = promise(self._rooms, self._names, binding.key, asks, own)
-        if isinstance(taken, Refused):
-            return taken.reasons
-        self._rooms = taken
-        return {}
+        return asks
 
     def _own(self, binding: Binding) -> Iterator[tuple[int, tuple[Room, int]]]:
         """The rooms where the binding is, as if it had nothing there, and what it needs there."""

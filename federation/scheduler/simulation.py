@@ -45,7 +45,7 @@ from federation.scheduler.preemption import (
 )
 from federation.scheduler.promisable import instead_where, stuck_notes, without_room
 from federation.scheduler.scarcity import short_of, with_scarcity
-from federation.scheduler.simulated_rooms import SimulatedRooms
+from federation.scheduler.simulated_rooms import KeptShares, SimulatedRooms
 from federation.scheduler.state import Surroundings
 from federation.scheduler.validation import violations_of
 from federation.scheduler.waiting.gangs import (
@@ -377,23 +377,21 @@ class Simulation:
     def _lose(self, candidates: Sequence[Candidate], losses: Losses, by: str) -> bool:
         """Take so much from earlier ones; False where that cannot be."""
         lost = losses_by_binding(candidates, losses)
+        kept: list[KeptShares] = []
         for key, here in lost.items():
             binding, decision, ran = self._placed[key]
             placed = replace(binding, clusters=decision.clusters)
             if not may_lose(placed, sum(here.values())):
                 return False
-            profile = self._profiles.profile_of(binding)
             left = loss_decision(placed, here, by, self.fleet.names, self.now)
-            if self._rooms.take(placed, left.clusters, binding.certificate or profile.certificate):
-                return False
+            kept.append((placed, left.clusters, self._certificate_of(binding)))
+            self._placed[key], self._lost[key] = _Placed(binding, left, ran), left
             for name, replicas in here.items():
                 position, units = self.fleet.index[name], 1 if binding.components else replicas
                 self._outstanding.give_back(position, units, _shape(binding))
                 if position in self._stated:
                     self._stated[position] += units
-            self._placed[key] = _Placed(binding, left, ran)
-            self._lost[key] = left
-        return True
+        return not self._rooms.take_less(kept)
 
     def _takes_room(self, binding: Binding) -> bool:
         demand = Demand.of(binding)

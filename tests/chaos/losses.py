@@ -287,13 +287,20 @@ class _Losses:
         await hitting
 
     async def _until(self, holds: Callable[[Look], bool]) -> Look:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                if (look := self._seen) is not None and holds(look):
-                    return look
-                self._seen = None
-                while self._seen is None:  # noqa: ASYNC110 - told by the database
-                    await asyncio.sleep(LOOK_SECONDS)
+        """Raises TimeoutError, with what was seen last."""
+        look = None
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while True:
+                    if (seen := self._seen) is not None:
+                        look = seen
+                        if holds(seen):
+                            return seen
+                    self._seen = None
+                    while self._seen is None:  # noqa: ASYNC110 - told by the database
+                        await asyncio.sleep(LOOK_SECONDS)
+        except TimeoutError as error:
+            raise TimeoutError(f"what was seen last: {look}") from error
 
     async def _control(self) -> None:
         """Look, judge, and let members run what is asked of them, again and again."""

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from federation.capacity.cells import KIND, Residues
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.component_sets import packable_sets_c
-from federation.capacity.reserve import FleetRooms, certificate_for, packable_c
+from federation.capacity.reserve import (
+    FleetRooms,
+    PackedRooms,
+    Refused,
+    certificate_for,
+    packable_c,
+    promise_less,
+)
 from federation.model.placement import Certificate
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements
@@ -235,6 +242,58 @@ def test_each_cluster_is_packed_in_the_order_of_its_ask(
     if isinstance(answer, FleetRooms):
         expected = [alone.get(position, room) for position, room in enumerate(rooms)]
         assert_same(answer, expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(drawn=rooms_drawn, made=decisions, data=st.data())
+def test_many_lose_some_of_what_they_have_as_one_after_the_other(
+    drawn: list[list[tuple[int, int, tuple[int, ...]]] | None],
+    made: list[Decision],
+    data: st.DataObject,
+) -> None:
+    fleet = FleetRooms.of(
+        None if cells is None else Room.of(REPORT, table(cells)) for cells in drawn
+    )
+    had: dict[str, Decision] = {}
+    for each in made:
+        seen = {c: n for c, n in each.replicas.items() if n and fleet.rooms[c] is not None}
+        decision = replace(each, replicas=seen)
+        answer = asked_of(fleet, NAMES, each.binding, decision.asks())
+        if each.binding not in had and seen and isinstance(answer, FleetRooms):
+            fleet, had[each.binding] = answer, decision
+    left = {
+        key: replace(
+            decision,
+            # At most one more, of which it has to be asked whether there is room.
+            replicas={c: data.draw(st.integers(0, n + 1)) for c, n in decision.replicas.items()},
+        )
+        for key, decision in had.items()
+    }
+    asks = {key: each.asks() for key, each in left.items()}
+    packed: PackedRooms = {}
+    together = promise_less(fleet, NAMES, asks, packed)
+    one_by_one: FleetRooms | Refused = fleet
+    # Who gets more of something asks before others have left.
+    grown = [each for key, each in left.items() if is_more(each, had[key])]
+    for decision in [*grown, *(each for each in left.values() if each not in grown)]:
+        assert isinstance(one_by_one, FleetRooms)
+        one_by_one = asked_of(one_by_one, NAMES, decision.binding, decision.asks())
+        if isinstance(one_by_one, Refused):
+            break
+    if isinstance(one_by_one, Refused):
+        assert isinstance(together, Refused)
+        assert together.reasons == one_by_one.reasons
+        return
+    assert isinstance(together, FleetRooms)
+    assert_same(together, list(one_by_one.rooms))
+    # What was packed once is as it was.
+    again = promise_less(fleet, NAMES, asks, packed)
+    assert isinstance(again, FleetRooms)
+    assert_same(again, list(one_by_one.rooms))
+
+
+def is_more(now: Decision, before: Decision) -> bool:
+    return any(count > before.replicas[c] for c, count in now.replicas.items())
 
 
 def test_many_parts_of_one_cluster_leave_the_others_as_they_are() -> None:

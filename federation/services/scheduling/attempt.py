@@ -30,7 +30,7 @@ from federation.services.decision_ports import PackedDecision
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.scheduling.planned import PlannedMove, StatedMove
 from federation.services.scheduling.retaking import Retaking
-from federation.services.scheduling.working_copy import ReservationRequest, Reserved
+from federation.services.scheduling.shares import ReservationRequest, Reserved
 from federation.services.values import DecisionRecord, Once, Scheduled, Verdict
 
 # After so many tries a request takes all locks first: then nobody can win against it.

@@ -6,7 +6,7 @@ working copy. Must not read or write the store.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -32,8 +32,8 @@ from federation.services.scheduling.hooks import keep, let_go
 from federation.services.scheduling.quotas import beyond
 from federation.services.scheduling.refusals import remember, tell_as_before
 from federation.services.scheduling.seeing import seen_by, surroundings_of
-from federation.services.scheduling.shares import parts, shares_of
-from federation.services.scheduling.working_copy import NO_SHARES, WorkingCopy
+from federation.services.scheduling.shares import NO_SHARES, Reserved, parts, shares_of
+from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import DecisionRecord, Verdict
 
 # What times are told apart by.
@@ -128,9 +128,23 @@ def reserve(working: WorkingCopy, attempt: Attempt) -> Refused | None:
     reserved = working.reserve(attempt.requested)
     if isinstance(reserved, Refused):
         return reserved
+    _take(attempt, reserved)
+    return None
+
+
+def reserve_less(working: WorkingCopy, attempts: Sequence[Attempt]) -> bool:
+    """Leave to all of these what was requested, which is less than they have; whether that was."""
+    reserved = working.reserve_less([each.requested for each in attempts if each.requested])
+    if isinstance(reserved, Refused):
+        return False
+    for attempt in attempts:
+        _take(attempt, reserved[attempt.binding.key])
+    return True
+
+
+def _take(attempt: Attempt, reserved: Reserved) -> None:
     attempt.reserved = reserved
     attempt.verdict = replace(attempt.verdict, promises=reserved.promises)
-    return None
 
 
 def tell(attempt: Attempt, why: str) -> None:

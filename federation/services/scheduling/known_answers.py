@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from federation.capacity.reserve import FleetRooms
+from federation.capacity.reserve import FleetRooms, PackedRooms
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate
 from federation.scheduler.decision import Decision
@@ -35,7 +35,8 @@ class KnownRefusal(NamedTuple):
 class KnownAnswers:
     """By question what is ``available`` in these rooms, and what is ``scarce``; ``seen_again`` is
     what second looks at what is available found for so many replicas. ``refusals`` are of bindings
-    that were nowhere. Belongs to one thread.
+    that were nowhere; ``lessened`` are rooms once some have lost some of theirs. Belongs to one
+    thread.
     """
 
     rooms: FleetRooms
@@ -43,6 +44,7 @@ class KnownAnswers:
     scarce: dict[Certificate | None, dict[Hashable, str]] = field(default_factory=dict)
     seen_again: dict[Hashable, Estimates | None] = field(default_factory=dict)
     refusals: dict[Hashable, KnownRefusal] = field(default_factory=dict)
+    lessened: PackedRooms = field(default_factory=dict)
 
     def looked_again(
         self, binding: Binding, asked: Certificate | None, available: Estimates

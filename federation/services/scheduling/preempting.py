@@ -205,13 +205,15 @@ def _planned(working: WorkingCopy, choice: _Choice) -> tuple[WorkingCopy, Sequen
 
     spare = spare_slots(working, {each.cluster for each in possible.candidates})
     known: dict[Hashable, Sequence[ComingPlace] | None] = {}
+    # Who comes of it knows what others found out.
+    fresh = working.anew()
 
     def places(losses: Losses) -> Sequence[ComingPlace] | None:
         if not possible.are_spare(losses):
             return None
         effect = possible.effect(losses)
         if effect not in known:
-            trial = working.anew()
+            trial = fresh.anew()
             known[effect] = None
             if possible.shrunk(trial, losses, is_trial=True) is not None:
                 coming = possible.coming(losses)

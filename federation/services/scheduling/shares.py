@@ -1,16 +1,57 @@
-"""The shares that a decision asks a cluster for, and what is said of their certificates.
+"""The shares that a decision asks clusters for, what was reserved, and what certificates say.
 
 Pure. Must not know whether there is room for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from federation.model.placement import Binding, Certificate
 from federation.model.reservations import PromiseCertificate, Reservation, Share
+from federation.model.workload import ReplicaRequirements
+from federation.services.journal import ClusterShares
+from federation.services.values import ClusterPromise
 
+NO_REQUIREMENTS = ReplicaRequirements(request={})
+NO_SHARES: Mapping[str, tuple[Share, ...]] = MappingProxyType({})
 NOT_PLANNED = "no placer of ours is there to follow plans"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservationRequest:
+    """What a decision wants reserved: shares by cluster, none where it lets go.
+
+    ``adopted`` are the replicas by cluster and component that ran before the binding was known.
+    ``watched`` are shares in clusters that it leaves: of no replicas where its pods are looked for
+    alone, and as they were where they stay until others run.
+    ``checked`` says of how many more units, of which each asks for ``unit``, totals and grade
+    counts have to leave room for.
+    """
+
+    key: str
+    decision: str
+    asked: Certificate | None
+    shares: Mapping[str, tuple[Share, ...]]
+    left: tuple[str, ...] = ()
+    adopted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    watched: Mapping[str, tuple[Share, ...]] = field(default_factory=dict)
+    unit: ReplicaRequirements = NO_REQUIREMENTS
+    checked: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """What was reserved for a decision: the ledgers' changes, and what the shares are worth.
+
+    ``reservations`` are all that the binding holds now, by ascending cluster.
+    """
+
+    clusters: Mapping[str, ClusterShares]
+    reservations: tuple[Reservation, ...]
+    promises: tuple[ClusterPromise, ...]
 
 
 def units_of(binding: Binding, count: int) -> Iterable[tuple[Share, int]]:

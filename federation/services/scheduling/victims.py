@@ -24,7 +24,7 @@ from federation.scheduler.preemption import (
     ordered_candidates,
 )
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.decide import request_room, reserve
+from federation.services.scheduling.decide import request_room, reserve_less
 from federation.services.scheduling.nominating import Coming, LeavingPods, pods_for_one
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import Verdict
@@ -118,10 +118,8 @@ class PossibleVictims:
                 continue
             self._decide_loss(working, victim, lost, leaving.get(key, ()))
             request_room(working, victim, victim.binding.certificate or victim.profile.certificate)
-            if reserve(working, victim) is not None:
-                return None
             shrunk.append(victim)
-        return shrunk
+        return shrunk if reserve_less(working, shrunk) else None
 
     def _decide_loss(
         self,

@@ -5,10 +5,9 @@ Plain functions and values of one thread. Must not read or write the store, nor 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -16,13 +15,13 @@ import numpy as np
 from federation.capacity.cluster_room import Room, answered_together, worth
 from federation.capacity.holdings import FirstStakes
 from federation.capacity.ledger import ClusterLedger, LedgerInWork
-from federation.capacity.reserve import FleetRooms, Refused, promise
+from federation.capacity.reserve import FleetRooms, Refused, promise, promise_less
 from federation.model.arrays import BoolArray, read_only
 from federation.model.component_sets import shape_of
 from federation.model.estimate import Estimates, ignoring_claims
 from federation.model.placement import Binding, Certificate
 from federation.model.positions import UNMOVED
-from federation.model.reservations import Outstanding, PromiseCertificate, Reservation, Share
+from federation.model.reservations import Outstanding, PromiseCertificate, Share
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.promisable import promisable, requirements_of, told_by_pools
 from federation.services.fleet.known_estimates import KnownEstimates
@@ -30,7 +29,15 @@ from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.journal import NO_REPLICAS, ClusterShares
 from federation.services.scheduling.kept_there import kept_there
 from federation.services.scheduling.known_answers import KnownAnswers, question_of
-from federation.services.scheduling.shares import note_of, parts, units_of
+from federation.services.scheduling.shares import (
+    NO_REQUIREMENTS,
+    NO_SHARES,
+    ReservationRequest,
+    Reserved,
+    note_of,
+    parts,
+    units_of,
+)
 from federation.services.scheduling.totals import (
     CHECKED,
     StakeChange,
@@ -39,44 +46,6 @@ from federation.services.scheduling.totals import (
     worth_of_kept,
 )
 from federation.services.values import ClusterPromise
-
-NO_REQUIREMENTS = ReplicaRequirements(request={})
-NO_SHARES: Mapping[str, tuple[Share, ...]] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReservationRequest:
-    """What a decision wants reserved: shares by cluster, none where it lets go.
-
-    ``adopted`` are the replicas by cluster and component that ran before the binding was known.
-    ``watched`` are shares in clusters that it leaves: of no replicas where its pods are looked for
-    alone, and as they were where they stay until others run.
-    ``checked`` says of how many more units, of which each asks for ``unit``, totals and grade
-    counts have to leave room for.
-    """
-
-    key: str
-    decision: str
-    asked: Certificate | None
-    shares: Mapping[str, tuple[Share, ...]]
-    left: tuple[str, ...] = ()
-    adopted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    watched: Mapping[str, tuple[Share, ...]] = field(default_factory=dict)
-    unit: ReplicaRequirements = NO_REQUIREMENTS
-    checked: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reserved:
-    """What was reserved for a decision: the ledgers' changes, and what the shares are worth.
-
-    ``reservations`` are all that the binding holds now, by ascending cluster.
-    """
-
-    clusters: Mapping[str, ClusterShares]
-    reservations: tuple[Reservation, ...]
-    promises: tuple[ClusterPromise, ...]
-
 
 # How many replicas, and what the promise of them is worth.
 _Part: TypeAlias = tuple[int, PromiseCertificate]
@@ -334,16 +303,17 @@ class WorkingCopy:
             self.rooms,
             self.snapshot.names,
             request.key,
-            {
-                position: stake.outstanding if stake else ()
-                for position, (_, stake) in given.items()
-            },
+            _asks(given),
             [c for c, (before, _) in given.items() if before is not None and before.outstanding],
             allow_unproven=self._allow_unproven,
         )
         if isinstance(taken, Refused):
             return taken
         self.rooms = taken
+        return self._reserved(request, given)
+
+    def _reserved(self, request: ReservationRequest, given: Mapping[int, StakeChange]) -> Reserved:
+        """Room was taken for it."""
         return Reserved(
             clusters=self._put(request, given),
             reservations=tuple(
@@ -354,6 +324,25 @@ class WorkingCopy:
             ),
             promises=self._promises(request),
         )
+
+    def reserve_less(
+        self, requests: Sequence[ReservationRequest]
+    ) -> Mapping[str, Reserved] | Refused:
+        """``reserve`` for many bindings that lose some of what they have, all of them or none; what
+        is left to each, by its key.
+        """
+        given = {request.key: self._given(request) for request in requests}
+        taken = promise_less(
+            self.rooms,
+            self.snapshot.names,
+            {key: _asks(changes) for key, changes in given.items()},
+            self.answers.lessened,
+            allow_unproven=self._allow_unproven,
+        )
+        if isinstance(taken, Refused):
+            return taken
+        self.rooms = taken
+        return {each.key: self._reserved(each, given[each.key]) for each in requests}
 
     def _given(self, request: ReservationRequest) -> dict[int, StakeChange]:
         """What a binding holds before and after a request, by position."""
@@ -492,3 +481,8 @@ class WorkingCopy:
             epoch, sequence = report or (0, 0)
             promises.append(ClusterPromise(name, certificate, epoch, sequence, note))
         return tuple(promises)
+
+
+def _asks(given: Mapping[int, StakeChange]) -> dict[int, tuple[Outstanding, ...]]:
+    """What is outstanding after a change, by position."""
+    return {position: stake.outstanding if stake else () for position, (_, stake) in given.items()}
