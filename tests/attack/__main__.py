@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.attack.attack import PAIRS, Attack, Result, carry_out
 from tests.attack.registry import ATTACKS
 from tests.attack.target import Target, attacked_plane
+from tests.ending import clean_up_when_ended
 
 WIDTH = 44
 
@@ -69,4 +70,5 @@ def show(result: Result, mode: str) -> None:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     sys.exit(main())

@@ -49,6 +49,7 @@ from tests.benchmarks.members import (
 from tests.chaos.members import CONNECTION_OF_ITS_OWN, enrolled
 from tests.chaos.planes import Planes
 from tests.databases import connect
+from tests.ending import clean_up_when_ended
 
 # As control planes tell their agents: not more often than a fleet's heartbeats, 50 a second.
 REPORT_SECONDS, REPORTS_A_SECOND = 10.0, 50
@@ -240,4 +241,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     sys.exit(main())

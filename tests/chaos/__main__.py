@@ -15,6 +15,7 @@ from tests.chaos.bridged import BridgePlan, disturb
 from tests.chaos.havoc import Plan, Result, wreak
 from tests.chaos.losses import lose
 from tests.chaos.planes import durable_postgres
+from tests.ending import clean_up_when_ended
 
 MOST_SHOWN = 20
 
@@ -51,4 +52,5 @@ def show(result: Result) -> None:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     sys.exit(main())

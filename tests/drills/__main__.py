@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.drills.failover import GOAL_SECONDS, fail_over
 from tests.drills.restore import go_back
+from tests.ending import clean_up_when_ended
 
 
 def main() -> int:
@@ -55,4 +56,5 @@ def restored(folder: Path) -> int:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     sys.exit(main())

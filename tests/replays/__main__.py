@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos.__main__ import show
+from tests.ending import clean_up_when_ended
 from tests.replays.storm import Storm, replay_storm
 
 
@@ -31,4 +32,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     sys.exit(main())

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tests.ending import clean_up_when_ended
 from tests.truth.judging import Found, sum_of
 from tests.truth.limits import show_adversary, show_odds
 from tests.truth.plans import REAL_PATIENCE, SIMULATED_PATIENCE, Line, Plan
@@ -149,4 +150,5 @@ def _show(line: str, seed: str, found: Found, seconds: float | None) -> None:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     sys.exit(main())
