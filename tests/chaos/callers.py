@@ -10,7 +10,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,6 +27,7 @@ from federation.model.placement import (
     SchedulingType,
 )
 from federation.model.workload import ReplicaRequirements
+from federation.v1.resource_pb2 import TargetCluster
 from federation.v1.scheduling_pb2 import (
     OUTCOME_PARTIAL,
     OUTCOME_SCHEDULED,
@@ -84,12 +85,14 @@ class Acknowledged:
 
 @dataclass(slots=True, kw_only=True)
 class Owned:
-    """A binding of a caller, as it last asked for it, and where it runs as far as it was told.
+    """A binding of a caller, as it last asked for it and as ``before``, and where it runs as far as
+    it was told.
 
     ``queued``: it was told that it waits, and has asked for nothing since.
     """
 
     binding: Binding
+    before: Binding | None = None
     clusters: Mapping[str, int] = field(default_factory=dict)
     asked: dict[str, ScheduleRequest] = field(default_factory=dict)
     newest: str = ""
@@ -186,6 +189,7 @@ class Caller:
         requirements = before.requirements
         if self._random.random() < 0.2:
             requirements = ReplicaRequirements(request=self._request())
+        owned.before = before
         owned.binding = replace(
             before, replicas=self._random.randint(1, 8), requirements=requirements
         )
@@ -314,19 +318,27 @@ class Caller:
         owned.queued = answer.queued
         if answer.queued == (answer.decision.outcome == OUTCOME_SCHEDULED):
             self.violations.append(f"{key}: queued is {answer.queued} by {answer.decision}")
+        if isinstance(answer, ScheduleResponse) and answer.decision.outcome not in PLACED:
+            # The queue may have placed what was asked before, since that was looked at.
+            runs = shares(answer.binding.spec.clusters)
+            if owned.before is not None and runs != owned.clusters:
+                self._let_run(owned, owned.before, answer.decision, runs)
         self._learn_decision(owned, key, answer.decision)
 
     def _learn_decision(self, owned: Owned, key: str, decision: Decision) -> None:
         """Remember what was told, and let the clusters run it."""
-        binding = owned.binding
-        clusters = {each.name: each.replicas for each in decision.clusters}
+        binding, clusters = owned.binding, shares(decision.clusters)
         self.acknowledged.append(
             Acknowledged(key=key, binding=binding.key, decision=decision.id, clusters=clusters)
         )
         self.owned[binding.key] = owned
         owned.newest = decision.id
-        if decision.outcome not in PLACED:
-            return
+        if decision.outcome in PLACED:
+            self._let_run(owned, binding, decision, clusters)
+
+    def _let_run(
+        self, owned: Owned, binding: Binding, decision: Decision, clusters: Mapping[str, int]
+    ) -> None:
         for name in owned.clusters.keys() - clusters.keys():
             self._members[name].remove(binding.uid)
         for name, replicas in clusters.items():
@@ -408,6 +420,10 @@ class Caller:
     def _request(self) -> Mapping[str, int]:
         cpu = self._random.choice([250, 500, 1000, 1000, 2000, 3000])
         return {"cpu": cpu, "memory": self._random.choice([1, 2, 4]) * GIB}
+
+
+def shares(clusters: Iterable[TargetCluster]) -> dict[str, int]:
+    return {each.name: each.replicas for each in clusters}
 
 
 @contextmanager

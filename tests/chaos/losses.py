@@ -43,7 +43,7 @@ from tests.chaos.glances import Look, evicted_from, look_at
 from tests.chaos.havoc import Plan, Result, carried_out
 from tests.chaos.members import Member, enrolled
 from tests.chaos.planes import Plane, Planes, Postgres
-from tests.chaos.plans import approve_drain, wrong_steps
+from tests.chaos.plans import approve_drain, read_unfixed, wrong_steps
 from tests.chaos.records import open_database
 from tests.chaos.replays import replay
 from tests.chaos.rivals import (
@@ -191,7 +191,11 @@ class _Losses:
             lambda look: not look.evictions and all(each.has_ended for each in look.steps)
         )
         self._must_run = False
-        self._violations += wrong_steps(look.steps, name, before, look.placed)
+        wrong = wrong_steps(look.steps, name, before, look.placed)
+        if wrong:
+            left = await read_unfixed(self._postgres.url)
+            wrong.append(f"the plan leaves {left} as they are")
+        self._violations += wrong
         self._counts["steps of a plan"] = len(look.steps)
 
     async def _preempt(self) -> None:

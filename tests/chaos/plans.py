@@ -16,6 +16,7 @@ from federation.v1 import clusters_pb2, rebalance_pb2
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.rebalance_pb2_grpc import RebalanceStub
 from tests.chaos.evictions import Placed
+from tests.chaos.records import open_database
 from tests.patience import PATIENCE_SECONDS, until
 
 STEPS = """
@@ -28,6 +29,11 @@ STEPS = """
                 AND decision.created_at >= plan.created_at
         ) AS decisions
     FROM plan_step step JOIN plan ON plan.id = step.plan_id ORDER BY step.number
+"""
+
+UNFIXED = """
+    SELECT unfixed ->> 'name' || ' (' || (unfixed ->> 'reason') || ')'
+    FROM plan, jsonb_array_elements(plan.body -> 'unfixed') AS unfixed
 """
 
 
@@ -82,6 +88,15 @@ def all_are_ready(answer: clusters_pb2.ListClustersResponse) -> bool:
 async def read_steps(database: asyncpg.Connection) -> Sequence[Step]:
     """Of the only plan."""
     return [Step(**row) for row in await database.fetch(STEPS)]
+
+
+async def read_unfixed(url: str) -> Sequence[str]:
+    """What the only plan leaves as it is, and why."""
+    database = await open_database(url)
+    try:
+        return [row[0] for row in await database.fetch(UNFIXED)]
+    finally:
+        await database.close()
 
 
 def wrong_steps(
