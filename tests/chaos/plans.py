@@ -77,11 +77,10 @@ async def approve_drain(endpoint: str, token: str, cluster: str) -> None:
 
 
 def all_are_ready(answer: clusters_pb2.ListClustersResponse) -> bool:
+    """Of one that nobody has heard of yet nothing is said."""
     return all(
-        condition.status == "True"
+        any(each.type == "Ready" and each.status == "True" for each in cluster.status.conditions)
         for cluster in answer.clusters
-        for condition in cluster.status.conditions
-        if condition.type == "Ready"
     )
 
 
