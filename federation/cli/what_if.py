@@ -18,8 +18,8 @@ from federation.cli.output import Output, unnamed_output_option
 from federation.cli.pictures import bars
 from federation.cli.progress import counted
 from federation.cli.times import seconds_of
-from federation.cli.trace import opened
 from federation.cli.trace_options import cores, trace_options
+from federation.cli.trace_replays import opened
 from federation.codec.changed_placements import PolicyPlacements
 from federation.codec.document_files import documents_of
 from federation.codec.workloads import policies_from_documents
