@@ -1,4 +1,4 @@
-"""How long promises take: a decision, the fleet asked, a room made again, preemption, a large fleet.
+"""How long promises take: a decision, the fleet asked, a room made again, preemption, many rooms.
 
 Prints what was measured beside its goal. Every figure is CPU time of many runs.
 """
