@@ -5,8 +5,8 @@ Pure. Must not decide anything: it deducts, at the level that answers for each c
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from federation.capacity.deductions import Taken, UnitRequest, less_in_models, with_waiting
@@ -62,15 +62,23 @@ class RemainingCapacity:
         if changes:
             self._capacity = self._capacity.with_clusters(changes)
 
-    def give_back(self, position: int, units: int, shape: UnitRequest) -> None:
-        """So many units that were taken of a cluster are free again."""
-        back = Taken.of(shape.requirements, units, shape.pods)
-        kept, left = list[Taken](), units
-        for each in reversed(self._taken[position]):
-            less = min(left, each.units) if each._replace(units=units) == back else 0
-            left -= less
-            if each.units > less:
-                kept.append(each._replace(units=each.units - less))
-        self._taken[position] = kept[::-1]
-        free = with_waiting(self._capacity.states[position], [back._replace(units=left - units)])
-        self._capacity = self._capacity.with_clusters({position: free})
+    def give_back(self, given_c: Mapping[int, Iterable[tuple[int, UnitRequest]]]) -> None:
+        """So many units that were taken of clusters are free again: the newest first."""
+        changes: dict[int, ClusterState] = {}
+        for position, given in given_c.items():
+            left = Counter[tuple[object, int]]()
+            for units, shape in given:
+                back = Taken.of(shape.requirements, units, shape.pods)
+                left[back.request, back.pods] += units
+            kept, free = list[Taken](), list[Taken]()
+            for each in reversed(self._taken[position]):
+                kind = each.request, each.pods
+                less = min(left[kind], each.units)
+                if less:
+                    left[kind] -= less
+                    free.append(each._replace(units=-less))
+                if each.units > less:
+                    kept.append(each._replace(units=each.units - less) if less else each)
+            self._taken[position] = kept[::-1]
+            changes[position] = with_waiting(self._capacity.states[position], free)
+        self._capacity = self._capacity.with_clusters(changes)

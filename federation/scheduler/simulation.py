@@ -378,6 +378,7 @@ class Simulation:
         """Take so much from earlier ones; False where that cannot be."""
         lost = losses_by_binding(candidates, losses)
         kept: list[KeptShares] = []
+        given_c = defaultdict[int, list[tuple[int, UnitRequest]]](list)
         for key, here in lost.items():
             binding, decision, ran = self._placed[key]
             placed = replace(binding, clusters=decision.clusters)
@@ -388,9 +389,10 @@ class Simulation:
             self._placed[key], self._lost[key] = _Placed(binding, left, ran), left
             for name, replicas in here.items():
                 position, units = self.fleet.index[name], 1 if binding.components else replicas
-                self._outstanding.give_back(position, units, _shape(binding))
+                given_c[position].append((units, _shape(binding)))
                 if position in self._stated:
                     self._stated[position] += units
+        self._outstanding.give_back(given_c)
         return not self._rooms.take_less(kept)
 
     def _takes_room(self, binding: Binding) -> bool:

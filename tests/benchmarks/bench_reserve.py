@@ -1,4 +1,4 @@
-"""How long promises take: a decision, the fleet asked, a room made again, a large fleet.
+"""How long promises take: a decision, the fleet asked, a room made again, preemption, many rooms.
 
 Prints what was measured beside its goal. Every figure is CPU time of many runs.
 """
@@ -9,16 +9,22 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.reserve import FleetRooms, packable_c, promise
-from federation.model.placement import Certificate
+from federation.model.cluster import Cluster, ClusterState
+from federation.model.placement import Certificate, Placement, PreemptionPolicy
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
+from federation.scheduler.decision import Outcome
+from federation.scheduler.simulation import Simulation, SimulationOptions
 from tests.benchmarks.measuring import chosen
+from tests.reports import nodes
+from tests.services import DYNAMIC, WEB, make_report
 
 GIB = 1 << 30
 REPORT = ReportId(1, 1)
@@ -26,6 +32,7 @@ CLUSTERS = 100
 CELLS = 64
 TARGETS = 5
 SHAPES = 6
+SMALL, LARGE = 200, 80
 DECISIONS, REPEATS = chosen((400, 7), quick=(120, 2))
 
 
@@ -194,8 +201,52 @@ def print_large_fleet(clusters: int) -> None:
     print(f"{'the whole process at most':<66} {peak_gib:.2f} GiB")
 
 
+def print_preemption() -> None:
+    """One large binding takes the room of many small ones of many shapes, in a full fleet."""
+    free = nodes(25, cpu=4000, memory=64 * GIB)
+    states = [
+        ClusterState(cluster=Cluster(name=name), report=replace(make_report(1), pools=free))
+        for name in ("a", "b", "c")
+    ]
+    random = np.random.default_rng(3)
+    anywhere = replace(WEB, uid="", placement=Placement(replica_scheduling=DYNAMIC))
+    small = [
+        replace(
+            anywhere,
+            name=f"small-{number}",
+            replicas=int(random.integers(1, 4)),
+            priority=int(random.integers(0, 6)),
+            requirements=any_request(random),
+        )
+        for number in range(SMALL)
+    ]
+    fill = [replace(anywhere, name=f"fill-{n}", priority=50, replicas=2) for n in range(150)]
+    large = replace(
+        anywhere,
+        name="large",
+        replicas=LARGE,
+        priority=10,
+        preemption_policy=PreemptionPolicy.PREEMPT_LOWER_PRIORITY,
+    )
+
+    simulation = Simulation(states, SimulationOptions(), now=0.0)
+    simulation.decide_all([*small, *fill])
+    start = time.process_time_ns()
+    (decision,) = simulation.decide_all([large])
+    took = (time.process_time_ns() - start) / 1000
+    assert decision.outcome is Outcome.SCHEDULED
+    victims = len(decision.trace.preempted)
+    show(f"{LARGE} replicas take the room of {victims} of {SMALL} bindings", [took], 3_000_000)
+
+
+def any_request(random: np.random.Generator) -> ReplicaRequirements:
+    cpu, memory = random.choice((500, 750, 1000, 1500)), random.integers(1, 4)
+    return ReplicaRequirements(request={"cpu": int(cpu), "memory": int(memory) * GIB})
+
+
 def main() -> None:
     print_decisions()
+    print_preemption()
     print_rebuilding()
     print_large_fleet(chosen(10_000, quick=300))
 

@@ -34,6 +34,7 @@ from federation.v1.scheduling_pb2 import (
     Decision,
     DeleteBindingRequest,
     GetBindingRequest,
+    GetBindingResponse,
     ReleaseReservationRequest,
     ScheduleBatchItem,
     ScheduleBatchRequest,
@@ -211,7 +212,7 @@ class Caller:
             if answer is None:
                 self._lose(owned)
             else:
-                self._learn(owned, key, answer.results[place])
+                await self._learn(owned, key, answer.results[place])
 
     async def _create_together(self) -> None:
         """All are placed, or none is and nothing is stored, whatever is killed meanwhile."""
@@ -234,7 +235,7 @@ class Caller:
             self.violations.append(f"half of an atomic batch was placed: {results}")
         elif placed:
             for owned, key, result in zip(made, keys, placed, strict=True):
-                self._learn(owned, key, result)
+                await self._learn(owned, key, result)
         elif answer is None:
             for owned in made:
                 self._lose(owned)
@@ -293,7 +294,7 @@ class Caller:
                 self._lose(owned)
                 return
             owned.asked[key] = request
-            self._learn(owned, key, answer)
+            await self._learn(owned, key, answer)
 
     async def _look(self) -> None:
         """What has become of one that waits."""
@@ -303,27 +304,37 @@ class Caller:
 
     async def _follow(self, owned: Owned) -> None:
         """Learn that the queue placed it, if it did."""
-        binding = owned.binding
-        request = GetBindingRequest(namespace=binding.namespace, name=binding.name)
-        answer = await self._call("GetBinding", request)
+        answer = await self._now(owned)
         if answer is None or answer.HasField("wait"):
             return
         with _changing(self._members, owned):
             self._learn_decision(owned, BY_THE_QUEUE, answer.decision)
 
-    def _learn(
+    async def _now(self, owned: Owned) -> GetBindingResponse | None:
+        binding = owned.binding
+        request = GetBindingRequest(namespace=binding.namespace, name=binding.name)
+        return await self._call("GetBinding", request)
+
+    async def _learn(
         self, owned: Owned, key: str, answer: ScheduleResponse | ScheduleBatchResult
     ) -> None:
         """Remember also whether it waits."""
         owned.queued = answer.queued
-        if answer.queued == (answer.decision.outcome == OUTCOME_SCHEDULED):
-            self.violations.append(f"{key}: queued is {answer.queued} by {answer.decision}")
         if isinstance(answer, ScheduleResponse) and answer.decision.outcome not in PLACED:
             # The queue may have placed what was asked before, since that was looked at.
             runs = shares(answer.binding.spec.clusters)
             if owned.before is not None and runs != owned.clusters:
                 self._let_run(owned, owned.before, answer.decision, runs)
         self._learn_decision(owned, key, answer.decision)
+        if answer.queued == (answer.decision.outcome == OUTCOME_SCHEDULED):
+            # A decision that is told again is of then, and whether it waits is of now.
+            now = await self._now(owned)
+            if now is None:
+                return
+            if now.decision.id == answer.decision.id:
+                self.violations.append(f"{key}: queued is {answer.queued} by {answer.decision}")
+            owned.queued = now.HasField("wait")
+            self._learn_decision(owned, BY_THE_QUEUE, now.decision)
 
     def _learn_decision(self, owned: Owned, key: str, decision: Decision) -> None:
         """Remember what was told, and let the clusters run it."""
@@ -360,7 +371,7 @@ class Caller:
         self, method: str, request: Any, also: grpc.StatusCode | None = None
     ) -> Any | None:
         """The answer; ``also`` is one too. None when there was none for too long."""
-        give_up = time.monotonic() + GIVE_UP_SECONDS
+        give_up, refused = time.monotonic() + GIVE_UP_SECONDS, Counter[str]()
         while time.monotonic() < give_up:
             endpoints = self._endpoints()
             if endpoints:
@@ -373,6 +384,7 @@ class Caller:
                 except grpc.aio.AioRpcError as error:
                     code = error.code()
                     self.refused[code.name] += 1
+                    refused[f"{code.name}: {error.details()}"] += 1
                     if code is also:
                         return error
                     if code not in RETRIED:
@@ -381,7 +393,9 @@ class Caller:
                 finally:
                     self._check_duration(method, time.monotonic() - began)
             await asyncio.sleep(self._random.uniform(0, PAUSE_SECONDS))
-        self.violations.append(f"{method} was not answered within {GIVE_UP_SECONDS:g} s")
+        self.violations.append(
+            f"{method} was not answered within {GIVE_UP_SECONDS:g} s: {refused.most_common(5)}"
+        )
         return None
 
     def _check_duration(self, method: str, seconds: float) -> None:
