@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from federation.codec.document_files import read_file
 from federation.codec.plugin_args import check_args_class
@@ -20,6 +19,9 @@ from federation.model.errors import InvalidRequest
 from federation.runtime.bounded_calls import BoundedCalls
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugin
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP: Final = "fedsched.plugins"
 
@@ -31,6 +33,9 @@ class InstalledPlugins:
     """
 
     def __init__(self) -> None:
+        # Without a configuration of one's own nobody waits for it.
+        from importlib.metadata import entry_points  # noqa: PLC0415 - see above
+
         self._entries: dict[str, list[EntryPoint]] = {}
         for entry in entry_points(group=GROUP):
             self._entries.setdefault(entry.name, []).append(entry)

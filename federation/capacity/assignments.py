@@ -153,11 +153,17 @@ class _Alike:
     places: list[int] = field(default_factory=list)
 
 
-def places_alike(outstanding: Iterable[Outstanding]) -> list[list[int]]:
+def places_alike(outstanding: Sequence[Outstanding]) -> list[list[int]]:
     """Places of what is packed in the same way, in the order of the first of each group."""
     groups: list[_Alike] = []
     by_shape: dict[tuple[Shape, bool], list[_Alike]] = {}
+    # Bindings that ask for the same mostly share one value.
+    known: dict[tuple[int, PromiseCertificate], _Alike] = {}
     for place, each in enumerate(outstanding):
+        same = id(each.requirements), each.certificate
+        if same in known:
+            known[same].places.append(place)
+            continue
         candidates = by_shape.setdefault((each.shape, each.certificate.is_packed), [])
         claim = each.requirements.node_claim
         group = next((other for other in candidates if other.claim == claim), None)
@@ -166,6 +172,7 @@ def places_alike(outstanding: Iterable[Outstanding]) -> list[list[int]]:
             candidates.append(group)
             groups.append(group)
         group.places.append(place)
+        known[same] = group
     return [group.places for group in groups]
 
 

@@ -5,8 +5,9 @@ Pure. Must not look at clusters that are over-committed, or cannot tell.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -23,6 +24,8 @@ from federation.model.workload import ReplicaRequirements
 
 # What is wanted of one cluster, and those where the very same is.
 _Group: TypeAlias = tuple[tuple[Outstanding, ...], list[int]]
+# The fleet with what was promised, made for whoever goes on with it: a preview does not.
+Promised: TypeAlias = Callable[[], FleetRooms]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -85,13 +88,13 @@ def _groups(
 
 def promised_together(
     fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]
-) -> FleetRooms | dict[int, str]:
+) -> Promised | dict[int, str]:
     """Pack all that is wanted, component after component; every cluster's ask is a simple one.
 
     The fleet with all of it, or why there is too little room, by the clusters where there is.
     """
     if not asks:
-        return fleet
+        return lambda: fleet
     positions, residues = fleet.layers.gathered(list(asks))
     place_by = {position: place for place, position in enumerate(positions)}
     promised: dict[int, tuple[Assignment, ...]] = {}
@@ -130,7 +133,7 @@ def promised_together(
                 promised[c] = (*promised[c], one) if c in promised else (one,)
     if reasons:
         return reasons
-    return fleet.with_promise(positions, residues, promised, known, strict)
+    return partial(fleet.with_promise, positions, residues, promised, known, strict)
 
 
 def _rounds(groups: Iterable[_Group]) -> list[_Round]:

@@ -5,7 +5,7 @@ Pure and immutable. Must not decide who gets room: ``federation.capacity.reserve
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -321,6 +321,10 @@ class Room:
 
 # Asks for a room to be packed anew, with this outstanding and no other, until it has its answer.
 Repacking: TypeAlias = Generator[tuple[Room, tuple[Outstanding, ...]], Room, T]
+# What ``packed_anew`` is.
+Packer: TypeAlias = Callable[
+    [PoolKinds, Sequence[tuple[Site, Sequence[Outstanding]]]], list["Room"]
+]
 
 
 def answered(asking: Repacking[T]) -> T:
@@ -328,8 +332,13 @@ def answered(asking: Repacking[T]) -> T:
     return answered_together({0: asking})[0]
 
 
-def answered_together(asking: Mapping[int, Repacking[T]]) -> dict[int, T]:
-    """What each comes to: what all of them ask for is packed in the same steps."""
+def answered_together(
+    asking: Mapping[int, Repacking[T]], pack: Packer | None = None
+) -> dict[int, T]:
+    """What each comes to: what all of them ask for is packed in the same steps, by ``pack`` in
+    place of ``packed_anew``.
+    """
+    pack = pack or packed_anew
     answers: dict[int, T] = {}
     rooms: dict[int, Room | None] = dict.fromkeys(asking)
     while rooms:
@@ -342,7 +351,7 @@ def answered_together(asking: Mapping[int, Repacking[T]]) -> dict[int, T]:
         rooms = {}
         for kinds, places in _by_kinds(wanted):
             every = [(wanted[place][0].site, wanted[place][1]) for place in places]
-            rooms |= zip(places, packed_anew(kinds, every), strict=True)
+            rooms |= zip(places, pack(kinds, every), strict=True)
     return answers
 
 

@@ -129,9 +129,7 @@ class FleetRooms:
         kinds = self.kinds.with_pools((room.pools for room in there.values()), gone)
         held = {c: room.held for c, room in there.items() if isinstance(room, Room)}
         left = [
-            (with_kinds(room.left, [kinds.of(room.pools)]), [0])
-            for room in there.values()
-            if isinstance(room, Room)
+            (_left_among(kinds, room), [0]) for room in there.values() if isinstance(room, Room)
         ]
         layers = self.layers.without(list(changes))
         if left:
@@ -375,6 +373,13 @@ class _Rooms(Sequence[Room | None]):
 
     def __iter__(self) -> Iterator[Room | None]:
         return (self[position] for position in range(len(self)))
+
+
+def _left_among(kinds: PoolKinds, room: Room) -> Residues:
+    """What is left in a room, whose pools are among the kinds."""
+    if room.kinds.numbers_like(kinds):
+        return room.left
+    return with_kinds(room.left, [kinds.of(room.pools)])
 
 
 def packed_room(unpacked: UnpackedRoom) -> Room:

@@ -85,6 +85,10 @@ class PoolKinds:
             known=[] if new else list(self.known),
         )
 
+    def numbers_like(self, other: PoolKinds) -> bool:
+        """Whether the kinds of both have the same numbers; only their counts may differ then."""
+        return self.places is other.places
+
     def of(self, pools: Pools) -> IntArray:
         """The kind of each of a cluster's pools; one at least, for cells of no nodes."""
         kinds = [self.places[_identity(pool, pools.label_keys)] for pool in pools.pools]

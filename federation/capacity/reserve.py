@@ -11,8 +11,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from federation.capacity.batch_packing import promised_together, shortage_text, simple_asks
+from federation.capacity.batch_packing import (
+    Promised,
+    promised_together,
+    shortage_text,
+    simple_asks,
+)
 from federation.capacity.cluster_room import (
+    Packer,
     Repacking,
     Room,
     answered_together,
@@ -34,11 +40,13 @@ PackedRooms: TypeAlias = dict[Hashable, Room]
 __all__ = [
     "FleetRooms",
     "PackedRooms",
+    "Promised",
     "Refused",
     "certificate_for",
     "packable_c",
     "promise",
     "promise_less",
+    "promised",
 ]
 
 
@@ -93,12 +101,28 @@ def promise(
     *,
     allow_unproven: bool = False,
 ) -> FleetRooms | Refused:
-    """Promise a binding all it asks for, by cluster position, or nothing: the fleet with that.
+    """``promised``, and the fleet with that."""
+    taken = promised(fleet, names, binding, asks, own, allow_unproven=allow_unproven)
+    return taken if isinstance(taken, Refused) else taken()
+
+
+def promised(
+    fleet: FleetRooms,
+    names: Sequence[str],
+    binding: str,
+    asks: Mapping[int, tuple[Outstanding, ...]],
+    own: Collection[int],
+    *,
+    allow_unproven: bool = False,
+    pack: Packer | None = None,
+) -> Promised | Refused:
+    """Promise a binding all it asks for, by cluster position, or nothing.
 
     ``names`` are the fleet's clusters by position. ``asks`` are all that the binding has
     outstanding in a cluster after the decision; nothing lets go of the cluster. What it had
     outstanding before, in the clusters at ``own``, is free for it. What does not grow is always
-    promised again: it was, and to refuse would not make it go away.
+    promised again: it was, and to refuse would not make it go away. ``pack`` is as for
+    ``answered_together``.
     """
     simple = simple_asks(fleet, asks, own)
     together = promised_together(fleet, simple)
@@ -115,14 +139,15 @@ def promise(
         )
         for position in asks.keys() - simple.keys()
     }
-    for position, answer in answered_together(others).items():
+    for position, answer in answered_together(others, pack).items():
         if isinstance(answer, str):
             reasons[position] = answer
         elif answer is not None:
             rooms[position] = answer
     if reasons or isinstance(together, dict):
         return Refused(reasons={names[c]: reasons[c] for c in asks if c in reasons})
-    return together.with_rooms(rooms) if rooms else together
+    before = together
+    return (lambda: before().with_rooms(rooms)) if rooms else before
 
 
 def promise_less(

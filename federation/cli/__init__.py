@@ -53,7 +53,8 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``times``: times and spans of time as people write them on the command line
 - ``token``: verbs about tokens: create, list, revoke
 - ``top``: the verb ``top``: how full clusters are, and what namespaces hold of them
-- ``trace``: verbs about trace files: export; and the replay of all that one has
+- ``trace``: verbs about trace files: export
+- ``trace_replays``: the replay of all that a trace file has
 - ``virtual_time``: what ``simulate`` shows of clusters that fall silent and come back
 - ``watch``: ``fedctl watch``: a line, or a document, for everything that happens, until it is
   interrupted

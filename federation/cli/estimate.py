@@ -20,7 +20,6 @@ from federation.capacity.pool_estimates import pool_bounds
 from federation.capacity.promised_bounds import PromisedColumns, bounds_beside
 from federation.cli import inputs
 from federation.cli import output as show
-from federation.cli.assumptions import replicas_beside, sets_beside
 from federation.cli.cases import Case, answer_cases, cases_option, objects_at, options_at
 from federation.cli.connection import connection
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
@@ -149,6 +148,9 @@ def answer_case(case: Case) -> dict[str, Any]:
     if not components and not assumed:
         rows = offline_rows(states, requirements, options)
         return {"estimates": [{name: row[name] for name in CASE_COLUMNS} for row in rows]}
+    # Few cases are like that, and what makes up nodes takes long to load.
+    from federation.cli.assumptions import replicas_beside, sets_beside  # noqa: PLC0415 - see above
+
     if components:
         counted = "sets"
         found = [sets_beside(state, components, assumed, options) for state in states]

@@ -66,7 +66,7 @@ def replay(
         if from_reports:
             raise click.UsageError("--from-reports is for a decision: trace files hold no reports")
         # What plays a trace decides: who asks a server would wait for all of it.
-        from federation.cli.trace import replay_trace  # noqa: PLC0415 - see above
+        from federation.cli.trace_replays import replay_trace  # noqa: PLC0415 - see above
 
         is_equal = replay_trace(trace_file, scheduler_config, workers, output)
     else:

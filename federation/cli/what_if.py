@@ -18,14 +18,14 @@ from federation.cli.output import Output, unnamed_output_option
 from federation.cli.pictures import bars
 from federation.cli.progress import counted
 from federation.cli.times import seconds_of
-from federation.cli.trace import opened
 from federation.cli.trace_options import cores, trace_options
+from federation.cli.trace_replays import opened
 from federation.codec.changed_placements import PolicyPlacements
 from federation.codec.document_files import documents_of
 from federation.codec.workloads import policies_from_documents
 from federation.history.changes import WhatIfChange
 from federation.history.dask_shards import worked_out_by_dask
-from federation.history.figures import FIGURES, MINUTE, Pair, by_cluster
+from federation.history.figures import FIGURES, MINUTE, Pair, by_cluster, differing
 from federation.history.shards import worked_out
 from federation.history.what_ifs import WhatIf
 from federation.history.windows import carried, played, played_carried, windows_of
@@ -183,16 +183,17 @@ def _show(path: Path, came: WhatIf, *, is_wide: bool) -> None:
     )
     show.print_heading("By cluster: replicas, over the time")
     pairs = by_cluster(came, REPLICAS)
+    different = differing(pairs)
     show.print_table(
         ["CLUSTER", "RECORDED", "WHAT IF", "CHANGE"],
         [
             (each.label, each.recorded, each.changed, f"{each.changed - each.recorded:+.2f}")
-            for each in (pairs if is_wide else pairs[:MOST_CLUSTERS])
+            for each in (pairs if is_wide else different[:MOST_CLUSTERS])
         ],
-        empty="There were no decisions.",
+        empty="None holds more or less." if pairs else "There were no decisions.",
     )
     _show_different(came)
-    hidden = len(pairs) - MOST_CLUSTERS
+    hidden = len(different) - MOST_CLUSTERS
     if hidden > 0 and not is_wide:
         say(f"{hidden} more clusters differ less: -o wide shows all", err=True)
 

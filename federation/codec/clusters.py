@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -26,7 +26,6 @@ from federation.codec.strict import check_type_meta, refuse_nul
 from federation.codec.summaries import read_summary, summary_to_message
 from federation.codec.timestamps import seconds_from_timestamp, timestamp_from_seconds
 from federation.codec.violations import Violations, joined
-from federation.failover.breaker import Freeze
 from federation.model.cluster import (
     Blindness,
     CapacityReport,
@@ -37,6 +36,10 @@ from federation.model.cluster import (
 from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.model.reservations import Outstanding
 from federation.v1 import resource_pb2
+
+if TYPE_CHECKING:
+    # Who only reads clusters need not load it.
+    from federation.failover.breaker import Freeze
 
 CLUSTER_API_VERSION: Final = "cluster.karmada.io/v1alpha1"
 READY: Final = "Ready"

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final, Protocol
 
 from federation.codec.bindings import put_targets
-from federation.codec.estimates import bound_message, source_message
+from federation.codec.estimates import bound_messages, source_messages
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.estimate import Source
@@ -163,7 +163,7 @@ def decision_to_message(record: RecordView, *, trace: bool = False) -> schedulin
     message = scheduling_pb2.Decision()
     put_decision(record, message)
     if trace:
-        message.trace.CopyFrom(_trace_with_evidence(record.decision.trace, record.evidence))
+        _put_trace_with_evidence(record.decision.trace, record.evidence, message.trace)
     return message
 
 
@@ -254,24 +254,30 @@ def reservation_messages(held: Iterable[HeldView]) -> list[scheduling_pb2.Reserv
 
 def trace_to_message(trace: Trace) -> scheduling_pb2.Trace:
     """The columns of a trace as one message a cluster, and its facts as words."""
-    return scheduling_pb2.Trace(
-        clusters=_cluster_traces(trace),
-        facts=[scheduling_pb2.Fact(name=name, value=value) for name, value in _facts(trace)],
-        attempts=[
-            " ".join(filter(None, (each.name, each.outcome, each.reason and f"({each.reason})")))
-            for each in trace.trials
-        ],
+    message = scheduling_pb2.Trace()
+    _put_trace(trace, message)
+    return message
+
+
+def _put_trace(trace: Trace, message: scheduling_pb2.Trace) -> None:
+    _put_cluster_traces(trace, message)
+    for name, value in _facts(trace):
+        message.facts.add(name=name, value=value)
+    message.attempts.extend(
+        " ".join(filter(None, (each.name, each.outcome, each.reason and f"({each.reason})")))
+        for each in trace.trials
     )
 
 
-def _trace_with_evidence(trace: Trace, evidence: EvidenceView) -> scheduling_pb2.Trace:
-    message = trace_to_message(trace)
+def _put_trace_with_evidence(
+    trace: Trace, evidence: EvidenceView, message: scheduling_pb2.Trace
+) -> None:
+    _put_trace(trace, message)
     # A decision that is not stored, or was made offline, names no reports.
     for cluster, sequence, age in zip(
         message.clusters, evidence.sequences, evidence.age_seconds, strict=False
     ):
         cluster.report_sequence, cluster.report_age_seconds = sequence, age
-    return message
 
 
 def _put_node_placement(plan: NodePlanView, message: scheduling_pb2.NodePlacement) -> None:
@@ -290,7 +296,7 @@ def _put_node_placement(plan: NodePlanView, message: scheduling_pb2.NodePlacemen
     message.strategy = plan.strategy
 
 
-def _cluster_traces(trace: Trace) -> list[scheduling_pb2.ClusterTrace]:
+def _put_cluster_traces(trace: Trace, message: scheduling_pb2.Trace) -> None:
     filtering, scoring = trace.filtering, trace.scoring
     inputs, division = trace.inputs, trace.division
     scores = {name: column.tolist() for name, column in scoring.scores.items()}
@@ -299,8 +305,9 @@ def _cluster_traces(trace: Trace) -> list[scheduling_pb2.ClusterTrace]:
         filtering.refusal_c.tolist(),
         scoring.total_c.tolist(),
         inputs.available_c.tolist(),
-        inputs.source_c.tolist(),
-        inputs.bound_c.tolist(),
+        (inputs.source_c == Source.NONE).tolist(),
+        source_messages(inputs.source_c),
+        bound_messages(inputs.bound_c),
         trace.selected_c.tolist(),
         inputs.previous_c.tolist(),
         division.weight_c.tolist(),
@@ -312,35 +319,31 @@ def _cluster_traces(trace: Trace) -> list[scheduling_pb2.ClusterTrace]:
         filtering.tier_c.tolist(),
         strict=True,
     )
-    written = []
     for position, column in enumerate(columns):
-        name, refusal, score, available, source, bound = column[:6]
-        selected, previous, weight, quota, share, remainder_seat, tied, limit, tier = column[6:]
+        name, refusal, score, available, unknown, source, bound = column[:7]
+        selected, previous, weight, quota, share, remainder_seat, tied, limit, tier = column[7:]
         refused = filtering.refusals[refusal] if refusal >= 0 else None
-        written.append(
-            scheduling_pb2.ClusterTrace(
-                name=name,
-                filter=refused.filter if refused else "",
-                reason=refused.reason if refused else "",
-                scores={plugin: column[position] for plugin, column in scores.items()},
-                score=score,
-                available_replicas=available,
-                availability_unknown=source == Source.NONE,
-                source=source_message(source),
-                bound=bound_message(bound),
-                estimate_note=inputs.estimate_reasons.get(position, ""),
-                selected=selected,
-                previous_replicas=max(previous, 0),
-                weight=weight,
-                quota=quota,
-                replicas=share,
-                remainder_seat=remainder_seat,
-                tied=tied,
-                limited_by=_LIMITS[limit],
-                tier=tier,
-            )
+        message.clusters.add(
+            name=name,
+            filter=refused.filter if refused else "",
+            reason=refused.reason if refused else "",
+            scores={plugin: column[position] for plugin, column in scores.items()},
+            score=score,
+            available_replicas=available,
+            availability_unknown=unknown,
+            source=source,
+            bound=bound,
+            estimate_note=inputs.estimate_reasons.get(position, ""),
+            selected=selected,
+            previous_replicas=max(previous, 0),
+            weight=weight,
+            quota=quota,
+            replicas=share,
+            remainder_seat=remainder_seat,
+            tied=tied,
+            limited_by=_LIMITS[limit],
+            tier=tier,
         )
-    return written
 
 
 def _facts(trace: Trace) -> Iterator[tuple[str, str]]:

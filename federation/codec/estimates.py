@@ -18,6 +18,7 @@ from federation.codec.requirements import read_components, read_requirements
 from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
 from federation.codec.written import enum_word
+from federation.model.arrays import LevelArray
 from federation.model.estimate import (
     BLIND_UP_TO,
     Bound,
@@ -206,6 +207,18 @@ def sets_to_message(
         notes=packed.notes,
         ignores_node_claim=packed.ignores_node_claim,
     )
+
+
+def source_messages(numbers_c: LevelArray) -> list[int]:
+    """Numbers of ``Source`` as they travel."""
+    messages: list[int] = _SOURCE_NUMBERS[numbers_c].tolist()
+    return messages
+
+
+def bound_messages(numbers_c: LevelArray) -> list[int]:
+    """Numbers of ``Bound`` as they travel."""
+    messages: list[int] = _BOUND_NUMBERS[numbers_c].tolist()
+    return messages
 
 
 def source_message(number: int) -> estimates_pb2.EstimateSource.ValueType:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
-from importlib.metadata import version
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -61,6 +60,9 @@ def worked_out_by_dask(
 
 def own_release() -> str:
     """Also asked of workers."""
+    # Only who has a Dask cluster waits for it.
+    from importlib.metadata import version  # noqa: PLC0415 - see above
+
     return version("fedsched")
 
 

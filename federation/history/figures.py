@@ -5,7 +5,7 @@ Must not say how they are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -64,6 +64,11 @@ FIGURES: Final = (
     ),
     Figure("fullestPercent", "percent of all in one cluster", _fullest),
 )
+
+
+def differing(pairs: Iterable[Pair]) -> list[Pair]:
+    """Those that the change makes any difference to, as far as figures are shown."""
+    return [each for each in pairs if each.recorded != each.changed]
 
 
 def by_cluster(came: WhatIf, resource: str) -> list[Pair]:

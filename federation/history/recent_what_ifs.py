@@ -12,7 +12,7 @@ import msgspec
 
 from federation.history.changes import WhatIfChange
 from federation.history.counterfactual import Counterfactual
-from federation.history.figures import FIGURES, Pair, by_cluster
+from federation.history.figures import FIGURES, Pair, by_cluster, differing
 from federation.history.packed_inputs import InputReader
 from federation.history.trace_files import TraceChunk
 from federation.history.what_ifs import DifferentDecision, WhatIf
@@ -74,7 +74,7 @@ def question_bytes(question: RecentQuestion) -> bytes:
 
 
 def _told(came: WhatIf, change: WhatIfChange) -> RecentAnswer:
-    clusters = by_cluster(came, REPLICAS)
+    clusters = differing(by_cluster(came, REPLICAS))
     unknown = (change.without | change.cordoned) - came.clusters if came.decisions else ()
     return RecentAnswer(
         decisions=came.decisions,

@@ -5,20 +5,11 @@ Must not know what is worked out; results come in the order of the pieces, whoev
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from itertools import islice
-from typing import Final, TypeVar
-
-from federation.model.errors import Unavailable
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
-
-# Handed out beforehand, so that nobody waits for the next one.
-_AHEAD: Final = 2
 
 
 def worked_out(
@@ -31,31 +22,7 @@ def worked_out(
     if min(processes, len(pieces)) <= 1:
         yield from map(work, pieces)
         return
-    # Not forked: who starts them may run threads.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(pieces)), mp_context=context) as pool:
-        try:
-            yield from _in_order(pool, work, iter(pieces), processes * _AHEAD)
-        except BrokenProcessPool as error:
-            raise Unavailable(
-                "A process that worked on the trace was ended, for lack of memory perhaps: try "
-                "again with fewer --workers."
-            ) from error
-        finally:
-            pool.shutdown(cancel_futures=True)
+    # Who asks for one process, or for help, need not wait for what starts others.
+    from federation.history.processes import worked_out_by  # noqa: PLC0415 - see above
 
-
-def _in_order(
-    pool: ProcessPoolExecutor,
-    work: Callable[[Piece], Result],
-    pieces: Iterator[Piece],
-    ahead: int,
-) -> Iterator[Result]:
-    def handed_out(some: Iterable[Piece]) -> list[Future[Result]]:
-        return [pool.submit(work, piece) for piece in some]
-
-    waiting = handed_out(islice(pieces, ahead))
-    while waiting:
-        first = waiting.pop(0)
-        yield first.result()
-        waiting += handed_out(islice(pieces, 1))
+    yield from worked_out_by(min(processes, len(pieces)), work, pieces)

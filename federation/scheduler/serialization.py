@@ -49,6 +49,14 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 @cache
+def _parts(hint: Any) -> tuple[Any, Any, tuple[Any, ...]]:
+    """A hint as it is meant, what it is made of, and with which arguments: of a list of a thousand
+    items each is built by the same one.
+    """
+    hint = _meant(hint)
+    return hint, get_origin(hint), get_args(hint)
+
+
 def _meant(hint: Any) -> Any:
     """What a name that a ``type`` statement made stands for: ``NDArray`` is one in newer numpys."""
     while (alias := getattr(get_origin(hint) or hint, "__value__", None)) is not None:
@@ -64,11 +72,12 @@ def _items(plain: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _build(hint: Any, plain: Any) -> Any:
-    hint = _meant(hint)
-    origin, arguments = get_origin(hint), get_args(hint)
+    hint, origin, arguments = _parts(hint)
     if origin is np.ndarray:
         return np.array(plain, dtype=get_args(arguments[1])[0])
     if origin is tuple:
+        if arguments[0] is str:
+            return tuple(plain)
         return tuple(_build(arguments[0], item) for item in plain)
     if origin in (dict, Mapping):
         key_kind, item_hint = arguments

@@ -29,6 +29,9 @@ CALLS = {
         *("-m", "federation.cli", "estimate", "--request", "cpu=1"),
         *("--from", "examples/fleet.yaml"),
     ),
+    "fedctl simulate --help": ("-m", "federation.cli", "simulate", "--help"),
+    "fedctl what-if --help": ("-m", "federation.cli", "what-if", "--help"),
+    "fedctl trace --help": ("-m", "federation.cli", "trace", "--help"),
 }
 
 

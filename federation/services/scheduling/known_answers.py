@@ -5,10 +5,11 @@ Must not promise anything.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from federation.capacity.ledger import ClusterLedger
 from federation.capacity.reserve import FleetRooms, PackedRooms
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate
@@ -34,17 +35,34 @@ class KnownRefusal(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownAnswers:
     """By question what is ``available`` in these rooms, and what is ``scarce``; ``seen_again`` is
-    what second looks at what is available found for so many replicas. ``refusals`` are of bindings
-    that were nowhere; ``lessened`` are rooms once some have lost some of theirs. Belongs to one
-    thread.
+    what second looks at what is available found for so many replicas. ``beside_own`` is what is
+    available to one that is somewhere, by these ledgers. ``refusals`` are of bindings that were
+    nowhere; ``lessened`` are rooms once some have lost some of theirs. Belongs to one thread.
     """
 
     rooms: FleetRooms
     available: dict[Hashable, Estimates] = field(default_factory=dict)
+    beside_own: dict[Hashable, tuple[Sequence[ClusterLedger], Estimates]] = field(
+        default_factory=dict
+    )
     scarce: dict[Certificate | None, dict[Hashable, str]] = field(default_factory=dict)
     seen_again: dict[Hashable, Estimates | None] = field(default_factory=dict)
     refusals: dict[Hashable, KnownRefusal] = field(default_factory=dict)
     lessened: PackedRooms = field(default_factory=dict)
+
+    def available_beside_own(
+        self,
+        binding: Binding,
+        asked: Certificate | None,
+        ledgers: Sequence[ClusterLedger],
+        work_out: Callable[[Binding, Certificate | None], Estimates],
+    ) -> Estimates:
+        """What is available to one that is somewhere, worked out once by these ledgers."""
+        question = question_of(binding, asked), binding.key, binding.clusters
+        known = self.beside_own.get(question)
+        if known is None or known[0] is not ledgers:
+            known = self.beside_own[question] = ledgers, work_out(binding, asked)
+        return known[1]
 
     def looked_again(
         self, binding: Binding, asked: Certificate | None, available: Estimates

@@ -136,7 +136,8 @@ class Previews:
         if attempt.is_placed:
             if is_grouped(candidate):
                 _check_groups(preview, await tx.bindings.peers(candidate))
-            self._reserve(working, attempt, preview)
+            # It may go to thousands of clusters.
+            await UNDER_LOCKS.run(self._reserve, working, attempt, preview)
             await read_quotas(tx, [attempt])
             if not await within_quotas(tx, [attempt]):
                 raise _stale(preview, "others took of the quota of its namespace meanwhile")
@@ -155,6 +156,8 @@ class Previews:
         if refused is not None:
             reasons = "; ".join(f"{name}: {why}" for name, why in sorted(refused.reasons.items()))
             raise _stale(preview, f"there is no room for it any more ({reasons})")
+        # Kept there for the event loop.
+        _ = working.after
 
 
 async def _base(tx: Transaction, preview: StoredPreview) -> StoredBinding | None:

@@ -5,10 +5,12 @@ Pure. Must not know whether there is room for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from federation.capacity.cluster_room import ReportId, worth
+from federation.model.arrays import BoolArray
 from federation.model.placement import Binding, Certificate
 from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.model.workload import ReplicaRequirements
@@ -66,6 +68,44 @@ def note_of(asked: Certificate | None, worth: PromiseCertificate) -> str:
     if worth is PromiseCertificate.SUMMARY_CHECKED:
         return "nothing shows whether its nodes have room"
     return NOT_PLANNED if asked is Certificate.PLANNED else ""
+
+
+def worth_by_name(
+    asked: Certificate | None,
+    positions: Mapping[str, int],
+    told_c: BoolArray,
+    planned_c: BoolArray,
+) -> Callable[[str], PromiseCertificate]:
+    """What a promise will be worth in a cluster, where it is known which of them can tell, and
+    which follow plans.
+    """
+    worth_by = {
+        (told, planned): worth(asked, told=told, planned=planned)
+        for told in (False, True)
+        for planned in (False, True)
+    }
+
+    def worth_in(name: str) -> PromiseCertificate:
+        position = positions.get(name)
+        if position is None:
+            return PromiseCertificate.UNPROVEN
+        return worth_by[bool(told_c[position]), bool(planned_c[position])]
+
+    return worth_in
+
+
+def promises_of(
+    request: ReservationRequest, report_in: Callable[[str], ReportId | None]
+) -> tuple[ClusterPromise, ...]:
+    """What the shares are worth, by the reports that they were packed into."""
+    promises = []
+    for name, shares in sorted(request.shares.items()):
+        certificate, note = shares[0].certificate, ""
+        if request.asked is not None and certificate.value != request.asked.value:
+            note = note_of(request.asked, certificate)
+        epoch, sequence = report_in(name) or (0, 0)
+        promises.append(ClusterPromise(name, certificate, epoch, sequence, note))
+    return tuple(promises)
 
 
 def parts(

@@ -12,10 +12,17 @@ from typing import TypeAlias
 
 import numpy as np
 
-from federation.capacity.cluster_room import Room, answered_together, worth
+from federation.capacity.cluster_room import Packer, ReportId, Room, answered_together
 from federation.capacity.holdings import FirstStakes
 from federation.capacity.ledger import ClusterLedger, LedgerInWork
-from federation.capacity.reserve import FleetRooms, Refused, promise, promise_less
+from federation.capacity.reserve import (
+    FleetRooms,
+    Promised,
+    Refused,
+    promise,
+    promise_less,
+    promised,
+)
 from federation.model.arrays import BoolArray, read_only
 from federation.model.component_sets import shape_of
 from federation.model.estimate import Estimates, ignoring_claims
@@ -34,9 +41,10 @@ from federation.services.scheduling.shares import (
     NO_SHARES,
     ReservationRequest,
     Reserved,
-    note_of,
     parts,
+    promises_of,
     units_of,
+    worth_by_name,
 )
 from federation.services.scheduling.totals import (
     CHECKED,
@@ -45,7 +53,6 @@ from federation.services.scheduling.totals import (
     more_units,
     worth_of_kept,
 )
-from federation.services.values import ClusterPromise
 
 # How many replicas, and what the promise of them is worth.
 _Part: TypeAlias = tuple[int, PromiseCertificate]
@@ -65,19 +72,36 @@ class WorkingCopy:
         known: KnownEstimates | None = None,
         *,
         allow_unproven: bool = False,
+        pack: Packer | None = None,
     ) -> None:
-        """``known`` has deductions of earlier snapshots, from which this one's are made."""
+        """``known`` has deductions of earlier snapshots, from which this one's are made; ``pack``
+        is as for ``answered_together``.
+        """
         self.snapshot = snapshot
-        self.rooms: FleetRooms = snapshot.rooms
+        self._rooms: FleetRooms = snapshot.rooms
+        # What was promised last, until somebody asks for the rooms with that.
+        self._taking: Promised | None = None
         self._ledgers: dict[int, LedgerInWork] = {}
         self._known = known or KnownEstimates()
         self._totals = TotalsInWork(snapshot, self._known, self._ledgers)
         self._allow_unproven = allow_unproven
+        self._pack = pack
         self._known_told: _Told | None = None
         self._answers = KnownAnswers(self.rooms)
         # Made of it by ``beside``, since the rooms changed last.
         self._shadows: dict[Hashable, WorkingCopy] = {}
         self._open: dict[int, bool] = {}
+
+    @property
+    def rooms(self) -> FleetRooms:
+        """With what was promised since the snapshot was taken."""
+        if self._taking is not None:
+            self._rooms, self._taking = self._taking(), None
+        return self._rooms
+
+    @rooms.setter
+    def rooms(self, rooms: FleetRooms) -> None:
+        self._rooms, self._taking = rooms, None
 
     @cached_property
     def after(self) -> FleetSnapshot:
@@ -137,7 +161,9 @@ class WorkingCopy:
         return self._of(self.after)
 
     def _of(self, snapshot: FleetSnapshot) -> WorkingCopy:
-        made = WorkingCopy(snapshot, self._known, allow_unproven=self._allow_unproven)
+        made = WorkingCopy(
+            snapshot, self._known, allow_unproven=self._allow_unproven, pack=self._pack
+        )
         if made.rooms is self._answers.rooms:
             made._answers = self._answers
         return made
@@ -195,11 +221,16 @@ class WorkingCopy:
         """How many more replicas (or whole sets) can be promised in each cluster.
 
         Where no nodes are seen: what totals and grade counts leave, or, where these do not count,
-        unknown. Worked out once for those that are nowhere and ask the same, until the rooms
-        change.
+        unknown. Worked out once for those that are nowhere and ask the same, and for one that asks
+        where it is, until the rooms change.
         """
-        if binding.clusters or binding.components or self._lesser_c(binding, asked) is not None:
+        # Where it is, ledgers in work say more than those of the snapshot.
+        is_in_work = bool(binding.clusters and self._ledgers)
+        if is_in_work or binding.components or self._lesser_c(binding, asked) is not None:
             return self._availability(binding, asked)
+        if binding.clusters:
+            ledgers = self.snapshot.ledgers
+            return self.answers.available_beside_own(binding, asked, ledgers, self._availability)
         available, question = self.answers.available, question_of(binding, asked)
         found = available.get(question)
         if found is None:
@@ -299,17 +330,18 @@ class WorkingCopy:
         if short := self._totals.short(request.unit, request.checked):
             return Refused(reasons=short)
         given = self._given(request)
-        taken = promise(
+        taken = promised(
             self.rooms,
             self.snapshot.names,
             request.key,
             _asks(given),
             [c for c, (before, _) in given.items() if before is not None and before.outstanding],
             allow_unproven=self._allow_unproven,
+            pack=self._pack,
         )
         if isinstance(taken, Refused):
             return taken
-        self.rooms = taken
+        self._taking = taken
         return self._reserved(request, given)
 
     def _reserved(self, request: ReservationRequest, given: Mapping[int, StakeChange]) -> Reserved:
@@ -322,7 +354,7 @@ class WorkingCopy:
                 if stake is not None
                 for reservation in stake.reservations
             ),
-            promises=self._promises(request),
+            promises=promises_of(request, self._report_in),
         )
 
     def reserve_less(
@@ -366,6 +398,10 @@ class WorkingCopy:
                 given[position] = self._in_work(position).stake_of(key), None
         return given
 
+    def _report_in(self, name: str) -> ReportId | None:
+        """A cluster's, which promises do not change."""
+        return self.snapshot.rooms.report(self.snapshot.positions[name])
+
     def _put(
         self, request: ReservationRequest, given: Mapping[int, StakeChange]
     ) -> Mapping[str, ClusterShares]:
@@ -397,7 +433,7 @@ class WorkingCopy:
             room = None if position is None else self.room(position)
             if position is not None and room is not None:
                 asking[position] = room.asking_beside(binding.key)
-        return answered_together(asking)
+        return answered_together(asking, self._pack)
 
     def _lesser_c(self, binding: Binding, asked: Certificate | None) -> BoolArray | None:
         """Where what totals and grade counts leave is taken for the room there is; None: nowhere.
@@ -455,32 +491,7 @@ class WorkingCopy:
     ) -> Callable[[str], PromiseCertificate]:
         """What a promise of the binding will be worth in a cluster, if there is room."""
         told_c, _ = self._told(binding)
-        positions, planned_c = self.snapshot.positions, self.rooms.planned_c
-        worth_by = {
-            (told, planned): worth(asked, told=told, planned=planned)
-            for told in (False, True)
-            for planned in (False, True)
-        }
-
-        def worth_in(name: str) -> PromiseCertificate:
-            position = positions.get(name)
-            if position is None:
-                return PromiseCertificate.UNPROVEN
-            return worth_by[bool(told_c[position]), bool(planned_c[position])]
-
-        return worth_in
-
-    def _promises(self, request: ReservationRequest) -> tuple[ClusterPromise, ...]:
-        positions, promises = self.snapshot.positions, []
-        for name, shares in sorted(request.shares.items()):
-            report = self.rooms.report(positions[name])
-            certificate = shares[0].certificate
-            note = ""
-            if request.asked is not None and certificate.value != request.asked.value:
-                note = note_of(request.asked, certificate)
-            epoch, sequence = report or (0, 0)
-            promises.append(ClusterPromise(name, certificate, epoch, sequence, note))
-        return tuple(promises)
+        return worth_by_name(asked, self.snapshot.positions, told_c, self.rooms.planned_c)
 
 
 def _asks(given: Mapping[int, StakeChange]) -> dict[int, tuple[Outstanding, ...]]:

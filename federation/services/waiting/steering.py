@@ -17,6 +17,7 @@ from federation.services.journal import BindingChanged, Position
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.commit import lock_groups
 from federation.services.scheduling.gangs import settle_gang
+from federation.services.scheduling.missing import missing_binding
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import locked_binding
 from federation.services.values import Scheduled
@@ -123,7 +124,11 @@ class Queueing:
 
     async def reschedule(self, namespace: str, name: str, uid: str = "") -> Scheduled:
         """Divides all replicas of a binding anew, as ``DecisionPipeline.reschedule`` does."""
-        return await self._pipeline.reschedule((namespace, name), uid)
+        try:
+            return await self._pipeline.reschedule((namespace, name), uid)
+        except NotFound:
+            async with self._store.reading() as read:
+                raise await missing_binding(read, namespace, name) from None
 
 
 def _suspended(stored: StoredBinding) -> NewWait:

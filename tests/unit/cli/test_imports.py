@@ -22,7 +22,6 @@ ON_FILES = {
     "login": {"yaml"},
     "score": {"numpy", "yaml"},
     "simulate": {"numpy", "yaml"},
-    "trace": HEAVY - {"rich", "sqlalchemy", "kubernetes"},
     "what-if": HEAVY - {"rich", "sqlalchemy", "kubernetes"},
 }
 ASK = """
@@ -64,8 +63,13 @@ def test_what_connects_waits_for_little() -> None:
 
 
 def test_to_estimate_from_files_waits_for_no_scheduler_and_no_grpc() -> None:
-    unneeded = ("grpc", "federation.scheduler", "federation.capacity.reserve")
+    unneeded = ("grpc", "estimator", "federation.scheduler", "federation.capacity.reserve")
     assert imported(["estimate"], *unneeded) == {"estimate": set()}
+
+
+def test_who_names_no_configuration_and_one_process_waits_for_neither() -> None:
+    unneeded = ("importlib.metadata", "multiprocessing", "concurrent.futures.process")
+    assert imported(["simulate", "what-if"], *unneeded) == {"simulate": set(), "what-if": set()}
 
 
 @pytest.mark.parametrize("verb", ["estimate", "simulate"])

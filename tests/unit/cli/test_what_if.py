@@ -111,6 +111,16 @@ def test_tables_on_a_terminal(
     assert [line for line in lines if len(line) > width] == []
 
 
+def test_clusters_that_hold_the_same_are_listed_only_where_all_are_asked_for(trace: Path) -> None:
+    changed = what_if(trace, "--cordon", "member003", "--workers", 1, "-o", "json")
+    held = {each["cluster"]: each["replicas"] for each in json.loads(changed.stdout)["clusters"]}
+    assert [each for each in held.values() if each["recorded"] == each["whatIf"]] == []
+    same = what_if(trace, "--workers", 1)
+    assert "None holds more or less." in same.stderr
+    every = what_if(trace, "--workers", 1, "-o", "wide")
+    assert all(name in every.stdout for name in held)
+
+
 def test_what_makes_no_sense(trace: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(POLICY.replace("PropagationPolicy", "Deployment"), encoding="utf-8")

@@ -99,6 +99,15 @@ async def test_what_is_rescheduled_is_divided_anew_as_it_is_stored(
 
 
 @pytest.mark.parametrize("act", ["suspend", "resume", "reschedule"])
+async def test_who_leaves_out_the_kind_is_told_which_binding_may_be_meant(
+    queueing: Queueing, deciders: Deciders, act: str
+) -> None:
+    await apply(deciders.scheduling, replace(WEB, name="web-deployment"))
+    with pytest.raises(NotFound, match=r"'shop/web'\. Is it 'shop/web-deployment'\?"):
+        await getattr(queueing, act)("shop", "web")
+
+
+@pytest.mark.parametrize("act", ["suspend", "resume", "reschedule"])
 async def test_what_is_not_there_or_is_another_is_refused(
     queueing: Queueing, deciders: Deciders, engine: AsyncEngine, act: str
 ) -> None:
