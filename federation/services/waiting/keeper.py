@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import itemgetter
 from typing import Final
@@ -181,6 +182,14 @@ class QueueKeeper:
         if not self.is_held:
             self._forget()
             return
+        try:
+            await self._round()
+        except Exception:
+            # Nobody tells how it ended for those that were to be tried: all others wait for that.
+            self.lost()
+            raise
+
+    async def _round(self) -> None:
         if not self._is_loaded:
             await self._load()
         self._news.note(self._ordering.to_show_again())
@@ -204,11 +213,9 @@ class QueueKeeper:
         times += [self._ordering.again_at, self.nominations.next_at, self._timeouts.next_at]
         due_at = min(each for each in times if each is not None)
         left = max(0.0, due_at - self._clock.now()) if due_at < math.inf else None
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(left):
                 await self._wake.wait()
-        except TimeoutError:
-            pass
         self._wake.clear()
 
     def _note_binding(self, change: BindingChanged) -> None:
@@ -252,19 +259,14 @@ class QueueKeeper:
         self._forget()
         self._is_loaded = True
         self._sweep_at = self._clock.now() + SWEEP_SECONDS
-        after = 0
-        try:
-            while True:
-                async with self._store.reading() as read:
-                    page = await read.bindings.waiting(after, ROWS_AT_ONCE)
-                await self._take_over(page)
-                if len(page) < ROWS_AT_ONCE:
-                    break
-                after = page[-1].id
-                await asyncio.sleep(0)
-        except Exception:
-            self._is_loaded = False
-            raise
+        after, is_last = 0, False
+        while not is_last:
+            async with self._store.reading() as read:
+                page = await read.bindings.waiting(after, ROWS_AT_ONCE)
+            await self._take_over(page)
+            is_last = len(page) < ROWS_AT_ONCE
+            after = page[-1].id if page else after
+            await asyncio.sleep(0)
         logger.info("queue taken over", extra={"fields": {"waiting": len(self._queue)}})
 
     async def _learn(self) -> None:

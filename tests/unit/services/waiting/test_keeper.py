@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from federation.model.errors import Unavailable
 from federation.model.placement import ClusterAffinity, Placement
 from federation.model.waiting import WaitState
 from federation.scheduler.decision import Outcome
@@ -18,7 +19,7 @@ from federation.services.waiting.keeper import QueueKeeper
 from federation.services.waiting.running import LostNews
 from federation.services.waiting.steering import Queueing
 from federation.store.postgres import PostgresStore
-from tests.services import WEB, Deciders, apply, decided
+from tests.services import WEB, Deciders, UnsteadyStore, apply, decided
 from tests.unit.services.conftest import ControlPlane, Streams, only
 from tests.unit.services.waiting.conftest import World, binding
 
@@ -257,6 +258,21 @@ async def test_after_news_were_lost_everything_is_read_again(world: World) -> No
     await world.report("b", 5)
     await world.settle()
     assert world.placed == ["one"]
+
+
+async def test_a_round_that_the_database_ended_keeps_nobody_from_being_tried(world: World) -> None:
+    """Who was taken to be tried, and was not read then, is not waited for for ever."""
+    store = UnsteadyStore(world.store)
+    world.keeper._store = store
+    await world.ask("one", "two")
+    store.reachable = False
+    with pytest.raises(Unavailable):
+        await world.keeper.do_round()
+    store.reachable = True
+    assert await world.settle() == ["one"]
+    await world.report("b", 5)
+    await world.settle()
+    assert world.placed == ["one", "two"]
 
 
 async def test_who_has_not_the_duty_tries_nobody(world: World) -> None:
