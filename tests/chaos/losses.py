@@ -191,11 +191,8 @@ class _Losses:
             lambda look: not look.evictions and all(each.has_ended for each in look.steps)
         )
         self._must_run = False
-        wrong = wrong_steps(look.steps, name, before, look.placed)
-        if wrong:
-            left = await read_unfixed(self._postgres.url)
-            wrong.append(f"the plan leaves {left} as they are")
-        self._violations += wrong
+        unfixed = await read_unfixed(self._postgres.url)
+        self._violations += wrong_steps(look.steps, name, before, look.placed, unfixed)
         self._counts["steps of a plan"] = len(look.steps)
 
     async def _preempt(self) -> None:

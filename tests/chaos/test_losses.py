@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.chaos.evictions import Placed, Watched, wrongly_gone
 from tests.chaos.havoc import Plan
 from tests.chaos.losses import lose
-from tests.chaos.plans import Step, wrong_steps
+from tests.chaos.plans import MAY_STAY, Step, wrong_steps
 from tests.chaos.urgent import Moved, too_fast
 
 BEFORE = Placed(key="shop/web", decision="one", shares={"a": 2, "b": 2}, evicted={})
@@ -46,7 +46,11 @@ def test_a_step_that_is_not_done_or_done_twice_is_found() -> None:
     (found,) = wrong_steps([replace(step, state="skipped")], "a", {"shop/web"}, {})
     assert "is skipped" in found
     (found,) = wrong_steps([step], "a", {"shop/web"}, {"shop/web": BEFORE})
-    assert found == "shop/web is still in a"
+    assert found == "shop/web is still in a: nobody said why"
+    placed = {"shop/web": BEFORE}
+    stays = {"shop/web": f"{MAY_STAY}b, with fewer replicas"}
+    assert wrong_steps([], "a", {"shop/web"}, placed, stays) == []
+    assert len(wrong_steps([], "a", {"shop/web"}, placed, {"shop/web": "no room"})) == 2
     (found,) = wrong_steps([], "a", {"shop/web"}, {})
     assert "moves [], not" in found
 
