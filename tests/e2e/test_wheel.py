@@ -48,7 +48,7 @@ ENOUGH_FOR_HELP = {
     ("fedctl", "control-plane"),
 }
 # The list of its verbs needs nothing.
-HELP = {"fedctl": ("trace", "--help")}
+HELP = {"fedctl": ("what-if", "--help")}
 
 
 @pytest.mark.parametrize("extras", [set(), *({extra} for extra in EXTRAS.values())], ids=" ".join)
