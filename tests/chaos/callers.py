@@ -60,10 +60,11 @@ PLACED = {OUTCOME_SCHEDULED, OUTCOME_PARTIAL}
 # The key of what no request of a caller was answered with.
 BY_THE_QUEUE = ""
 DIVIDED = SchedulingType.DIVIDED
+BY_FIXED_WEIGHTS = ReplicaScheduling(type=DIVIDED)
 SCHEDULINGS = (
     ReplicaScheduling(type=DIVIDED, dynamic=True),
     ReplicaScheduling(type=DIVIDED, preference=DivisionPreference.AGGREGATED),
-    ReplicaScheduling(type=DIVIDED),
+    BY_FIXED_WEIGHTS,
     ReplicaScheduling(),
 )
 CERTIFICATES = (None, None, Certificate.CAREFUL, Certificate.STRICT)

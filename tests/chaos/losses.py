@@ -37,7 +37,7 @@ from federation.v1.scheduling_pb2 import (
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from tests.chaos.agreement import disagreements
 from tests.chaos.audit import Audit
-from tests.chaos.callers import RETRIED, SCHEDULINGS
+from tests.chaos.callers import BY_FIXED_WEIGHTS, RETRIED, SCHEDULINGS
 from tests.chaos.evictions import Watched, wrongly_gone
 from tests.chaos.glances import Look, evicted_from, look_at
 from tests.chaos.havoc import Plan, Result, carried_out
@@ -192,7 +192,12 @@ class _Losses:
         )
         self._must_run = False
         unfixed = await read_unfixed(self._postgres.url)
-        self._violations += wrong_steps(look.steps, name, before, look.placed, unfixed)
+        weighted = [
+            key
+            for key, each in self._bindings.items()
+            if each.placement.replica_scheduling == BY_FIXED_WEIGHTS
+        ]
+        self._violations += wrong_steps(look.steps, name, before, look.placed, unfixed, weighted)
         self._counts["steps of a plan"] = len(look.steps)
 
     async def _preempt(self) -> None:

@@ -108,11 +108,12 @@ def wrong_steps(
     before: Collection[str],
     placed: Mapping[str, Placed],
     unfixed: Mapping[str, str] = NOTHING,
+    may_stay: Collection[str] = (),
 ) -> list[str]:
-    """What was not done, or done twice, of a plan that empties a cluster of these bindings, and
-    leaves some of them as they are, told why.
+    """What was not done, or done twice, of a plan that empties a cluster of these bindings; of
+    what it leaves as it is, told why, only those ``may_stay`` that are divided by fixed weights.
     """
-    stays = {key for key, why in unfixed.items() if why.startswith(MAY_STAY)}
+    stays = {key for key in may_stay if unfixed.get(key, "").startswith(MAY_STAY)}
     found = [
         f"step {each.number} ({each.key}) is {each.state} after {each.decisions} decisions: "
         f"{each.message}"

@@ -49,8 +49,10 @@ def test_a_step_that_is_not_done_or_done_twice_is_found() -> None:
     assert found == "shop/web is still in a: nobody said why"
     placed = {"shop/web": BEFORE}
     stays = {"shop/web": f"{MAY_STAY}b, with fewer replicas"}
-    assert wrong_steps([], "a", {"shop/web"}, placed, stays) == []
-    assert len(wrong_steps([], "a", {"shop/web"}, placed, {"shop/web": "no room"})) == 2
+    assert wrong_steps([], "a", {"shop/web"}, placed, stays, ["shop/web"]) == []
+    assert len(wrong_steps([], "a", {"shop/web"}, placed, stays, ["shop/other"])) == 2
+    no_room = {"shop/web": "no room"}
+    assert len(wrong_steps([], "a", {"shop/web"}, placed, no_room, ["shop/web"])) == 2
     (found,) = wrong_steps([], "a", {"shop/web"}, {})
     assert "moves [], not" in found
 
