@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from uuid import uuid4
@@ -31,10 +32,12 @@ from federation.model.cluster import (
     ReportedPools,
     ResourceSummary,
 )
+from federation.model.estimate import Estimates
 from federation.model.grades import DEFAULT_MODEL
 from federation.model.reported_pools import pools_of
 from federation.model.reservations import Outstanding
 from federation.model.workload import ReplicaRequirements, TargetCluster
+from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, DEFAULT_PROFILES
 from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.state import Surroundings
@@ -42,6 +45,7 @@ from federation.services.decision_ports import NewDecision
 from federation.services.duties import DECISIONS_PRUNED_AT_ONCE as PRUNED_AT_ONCE
 from federation.services.packed_traces import packed_traces
 from federation.services.values import ReportEvidence, Verdict
+from federation.serving import sparing_the_fleet
 from federation.store.engine import create_engine
 from federation.store.migrate import upgrade
 from federation.store.postgres import PostgresStore
@@ -55,7 +59,7 @@ MOST_PERCENT = 15
 CELLS, PROMISES, MOST_REPORT = 256, 20, 12_288
 RESOURCES = ("cpu", "memory", "pods", "ephemeral-storage", "nvidia.com/gpu")
 OLD = chosen(40_000, quick=4000)
-BATCHES, TURNS = chosen(5, quick=2), chosen(7, quick=2)
+BATCHES, TURNS = chosen(5, quick=2), chosen(21, quick=2)
 OLD_DECISIONS = text("""
     INSERT INTO decision (binding_id, namespace, name, binding_generation, outcome, clusters,
         remainder, reason, algorithm_revision, trace, triggers, created_at, day)
@@ -71,10 +75,16 @@ OLD_BINDINGS = text("""
 """)
 
 
+@lru_cache
+def fleet_and_estimates(clusters: int) -> tuple[Fleet, Estimates]:
+    """A control plane's fleet stays the same until a cluster itself changes."""
+    return bench_scheduler.fleet(clusters), bench_scheduler.availability(clusters)
+
+
 def verdicts(clusters: int) -> list[Verdict]:
     """As of a storm: most decisions are about another binding, on estimates that are alike."""
     chance = np.random.default_rng(5)
-    fleet, known = bench_scheduler.fleet(clusters), bench_scheduler.availability(clusters)
+    fleet, known = fleet_and_estimates(clusters)
     evidence = ReportEvidence(
         sequences=tuple(chance.integers(1, 5000, clusters).tolist()),
         age_seconds=tuple(chance.random(clusters).round(3).tolist()),
@@ -179,8 +189,12 @@ async def kept(url: str, pack: Callable[[Sequence[Verdict]], list[Packed]], name
 
 
 def measure_cost(url: str, postgres: int) -> None:
-    """By turns with and without, so that whatever else the machine does comes to both."""
+    """By turns with and without, so that whatever else the machine does comes to both; garbage is
+    collected as a control plane does it.
+    """
     spent: dict[str, list[float]] = {"with": [], "without": []}
+    with sparing_the_fleet():
+        pass
     for turn in range(TURNS):
         for how, pack in (("with", packed_traces), ("without", without_history)):
             before = time.process_time() + family_seconds(postgres)
