@@ -61,7 +61,7 @@ class _Sight(NamedTuple):
 
     available: Estimates
     columns_c: IntArray
-    rows: list[int]
+    rows: IntArray
     amounts_r: IntArray
     held_rc: IntArray
 
@@ -211,7 +211,7 @@ class Counterfactual:
         known = self._sights.get(unit)
         if known is None:
             asked = {name: amount for name, amount in unit.request if name != REPLICAS}
-            rows = [self._axes.row(name) for name in asked]
+            rows = np.array([self._axes.row(name) for name in asked], dtype=np.int64)
             amounts_r = np.array([*asked.values()], dtype=np.int64)
         else:
             rows, amounts_r = known.rows, known.amounts_r
@@ -223,16 +223,21 @@ class Counterfactual:
         """How much is left with the change, now: what was seen last, and what has become of what
         was held then; never more than totals allow.
         """
-        sight = self._sights[unit]
-        freed_rc = sight.held_rc - self._changed.held_of(sight.rows, sight.columns_c)
-        if not freed_rc.any():
-            return sight.available
-        more_c: IntArray = (freed_rc // sight.amounts_r[:, np.newaxis]).min(axis=0)
-        if not more_c.any():
-            return sight.available
-        replicas_c = np.maximum(sight.available.replicas_c + more_c, 0)
-        is_known_c = sight.available.source_c != Source.NONE
-        return replace(sight.available, replicas_c=replicas_c * is_known_c)
+        available = self._sights[unit].available
+        left_c = self._left_c(unit)
+        if left_c is available.replicas_c:
+            return available
+        return replace(available, replicas_c=left_c)
+
+    def _left_c(self, unit: UnitAmounts) -> IntArray:
+        available, columns_c, rows, amounts_r, held_rc = self._sights[unit]
+        freed_rc = held_rc - self._changed.held_of(rows, columns_c)
+        if not np.count_nonzero(freed_rc):
+            return available.replicas_c
+        more_c: IntArray = np.minimum.reduce(freed_rc // amounts_r[:, np.newaxis])
+        left_c: IntArray = np.maximum(available.replicas_c + more_c, 0)
+        left_c *= available.source_c != Source.NONE
+        return left_c
 
     def _is_refused(self, known: KnownInputs, inputs: DecisionInputs, made: Decision) -> bool:
         """Whether shares that found no room then find none with the change either."""
@@ -278,7 +283,7 @@ class Counterfactual:
         refused = self._refused.get(unit)
         if now.pending and refused is not None and refused.fleet is self._fleet:
             # It may be smaller than who was refused: for it there is more room sooner.
-            left_c = np.minimum(refused.left_c, self._left(unit).replicas_c)
+            left_c = np.minimum(refused.left_c, self._left_c(unit))
             self._refused[unit] = refused._replace(left_c=left_c)
 
     def _forget(self, key: BindingName) -> None:
@@ -373,14 +378,14 @@ class Counterfactual:
             binding = replace(stray.inputs.binding, clusters=clusters)
             if not self._decide_again(key, stray, binding):
                 open_units.remove(stray.unit)
-                self._refused[stray.unit] = _Refused(self._fleet, self._left(stray.unit).replicas_c)
+                self._refused[stray.unit] = _Refused(self._fleet, self._left_c(stray.unit))
 
     def _has_more(self, unit: UnitAmounts) -> bool:
         """Whether there is more room somewhere than when such a unit was refused last."""
         refused = self._refused.get(unit)
         if refused is None or refused.fleet is not self._fleet:
             return True
-        left_c = self._left(unit).replicas_c
+        left_c = self._left_c(unit)
         return len(left_c) != len(refused.left_c) or bool((left_c > refused.left_c).any())
 
     def _decide_again(self, key: BindingName, stray: _Stray, binding: Binding) -> bool:

@@ -151,10 +151,10 @@ class World:
         held: IntArray = self.held_of([self._axes.row(resource)], columns_c)[0]
         return held
 
-    def held_of(self, rows: list[int], columns_c: IntArray) -> IntArray:
+    def held_of(self, rows: Sequence[int] | IntArray, columns_c: IntArray) -> IntArray:
         """The same of some rows of the axes: rows x columns."""
         self._grow()
-        held_rc: IntArray = self._held_rc[rows][:, columns_c]
+        held_rc: IntArray = self._held_rc.take(rows, axis=0).take(columns_c, axis=1)
         return held_rc
 
     def copy_held(self) -> IntArray:
