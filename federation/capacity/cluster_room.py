@@ -281,10 +281,8 @@ class Room:
         filled, spread = self.most_by_view(requirements)
         most = self._most(requirements, certificate, MAX_REPLICAS, (filled, spread))
         if certificate is PromiseCertificate.CAREFUL:
-            on_their_way = self.held.on_their_way(request_shape(requirements.request))
-            kept_back = min(abs(filled - spread), self.held.reserve)
-            kept_back += -(-on_their_way // RESERVE_PART)
-            most = min(most, max(0, min(filled, spread) - kept_back))
+            shape = request_shape(requirements.request)
+            most = min(most, careful_most(filled, spread, self.held, shape))
         return most
 
     def _most(
@@ -436,6 +434,15 @@ def _best(room: Room, other: Room, outstanding: Sequence[Outstanding]) -> Room:
     if best.overcommitted:
         best = min(best, room.as_scheduled(outstanding), key=Room.stuck)
     return replace(best, left=without_kept_nodes(best.left, best.overcommitted, room.kinds))
+
+
+def careful_most(filled: int, spread: int, held: Held, shape: Shape) -> int:
+    """How many replicas may be promised carefully beside what is held, of those that the cells
+    hold in both views; some are kept back.
+    """
+    kept_back = min(abs(filled - spread), held.reserve)
+    kept_back += -(-held.on_their_way(shape) // RESERVE_PART)
+    return max(0, min(filled, spread) - kept_back)
 
 
 def certificate_for(
