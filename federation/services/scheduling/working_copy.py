@@ -336,7 +336,7 @@ class WorkingCopy:
             self.snapshot.names,
             request.key,
             _asks(given),
-            [c for c, (before, _) in given.items() if before is not None and before.outstanding],
+            {c for c, (before, _) in given.items() if before is not None and before.outstanding},
             allow_unproven=self._allow_unproven,
             pack=self._pack,
         )
