@@ -34,6 +34,8 @@
 - ``pool_estimates``: the level ``pools``: what the cells of a whole fleet prove of one shape
 - ``pool_kinds``: the pools of a fleet, each kind once: which suit a claim is found out once for
   all clusters
+- ``pool_verdicts``: which pools, and which cells, suit a claim: found out once for a block of
+  clusters
 - ``prices``: what is to be taken of the nodes of cells before they hold so many replicas less
 - ``promised_bounds``: what promises that are on no node yet leave of the bounds of cells,
   wherever their pods land
@@ -45,6 +47,7 @@
 - ``sharing``: a mapping whose successors share nearly all of it: what a fleet's state keeps its
   many keys in
 - ``simulated``: what the bindings of one simulation have taken, and what is left for the next
+- ``some_clusters``: the cells of some clusters of a fleet in one table, no wider than a question is
 - ``strict_bounds``: what strict promises rest on: how many replicas others can at most stand in
   the way of
 - ``stuck``: what promises that lost their room keep others from: the nodes that may yet become

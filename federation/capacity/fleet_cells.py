@@ -6,10 +6,11 @@ Pure. Must not estimate anything; ``federation.capacity.pool_estimates`` does.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
-from typing import Final, Protocol, TypeAlias
+from itertools import accumulate, count, islice
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,9 @@ from federation.model.arrays import BoolArray, IntArray
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.positions import Moves
 
-# 64 clusters of 256 cells take 128 KiB a resource: a pass stays within a core's own cache.
+# So many take 128 KiB a resource: a pass stays within a core's own cache.
+CELLS_A_TABLE: Final = 16_384
+# Of 256 cells each.
 CLUSTERS_A_BLOCK: Final = 64
 # Where clusters came, before the block is divided.
 _MOST_A_BLOCK: Final = 96
@@ -77,6 +80,9 @@ class UnevenCells:
             ),
         )
 
+    def __len__(self) -> int:
+        return len(self.place_u)
+
     def at(self, place_j: npt.NDArray[np.intp], names: Collection[str]) -> Cells:
         """Some of them, with some of the resources."""
         cells = self.cells
@@ -103,18 +109,21 @@ class UnevenCells:
 class CellBlock:
     """Some neighbouring clusters of a fleet, axis c, and all their cells in one table.
 
-    ``start`` is the position of the first cluster in the fleet. The cells of cluster c begin at
-    ``first_c``, and ``cluster_k`` says whose each is; every cluster has at least one, if need be of
-    no nodes. ``cells.pool_k`` are positions in ``pools``, where clusters share what is equal;
-    ``known_verdicts`` are on those, by the key of a claim. ``reported_c`` is false where a cluster
-    has no pools. ``uneven`` are the cells whose nodes are not all alike.
+    ``start`` is the position of the first cluster in the fleet. The ``size_c`` cells of cluster c
+    begin at ``first_c``, and ``cluster_k`` says whose each is; every cluster has at least one, if
+    need be of no nodes. ``cells.pool_k`` are positions in ``pools``, where clusters share what is
+    equal, found by it in ``places``; ``known_verdicts`` are on those, by the key of a claim.
+    ``reported_c`` is false where a cluster has no pools. ``uneven`` are the cells whose nodes are
+    not all alike.
     """
 
     start: int
     reported_c: BoolArray
     first_c: IntArray
+    size_c: IntArray
     cluster_k: IntArray
     pools: tuple[CarriedPool, ...]
+    places: Mapping[Hashable, int]
     cells: Cells
     uneven: UnevenCells
     known_verdicts: dict[Hashable, npt.NDArray[np.int8] | None] = field(default_factory=dict)
@@ -126,12 +135,6 @@ class CellBlock:
         """Where its clusters stand in the fleet."""
         return slice(self.start, self.start + len(self))
 
-    def cells_of(self, position: int) -> slice:
-        """Where the cells of a cluster, by its position in the fleet, stand in the table."""
-        place = position - self.start
-        stop = self.first_c[place + 1] if place + 1 < len(self) else len(self.cells)
-        return slice(int(self.first_c[place]), int(stop))
-
     def __len__(self) -> int:
         return len(self.first_c)
 
@@ -141,17 +144,22 @@ class FleetCells:
     """The pools of a fleet's clusters (None where one reported none), by position, and as blocks.
 
     Blocks are never changed: what was computed from one holds as long as it is part of the fleet.
+    What was computed of one cluster holds wherever its number in ``version_c`` is found: no other
+    pools have it, in no fleet.
     """
 
     pools: tuple[Pools | None, ...]
     blocks: tuple[CellBlock, ...]
-    # As a block's.
-    token: object = field(default_factory=object)
+    version_c: IntArray
 
     @classmethod
     def of(cls, pools: Iterable[Pools | None]) -> FleetCells:
         pools = tuple(pools)
-        return cls(pools=pools, blocks=tuple(_blocks(pools, 0, len(pools))))
+        return cls(
+            pools=pools,
+            blocks=tuple(_blocks(pools, 0, len(pools))),
+            version_c=_new_versions(len(pools)),
+        )
 
     def with_clusters(self, changes: Mapping[int, Pools | None]) -> FleetCells:
         """The same fleet with newer pools at some positions; only their blocks are made again."""
@@ -159,9 +167,14 @@ class FleetCells:
         for position, newer in changes.items():
             pools[position] = newer
         blocks, starts = list(self.blocks), [block.start for block in self.blocks]
-        for place in {bisect_right(starts, position) - 1 for position in changes}:
-            blocks[place] = _block(pools, starts[place], starts[place] + len(blocks[place]))
-        return FleetCells(pools=tuple(pools), blocks=tuple(blocks))
+        changed = defaultdict[int, list[int]](list)
+        for position in sorted(changes):
+            changed[bisect_right(starts, position) - 1].append(position)
+        for place, positions in changed.items():
+            blocks[place] = _changed_block(blocks[place], pools, positions)
+        version_c = self.version_c.copy()
+        version_c[list(changes)] = _new_versions(len(changes))
+        return FleetCells(pools=tuple(pools), blocks=tuple(blocks), version_c=version_c)
 
     def after(self, moves: Moves) -> FleetCells:
         """Of the fleet after clusters left and came, newcomers without pools; blocks of others
@@ -188,13 +201,18 @@ class FleetCells:
             else:
                 blocks.append(replace(self.blocks[place], start=start))
             start += size
-        return FleetCells(pools=pools, blocks=tuple(blocks))
+        version_c = moves.array(self.version_c, _new_versions(len(moves.taken)))
+        return FleetCells(pools=pools, blocks=tuple(blocks), version_c=version_c)
 
     def __len__(self) -> int:
         return len(self.pools)
 
 
-_Identity: TypeAlias = tuple[object, ...]
+_NUMBERS: Final = count()
+
+
+def _new_versions(clusters: int) -> IntArray:
+    return np.fromiter(islice(_NUMBERS, clusters), dtype=np.int64, count=clusters)
 
 
 def _blocks(pools: Sequence[Pools | None], start: int, stop: int) -> list[CellBlock]:
@@ -205,39 +223,101 @@ def _blocks(pools: Sequence[Pools | None], start: int, stop: int) -> list[CellBl
     ]
 
 
+class _Piece(NamedTuple):
+    """Some neighbouring clusters: their cells, in which pools of the block these are, how many
+    each has, and which have pools.
+    """
+
+    cells: Cells
+    pool_k: npt.NDArray[np.int32]
+    size_c: IntArray
+    reported_c: BoolArray
+
+
 def _block(pools: Sequence[Pools | None], start: int, stop: int) -> CellBlock:
-    clusters = pools[start:stop]
-    every = [_NO_CELLS if each is None or not len(each.cells) else each.cells for each in clusters]
-    sizes = [len(cells) for cells in every]
-    stop_c = np.cumsum(sizes, dtype=np.int64)
-    shared: dict[_Identity, tuple[int, CarriedPool]] = {}
-    pool_k: list[npt.NDArray[np.int32]] = []
-    for each, cells in zip(clusters, every, strict=True):
-        places = [0]
-        if each is not None and cells is each.cells:
-            places = [
-                _place(CarriedPool(pool=pool, label_keys=each.label_keys), shared)
-                for pool in each.pools
-            ]
-        pool_k.append(np.array(places, dtype=np.int32)[cells.pool_k])
-    cells = side_by_side(every, np.concatenate(pool_k))
+    carried: dict[Hashable, CarriedPool] = {}
+    for each in pools[start:stop]:
+        carried |= _carried(each)
+    places = {identity: place for place, identity in enumerate(carried)}
+    pieces = [_piece(each, places) for each in pools[start:stop]]
+    return _assembled(start, pieces, tuple(carried.values()), places)
+
+
+def _changed_block(
+    block: CellBlock, pools: Sequence[Pools | None], positions: Sequence[int]
+) -> CellBlock:
+    """The block after a fleet's pools changed at some positions: what stands between these is
+    taken as it is, unless there is a pool that none of the block's clusters had.
+    """
+    if any(_carried(pools[position]).keys() - block.places.keys() for position in positions):
+        return _block(pools, block.start, block.here.stop)
+    pieces, start = [], 0
+    for position in positions:
+        place = position - block.start
+        if place > start:
+            pieces.append(_run(block, start, place))
+        pieces.append(_piece(pools[position], block.places))
+        start = place + 1
+    if start < len(block):
+        pieces.append(_run(block, start, len(block)))
+    return _assembled(block.start, pieces, block.pools, block.places)
+
+
+def _run(block: CellBlock, start: int, stop: int) -> _Piece:
+    last = stop - 1
+    here = slice(int(block.first_c[start]), int(block.first_c[last] + block.size_c[last]))
+    cells = block.cells.between(here)
+    return _Piece(cells, cells.pool_k, block.size_c[start:stop], block.reported_c[start:stop])
+
+
+def _piece(pools: Pools | None, places: Mapping[Hashable, int]) -> _Piece:
+    if pools is None or not len(pools.cells):
+        cells, place_p = _NO_CELLS, [0]
+    else:
+        cells, place_p = pools.cells, [places[identity] for identity in _identities(pools)]
+    return _Piece(
+        cells=cells,
+        pool_k=np.array(place_p, dtype=np.int32)[cells.pool_k],
+        size_c=np.array([len(cells)], dtype=np.int64),
+        reported_c=np.array([pools is not None]),
+    )
+
+
+def _assembled(
+    start: int,
+    pieces: Sequence[_Piece],
+    pools: tuple[CarriedPool, ...],
+    places: Mapping[Hashable, int],
+) -> CellBlock:
+    size_c = np.concatenate([piece.size_c for piece in pieces])
+    cells = side_by_side(
+        [piece.cells for piece in pieces], np.concatenate([piece.pool_k for piece in pieces])
+    )
     return CellBlock(
         start=start,
-        reported_c=np.array([each is not None for each in clusters]),
-        first_c=stop_c - sizes,
-        cluster_k=np.arange(len(sizes)).repeat(sizes),
-        pools=tuple(pool for _, pool in shared.values()),
+        reported_c=np.concatenate([piece.reported_c for piece in pieces]),
+        first_c=np.cumsum(size_c) - size_c,
+        size_c=size_c,
+        cluster_k=np.arange(len(size_c)).repeat(size_c),
+        pools=pools,
+        places=places,
         cells=cells,
         uneven=UnevenCells.of(cells),
     )
 
 
-def _place(carried: CarriedPool, shared: dict[_Identity, tuple[int, CarriedPool]]) -> int:
-    """The place of a pool among those that clusters share, which has it from now on."""
-    pool = carried.pool
-    identity = (pool.taints, carried.label_keys, *sorted(pool.labels.items()))
-    place, _ = shared.setdefault(identity, (len(shared), carried))
-    return place
+def _carried(pools: Pools | None) -> dict[Hashable, CarriedPool]:
+    """A cluster's pools that have cells to be in, by what tells pools of a block apart."""
+    if pools is None or not len(pools.cells):
+        return {}
+    return {
+        identity: CarriedPool(pool=pool, label_keys=pools.label_keys)
+        for identity, pool in zip(_identities(pools), pools.pools, strict=True)
+    }
+
+
+def _identities(pools: Pools) -> list[Hashable]:
+    return [(pool.taints, pools.label_keys, *sorted(pool.labels.items())) for pool in pools.pools]
 
 
 def side_by_side(every: Sequence[Cells], pool_k: npt.NDArray[np.int32]) -> Cells:

@@ -5,22 +5,24 @@ Pure, whole-array. Must not promise: a promise is a packing (``federation.capaci
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from federation.capacity.fleet_cells import CellBlock, FleetCells, side_by_side
+from federation.capacity.fleet_cells import CELLS_A_TABLE, CellBlock, FleetCells, side_by_side
+from federation.capacity.pool_verdicts import block_verdicts
+from federation.capacity.some_clusters import SomeClusters, in_tables
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS, Bound, LevelAnswer, Source
 from federation.model.pools.bounds import fit_in_k, per_replica, tighter_lower_k, upper_k
-from federation.model.pools.matching import Match, keys_not_carried, pool_match
+from federation.model.pools.matching import Match, keys_not_carried
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
-# Claims that a block's verdicts on its pools are kept of.
-_MOST_VERDICTS: Final = 256
+# Of a block's cells: where more have nodes that are not alike, the sums of all are looked at.
+_MOSTLY: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,6 +39,21 @@ class PoolBounds:
     answered_c: BoolArray
     reasons: dict[int, str]
     beside_promises_c: BoolArray | None = None
+
+    @classmethod
+    def unanswered(cls, clusters: int) -> Self:
+        """Of so many clusters nothing is known yet: it may be ``put``."""
+        lower_c, upper_c = np.zeros((2, clusters), dtype=np.int64)
+        answered_c = np.zeros(clusters, dtype=np.bool_)
+        return cls(lower_c=lower_c, upper_c=upper_c, answered_c=answered_c, reasons={})
+
+    def put(self, position_c: IntArray, some: PoolBounds) -> None:
+        """What is said of the clusters at some positions; of these nothing was known before."""
+        self.lower_c[position_c] = some.lower_c
+        self.upper_c[position_c] = some.upper_c
+        self.answered_c[position_c] = some.answered_c
+        for place, reason in some.reasons.items():
+            self.reasons[int(position_c[place])] = reason
 
 
 def answer_of(bounds: PoolBounds) -> LevelAnswer:
@@ -56,62 +73,95 @@ def answer_of(bounds: PoolBounds) -> LevelAnswer:
 
 
 def pool_bounds(cells: FleetCells, requirements: ReplicaRequirements) -> PoolBounds:
-    """LB+ and UB of every cluster, block after block."""
-    return joined_bounds(cells, block_bounds(cells.blocks, requirements))
+    """LB+ and UB of every cluster."""
+    even, uneven_c = [], [np.zeros(0, dtype=np.int64)]
+    for block in cells.blocks:
+        if _MOSTLY * len(block.cells) < len(block.uneven):
+            uneven_c.append(np.arange(block.start, block.here.stop))
+        else:
+            even.append(block)
+    bounds = PoolBounds.unanswered(len(cells))
+    put_some(bounds, cells, np.concatenate(uneven_c), requirements)
+    _put_even(bounds, even, requirements)
+    return bounds
 
 
-def joined_bounds(cells: FleetCells, blocks: Sequence[PoolBounds]) -> PoolBounds:
-    """The bounds of a fleet out of those of its blocks, in their order."""
-    if not blocks:
-        nothing_c = np.zeros(0, dtype=np.int64)
-        return PoolBounds(
-            lower_c=nothing_c, upper_c=nothing_c, answered_c=nothing_c == 1, reasons={}
-        )
+def put_some(
+    bounds: PoolBounds, cells: FleetCells, position_c: IntArray, requirements: ReplicaRequirements
+) -> None:
+    """LB+ and UB of the clusters at some positions, ascending, of which nothing was known."""
+    claim, demanded = requirements.node_claim, per_replica(requirements.request)
+    for here_c in in_tables(cells, position_c):
+        some = SomeClusters.of(cells, here_c, demanded, claim, with_sums=True)
+        bounds.put(here_c, _bounds_of_some(cells, some, requirements))
+
+
+def _bounds_of_some(
+    cells: FleetCells, some: SomeClusters, requirements: ReplicaRequirements
+) -> PoolBounds:
+    demanded = per_replica(requirements.request)
+    pools_c = [cells.pools[position] for position in some.position_c]
+    answered_c = np.array([pools is not None for pools in pools_c])
+    reasons: dict[int, str] = {}
+    if some.verdict_k is not None:
+        is_unknown_k = (some.verdict_k == Match.UNKNOWN) & (some.cells.count_k > 0)
+        unknown_c = np.logical_or.reduceat(is_unknown_k, some.first_c)
+        answered_c &= ~unknown_c
+        for place in np.flatnonzero(unknown_c).tolist():
+            pools = pools_c[place]
+            label_keys = pools.label_keys if pools is not None else ()
+            reasons[place] = _untold(label_keys, requirements.node_claim)
+    lower_k, upper_by_k = tighter_lower_k(some.cells, demanded), upper_k(some.cells, demanded)
     return PoolBounds(
-        lower_c=np.concatenate([bounds.lower_c for bounds in blocks]),
-        upper_c=np.concatenate([bounds.upper_c for bounds in blocks]),
-        answered_c=np.concatenate([bounds.answered_c for bounds in blocks]),
-        reasons={
-            block.start + position: reason
-            for block, bounds in zip(cells.blocks, blocks, strict=True)
-            for position, reason in bounds.reasons.items()
-        },
+        lower_c=_total_c(some.suiting(lower_k), some.first_c),
+        upper_c=_total_c(some.suiting(upper_by_k), some.first_c),
+        answered_c=answered_c,
+        reasons=reasons,
     )
 
 
-def block_bounds(
-    blocks: Sequence[CellBlock], requirements: ReplicaRequirements
-) -> list[PoolBounds]:
-    """LB+ and UB of the clusters of each block, by position in it.
+def _put_even(
+    bounds: PoolBounds, blocks: Sequence[CellBlock], requirements: ReplicaRequirements
+) -> None:
+    """LB+ and UB of the clusters of blocks most of whose cells have nodes that are all alike.
 
-    A block never changes, so what was computed for it may be kept as long as it is in the fleet.
     Where the least and the largest node of a cell hold the same number, both bounds are that number
-    times its nodes. That is so of nearly all cells: the sums are looked at in the few others, those
-    of all blocks in the same steps.
+    times its nodes. The sums are looked at in the others alone, those of several blocks in the same
+    steps.
     """
-    if not blocks:
-        return []
     claim, demanded = requirements.node_claim, per_replica(requirements.request)
-    simple = [_SimpleBounds.of(block, demanded, claim) for block in blocks]
-    apart = [
-        block.uneven.at(each.apart_j, demanded) for block, each in zip(blocks, simple, strict=True)
-    ]
-    together = side_by_side(apart, np.concatenate([cells.pool_k for cells in apart]))
-    lower_j, upper_j = tighter_lower_k(together, demanded), upper_k(together, demanded)
-    found, start = [], 0
-    for block, each in zip(blocks, simple, strict=True):
+    together: list[tuple[CellBlock, _SimpleBounds]] = []
+    for place, block in enumerate(blocks, start=1):
+        together.append((block, _SimpleBounds.of(block, demanded, claim)))
+        unknown_c = _any_c(block, block_verdicts(block, claim), Match.UNKNOWN)
+        bounds.answered_c[block.here] = block.reported_c & ~unknown_c
+        bounds.reasons.update(_reasons(block, unknown_c, claim))
+        apart = sum(len(each.apart_j) for _, each in together)
+        if apart >= CELLS_A_TABLE or place == len(blocks):
+            for each, lower_c, upper_c in _with_sums(together, demanded):
+                bounds.lower_c[each.here], bounds.upper_c[each.here] = lower_c, upper_c
+            together = []
+
+
+def _with_sums(
+    together: Sequence[tuple[CellBlock, _SimpleBounds]], demanded: Mapping[str, int]
+) -> Iterator[tuple[CellBlock, IntArray, IntArray]]:
+    """The bounds of each block's clusters, where what the sums prove is worked out of all blocks
+    in the same steps.
+    """
+    apart = [block.uneven.at(each.apart_j, demanded) for block, each in together]
+    table = side_by_side(apart, np.concatenate([cells.pool_k for cells in apart]))
+    lower_j, upper_j = tighter_lower_k(table, demanded), upper_k(table, demanded)
+    start = 0
+    for block, each in together:
         here = slice(start, start + len(each.apart_j))
         start = here.stop
-        unknown_c = _any_c(block, block_verdicts(block, claim), Match.UNKNOWN)
-        found.append(
-            PoolBounds(
-                lower_c=each.total_c(block, lower_j[here]),
-                upper_c=each.total_c(block, upper_j[here]),
-                answered_c=block.reported_c & ~unknown_c,
-                reasons=_reasons(block, unknown_c, claim),
-            )
-        )
-    return found
+        yield block, each.total_c(block, lower_j[here]), each.total_c(block, upper_j[here])
+
+
+def _total_c(bound_k: IntArray, first_c: IntArray) -> IntArray:
+    total_c: IntArray = np.minimum(np.add.reduceat(bound_k, first_c), MAX_REPLICAS)
+    return total_c
 
 
 class _SimpleBounds(NamedTuple):
@@ -151,28 +201,6 @@ class _SimpleBounds(NamedTuple):
         return np.minimum(total_c, MAX_REPLICAS, out=total_c)
 
 
-def block_verdicts(block: CellBlock, claim: NodeClaim | None) -> npt.NDArray[np.int8] | None:
-    """The verdict on every cell; None where all suit, which nearly every question finds."""
-    verdict_p = pool_verdicts(block, claim)
-    return None if verdict_p is None else verdict_p[block.cells.pool_k]
-
-
-def pool_verdicts(block: CellBlock, claim: NodeClaim | None) -> npt.NDArray[np.int8] | None:
-    """The verdict on every pool, kept with the block; None where all suit."""
-    key, known = claim and claim.key, block.known_verdicts
-    try:
-        return known[key]
-    except KeyError:
-        pass
-    verdicts = [pool_match(each.pool, each.label_keys, claim) for each in block.pools]
-    is_yes = all(verdict is Match.YES for verdict in verdicts)
-    verdict_p = None if is_yes else np.array(verdicts, dtype=np.int8)
-    if len(known) >= _MOST_VERDICTS:
-        known.clear()
-    known[key] = verdict_p
-    return verdict_p
-
-
 def _any_c(block: CellBlock, verdict_k: npt.NDArray[np.int8] | None, verdict: Match) -> BoolArray:
     """Whether a cluster has a cell with nodes and this verdict."""
     if verdict_k is None:
@@ -186,6 +214,10 @@ def _reasons(block: CellBlock, unknown_c: BoolArray, claim: NodeClaim | None) ->
     reasons = {}
     for position in np.flatnonzero(unknown_c).tolist():
         pool = block.pools[int(block.cells.pool_k[block.first_c[position]])]
-        keys = ", ".join(keys_not_carried(pool.label_keys, claim))
-        reasons[position] = f"the cluster's pools do not tell nodes apart by {keys}"
+        reasons[block.start + position] = _untold(pool.label_keys, claim)
     return reasons
+
+
+def _untold(label_keys: tuple[str, ...], claim: NodeClaim | None) -> str:
+    keys = ", ".join(keys_not_carried(label_keys, claim))
+    return f"the cluster's pools do not tell nodes apart by {keys}"

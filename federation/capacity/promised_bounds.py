@@ -5,27 +5,24 @@ Pure, whole-array. Holds for every placer, so it must not assume where anything 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, NamedTuple, Self, TypeVar
+from itertools import count
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from federation.capacity.fleet_cells import (
-    CLUSTERS_A_BLOCK,
-    CellBlock,
-    FleetCells,
-    side_by_side,
-)
-from federation.capacity.pool_estimates import PoolBounds, block_verdicts, pool_verdicts
+from federation.capacity.fleet_cells import CellBlock, FleetCells
+from federation.capacity.pool_estimates import PoolBounds
+from federation.capacity.pool_verdicts import pool_verdicts
 from federation.capacity.prices import PriceLists
+from federation.capacity.some_clusters import SomeClusters, in_tables
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import fit_k, per_replica
 from federation.model.pools.matching import Match
-from federation.model.pools.values import Cells
 from federation.model.reservations import Outstanding
 from federation.model.resources import PODS
 from federation.model.shapes import Shape, request_shape
@@ -33,11 +30,9 @@ from federation.model.workload import NodeClaim, ReplicaRequirements
 
 # Kinds that nothing is promised of any more are kept until there are so many.
 _MOST_UNUSED: Final = 256
+_NUMBERS: Final = count(1)
 # More than all that cells hold costs: see PriceLists.
 _ENDLESS: Final = 2**62
-
-# Of a block's clusters more than one in so many are looked at with all others.
-_FEW: Final = 4
 
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -110,10 +105,13 @@ class _Kinds:
 
 
 class _Part(NamedTuple):
-    """What is promised in one cluster, and the rows it comes to; known by its identity."""
+    """What is promised in one cluster, and the rows it comes to; known by its identity, and by a
+    number that nothing else has.
+    """
 
     promised: Sequence[Outstanding]
     rows: IntArray
+    number: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -122,7 +120,8 @@ class PromisedColumns:
     stand together.
 
     Of ``to_pack_i`` replicas nothing else makes room; ``replicas_i`` also has those that take the
-    place of older pods.
+    place of older pods. What was computed of a cluster's rows holds as long as they have the same
+    number of ``number_p``, which nothing else has; the cluster stands at ``position_p``.
     """
 
     position_i: IntArray = field(default_factory=_nothing)
@@ -130,6 +129,8 @@ class PromisedColumns:
     replicas_i: IntArray = field(default_factory=_nothing)
     to_pack_i: IntArray = field(default_factory=_nothing)
     kinds: _Kinds = field(default_factory=_Kinds)
+    position_p: IntArray = field(default_factory=_nothing)
+    number_p: IntArray = field(default_factory=_nothing)
     _parts: Mapping[int, _Part] = field(default_factory=dict)
 
     @classmethod
@@ -145,18 +146,29 @@ class PromisedColumns:
         for promised in outstanding.values():
             part = self._parts.get(id(promised))
             if part is None:
-                part = _Part(promised, _rows(promised, self.kinds.places, newcomers))
+                rows = _rows(promised, self.kinds.places, newcomers)
+                part = _Part(promised, rows, next(_NUMBERS))
             parts.append(part)
-        rows = np.concatenate([np.zeros((3, 0), dtype=np.int64), *(each.rows for each in parts)], 1)
+        every = np.concatenate(
+            [np.zeros((3, 0), dtype=np.int64), *(each.rows for each in parts)], axis=1
+        )
         positions = np.array(list(outstanding), dtype=np.int64)
         return PromisedColumns(
             position_i=positions.repeat([each.rows.shape[1] for each in parts]),
-            kind_i=rows[0],
-            replicas_i=rows[1],
-            to_pack_i=rows[2],
+            kind_i=every[0],
+            replicas_i=every[1],
+            to_pack_i=every[2],
             kinds=self.kinds.including(newcomers),
+            position_p=positions,
+            number_p=np.array([each.number for each in parts], dtype=np.int64),
             _parts={id(each.promised): each for each in parts},
         )
+
+    def number_c(self, size: int) -> IntArray:
+        """The number of what is promised in each cluster of so many, 0 where nothing is."""
+        number_c = np.zeros(size, dtype=np.int64)
+        number_c[self.position_p] = self.number_p
+        return number_c
 
     def sums(self, size: int, value_i: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
         """The sums of what rows are worth, by cluster of so many."""
@@ -203,8 +215,12 @@ def bounds_beside(
     bounds: PoolBounds,
     requirements: ReplicaRequirements,
     promised: PromisedColumns,
+    known_c: IntArray | None = None,
 ) -> PoolBounds:
     """The bounds of a fleet's cells beside what is promised in them; nothing is exact there.
+
+    ``known_c``: lower bounds that were found of the same cells beside the same promises, negative
+    where none was.
 
     A promised replica takes from the node it lands on at most what its largest amount is worth,
     and all of them together at most what their amounts can buy: the lesser loss counts. Where
@@ -221,10 +237,13 @@ def bounds_beside(
     lost_c = _lost_by_replica(len(cells), demanded, promised, replicas_i)
     taken_rc = _taken(len(cells), demanded, promised, replicas_i)
     lower_c = np.maximum(bounds.lower_c - lost_c, 0)
-    for some in _with_losses(cells, lost_c, claim):
-        known_c, taken_rp = lower_c[some.position_c], taken_rc[:, some.position_c]
-        left_c = _left_by_amount(some, demanded, taken_rp, known_c)
-        lower_c[some.position_c] = np.maximum(known_c, left_c)
+    if known_c is not None:
+        lower_c = np.where(known_c >= 0, known_c, lower_c)
+        lost_c *= known_c < 0
+    for here_c in in_tables(cells, np.flatnonzero(lost_c)):
+        some = SomeClusters.of(cells, here_c, demanded, claim, with_sums=False)
+        left_c = _left_by_amount(some, demanded, taken_rc[:, here_c], lower_c[here_c])
+        lower_c[here_c] = np.maximum(lower_c[here_c], left_c)
     like_c = promised.to_pack_c(len(cells), Kind.of(requirements))
     # What is more than can be told stays more.
     less_c = np.where(bounds.upper_c < MAX_REPLICAS, bounds.upper_c - like_c, bounds.upper_c)
@@ -298,81 +317,13 @@ def _taken(
     return taken_rc
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _SomeClusters:
-    """The cells of some clusters in one table; ``position_c`` is where each cluster stands in the
-    fleet. ``suits_k`` None: all cells suit.
-    """
-
-    position_c: IntArray
-    first_c: IntArray
-    cluster_k: IntArray
-    cells: Cells
-    suits_k: BoolArray | None
-
-    @classmethod
-    def of_block(cls, block: CellBlock, claim: NodeClaim | None) -> Self:
-        return cls(
-            position_c=np.arange(block.start, block.here.stop),
-            first_c=block.first_c,
-            cluster_k=block.cluster_k,
-            cells=block.cells,
-            suits_k=_suits_k(block, claim),
-        )
-
-    @classmethod
-    def side_by_side(cls, places: Sequence[tuple[int, CellBlock]], claim: NodeClaim | None) -> Self:
-        """Of clusters at some positions, each in its block."""
-        ranges = [(block, block.cells_of(position)) for position, block in places]
-        size_c = np.array([here.stop - here.start for _, here in ranges], dtype=np.int64)
-        suits = [(_suits_k(block, claim), here) for block, here in ranges]
-        every = [block.cells.between(here) for block, here in ranges]
-        return cls(
-            position_c=np.array([position for position, _ in places], dtype=np.int64),
-            first_c=np.cumsum(size_c) - size_c,
-            cluster_k=np.arange(len(places)).repeat(size_c),
-            cells=side_by_side(every, np.concatenate([cells.pool_k for cells in every])),
-            suits_k=np.concatenate(
-                [
-                    np.ones(here.stop - here.start, np.bool_) if suits_k is None else suits_k[here]
-                    for suits_k, here in suits
-                ]
-            ),
-        )
-
-    def __len__(self) -> int:
-        return len(self.first_c)
-
-
-def _suits_k(block: CellBlock, claim: NodeClaim | None) -> BoolArray | None:
-    verdict_k = block_verdicts(block, claim)
-    return None if verdict_k is None else verdict_k == Match.YES
-
-
-def _with_losses(
-    cells: FleetCells, lost_c: IntArray, claim: NodeClaim | None
-) -> Iterator[_SomeClusters]:
-    """All clusters that lose something: whole blocks where it is many, else those alone."""
-    few: list[tuple[int, CellBlock]] = []
-    for block in cells.blocks:
-        (place_l,) = lost_c[block.here].nonzero()
-        if len(place_l) * _FEW > len(block):
-            yield _SomeClusters.of_block(block, claim)
-            continue
-        few += [(block.start + place, block) for place in place_l.tolist()]
-    for start in range(0, len(few), CLUSTERS_A_BLOCK):
-        yield _SomeClusters.side_by_side(few[start : start + CLUSTERS_A_BLOCK], claim)
-
-
 def _left_by_amount(
-    some: _SomeClusters, demanded: Mapping[str, int], taken_rc: IntArray, known_c: IntArray
+    some: SomeClusters, demanded: Mapping[str, int], taken_rc: IntArray, known_c: IntArray
 ) -> IntArray:
     """What the minimums hold less what the amounts that are promised can buy of it, where that
     might be more than is ``known_c``.
     """
-    fits_k = fit_k(some.cells, demanded)
-    if some.suits_k is not None:
-        fits_k *= some.suits_k
+    fits_k = some.suiting(fit_k(some.cells, demanded))
     left_c: IntArray = np.add.reduceat(fits_k * some.cells.count_k, some.first_c)
     is_open_c = (left_c > known_c) & taken_rc.any(axis=0)
     if is_open_c.any():

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from federation.capacity.contention import Contention
 from federation.capacity.fleet_cells import CellBlock, FleetCells
-from federation.capacity.pool_estimates import block_verdicts
+from federation.capacity.pool_verdicts import block_verdicts
 from federation.capacity.promised_bounds import Kind
 from federation.model.arrays import BoolArray, FloatArray, IntArray
 from federation.model.pools.bounds import fit_k

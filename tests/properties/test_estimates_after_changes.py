@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,16 +15,26 @@ from federation.capacity.fleet_reports import FleetCapacity
 from federation.model.cluster import ClusterState
 from federation.model.estimate import MAX_REPLICAS, EstimateOptions, Estimates, ModelRule, Source
 from federation.model.pools.values import Pools
+from federation.model.positions import Moves
 from federation.model.reservations import Outstanding
 from federation.model.workload import ReplicaRequirements
 from federation.services.fleet.known_estimates import KnownEstimates
 from tests.properties.test_estimates_beside_promises import drawn_cells, pools_of, shapes
 from tests.properties.test_model_estimates import amounts, cluster_states, obvious, one_node, rules
 
-CLUSTERS = 3
+CLUSTERS = 4
 EXACT_BELOW = 2**53
 Promised = tuple[Outstanding, ...]
-World = tuple[list[ClusterState], list[Pools | None], list[Promised]]
+
+
+class World(NamedTuple):
+    """A state of a fleet; its cells are made of those of the state before."""
+
+    states: list[ClusterState]
+    pools: list[Pools | None]
+    promised: list[Promised]
+    cells: FleetCells
+
 
 promises = st.lists(
     st.builds(
@@ -53,20 +64,28 @@ changes = st.lists(
 
 
 def changed(world: World, kind: str, position: int, newer: object) -> World:
-    states, pools, promised = list(world[0]), list(world[1]), list(world[2])
+    states, pools, promised = list(world.states), list(world.pools), list(world.promised)
+    place = position % len(states)
     match kind, newer:
         case "state", ClusterState():
-            states[position % len(states)] = newer
+            states[place] = newer
         case "promises", tuple():
-            promised[position % len(states)] = newer
+            promised[place] = newer
         case "cluster", ClusterState() if len(states) == CLUSTERS:
-            # One more stands before the others, so that all of those move.
-            states, pools, promised = [newer, *states], [None, *pools], [(), *promised]
+            # One more stands before some of the others, so that those move.
+            states.insert(place, newer)
+            pools.insert(place, None)
+            promised.insert(place, ())
+            moved = world.cells.after(Moves(taken=[place]))
+            return World(states, pools, promised, moved)
         case "cluster", _:
-            states, pools, promised = states[1:], pools[1:], promised[1:]
+            del states[place], pools[place], promised[place]
+            return World(states, pools, promised, world.cells.after(Moves(left=[place])))
         case _, (Pools() | None):
-            pools[position % len(states)] = newer
-    return states, pools, promised
+            pools[place] = newer
+            cells = world.cells.with_clusters({place: newer})
+            return World(states, pools, promised, cells)
+    return World(states, pools, promised, world.cells)
 
 
 def estimates(
@@ -76,9 +95,18 @@ def estimates(
     asked: Sequence[ReplicaRequirements],
     options: EstimateOptions,
 ) -> list[Estimates]:
-    _, pools, promised = world
-    outstanding = {c: each for c, each in enumerate(promised) if each}
-    return known.estimates_of_each(capacity, FleetCells.of(pools), asked, options, outstanding)
+    outstanding = {c: each for c, each in enumerate(world.promised) if each}
+    return known.estimates_of_each(capacity, world.cells, asked, options, outstanding)
+
+
+def anew(
+    capacity: FleetCapacity,
+    world: World,
+    asked: Sequence[ReplicaRequirements],
+    options: EstimateOptions,
+) -> list[Estimates]:
+    fresh = world._replace(cells=FleetCells.of(world.pools))
+    return estimates(KnownEstimates(), capacity, fresh, asked, options)
 
 
 def as_lists(estimates: Sequence[Estimates]) -> list[tuple[object, ...]]:
@@ -114,23 +142,23 @@ def test_what_changed_is_worked_out_as_all_of_it_would_be(
     highest: Source,
 ) -> None:
     options = EstimateOptions(model_rule=rule, highest=highest)
-    known, world = KnownEstimates(), (states, pools, promised)
+    known, world = KnownEstimates(), World(states, pools, promised, FleetCells.of(pools))
     capacity = FleetCapacity.of(states)
     before = [as_lists(estimates(known, capacity, world, asked, options))]
     fleets = [(capacity, world)]
     for step in steps:
         world = changed(world, *step)
-        same_size = len(world[0]) == len(capacity)
+        same_size = len(world.states) == len(capacity)
         newer = {
             c: each
-            for c, each in enumerate(world[0])
+            for c, each in enumerate(world.states)
             if same_size and each is not capacity.states[c]
         }
-        capacity = capacity.with_clusters(newer) if same_size else FleetCapacity.of(world[0])
+        capacity = capacity.with_clusters(newer) if same_size else FleetCapacity.of(world.states)
         fleets.append((capacity, world))
         before.append(as_lists(estimates(known, capacity, world, asked, options)))
     for (each, then), found in zip(fleets, before, strict=True):
-        assert found == as_lists(estimates(KnownEstimates(), each, then, asked, options))
+        assert found == as_lists(anew(each, then, asked, options))
         # Who still reads an older state of the fleet is answered by that one.
         assert found == as_lists(estimates(known, each, then, asked, options))
 

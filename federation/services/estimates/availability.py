@@ -29,6 +29,8 @@ NUMBERS_PER_THREAD = 50_000
 # Beside promises so many cells are looked through in less than 5 ms. What need not go to a thread
 # stays here: beside a busy loop it would wait for its turn at every step.
 PROMISED_CELLS_PER_THREAD = 30_000
+# Beside each cluster that reported there are about two where something else is promised.
+CHANGES_A_REPORT = 3
 # Promises in a cluster without cells are gone through one by one.
 CELLS_FOR_A_BLIND_CLUSTER = 300
 # No agent is waited for longer, however long the caller would.
@@ -69,7 +71,7 @@ class Availability:
         amounts = sum(max(1, len(each.request)) for each in shapes)
         numbers = amounts * len(clusters or snapshot.names)
         is_quick = len(shapes) < SHAPES_PER_THREAD and numbers < NUMBERS_PER_THREAD
-        if is_quick and len(shapes) * _cells_beside(snapshot, options) < PROMISED_CELLS_PER_THREAD:
+        if is_quick and self._cells_beside(snapshot, shapes, options) < PROMISED_CELLS_PER_THREAD:
             found = answer(snapshot, self._known, shapes, clusters, options, now)
         else:
             found = await ESTIMATING.run(
@@ -96,6 +98,27 @@ class Availability:
             return self._counted(found)
         question = ExactQuestion(components=tuple(components))
         return await self._with_exact(found, snapshot, question, options.merge, timeout_seconds)
+
+    def _cells_beside(
+        self,
+        snapshot: FleetSnapshot,
+        shapes: Sequence[ReplicaRequirements],
+        options: EstimateOptions,
+    ) -> float:
+        """How many cells are looked through beside promises; where there are none, what takes as
+        long as so many.
+        """
+        promised = list(snapshot.outstanding)
+        if not promised:
+            return 0
+        if options.highest < Source.POOLS:
+            return len(shapes) * len(promised) * CELLS_FOR_A_BLIND_CLUSTER
+        cells_c = snapshot.rooms.cells_c
+        blind = len(promised) - np.count_nonzero(cells_c[promised])
+        reported = snapshot.rooms.reported
+        changed = sum(self._known.share_changed(reported, each) for each in shapes)
+        in_cells = int(cells_c.sum()) * min(len(shapes), CHANGES_A_REPORT * changed)
+        return in_cells + len(shapes) * int(blind) * CELLS_FOR_A_BLIND_CLUSTER
 
     async def _with_exact(
         self,
@@ -130,20 +153,6 @@ class Availability:
                 self.answered.shape
             )
         return answer
-
-
-def _cells_beside(snapshot: FleetSnapshot, options: EstimateOptions) -> int:
-    """How many cells are looked through beside promises; where there are none, what takes as long
-    as so many.
-    """
-    promised = list(snapshot.outstanding)
-    if not promised:
-        return 0
-    if options.highest < Source.POOLS:
-        return len(promised) * CELLS_FOR_A_BLIND_CLUSTER
-    cells_c = snapshot.rooms.cells_c
-    blind = len(promised) - np.count_nonzero(cells_c[promised])
-    return int(cells_c.sum() + blind * CELLS_FOR_A_BLIND_CLUSTER)
 
 
 def answer(

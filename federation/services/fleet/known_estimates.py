@@ -13,13 +13,17 @@ from threading import Lock
 from types import MappingProxyType
 from typing import TypeAlias
 
+import numpy as np
+
 from federation.capacity.deductions import Deductions
 from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.fleet_estimates import improved_by_pools
 from federation.capacity.fleet_reports import FleetCapacity
-from federation.capacity.pool_estimates import PoolBounds, block_bounds, joined_bounds
+from federation.capacity.pool_estimates import PoolBounds, pool_bounds, put_some
 from federation.capacity.promised_bounds import PromisedColumns, bounds_beside
+from federation.model.arrays import IntArray
 from federation.model.estimate import EstimateOptions, Estimates, Source
+from federation.model.positions import GONE
 from federation.model.reservations import Outstanding
 from federation.model.workload import ReplicaRequirements
 
@@ -27,20 +31,33 @@ from federation.model.workload import ReplicaRequirements
 PromisedByPosition: TypeAlias = Mapping[int, Sequence[Outstanding]]
 NOTHING_PROMISED: PromisedByPosition = MappingProxyType({})
 
-# Numbers kept: about 45 bytes each, those of blocks among them.
+# Numbers kept: about 45 bytes each.
 MAX_NUMBERS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Bounds:
-    """A shape's bounds for one state of the fleet, and those of its blocks by their tokens.
+    """A shape's bounds for one state of the fleet: of cells of these versions, and the lower ones
+    beside promises of these numbers.
 
     Keeps no cells alive: of a shape that nobody asks for again they would be those of long ago.
     """
 
-    cells: object
-    blocks: Mapping[object, PoolBounds]
+    version_c: IntArray
     bounds: PoolBounds
+    number_c: IntArray
+    lower_beside_c: IntArray
+
+    def at_c(self, version_c: IntArray) -> IntArray:
+        """Where the clusters of a newer state stand in this one, GONE where their cells do not."""
+        if len(version_c) == len(self.version_c):
+            is_same_c = version_c == self.version_c
+            if 2 * np.count_nonzero(is_same_c) >= len(version_c):
+                return np.where(is_same_c, np.arange(len(version_c)), GONE)
+        order_c = np.argsort(self.version_c)
+        sorted_c = self.version_c[order_c]
+        place_c = np.minimum(np.searchsorted(sorted_c, version_c), len(sorted_c) - 1)
+        return np.where(sorted_c[place_c] == version_c, order_c[place_c], GONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,10 +72,10 @@ class _Answers:
 
 
 class KnownEstimates:
-    """Answers by shape and options; what pools prove is kept longer, block of clusters by block.
+    """Answers by shape and options; what pools prove is kept longer, cluster by cluster.
 
-    Any heartbeat makes another fleet, and with it whole answers are forgotten; pools change only
-    with reports, and then only in the blocks that the reports are about.
+    Any heartbeat makes another fleet, and with it whole answers are forgotten; what pools prove
+    changes only in clusters that reported, or where something else is promised.
     """
 
     def __init__(self) -> None:
@@ -109,6 +126,13 @@ class KnownEstimates:
             answers.by_question[question] = found[question]
         return [found[each] for each in questions]
 
+    def share_changed(self, cells: FleetCells, requirements: ReplicaRequirements) -> float:
+        """Of how many of the clusters the cells changed since somebody asked for the shape."""
+        known = self._bounds.get(shape_key(requirements))
+        if known is None or not len(known.version_c):
+            return 1.0
+        return float(np.mean(known.at_c(cells.version_c) == GONE)) if len(cells) else 0.0
+
     def deductions(self, capacity: FleetCapacity, outstanding: PromisedByPosition) -> Deductions:
         """What is outstanding, to be deducted from that capacity; where pools answer, nobody asks.
 
@@ -146,14 +170,14 @@ class KnownEstimates:
     def _estimated(
         self, answers: _Answers, shapes: Sequence[ReplicaRequirements], options: EstimateOptions
     ) -> list[Estimates]:
-        capacity, cells = answers.capacity, answers.cells
+        capacity = answers.capacity
         if options.highest < Source.POOLS:
             deductions = self.deductions(capacity, answers.outstanding)
             return deductions.estimates_of_each(shapes, options)
         return [
             improved_by_pools(
                 partial(self._blind, answers, each, options),
-                bounds_beside(cells, self._bounds_of(cells, each), each, answers.promised),
+                self._bounds_beside(answers, each),
                 options,
                 capacity.open_above_c(each.node_claim),
             )
@@ -167,23 +191,49 @@ class KnownEstimates:
         deductions = self.deductions(answers.capacity, answers.outstanding)
         return deductions.estimates(requirements, options)
 
-    def _bounds_of(self, cells: FleetCells, requirements: ReplicaRequirements) -> PoolBounds:
+    def _bounds_beside(self, answers: _Answers, requirements: ReplicaRequirements) -> PoolBounds:
+        """Only of clusters that changed since somebody asked for the shape is it worked out."""
+        cells, promised = answers.cells, answers.promised
         shape = shape_key(requirements)
-        known = self._bounds.get(shape)
-        if known is not None and known.cells is cells.token:
-            return known.bounds
-        same = known.blocks if known is not None else {}
-        newer = [block for block in cells.blocks if block.token not in same]
-        found = zip(newer, block_bounds(newer, requirements), strict=True)
-        of_newer = {block.token: bounds for block, bounds in found}
-        blocks = {
-            block.token: same.get(block.token) or of_newer[block.token] for block in cells.blocks
-        }
-        bounds = joined_bounds(cells, list(blocks.values()))
+        known, number_c = self._bounds.get(shape), promised.number_c(len(cells))
+        if known is None or not len(known.version_c):
+            bounds, known_c = pool_bounds(cells, requirements), None
+        else:
+            at_c = known.at_c(cells.version_c)
+            bounds = _newer_bounds(cells, requirements, known.bounds, at_c)
+            is_same_c = (at_c != GONE) & (known.number_c[at_c] == number_c)
+            known_c = np.where(is_same_c, known.lower_beside_c[at_c], -1)
+        beside = bounds_beside(cells, bounds, requirements, promised, known_c)
         if len(self._bounds) * len(cells) >= MAX_NUMBERS:
             self._bounds.clear()
-        self._bounds[shape] = _Bounds(cells=cells.token, blocks=blocks, bounds=bounds)
-        return bounds
+        self._bounds[shape] = _Bounds(
+            version_c=cells.version_c,
+            bounds=bounds,
+            number_c=number_c,
+            lower_beside_c=beside.lower_c,
+        )
+        return beside
+
+
+def _newer_bounds(
+    cells: FleetCells, requirements: ReplicaRequirements, known: PoolBounds, at_c: IntArray
+) -> PoolBounds:
+    """The bounds of a newer state, whose clusters stand there in the known ones."""
+    stale_c = np.flatnonzero(at_c == GONE)
+    if 2 * len(stale_c) > len(cells):
+        return pool_bounds(cells, requirements)
+    reasons = {}
+    if known.reasons:
+        places = enumerate(at_c.tolist())
+        reasons = {c: known.reasons[at] for c, at in places if at in known.reasons}
+    bounds = PoolBounds(
+        lower_c=known.lower_c[at_c],
+        upper_c=known.upper_c[at_c],
+        answered_c=known.answered_c[at_c],
+        reasons=reasons,
+    )
+    put_some(bounds, cells, stale_c, requirements)
+    return bounds
 
 
 def shape_key(requirements: ReplicaRequirements) -> Hashable:

@@ -1,0 +1,144 @@
+"""The cells of some clusters of a fleet in one table, no wider than a question is.
+
+Pure. Must not estimate anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from federation.capacity.fleet_cells import CELLS_A_TABLE, CellBlock, FleetCells
+from federation.capacity.pool_verdicts import block_verdicts
+from federation.model.arrays import IntArray
+from federation.model.pools.matching import Match
+from federation.model.pools.values import Cells
+from federation.model.workload import NodeClaim
+
+
+class _Piece(NamedTuple):
+    """The cells of some clusters of one block: which of its table, and where in ours."""
+
+    block: CellBlock
+    index_k: IntArray
+    here: slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SomeClusters:
+    """Clusters that stand at ``position_c`` in their fleet; the cells of cluster c begin at
+    ``first_c``, and ``cluster_k`` says whose each is.
+
+    ``cells`` have a row for each resource that was named, and tell no pools; sums and maximums
+    have rows only where they were asked for. ``verdict_k`` None: all cells suit the claim.
+    """
+
+    position_c: IntArray
+    first_c: IntArray
+    cluster_k: IntArray
+    cells: Cells
+    verdict_k: npt.NDArray[np.int8] | None
+
+    @classmethod
+    def of(
+        cls,
+        cells: FleetCells,
+        position_c: IntArray,
+        names: Collection[str],
+        claim: NodeClaim | None,
+        *,
+        with_sums: bool,
+    ) -> Self:
+        """Of those at some positions, at least one, in ascending order."""
+        pieces, size_c = _pieces(cells, position_c)
+        cell_count = pieces[-1].here.stop
+        count_k = np.empty(cell_count, dtype=np.int64)
+        sum_exact_k = np.ones(cell_count, dtype=np.bool_)
+        for block, index_k, here in pieces:
+            block.cells.count_k.take(index_k, out=count_k[here], mode="clip")
+            block.cells.sum_exact_k.take(index_k, out=sum_exact_k[here], mode="clip")
+
+        def rows(amounts: Callable[[Cells], IntArray]) -> IntArray:
+            some_rk = np.zeros((len(names), cell_count), dtype=np.int64)
+            for block, index_k, here in pieces:
+                amount_rk, resources = amounts(block.cells), block.cells.resources
+                for row, name in enumerate(names):
+                    if name in resources:
+                        amount_k = amount_rk[resources.index(name)]
+                        amount_k.take(index_k, out=some_rk[row, here], mode="clip")
+            return some_rk
+
+        nothing_rk = np.zeros((0, cell_count), dtype=np.int64)
+        return cls(
+            position_c=position_c,
+            first_c=np.cumsum(size_c) - size_c,
+            cluster_k=np.arange(len(size_c)).repeat(size_c),
+            cells=Cells(
+                resources=tuple(names),
+                pool_k=np.zeros(0, dtype=np.int32),
+                count_k=count_k,
+                min_rk=rows(lambda table: table.min_rk),
+                sum_rk=rows(lambda table: table.sum_rk) if with_sums else nothing_rk,
+                max_rk=rows(lambda table: table.max_rk) if with_sums else nothing_rk,
+                sum_exact_k=sum_exact_k,
+            ),
+            verdict_k=_verdicts(pieces, claim, cell_count),
+        )
+
+    def suiting(self, amount_k: IntArray) -> IntArray:
+        """So much of the cells that suit the claim, nothing of the others."""
+        return amount_k if self.verdict_k is None else amount_k * (self.verdict_k == Match.YES)
+
+    def __len__(self) -> int:
+        return len(self.first_c)
+
+
+def in_tables(cells: FleetCells, position_c: IntArray) -> Sequence[IntArray]:
+    """Positions, ascending, in parts: the cells of each fit a core's own cache."""
+    if not len(position_c):
+        return []
+    size_c = np.concatenate([block.size_c for block in cells.blocks])[position_c]
+    table_c = np.cumsum(size_c) // CELLS_A_TABLE
+    return np.split(position_c, np.flatnonzero(np.diff(table_c)) + 1)
+
+
+def _pieces(cells: FleetCells, position_c: IntArray) -> tuple[list[_Piece], IntArray]:
+    """Where the cells of clusters stand, and how many each has."""
+    pieces, sizes, start = [], [], 0
+    for block, place_c in _places(cells, position_c):
+        size_c = block.size_c.take(place_c)
+        stop_c = size_c.cumsum()
+        cell_count = int(stop_c[-1])
+        index_k = (block.first_c.take(place_c) - stop_c + size_c).repeat(size_c)
+        index_k += np.arange(cell_count)
+        pieces.append(_Piece(block, index_k, slice(start, start + cell_count)))
+        sizes.append(size_c)
+        start += cell_count
+    return pieces, np.concatenate(sizes)
+
+
+def _places(cells: FleetCells, position_c: IntArray) -> Iterator[tuple[CellBlock, IntArray]]:
+    """The blocks that clusters are in, and where in each."""
+    stops = position_c.searchsorted([block.here.stop for block in cells.blocks]).tolist()
+    first = 0
+    for block, stop in zip(cells.blocks, stops, strict=True):
+        if stop > first:
+            yield block, position_c[first:stop] - block.start
+        first = stop
+
+
+def _verdicts(
+    pieces: list[_Piece], claim: NodeClaim | None, cell_count: int
+) -> npt.NDArray[np.int8] | None:
+    found = [(block_verdicts(block, claim), index_k, here) for block, index_k, here in pieces]
+    if all(verdict_k is None for verdict_k, _, _ in found):
+        return None
+    some_k = np.full(cell_count, Match.YES, dtype=np.int8)
+    for verdict_k, index_k, here in found:
+        if verdict_k is not None:
+            some_k[here] = verdict_k[index_k]
+    return some_k
