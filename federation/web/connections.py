@@ -45,5 +45,7 @@ def protocol_of(connections: Connections) -> type[asyncio.Protocol]:
                 self._end.cancel()
             connections.closed(self._address, self.transport)
             super().connection_lost(exc)
+            # It leads back here: what is in a cycle as the garbage collector looks is never freed.
+            self.app_state = {}
 
     return Brief

@@ -24,13 +24,25 @@ from federation.web.connections import IN_ALL, PER_ADDRESS, protocol_of
 STREAMING = "anyio._backends._asyncio"
 STOP_SECONDS = 2
 KEEP_ALIVE_SECONDS = 5
+# So many connections wait to be taken; who opens more than that at once dials again.
+WAITING_CONNECTIONS = 2048
+# More are taken in the next step of the loop, after what others wait for: each takes 0.2 ms.
+TAKEN_AT_ONCE = 5
+
+
+class _Listener(socket.socket):
+    """Event loops take as many connections in one step as they let wait."""
+
+    def listen(self, backlog: int = WAITING_CONNECTIONS, /) -> None:
+        super().listen(max(backlog, WAITING_CONNECTIONS))
 
 
 def listening_on(address: Address) -> socket.socket:
     """Raises Unavailable."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
-        return socket.create_server((address.host, address.port), family=family)
+        made = socket.create_server((address.host, address.port), family=family)
+        return _Listener(fileno=made.detach())
     except OSError as error:
         raise Unavailable(f"cannot listen on {address}: {error.strerror or error}") from error
 
@@ -57,6 +69,7 @@ class WebServer:
                 server_header=False,
                 # Tokens are bound to the address that asks, whatever it says of others.
                 proxy_headers=False,
+                backlog=TAKEN_AT_ONCE,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=STOP_SECONDS,
                 # What strangers send that is no HTTP is their affair.
