@@ -25,6 +25,7 @@
 - ``holdings``: what one binding holds in one cluster, and what the newest report echoes of it
 - ``known_fleet``: what is known of a whole fleet: made when somebody asks, out of what was known of
   an earlier one
+- ``last_promises``: how much room there is beside a binding that was promised last
 - ``layers``: what is left in the clusters of a fleet, in tables where newer ones lie over older
   ones
 - ``ledger``: the ledger: every reservation of every cluster, and what the newest reports echo of

@@ -6,7 +6,7 @@ Pure and immutable. Must not pack, nor know what is left.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -19,7 +19,6 @@ from federation.model.reservations import (
     careful_reserve,
 )
 from federation.model.shapes import Shape
-from federation.model.workload import NodeClaim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +124,13 @@ class Held(NamedTuple):
         """With these after the others."""
         replicas, only = self.replicas, self.only
         for each in more:
-            replicas, only = tallied(
-                replicas, only, each.outstanding.to_pack, each.outstanding.shape
-            )
+            if replicas and only is None:
+                # Shapes cost more than all else here, and one more of several tells nothing.
+                replicas += each.outstanding.to_pack
+            else:
+                replicas, only = tallied(
+                    replicas, only, each.outstanding.to_pack, each.outstanding.shape
+                )
         return Held(
             before=self,
             more=tuple(more),
@@ -147,54 +150,69 @@ def tallied(replicas: int, only: Shape | None, more: int, shape: Shape) -> tuple
     return replicas + more, shape if not replicas or only == shape else None
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Alike:
-    claim: NodeClaim | None
-    places: list[int] = field(default_factory=list)
+class Alike:
+    """Numbers of what is packed in the same way, in the order in which each kind is met first.
+
+    ``firsts`` are what was met first of each. Whoever asks must keep what was asked about.
+    """
+
+    def __init__(self) -> None:
+        self.firsts: list[Outstanding] = []
+        self._by_shape: dict[tuple[Shape, bool], list[int]] = {}
+        # As requests are written: that is sooner told than their shapes.
+        self._by_request: dict[tuple[object, int], list[int]] = {}
+        # Bindings that ask for the same mostly share one value.
+        self._known: dict[tuple[int, int], int] = {}
+
+    def number(self, one: Outstanding) -> int:
+        """The same for all that ``is_alike``."""
+        same = id(one.requirements), id(one.certificate)
+        number = self._known.get(same)
+        if number is None:
+            number = self._known[same] = self._looked_up(one)
+        return number
+
+    def _looked_up(self, one: Outstanding) -> int:
+        written = tuple(one.requirements.request.items()), id(one.certificate)
+        candidates = self._by_request.get(written)
+        if candidates is None:
+            shape = one.shape, one.certificate.is_packed
+            candidates = self._by_request[written] = self._by_shape.setdefault(shape, [])
+        claim = one.requirements.node_claim
+        for number in candidates:
+            if self.firsts[number].requirements.node_claim == claim:
+                return number
+        candidates.append(len(self.firsts))
+        self.firsts.append(one)
+        return candidates[-1]
 
 
-def places_alike(outstanding: Sequence[Outstanding]) -> list[list[int]]:
-    """Places of what is packed in the same way, in the order of the first of each group."""
-    groups: list[_Alike] = []
-    by_shape: dict[tuple[Shape, bool], list[_Alike]] = {}
-    # Bindings that ask for the same mostly share one value.
-    known: dict[tuple[int, PromiseCertificate], _Alike] = {}
-    for place, each in enumerate(outstanding):
-        same = id(each.requirements), each.certificate
-        if same in known:
-            known[same].places.append(place)
-            continue
-        candidates = by_shape.setdefault((each.shape, each.certificate.is_packed), [])
-        claim = each.requirements.node_claim
-        group = next((other for other in candidates if other.claim == claim), None)
-        if group is None:
-            group = _Alike(claim=claim)
-            candidates.append(group)
-            groups.append(group)
-        group.places.append(place)
-        known[same] = group
-    return [group.places for group in groups]
-
-
-def outstanding_alike(outstanding: Iterable[Outstanding]) -> list[list[Outstanding]]:
-    """What is packed in the same way together."""
-    every = tuple(outstanding)
-    return [[every[place] for place in alike] for alike in places_alike(every)]
+def outstanding_alike(
+    outstanding: Iterable[Outstanding], alike: Alike | None = None
+) -> list[list[Outstanding]]:
+    """What is packed in the same way together, in the order of the first of each group."""
+    alike = alike or Alike()
+    groups: dict[int, list[Outstanding]] = {}
+    for each in outstanding:
+        groups.setdefault(alike.number(each), []).append(each)
+    return list(groups.values())
 
 
 def summed_alike(outstanding: Iterable[Outstanding]) -> list[Outstanding]:
     """All of the same requirements and certificate as one, of nobody; in the order of the first."""
-    groups: dict[tuple[int, PromiseCertificate], list[Outstanding]] = {}
+    groups: dict[tuple[int, int], list[Outstanding]] = {}
     for each in outstanding:
         # Bindings that ask for the same mostly share one value.
-        groups.setdefault((id(each.requirements), each.certificate), []).append(each)
+        groups.setdefault((id(each.requirements), id(each.certificate)), []).append(each)
     return [
-        alike[0]._replace(
-            binding="",
-            component="",
-            in_cells=sum(each.in_cells for each in alike),
-            in_summary=sum(each.in_summary for each in alike),
-            credited=sum(each.credited for each in alike),
+        Outstanding(
+            "",
+            alike[0].requirements,
+            sum([each.in_cells for each in alike]),
+            "",
+            alike[0].certificate,
+            sum([each.in_summary for each in alike]),
+            sum([each.credited for each in alike]),
         )
         for alike in groups.values()
     ]
@@ -229,17 +247,10 @@ def holdings_of(
     """How ``placed`` replicas of a group are shared among it: who comes first has room first."""
     holdings, before = [], 0
     for each in alike:
-        here = min(each.to_pack, placed - before)
-        holdings.append(
-            Assignment(
-                outstanding=each,
-                takes=takes,
-                cluster=cluster,
-                resources=resources,
-                before=before,
-                unplaced=each.to_pack - here,
-            )
-        )
+        wanted = each.to_pack
+        here = min(wanted, placed - before)
+        # By name it would take twice as long, for all that is outstanding in every cluster.
+        holdings.append(Assignment(each, takes, cluster, resources, before, wanted - here))
         before += here
     return holdings
 

@@ -155,6 +155,18 @@ def gathered(sources: Sequence[tuple[Residues, npt.ArrayLike]]) -> Residues:
     )
 
 
+def head(residues: Residues, clusters: int) -> Residues:
+    """So many of the first clusters, in a table that is nobody else's yet."""
+    first_s = residues.first_s[: VIEWS * clusters + 1]
+    return Residues(
+        resources=residues.resources,
+        table_xk=residues.table_xk[:, : int(first_s[-1])].copy(),
+        first_s=first_s,
+        used_s=residues.used_s[: VIEWS * clusters],
+        weight_rc=residues.weight_rc[:, :clusters],
+    )
+
+
 def apart(residues: Residues) -> Residues:
     """All of it in a table that is nobody else's yet, with room as ``gathered`` gives it."""
     if (residues.capacity_s - residues.used_s < PIECES).any():

@@ -13,6 +13,7 @@ import numpy as np
 
 from federation.capacity.as_scheduled import packed_as_scheduled
 from federation.capacity.assignments import (
+    Alike,
     Assignment,
     Held,
     outstanding_alike,
@@ -280,10 +281,8 @@ class Room:
         filled, spread = self.most_by_view(requirements)
         most = self._most(requirements, certificate, MAX_REPLICAS, (filled, spread))
         if certificate is PromiseCertificate.CAREFUL:
-            on_their_way = self.held.on_their_way(request_shape(requirements.request))
-            kept_back = min(abs(filled - spread), self.held.reserve)
-            kept_back += -(-on_their_way // RESERVE_PART)
-            most = min(most, max(0, min(filled, spread) - kept_back))
+            shape = request_shape(requirements.request)
+            most = min(most, careful_most(filled, spread, self.held, shape))
         return most
 
     def _most(
@@ -372,40 +371,51 @@ def packed_anew(
     each as ``Room.of`` says. Those of the same resources are packed in the same steps.
     """
     found: dict[int, Room] = {}
+    # What is packed in the same way mostly is so in many clusters.
+    numbers = Alike()
+    groups = [outstanding_alike(outstanding, numbers) for _, outstanding in every]
     alike: dict[tuple[str, ...], list[int]] = {}
-    for place, (site, _) in enumerate(every):
-        alike.setdefault(site.pools.cells.resources, []).append(place)
+    for place in sorted(range(len(every)), key=lambda place: -len(groups[place])):
+        alike.setdefault(every[place][0].pools.cells.resources, []).append(place)
     for places in alike.values():
         for first in range(0, len(places), _AT_ONCE):
             here = places[first : first + _AT_ONCE]
-            found |= zip(here, _packed_alike(kinds, [every[place] for place in here]), strict=True)
+            some = _packed_alike(
+                kinds, [every[place] for place in here], [groups[place] for place in here], numbers
+            )
+            found |= zip(here, some, strict=True)
     return [found[place] for place in range(len(every))]
 
 
 def _packed_alike(
-    kinds: PoolKinds, every: Sequence[tuple[Site, Sequence[Outstanding]]]
+    kinds: PoolKinds,
+    every: Sequence[tuple[Site, Sequence[Outstanding]]],
+    groups: Sequence[Sequence[Sequence[Outstanding]]],
+    numbers: Alike,
 ) -> list[Room]:
     sites = [site for site, _ in every]
-    groups = [outstanding_alike(outstanding) for _, outstanding in every]
-    rooms = _in_order(kinds, sites, groups)
+    rooms = _in_order(kinds, sites, groups, numbers)
     short = [place for place, room in enumerate(rooms) if room.held.is_overcommitted]
     if short:
         largest_first = [_largest_first(sites[place].pools, groups[place]) for place in short]
-        others = _in_order(kinds, [sites[place] for place in short], largest_first)
+        others = _in_order(kinds, [sites[place] for place in short], largest_first, numbers)
         for place, other in zip(short, others, strict=True):
             rooms[place] = _best(rooms[place], other, every[place][1])
     return rooms
 
 
 def _in_order(
-    kinds: PoolKinds, sites: Sequence[Site], groups: Sequence[Sequence[Sequence[Outstanding]]]
+    kinds: PoolKinds,
+    sites: Sequence[Site],
+    groups: Sequence[Sequence[Sequence[Outstanding]]],
+    numbers: Alike,
 ) -> list[Room]:
     """Each group after the other, whatever finds no room."""
     every = [site.pools.cells for site in sites]
     # One kind at least, for cells of no nodes.
     kinds_by_site = [site.kind_p if len(site.kind_p) else kinds.of(site.pools) for site in sites]
     cells = PackedCells(residues=bare_residues(every, kinds_by_site))
-    packed = pack_groups(cells, groups, kinds, [each.resources for each in every])
+    packed = pack_groups(cells, groups, kinds, [each.resources for each in every], numbers)
     return [
         Room(
             # What it remembers is of what was outstanding.
@@ -424,6 +434,15 @@ def _best(room: Room, other: Room, outstanding: Sequence[Outstanding]) -> Room:
     if best.overcommitted:
         best = min(best, room.as_scheduled(outstanding), key=Room.stuck)
     return replace(best, left=without_kept_nodes(best.left, best.overcommitted, room.kinds))
+
+
+def careful_most(filled: int, spread: int, held: Held, shape: Shape) -> int:
+    """How many replicas may be promised carefully beside what is held, of those that the cells
+    hold in both views; some are kept back.
+    """
+    kept_back = min(abs(filled - spread), held.reserve)
+    kept_back += -(-held.on_their_way(shape) // RESERVE_PART)
+    return max(0, min(filled, spread) - kept_back)
 
 
 def certificate_for(

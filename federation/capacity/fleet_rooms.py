@@ -140,9 +140,8 @@ class FleetRooms:
             held |= zip(unpacked, newly_held, strict=True)
             layers = layers.with_newest(list(unpacked), cells.residues)
             if cells.moved:
-                moved, residues = cells.gathered(list(cells.moved))
-                outgrown = np.array(list(unpacked), dtype=np.intp)[moved].tolist()
-                layers = layers.with_newest(outgrown, residues)
+                outgrown = np.array(list(unpacked), dtype=np.intp)[list(cells.moved)].tolist()
+                layers = layers.with_newest(outgrown, cells.gathered(list(cells.moved)))
         sites = {
             c: Site.of(room.report, room.pools, kinds, follows_claims=room.follows_claims)
             for c, room in there.items()

@@ -22,7 +22,7 @@ from federation.capacity.cells import (
     View,
     apart,
 )
-from federation.capacity.wants import Want, Wants, fits_k
+from federation.capacity.wants import Asked, Want, Wants, fits_k
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.cell_order import size_k
@@ -152,17 +152,12 @@ def packed_in_place(
     Once: what is left may lack the columns that a further packing in place would write to.
     """
     everywhere = np.zeros(len(residues), dtype=np.int64)
-    return packed_each_in_place(residues, [Want(request, suiting_p)], everywhere, replicas_c)
+    wants = Wants.of(residues.resources, [Want(request, suiting_p)])
+    return packed_each_in_place(residues, wants.asked(everywhere), replicas_c)
 
 
-def packed_each_in_place(
-    residues: Residues,
-    wants: Sequence[Want],
-    want_c: IntArray,
-    replicas_c: IntArray,
-) -> Packing:
-    """The same with as many of another shape in each cluster: of ``wants[want_c[c]]`` in c."""
-    asked = Wants.of(residues, wants, want_c)
+def packed_each_in_place(residues: Residues, asked: Asked, replicas_c: IntArray) -> Packing:
+    """The same with as many of another shape in each cluster: of what is asked for there."""
     fits_k = asked.fits_k(residues)
     room_s = np.add.reduceat(fits_k * residues.table_xk[COUNT], residues.first_s[:-1])
     placed_s = np.minimum(replicas_c.repeat(VIEWS), room_s)
@@ -224,7 +219,7 @@ def _whole_rounds(
     return low_s
 
 
-def _touched(residues: Residues, turns: _Turns, segment_k: IntArray, asked: Wants) -> _Touched:
+def _touched(residues: Residues, turns: _Turns, segment_k: IntArray, asked: Asked) -> _Touched:
     """The cells whose turn comes before all replicas are dealt.
 
     All cells stand in ascending order; FILLED takes its turns from the segment's first on, SPREAD
@@ -267,7 +262,7 @@ def _keys(
     residues: Residues,
     cells: npt.NDArray[np.intp] | slice,
     segment_i: IntArray,
-    asked: Wants,
+    asked: Asked,
 ) -> IntArray:
     """Larger for larger cells of a segment, and largest for those with devices nobody asked for."""
     key_i: IntArray = residues.table_xk[SIZE][cells]
@@ -307,7 +302,7 @@ def _takes(residues: Residues, touched: _Touched) -> Takes:
     )
 
 
-def _deal_base(residues: Residues, base_k: IntArray, segment_k: IntArray, asked: Wants) -> None:
+def _deal_base(residues: Residues, base_k: IntArray, segment_k: IntArray, asked: Asked) -> None:
     """Write down what all nodes of each cell take alike."""
     table_xk = residues.table_xk
     (cell_i,) = base_k.nonzero()
@@ -317,7 +312,7 @@ def _deal_base(residues: Residues, base_k: IntArray, segment_k: IntArray, asked:
     table_xk[SIZE, cell_i] = size_k(table_xk[AMOUNTS:, cell_i], weight_ri)
 
 
-def _deal_turns(residues: Residues, touched: _Touched, asked: Wants) -> IntArray:
+def _deal_turns(residues: Residues, touched: _Touched, asked: Asked) -> IntArray:
     """Write down what nodes take by turns; how many cells more there are in each segment.
 
     The nodes of a cell may take nothing, a part of a turn (one of them), or a whole one: up to

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from federation.capacity.assignments import Held
 from federation.capacity.batch_packing import (
     Promised,
     promised_together,
@@ -132,12 +133,13 @@ def promised(
         together = promised_together(fleet, simple)
     reasons = together if isinstance(together, dict) else {}
     rooms: dict[int, Room] = {}
+    kept = {c for c in own if c in asks and _holds_just(fleet.held[c], binding, asks[c])}
     others = {
         position: _promised(
             _Ask(binding=binding, room=fleet.rooms[position], wanted=asks[position]),
             allow_unproven=allow_unproven,
         )
-        for position in asks.keys() - simple.keys()
+        for position in asks.keys() - simple.keys() - kept
     }
     for position, answer in answered_together(others, pack).items():
         if isinstance(answer, str):
@@ -148,6 +150,15 @@ def promised(
         return Refused(reasons={names[c]: reasons[c] for c in asks if c in reasons})
     before = together
     return (lambda: before().with_rooms(rooms)) if rooms else before
+
+
+def _holds_just(held: Held | None, binding: str, wanted: tuple[Outstanding, ...]) -> bool:
+    """Whether that is what the binding has outstanding in a cluster, so that nothing changes."""
+    if held is None or not wanted:
+        return False
+    return wanted == tuple(
+        each.outstanding for each in held.every if each.outstanding.binding == binding
+    )
 
 
 def promise_less(

@@ -26,38 +26,65 @@ class Want(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Wants:
-    """What is asked for in each cluster: ``every[want_c[c]]`` in cluster c.
-
-    ``amount_rc`` is what a replica takes by the rows of the residues: in a single column where all
-    clusters are asked for the same.
+    """What is asked for anywhere. ``amount_rw`` is what a replica takes of each, by the rows of the
+    residues; ``is_there_w`` whether these have all that it names; ``chooses`` whether any of them
+    does not suit every kind of pool.
     """
 
     every: Sequence[Want]
-    want_c: IntArray
-    amount_rc: IntArray
+    amount_rw: IntArray
+    is_there_w: BoolArray
+    chooses: bool
 
     @classmethod
-    def of(cls, residues: Residues, every: Sequence[Want], want_c: IntArray) -> Wants:
-        amount_rw = np.zeros((len(residues.resources), len(every)), dtype=np.int64)
+    def of(cls, resources: Sequence[str], every: Sequence[Want]) -> Wants:
+        amount_rw = np.zeros((len(resources), len(every)), dtype=np.int64)
+        is_there_w = np.zeros(len(every), dtype=np.bool_)
+        row_by = {name: row for row, name in enumerate(resources)}
         for place, want in enumerate(every):
             amounts = per_replica(want.request)
-            amount_rw[:, place] = [amounts.get(name, 0) for name in residues.resources]
-        amount_rc = amount_rw if len(every) == 1 else amount_rw.take(want_c, axis=1)
-        return cls(every=every, want_c=want_c, amount_rc=amount_rc)
+            is_there_w[place] = amounts.keys() <= row_by.keys()
+            for name, amount in amounts.items():
+                if name in row_by:
+                    amount_rw[row_by[name], place] = amount
+        return cls(
+            every=every,
+            amount_rw=amount_rw,
+            is_there_w=is_there_w,
+            chooses=any(want.suiting_p is not None for want in every),
+        )
+
+    def asked(self, want_c: IntArray) -> Asked:
+        """``every[want_c[c]]`` is asked for in cluster c."""
+        first = int(want_c[0]) if len(want_c) else 0
+        if (want_c == first).all():
+            return Asked(self, want_c, self.every[first], self.amount_rw[:, first : first + 1])
+        return Asked(self, want_c, None, self.amount_rw.take(want_c, axis=1))
+
+
+class Asked(NamedTuple):
+    """What is asked for in each cluster; ``alike`` is what it is in all, None where they differ.
+
+    ``amount_rc`` is what a replica takes: in a single column where it is the same for all.
+    """
+
+    wants: Wants
+    want_c: IntArray
+    alike: Want | None
+    amount_rc: IntArray
 
     def amount(self, row: int | slice, cluster_i: IntArray) -> IntArray:
         """What a replica takes of a resource, or of several, in those clusters."""
         amount_c: IntArray = self.amount_rc[row]
-        return amount_c if len(self.every) == 1 else amount_c.take(cluster_i, axis=-1)
+        return amount_c if self.alike is not None else amount_c.take(cluster_i, axis=-1)
 
     def fits_k(self, residues: Residues) -> IntArray:
         """How many replicas each node of the cells holds."""
-        if len(self.every) == 1:
-            return fits_k(residues, self.every[0])
+        if self.alike is not None:
+            return fits_k(residues, self.alike)
+        wants = self.wants
         width_c = np.diff(residues.first_s[::VIEWS])
-        names = set(residues.resources)
-        is_there_w = np.array([per_replica(each.request).keys() <= names for each in self.every])
-        found_k = (is_there_w.take(self.want_c) * np.int64(MAX_REPLICAS)).repeat(width_c)
+        found_k = (wants.is_there_w.take(self.want_c) * np.int64(MAX_REPLICAS)).repeat(width_c)
         for amount_k, amount_c in zip(residues.amount_rk, self.amount_rc, strict=True):
             is_asked_c = amount_c > 0
             if is_asked_c.any():
@@ -66,11 +93,16 @@ class Wants:
                 if not is_asked_c.all():
                     quotient_k[~is_asked_c.repeat(width_c)] = MAX_REPLICAS
                 np.minimum(found_k, quotient_k, out=found_k)
-        told = [each.suiting_p for each in self.every if each.suiting_p is not None]
+        if not wants.chooses:
+            return found_k
+        # Only of those that are asked for here: there may be many kinds of pools.
+        used_u, use_c = np.unique(self.want_c, return_inverse=True)
+        suiting = [wants.every[place].suiting_p for place in used_u.tolist()]
+        told = [suiting_p for suiting_p in suiting if suiting_p is not None]
         if told:
             all_p = np.ones_like(told[0])
-            suiting = [all_p if each.suiting_p is None else each.suiting_p for each in self.every]
-            found_k *= np.array(suiting)[self.want_c.repeat(width_c), residues.table_xk[KIND]]
+            suiting_up = np.array([all_p if each is None else each for each in suiting])
+            found_k *= suiting_up[use_c.repeat(width_c), residues.table_xk[KIND]]
         return found_k
 
 

@@ -18,6 +18,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``doctor``: the verb ``doctor``: whether fedctl can ask its control planes, and if not, why
 - ``drawing``: a decision drawn for the eye: the funnel of its clusters, and the shares as bars
 - ``estimate``: the verb ``estimate``: how many replicas fit, from files or from the control plane
+- ``file_options``: options that verbs on files share
 - ``fleet``: verbs about member clusters: get, describe, apply; and the lists of everything else
 - ``folders``: where fedctl finds its files, by the environment
 - ``following``: lists that are asked for, and with ``-w`` go on
@@ -50,14 +51,18 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``scoring_objects``: Kubernetes nodes and pods from files, as the scorer takes them
 - ``selecting``: which rows of a list are shown: by labels, by what documents hold
 - ``simulate``: the verb ``simulate``: decide bindings on clusters from files, without any server
+- ``simulating``: what ``simulate`` answers: decisions on clusters from files, once or in virtual
+  time
 - ``times``: times and spans of time as people write them on the command line
 - ``token``: verbs about tokens: create, list, revoke
 - ``top``: the verb ``top``: how full clusters are, and what namespaces hold of them
 - ``trace``: verbs about trace files: export
 - ``trace_replays``: the replay of all that a trace file has
 - ``virtual_time``: what ``simulate`` shows of clusters that fall silent and come back
+- ``virtual_time_options``: options of ``simulate`` for virtual time
 - ``watch``: ``fedctl watch``: a line, or a document, for everything that happens, until it is
   interrupted
 - ``what_if``: the verb ``what-if``: what would have been decided, from a trace file
+- ``what_if_answers``: what ``what-if`` answers: figures of what was, and of what would have been
 - ``workloads``: verbs about workloads: schedule, explain, delete
 """

@@ -11,18 +11,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-import click
-
 from federation.codec.document_files import STANDARD_INPUT
 from federation.codec.documents import MAX_DOCUMENT_BYTES, read_json
 from federation.model.errors import FederationError, InvalidRequest
 from federation.runtime.terminal import json_text, say
 
 Case = Mapping[str, Any]
-
-cases_option = click.option(
-    "--cases", metavar="FILE", help="A case a line, or - ; an answer a line comes back."
-)
 
 _CODES: Final = {"INVALID_REQUEST": "INVALID_ARGUMENT"}
 

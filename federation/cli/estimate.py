@@ -20,8 +20,9 @@ from federation.capacity.pool_estimates import pool_bounds
 from federation.capacity.promised_bounds import PromisedColumns, bounds_beside
 from federation.cli import inputs
 from federation.cli import output as show
-from federation.cli.cases import Case, answer_cases, cases_option, objects_at, options_at
+from federation.cli.cases import Case, answer_cases, objects_at, options_at
 from federation.cli.connection import connection
+from federation.cli.file_options import cases_option, merge_option, model_rule_option
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.listing import print_list
 from federation.cli.names import pairs_of
@@ -93,8 +94,8 @@ ESTIMATES: Final[ListedKind[Row]] = ListedKind(
 @cases_option
 @click.option("--clusters", default="", help="Only these, of the control plane: member1,member2.")
 @click.option("--source", type=click.Choice(list(inputs.SOURCES)), help="Highest level to ask.")
-@inputs.model_rule_option
-@inputs.merge_option
+@model_rule_option
+@merge_option
 @listing_options(ESTIMATES)
 def estimate(
     requests: Sequence[str],

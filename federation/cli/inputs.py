@@ -9,8 +9,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import click
-
 from federation.codec import ranges
 from federation.codec.documents import Document
 from federation.codec.given_fleets import check_available, read_bindings, read_clusters
@@ -29,13 +27,6 @@ from federation.v1 import resource_pb2
 
 # A document with the path that its violations are told under.
 Placed = tuple[str, object]
-
-model_rule_option = click.option(
-    "--model-rule", type=click.Choice([each.value for each in ModelRule]), help="How grades count."
-)
-merge_option = click.option(
-    "--merge", type=click.Choice([each.value for each in Merge]), help="How levels combine."
-)
 
 SOURCES: Final = {source.name.lower(): source for source in Source if source is not Source.NONE}
 

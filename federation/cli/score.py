@@ -16,7 +16,8 @@ from estimator.binpack.strategy import Strategy
 from estimator.scoring_config.choice import on_documented_scale, strategy_for
 from estimator.scoring_config.reader import read_scoring_configuration
 from federation.cli import output as show
-from federation.cli.cases import answer_cases, cases_option
+from federation.cli.cases import answer_cases
+from federation.cli.file_options import cases_option
 from federation.cli.output import Output, unnamed_output_option
 from federation.cli.scoring_cases import answer_case, checked_configuration
 from federation.cli.scoring_objects import nodes_and_pod

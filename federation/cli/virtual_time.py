@@ -6,10 +6,8 @@ Must not decide anything: ``federation.failover.virtual_time`` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
-
-import click
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from federation.cli import output as show
 from federation.cli.output import Output
@@ -24,61 +22,8 @@ from federation.failover.virtual_steps import (
 )
 from federation.failover.virtual_time import VirtualFleet
 from federation.model.errors import InvalidRequest
-from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
-from federation.scheduler.preemption import MOST_OF_NAMESPACE, MOST_REPLICAS
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-DEFAULT_LOST_SECONDS = 300.0
-# The options that say how fast things happen.
-FAILOVER_LIMITS = ("lost_seconds", "preempted_replicas", "preempted_replicas_of_namespace")
-
-
-def virtual_time_options(command: _F) -> _F:
-    """``--lose``, ``--back``, ``--arrive``, ``--delete``, ``--lost-seconds`` and what bounds
-    preemption.
-    """
-    for option in (
-        click.option(
-            "--preempted-replicas-of-namespace",
-            type=click.IntRange(0, MAX_REPLICAS),
-            default=MOST_OF_NAMESPACE,
-            show_default=True,
-            help="Of one namespace so many replicas are preempted within a minute, at most.",
-        ),
-        click.option(
-            "--preempted-replicas",
-            type=click.IntRange(0, MAX_REPLICAS),
-            default=MOST_REPLICAS,
-            show_default=True,
-            help="So many replicas are preempted within a minute, at most.",
-        ),
-        click.option(
-            "--lost-seconds",
-            type=click.FloatRange(1, 2_419_200),
-            default=DEFAULT_LOST_SECONDS,
-            show_default=True,
-            help="How long a cluster is silent before it is lost.",
-        ),
-        click.option(
-            "--delete", multiple=True, metavar="NS/NAME@SPAN", help="A binding is deleted then."
-        ),
-        click.option(
-            "--arrive", multiple=True, metavar="NS/NAME@SPAN", help="A binding comes only then."
-        ),
-        click.option(
-            "--back", multiple=True, metavar="CLUSTER@SPAN", help="It is heard again then."
-        ),
-        click.option(
-            "--lose",
-            multiple=True,
-            metavar="CLUSTER[@SPAN]",
-            help="It falls silent so long after the beginning, as in member1@90s.",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 def rules_of(limits: Mapping[str, Any]) -> FailoverRules:

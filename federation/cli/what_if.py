@@ -1,38 +1,19 @@
 """The verb ``what-if``: what would have been decided if something had been otherwise, from a file.
 
-Must not decide anything: ``federation.history`` does.
+Must not load what decides before it is asked to: ``federation.cli.what_if_answers`` answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from federation.cli import inputs
-from federation.cli import output as show
 from federation.cli.output import Output, unnamed_output_option
-from federation.cli.pictures import bars
-from federation.cli.progress import counted
-from federation.cli.times import seconds_of
-from federation.cli.trace_options import cores, trace_options
-from federation.cli.trace_replays import opened
-from federation.codec.changed_placements import PolicyPlacements
-from federation.codec.document_files import documents_of
-from federation.codec.workloads import policies_from_documents
-from federation.history.changes import WhatIfChange
-from federation.history.dask_shards import worked_out_by_dask
-from federation.history.figures import FIGURES, MINUTE, Pair, by_cluster, differing
-from federation.history.shards import worked_out
-from federation.history.what_ifs import WhatIf
-from federation.history.windows import carried, played, played_carried, windows_of
-from federation.history.worlds import REPLICAS
-from federation.model.errors import FederationError, InvalidRequest
-from federation.plugins import read_profiles
-from federation.runtime.terminal import say
+from federation.cli.trace_options import trace_options
+from federation.model.errors import InvalidRequest
 
 EPILOG = """Examples:
 
@@ -45,8 +26,6 @@ fedctl what-if last-week.trace --dask tcp://scheduler:8786 --window 1h
 """
 # As with a replay that is not equal.
 NOT_AS_IT_WAS: Final = 3
-# Clusters in tables, and in pictures: those that differ most.
-MOST_CLUSTERS, MOST_DRAWN = 10, 40
 
 
 @click.command(epilog=EPILOG)
@@ -102,197 +81,18 @@ def what_if(
     """
     if dask and workers:
         raise InvalidRequest.of("--dask", "has workers of its own: leave out --workers")
-    trace, profiles = opened(path), read_profiles(scheduler_config)
-    change = WhatIfChange(
-        profiles=profiles if scheduler_config else None,
-        placement_of=_placements(policies) if policies else None,
-        clusters=_clusters(clusters) if clusters else {},
-        without=frozenset(without),
-        cordoned=frozenset(cordon),
+    # Who asks for help, or mistypes, would wait for all that decides.
+    from federation.cli.what_if_answers import Otherwise, show_what_if  # noqa: PLC0415 - see above
+
+    asked = Otherwise(
+        policies=policies,
+        clusters=clusters,
+        without=without,
+        cordon=cordon,
+        scheduler_config=scheduler_config,
     )
-    windows = windows_of(trace, seconds_of(window, "--window"))
-    if dask:
-        on_others = partial(played_carried, change, profiles)
-        pieces = (carried(trace, each) for each in windows)
-        parts = worked_out_by_dask(on_others, pieces, dask)
-    else:
-        work = partial(played, trace.unindexed, change, profiles)
-        parts = worked_out(work, windows, workers or cores())
-    came = reduce(WhatIf.then, counted(parts, "windows played", len(windows)), WhatIf())
-    _check_names("--without", without, came)
-    _check_names("--cordon", cordon, came)
-    if svg is not None:
-        _draw(svg, came)
-    if output.is_document:
-        show.print_document(_document(came), output)
-    else:
-        _show(path, came, is_wide=output.is_wide)
-    if change == WhatIfChange() and came.different:
+    is_as_it_was = show_what_if(
+        path, asked, output, window=window, svg=svg, dask=dask, workers=workers
+    )
+    if not is_as_it_was:
         click.get_current_context().exit(NOT_AS_IT_WAS)
-
-
-def _placements(paths: Sequence[str]) -> PolicyPlacements:
-    return PolicyPlacements(policies_from_documents(documents_of(paths)))
-
-
-def _clusters(path: str) -> Mapping[str, Any]:
-    documents, others = inputs.split_clusters(documents_of([path]))
-    if others:
-        raise InvalidRequest.of(path, "holds something that is not a Cluster")
-    return {each.cluster.name: each for each in inputs.clusters_in_files(documents)}
-
-
-def _check_names(option: str, names: Sequence[str], came: WhatIf) -> None:
-    """Raises InvalidRequest."""
-    unknown = sorted({*names} - came.clusters)
-    if unknown and came.decisions:
-        raise InvalidRequest.of(option, f"names no cluster of the trace: {', '.join(unknown)}")
-
-
-def _show(path: Path, came: WhatIf, *, is_wide: bool) -> None:
-    facts = [("Trace", path), ("Decisions", came.decisions), ("Otherwise", came.different)]
-    if came.retried:
-        facts.append(("Brought about", came.retried))
-    if came.skipped:
-        facts.append(("Taken as they were", came.skipped))
-    show.print_facts([*facts, ("SHA-256", came.sha256 or "-")])
-    show.print_heading("Figures")
-    recorded, changed = came.recorded, came.changed
-    show.print_table(
-        ["FIGURE", "RECORDED", "WHAT IF", "CHANGE"],
-        [
-            (each.words, was, now, f"{now - was:+g}" if now != was else "-")
-            for each in FIGURES
-            for was, now in [(each.of(recorded), each.of(changed))]
-        ],
-    )
-    show.print_heading("By namespace: replica-minutes waited, replicas moved")
-    show.print_table(
-        ["NAMESPACE", "WAITED", "WHAT IF", "MOVED", "WHAT IF "],
-        [
-            (
-                namespace or "-",
-                round(recorded.waited[namespace] / MINUTE),
-                round(changed.waited[namespace] / MINUTE),
-                recorded.moved[namespace],
-                changed.moved[namespace],
-            )
-            for namespace in _namespaces(came)
-        ],
-        empty="There were no decisions.",
-    )
-    show.print_heading("By cluster: replicas, over the time")
-    pairs = by_cluster(came, REPLICAS)
-    different = differing(pairs)
-    show.print_table(
-        ["CLUSTER", "RECORDED", "WHAT IF", "CHANGE"],
-        [
-            (each.label, each.recorded, each.changed, f"{each.changed - each.recorded:+.2f}")
-            for each in (pairs if is_wide else different[:MOST_CLUSTERS])
-        ],
-        empty="None holds more or less." if pairs else "There were no decisions.",
-    )
-    _show_different(came)
-    hidden = len(different) - MOST_CLUSTERS
-    if hidden > 0 and not is_wide:
-        say(f"{hidden} more clusters differ less: -o wide shows all", err=True)
-
-
-def _show_different(came: WhatIf) -> None:
-    if came.first_different:
-        show.print_heading("The first that are otherwise")
-        show.print_table(
-            ["DECISION", "BINDING", "RECORDED", "WHAT IF"],
-            [
-                (each.id, each.binding, each.recorded, each.changed)
-                for each in came.first_different[:MOST_CLUSTERS]
-            ],
-            least=["DECISION", "RECORDED"],
-            prose=["RECORDED", "WHAT IF"],
-        )
-
-
-def _namespaces(came: WhatIf) -> list[str]:
-    return sorted({*came.recorded.moved, *came.changed.moved, *came.recorded.placed})
-
-
-def _document(came: WhatIf) -> dict[str, Any]:
-    return {
-        "decisions": came.decisions,
-        "different": came.different,
-        "retried": came.retried,
-        "skipped": came.skipped,
-        "sha256": came.sha256,
-        "figures": {
-            each.name: {"recorded": each.of(came.recorded), "whatIf": each.of(came.changed)}
-            for each in FIGURES
-        },
-        "namespaces": [
-            {
-                "namespace": namespace,
-                **{
-                    name: {"recorded": was[namespace], "whatIf": now[namespace]}
-                    for name, was, now in (
-                        ("waitedReplicaSeconds", came.recorded.waited, came.changed.waited),
-                        ("moved", came.recorded.moved, came.changed.moved),
-                        ("placed", came.recorded.placed, came.changed.placed),
-                        ("pending", came.recorded.pending, came.changed.pending),
-                    )
-                },
-            }
-            for namespace in _namespaces(came)
-        ],
-        "clusters": [*_cluster_documents(came)],
-        "firstDifferent": [
-            {
-                "decision": each.id,
-                "binding": each.binding,
-                "at": each.at,
-                "recorded": each.recorded,
-                "whatIf": each.changed,
-            }
-            for each in came.first_different
-        ],
-    }
-
-
-def _cluster_documents(came: WhatIf) -> Iterator[dict[str, Any]]:
-    """What each held on average, in base units."""
-    resources = sorted({held for _, held in (*came.recorded.held_seconds,)})
-    held = {
-        resource: {each.label: each for each in by_cluster(came, resource)}
-        for resource in resources
-    }
-    for name in sorted({name for pairs in held.values() for name in pairs}):
-        yield {
-            "cluster": name,
-            **{
-                resource: {"recorded": pairs[name].recorded, "whatIf": pairs[name].changed}
-                for resource, pairs in held.items()
-                if name in pairs
-            },
-        }
-
-
-def _draw(folder: Path, came: WhatIf) -> None:
-    """A picture for each figure that has several values. Raises FederationError."""
-    was, now = came.recorded, came.changed
-    namespaces = _namespaces(came)
-    pictures = {
-        "waited": ("Replica-minutes waited, by namespace", was.waited, now.waited, MINUTE),
-        "moved": ("Replicas moved, by namespace", was.moved, now.moved, 1),
-    }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, (title, before, after, unit) in pictures.items():
-            pairs = [
-                Pair(each or "-", round(before[each] / unit), round(after[each] / unit))
-                for each in namespaces
-            ]
-            (folder / f"{name}.svg").write_text(bars(title, pairs), encoding="utf-8")
-        for resource in (REPLICAS, "cpu"):
-            title = f"{resource} held on average, by cluster"
-            pairs = sorted(by_cluster(came, resource)[:MOST_DRAWN])
-            (folder / f"{resource}.svg").write_text(bars(title, pairs), encoding="utf-8")
-    except OSError as error:
-        raise FederationError(f"cannot write pictures to {folder}: {error.strerror}") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -25,6 +26,7 @@ from federation.scheduler.decision import Decision, Outcome
 
 NO_POOLS: Final = "the cluster reports no node pools, and nothing else proves that there is room"
 OVERCOMMITTED: Final = "the cluster is over-committed"
+NOTHING_KNOWN: Final[Mapping[int, int]] = MappingProxyType({})
 _MOST_NAMED: Final = 3
 
 
@@ -76,11 +78,12 @@ def promisable(
     asked: Certificate | None,
     told: tuple[BoolArray, Mapping[int, str]],
     own: Mapping[int, tuple[Room, int]],
+    beside: Mapping[int, int] = NOTHING_KNOWN,
 ) -> Estimates:
     """Replicas, or whole sets; unknown where the pools cannot tell.
 
     ``own`` has, for every cluster where the binding is, the room without it and how many of its
-    replicas need some there.
+    replicas need some there; but for those where what is left ``beside`` these is known.
     """
     told_c, reasons = told[0], dict(told[1])
     if binding.components:
@@ -88,6 +91,7 @@ def promisable(
         most_c = packable_sets_c(rooms, binding.components, asked, without)
     else:
         most_c = packable_c(rooms, binding.requirements, asked, own)
+        most_c[list(beside)] = list(beside.values())
     for position in rooms.overcommitted_c.nonzero()[0].tolist():
         room = rooms.rooms[position]
         if room is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from federation.model.placement import Binding, BindingName
@@ -46,6 +47,16 @@ class BindingsToDecide(NamedTuple):
     has_quotas: bool
 
 
+class Standing(StrEnum):
+    """How a binding stands: some of it has a place, it waits for room, or it has no place. Who has
+    a place may wait for more.
+    """
+
+    PLACED = "placed"
+    WAITING = "waiting"
+    NOWHERE = "nowhere"
+
+
 class Bindings(Protocol):
     """Bindings and where they run."""
 
@@ -76,10 +87,13 @@ class Bindings(Protocol):
         limit: int,
         *,
         among: Collection[str] = (),
+        part: str = "",
+        standing: Standing | None = None,
     ) -> Sequence[Binding]:
         """By ascending (namespace, name), of one namespace unless it is empty.
 
-        ``among`` are patterns of namespaces, as in ``Scope``: only of these; none: of all.
+        ``among`` are patterns of namespaces, as in ``Scope``: only of these; none: of all. Only
+        those whose name has this ``part``, and that stand so, where that is said.
         """
         ...
 

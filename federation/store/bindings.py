@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Double,
     Row,
     Select,
@@ -35,7 +36,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.model.placement import Binding, BindingName, groups_of
 from federation.model.workload import TargetCluster
 from federation.runtime.typed_values import converted
-from federation.services.binding_ports import BindingsToDecide, Peers, StoredBinding
+from federation.services.binding_ports import BindingsToDecide, Peers, Standing, StoredBinding
 from federation.store.access_tables import namespace_quota
 from federation.store.gangs import GANG
 from federation.store.namespaces import in_namespaces
@@ -77,6 +78,12 @@ NAMED = (
     .outerjoin(waiting, waiting.c.binding_id == table.c.id)
 )
 WAITING = select(table, *WAIT_COLUMNS).join(waiting, waiting.c.binding_id == table.c.id)
+_has_place = func.jsonb_array_length(table.c.clusters) > 0
+STANDS: Mapping[Standing, ColumnElement[bool]] = {
+    Standing.PLACED: _has_place,
+    Standing.WAITING: exists().where(waiting.c.binding_id == table.c.id),
+    Standing.NOWHERE: ~_has_place,
+}
 # The same, always with one row at least: what is found of none has no id.
 _beside = select(
     exists()
@@ -188,9 +195,15 @@ class BindingStatements:
         limit: int,
         *,
         among: Collection[str] = (),
+        part: str = "",
+        standing: Standing | None = None,
     ) -> Sequence[Binding]:
         statement = _after(select(table), after, limit)
         statement = statement.where(*in_namespaces(table.c.namespace, namespace, among))
+        if part:
+            statement = statement.where(table.c.name.contains(part, autoescape=True))
+        if standing is not None:
+            statement = statement.where(STANDS[standing])
         return [plain_binding(row) for row in await self._connection.execute(statement)]
 
     async def names(

@@ -9,6 +9,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -18,6 +19,9 @@ from federation.runtime.addresses import Address
 from federation.runtime.connections import Connections
 from federation.web.connections import IN_ALL, PER_ADDRESS, protocol_of
 
+# What is needed for the first file or stream that is answered, and takes a tenth of a second to
+# load: nobody else on the loop is to wait for that.
+STREAMING = "anyio._backends._asyncio"
 STOP_SECONDS = 2
 KEEP_ALIVE_SECONDS = 5
 # So many connections wait to be taken; who opens more than that at once dials again.
@@ -81,7 +85,11 @@ class WebServer:
 
     def start(self) -> None:
         """Connections are queued by the socket from its making on: nothing to wait for."""
-        self._serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        self._serving = asyncio.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        await asyncio.to_thread(import_module, STREAMING)
+        await self._server.serve(sockets=[self._listener])
 
     async def stop(self) -> None:
         if self._serving is None:

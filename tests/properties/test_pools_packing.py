@@ -21,7 +21,7 @@ from federation.capacity.cells import (
     only,
 )
 from federation.capacity.packing import pack, packed_each_in_place, room_by_segment
-from federation.capacity.wants import Want
+from federation.capacity.wants import Want, Wants
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
 from federation.model.pools.cell_order import smallest_first
@@ -172,10 +172,10 @@ def test_many_clusters_at_once_are_packed_like_one_after_the_other(
         asked = [each[0] if alike else one for one in each]
         wants = [Want(request, None if suits else NOWHERE) for request, _, suits in asked]
         replicas = [count for _, count, _ in each]
+        every = Wants.of(together.resources, wants[:1] if alike else wants)
         packing = packed_each_in_place(
             apart(together),
-            wants[:1] if alike else wants,
-            np.array([0 if alike else c for c in order]),
+            every.asked(np.array([0 if alike else c for c in order])),
             np.array([replicas[c] for c in order]),
         )
         together = packing.left

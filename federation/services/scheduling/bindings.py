@@ -13,7 +13,7 @@ from federation.model.placement import Binding
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.validation import violations_of
 from federation.services.agent_ports import AgentGateway
-from federation.services.binding_ports import StoredBinding
+from federation.services.binding_ports import Standing, StoredBinding
 from federation.services.fleet.registry import FleetOwner
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.agents import LabelDiscovery, NodePlans
@@ -137,14 +137,19 @@ class Scheduling:
         limit: int,
         *,
         among: Collection[str] = (),
+        part: str = "",
+        standing: Standing | None = None,
     ) -> BindingPage:
         """Bindings that come after ``after``; an empty namespace means all of them.
 
-        ``among`` are patterns of namespaces, as in ``Scope``: only of these; none: of all.
+        ``among`` are patterns of namespaces, as in ``Scope``: only of these; none: of all. Only
+        those whose name has this ``part``, and that stand so, where that is said.
         """
         async with self._store.reading() as read:
             position = await read.journal.position()
-            found = await read.bindings.page(namespace, after, limit + 1, among=among)
+            found = await read.bindings.page(
+                namespace, after, limit + 1, among=among, part=part, standing=standing
+            )
         page = tuple(found[:limit])
         more = len(found) > limit
         return BindingPage(

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from federation.capacity.cluster_room import Packer, ReportId, Room, answered_together
+from federation.capacity.cluster_room import Packer, ReportId, Room
 from federation.capacity.holdings import FirstStakes
 from federation.capacity.ledger import ClusterLedger, LedgerInWork
 from federation.capacity.reserve import (
@@ -36,6 +36,7 @@ from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.journal import NO_REPLICAS, ClusterShares
 from federation.services.scheduling.kept_there import kept_there
 from federation.services.scheduling.known_answers import KnownAnswers, question_of
+from federation.services.scheduling.own_rooms import own_rooms
 from federation.services.scheduling.shares import (
     NO_REQUIREMENTS,
     NO_SHARES,
@@ -254,9 +255,9 @@ class WorkingCopy:
 
     def _availability(self, binding: Binding, asked: Certificate | None) -> Estimates:
         kept = kept_there(binding, self.snapshot, self._ledgers)
-        own = {c: (room, kept.get(c, 0)) for c, room in self._own(binding).items()}
-        told_c, known = self._told(binding)
-        estimates = promisable(self.rooms, binding, asked, (told_c, known), own)
+        positions, pack = self.snapshot.positions, self._pack
+        own, beside = own_rooms(self.rooms, positions, binding, asked, kept, pack)
+        estimates = promisable(self.rooms, binding, asked, self._told(binding), own, beside)
         lesser_c = self._lesser_c(binding, asked)
         if lesser_c is None:
             return estimates
@@ -335,7 +336,7 @@ class WorkingCopy:
             self.snapshot.names,
             request.key,
             _asks(given),
-            [c for c, (before, _) in given.items() if before is not None and before.outstanding],
+            {c for c, (before, _) in given.items() if before is not None and before.outstanding},
             allow_unproven=self._allow_unproven,
             pack=self._pack,
         )
@@ -424,16 +425,6 @@ class WorkingCopy:
         if known is None:
             known = self._ledgers[position] = LedgerInWork(self.snapshot.ledgers[position])
         return known
-
-    def _own(self, binding: Binding) -> dict[int, Room]:
-        """The rooms of the clusters where the binding is, as if it had nothing there."""
-        asking = {}
-        for target in binding.clusters:
-            position = self.snapshot.positions.get(target.name)
-            room = None if position is None else self.room(position)
-            if position is not None and room is not None:
-                asking[position] = room.asking_beside(binding.key)
-        return answered_together(asking, self._pack)
 
     def _lesser_c(self, binding: Binding, asked: Certificate | None) -> BoolArray | None:
         """Where what totals and grade counts leave is taken for the room there is; None: nowhere.

@@ -10,6 +10,7 @@ from math import isfinite
 from starlette.requests import Request
 
 from federation.model.errors import InvalidRequest
+from federation.services.binding_ports import Standing
 from federation.services.waiting_ports import QueuePlace
 
 MAX_CHARACTERS = 512
@@ -31,6 +32,14 @@ def required_text(request: Request, field: str) -> str:
     if not text:
         raise InvalidRequest.of(field, "is required")
     return text
+
+
+def standing_of(request: Request) -> Standing | None:
+    """None where it is not given. Raises InvalidRequest."""
+    text = text_of(request, "standing")
+    if text and text not in {*Standing}:
+        raise InvalidRequest.of("standing", f"must be one of {', '.join(Standing)}")
+    return Standing(text) if text else None
 
 
 def number_of(request: Request, field: str, *, least: int, most: int) -> int | None:

@@ -33,7 +33,13 @@ from federation.web.ui.overview import (
     totals,
 )
 from federation.web.ui.pool_picture import common_labels, pool_pictures
-from federation.web.ui.requests import number_of, queue_place_of, required_text, text_of
+from federation.web.ui.requests import (
+    number_of,
+    queue_place_of,
+    required_text,
+    standing_of,
+    text_of,
+)
 from federation.web.ui.room_history import RoomHistory
 from federation.web.ui.use_cases import UseCases
 
@@ -136,8 +142,9 @@ class Views:
     async def bindings(self, request: Request, scope: Scope) -> Page:
         namespace, after = text_of(request, "namespace"), text_of(request, "after_name")
         place = (text_of(request, "after_namespace"), after) if after else None
+        part, standing = text_of(request, "name"), standing_of(request)
         page = await self._use_cases.scheduling.list_bindings(
-            namespace, place, ROWS, among=scope.namespaces
+            namespace, place, ROWS, among=scope.namespaces, part=part, standing=standing
         )
         return Page(
             template="bindings",
@@ -146,6 +153,8 @@ class Views:
                 "bindings": page.bindings,
                 "next_after": page.next_after,
                 "namespace": namespace,
+                "name_part": part,
+                "standing": standing,
                 "is_first": place is None,
             },
         )

@@ -22,6 +22,7 @@ from federation.model.placement import (
     SpreadField,
     StaticWeight,
 )
+from federation.model.waiting import WaitState
 from federation.model.workload import (
     Component,
     NodeClaim,
@@ -35,8 +36,9 @@ from federation.model.workload import (
     TolerationOperator,
 )
 from federation.scheduler.decision import Decision, Outcome
-from federation.services.binding_ports import Peers, StoredBinding
+from federation.services.binding_ports import Peers, Standing, StoredBinding
 from federation.services.values import DecisionRecord, ReportEvidence, Verdict
+from federation.services.waiting_ports import NewWait
 from federation.store.postgres import PostgresStore
 from tests.decisions import make_decision
 from tests.stores import add_binding, keep_decision, put_binding
@@ -177,6 +179,42 @@ async def test_pages_follow_namespace_and_name(store: PostgresStore) -> None:
         assert [(each.namespace, each.name) for each in among] == sorted(keys)[1:]
         outside = await read.bindings.page("b", None, 100, among=("a*", "_", "%"))
         assert outside == []
+
+
+async def test_pages_may_hold_only_names_with_a_part_and_those_that_stand_so(
+    store: PostgresStore,
+) -> None:
+    here = (TargetCluster(name="member1", replicas=1),)
+    for name, clusters in (("web_1", here), ("web-1", ()), ("a-web", here), ("api", ()), ("%", ())):
+        await add(store, Binding(namespace="shop", name=name, clusters=clusters))
+    async with store.transaction() as tx:
+        for name in ("a-web", "api"):
+            stored = await tx.bindings.get("shop", name)
+            assert stored is not None
+            wait = NewWait(
+                binding_id=stored.id,
+                namespace="shop",
+                name=name,
+                priority=0,
+                remainder=1,
+                short_of="cpu",
+                state=WaitState.GATED,
+                gate="an earlier batch",
+            )
+            await tx.waiting.gate(wait)
+
+    async def names(part: str = "", standing: Standing | None = None) -> list[str]:
+        async with store.reading() as read:
+            found = await read.bindings.page("shop", None, 100, part=part, standing=standing)
+        return [each.name for each in found]
+
+    assert await names("web") == ["a-web", "web-1", "web_1"]
+    assert await names("_") == ["web_1"]
+    assert await names("%") == ["%"]
+    assert await names(standing=Standing.PLACED) == ["a-web", "web_1"]
+    assert await names(standing=Standing.NOWHERE) == ["%", "api", "web-1"]
+    assert await names(standing=Standing.WAITING) == ["a-web", "api"]
+    assert await names("web", Standing.WAITING) == ["a-web"]
 
 
 async def test_peers_are_the_placed_bindings_of_the_same_group(store: PostgresStore) -> None:

@@ -14,6 +14,7 @@ from federation.capacity.reserve import (
     Refused,
     certificate_for,
     packable_c,
+    promise,
 )
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.placement import Certificate
@@ -128,6 +129,16 @@ def test_the_own_reservation_is_free_for_its_binding() -> None:
     assert packable_c(fleet, cpu(10), None, {}).tolist() == [2]
     assert taken(asked(room, wanted(8))).overcommitted == ()
     assert why(asked(room, wanted(9))) == "8 of 9 replicas find room"
+
+
+def test_who_is_promised_what_it_holds_changes_nothing() -> None:
+    held, other = wanted(2), wanted(1, binding="db")
+    fleet = FleetRooms.of([Room.of(REPORT, pools((1, 40)), [held, other])] * 2)
+    asks = {0: (held,), 1: (held,)}
+    assert promise(fleet, ["a", "b"], held.binding, asks, [0, 1]) is fleet
+    less = promise(fleet, ["a", "b"], held.binding, {0: (held,), 1: (wanted(1),)}, [0, 1])
+    assert isinstance(less, FleetRooms)
+    assert less.outstanding_c.tolist() == [3, 2]
 
 
 def test_more_fits_of_a_smaller_shape_in_the_place_of_the_own_larger_one() -> None:

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import click
-import pytest
 
+from federation.cli import file_options, virtual_time_options
 from federation.cli.__main__ import VERBS, fedctl
+from federation.failover.virtual_steps import FailoverRules
+from federation.model.estimate import MAX_REPLICAS, Merge, ModelRule
 from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[3]
@@ -21,8 +23,6 @@ ON_FILES = {
     "estimate": {"numpy", "yaml"},
     "login": {"yaml"},
     "score": {"numpy", "yaml"},
-    "simulate": {"numpy", "yaml"},
-    "what-if": HEAVY - {"rich", "sqlalchemy", "kubernetes"},
 }
 ASK = """
 import sys
@@ -67,14 +67,44 @@ def test_to_estimate_from_files_waits_for_no_scheduler_and_no_grpc() -> None:
     assert imported(["estimate"], *unneeded) == {"estimate": set()}
 
 
+def test_who_asks_what_decides_from_files_for_help_waits_for_nothing() -> None:
+    verbs = ["simulate", "what-if"]
+    heavy = (*HEAVY, "google.protobuf", "federation.codec", "federation.scheduler")
+    assert imported(verbs, *heavy) == {verb: set() for verb in verbs}
+
+
 def test_who_names_no_configuration_and_one_process_waits_for_neither() -> None:
+    what = "federation.cli.simulating", "federation.cli.what_if_answers"
     unneeded = ("importlib.metadata", "multiprocessing", "concurrent.futures.process")
-    assert imported(["simulate", "what-if"], *unneeded) == {"simulate": set(), "what-if": set()}
+    code = f"import sys, {what[0]}, {what[1]}; print(*{{*{unneeded!r}}} & {{*sys.modules}})"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT)
+    assert loaded.split() == []
 
 
-@pytest.mark.parametrize("verb", ["estimate", "simulate"])
-def test_what_reads_files_waits_for_what_reads_them(verb: str) -> None:
-    assert imported([verb], *HEAVY)[verb] <= ON_FILES[verb]
+def test_to_decide_from_files_waits_for_no_more_than_it_needs() -> None:
+    code = f"import sys, federation.cli.simulating; print(*{{*{HEAVY!r}}} & {{*sys.modules}})"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT)
+    assert set(loaded.split()) == {"numpy", "yaml"}
+
+
+def test_options_know_the_words_and_limits_of_what_they_do_not_load() -> None:
+    assert tuple(ModelRule) == file_options.MODEL_RULES
+    assert tuple(Merge) == file_options.MERGES
+    assert (
+        FailoverRules()._asdict()
+        | {
+            "lost_seconds": virtual_time_options.DEFAULT_LOST_SECONDS,
+            "preempted_replicas": virtual_time_options.MOST_REPLICAS,
+            "preempted_replicas_of_namespace": virtual_time_options.MOST_OF_NAMESPACE,
+        }
+        == FailoverRules()._asdict()
+    )
+    assert {*FailoverRules._fields} >= {*virtual_time_options.FAILOVER_LIMITS}
+    assert virtual_time_options.MOST_COUNTED == MAX_REPLICAS
+
+
+def test_what_reads_files_waits_for_what_reads_them() -> None:
+    assert imported(["estimate"], *HEAVY)["estimate"] <= ON_FILES["estimate"]
 
 
 def test_the_list_of_verbs_says_what_they_say() -> None:

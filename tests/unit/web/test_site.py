@@ -2,14 +2,42 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
 from federation.web.server import WebServer
 from federation.web.site import make_probe_site, make_site
+from tests.e2e.servers import ROOT
+from tests.patience import PATIENCE_SECONDS
 
 CA = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+# What the first stream that is answered loads on the event loop.
+FIRST_STREAM = """
+import asyncio, socket, sys, threading
+from starlette.responses import StreamingResponse
+from federation.web.server import WebServer
+from tests.unit.web.test_site import http_get
+
+known = set()
+
+async def site(scope, receive, send):
+    async def parts():
+        yield b"one"
+    known.update(sys.modules)
+    await StreamingResponse(parts())(scope, receive, send)
+
+async def main():
+    server = WebServer(site, socket.create_server(("127.0.0.1", 0)))
+    server.start()
+    assert (await http_get(server.port, "/"))[0] == 200
+    print(*(name for name in sys.modules if name not in known))
+    await server.stop()
+
+asyncio.run(main())
+"""
 Get = Callable[[str], Awaitable[tuple[int, str, bytes]]]
 
 
@@ -86,3 +114,10 @@ async def test_probes_have_a_socket_of_their_own(readiness: Readiness) -> None:
             assert (await http_get(server.port, page))[0] == status
     finally:
         await server.stop()
+
+
+def test_the_first_stream_waits_for_nothing_to_be_loaded() -> None:
+    loaded = subprocess.check_output(
+        [sys.executable, "-c", FIRST_STREAM], text=True, cwd=ROOT, timeout=PATIENCE_SECONDS
+    )
+    assert loaded.split() == []

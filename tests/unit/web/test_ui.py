@@ -131,6 +131,19 @@ async def test_every_view_is_whole_and_every_link_leads_somewhere(
         # The picture of the fleet is worked out once a second.
         await until(lambda: browser.get("/ui/"), lambda page: "cordoned" in page.document.text)
         pages = await everything(browser, "/ui/")
+        for chosen, shown, left_out in (
+            ("name=many", "too-many", "web"),
+            ("standing=placed", "web", "too-many"),
+            ("standing=waiting", "too-many", "web"),
+            ("standing=nowhere&name=oo", "too-many", "web"),
+        ):
+            page = await browser.get(f"/ui/bindings?{chosen}")
+            check(page)
+            listed = page.document.links("/ui/bindings")
+            assert any(shown in each for each in listed), chosen
+            assert not any(f"name={left_out}" in each for each in listed), chosen
+        nothing = await browser.get("/ui/bindings?name=many&standing=placed")
+        assert "There is no binding here" in nothing.document.text
         fits = await browser.get("/ui/ask?cpu=1&memory=1Gi")
         check(fits)
     views = {path.partition("?")[0] for path in pages}
@@ -157,6 +170,7 @@ WRONG = [
     ("/ui/decision?id=x", 404, "There is no decision"),
     ("/ui/binding?name=%00", 400, "without NUL"),
     ("/ui/?sort=evil", 400, "must be one of name"),
+    ("/ui/bindings?standing=idle", 400, "must be one of placed, waiting, nowhere"),
     ("/ui/queue?priority=1&since=nan", 400, "must be a time"),
     ("/ui/?first=-1", 400, "must be a whole number"),
     ("/ui/gang?namespace=shop&name=nobody", 404, "There is no gang"),

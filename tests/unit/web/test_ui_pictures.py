@@ -23,6 +23,7 @@ from federation.model.reported_pools import pools_of
 from federation.model.reservations import Outstanding
 from federation.model.waiting import Wait, WaitState
 from federation.model.workload import ObjectReference, ReplicaRequirements, TargetCluster
+from federation.services.binding_ports import Standing
 from federation.services.fleet.registry import FleetOwner
 from federation.services.waiting_ports import QueuedBinding
 from federation.web import ui
@@ -142,8 +143,17 @@ def bindings_page(text: str) -> str:
         bindings=[binding],
         next_after=(text, text),
         namespace=text,
+        name_part=text,
+        standing=Standing.PLACED,
         is_first=False,
     )
+
+
+def test_links_to_further_bindings_keep_what_was_asked() -> None:
+    document = Document(bindings_page("a&b"))
+    links = [each for each in document.links("/ui/bindings") if each.startswith("/ui/bindings?")]
+    first = "/ui/bindings?namespace=a%26b&name=a%26b&standing=placed"
+    assert sorted(links) == [first, f"{first}&after_namespace=a%26b&after_name=a%26b"]
 
 
 @pytest.mark.parametrize("text", HOSTILE)

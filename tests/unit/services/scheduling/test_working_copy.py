@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from federation.capacity.cluster_room import Room, Site, packed_anew
+from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.reserve import Refused
 from federation.model.cluster import CapacityReport, Cluster
 from federation.model.estimate import Bound, Source
 from federation.model.placement import Binding, Certificate
-from federation.model.reservations import PromiseCertificate
+from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements, TargetCluster
 from federation.scheduler.promisable import NO_POOLS, OVERCOMMITTED
 from federation.services.agent_values import AgentFacts, Placer
@@ -99,6 +101,29 @@ def test_what_is_taken_is_missing_for_the_next_one_and_the_snapshot_stays(
     commit(fleet, kept)
     assert fleet.ledger("a") == working.ledger(0)
     assert fits(WorkingCopy(fleet.snapshot), other) == [2, 2, 0]
+
+
+def test_who_was_promised_last_is_answered_without_packing_anything() -> None:
+    fleet = fleet_of(a=pooled(6, 2000), b=pooled(1, 2000))
+    other = replace(CORES, name="other", requirements=ReplicaRequirements(request={"cpu": 500}))
+    commit(fleet, taken(WorkingCopy(fleet.snapshot), other, {"a": 2}), other)
+    commit(fleet, taken(WorkingCopy(fleet.snapshot), CORES, {"a": 2, "b": 1}))
+    packed = list[int]()
+
+    def counted(
+        kinds: PoolKinds, every: Sequence[tuple[Site, Sequence[Outstanding]]]
+    ) -> list[Room]:
+        packed.append(len(every))
+        return packed_anew(kinds, every)
+
+    working = WorkingCopy(fleet.snapshot, pack=counted)
+    clusters = tuple(TargetCluster(name=name, replicas=n) for name, n in (("a", 2), ("b", 1)))
+    web = replace(CORES, clusters=clusters)
+    # Ten beside the other's two halves, of which two are kept back, and two; of these three stay.
+    assert fits(working, web, Certificate.CAREFUL) == [6, 1]
+    assert packed == []
+    assert fits(working, replace(other, clusters=clusters[:1]), Certificate.CAREFUL)[0] > 0
+    assert packed == [1]
 
 
 def test_all_shares_are_taken_or_none(fleet: FleetOwner) -> None:

@@ -1,0 +1,141 @@
+"""What ``simulate`` answers: decisions on clusters from files, once or in virtual time.
+
+Must not decide: ``federation.scheduler`` does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from federation.cli import inputs
+from federation.cli import output as show
+from federation.cli.cases import Case, answer_cases, objects_at, options_at
+from federation.cli.decisions import print_trace
+from federation.cli.output import Output
+from federation.cli.virtual_time import fleet_events, rules_of, show_virtual_time, written_time
+from federation.codec.decisions import trace_to_message
+from federation.codec.document_files import documents_of
+from federation.codec.strict import message_from_document
+from federation.codec.unread import dropped_from_documents, unread_in_message
+from federation.codec.violations import Violations
+from federation.codec.virtual_time import events_from_message
+from federation.codec.workloads import bindings_from_documents
+from federation.failover.virtual_steps import EventKind
+from federation.failover.virtual_time import VirtualFleet
+from federation.model.errors import InvalidRequest
+from federation.model.placement import Binding
+from federation.plugins import read_profiles
+from federation.runtime.terminal import say
+from federation.scheduler.decision import Decision
+from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
+from federation.scheduler.simulation import Simulation, SimulationOptions, check_bindings
+from federation.v1.simulation_pb2 import VirtualTime
+
+
+def simulate_cases(cases: str, scheduler_config: Path | None) -> None:
+    """An answer for each line of a file."""
+    answer_cases(cases, partial(answer_case, profiles=read_profiles(scheduler_config)))
+
+
+def simulate_files(
+    paths: Sequence[str],
+    output: Output,
+    *,
+    reserve: bool,
+    scheduler_config: Path | None,
+    later: Mapping[str, Sequence[str]],
+    limits: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> None:
+    """Shows decisions; in virtual time where anything happens ``later``. Raises InvalidRequest."""
+    documents = documents_of(paths)
+    clusters, others = inputs.split_clusters(documents)
+    states = inputs.clusters_in_files(clusters)
+    messages = bindings_from_documents(others)
+    if not messages:
+        raise InvalidRequest.of("files", "hold nothing to schedule")
+    named = [(f"ResourceBinding/{each.metadata.name}", each) for each in messages]
+    bindings = inputs.bindings_of(named, inputs.tie_break(options))
+    profiles = read_profiles(scheduler_config)
+    check_bindings(zip((path for path, _ in named), bindings, strict=True), profiles)
+    unread = [field for each in messages for field in unread_in_message(each)]
+    inputs.warn_of_unread(dict.fromkeys([*dropped_from_documents(documents), *unread]))
+    how = SimulationOptions(estimate=inputs.estimate_options(options), reserve=reserve)
+    happens = {EventKind(kind): texts for kind, texts in later.items() if texts}
+    if happens:
+        events = fleet_events(happens, [state.cluster.name for state in states], bindings)
+        fleet = VirtualFleet(states, how, rules_of(limits), began=time.time(), profiles=profiles)
+        fleet.run(bindings, events)
+        show_virtual_time(fleet, output)
+        return
+    simulation = Simulation(states, how, now=time.time(), profiles=profiles)
+    _show([*zip(bindings, simulation.decide_all(bindings), strict=True)], output)
+
+
+def answer_case(case: Case, profiles: Profiles = DEFAULT_PROFILES) -> dict[str, Any]:
+    """One line of a file of cases."""
+    options = options_at(case)
+    states = inputs.clusters_of(
+        inputs.by_position(objects_at(case, "clusters"), "clusters"), now=0.0
+    )
+    names = [state.cluster.name for state in states]
+    read = SimulationOptions(
+        estimate=inputs.estimate_options(options),
+        reserve=inputs.flag(options, "reserve"),
+        available_replicas=inputs.available_replicas(options, names),
+    )
+    documents = inputs.by_position(objects_at(case, "bindings"), "bindings")
+    bindings = inputs.bindings_of(inputs.binding_messages_of(documents), inputs.tie_break(options))
+    check_bindings(zip((path for path, _ in documents), bindings, strict=True), profiles)
+    if case.get("virtualTime") is not None:
+        message = message_from_document(case["virtualTime"], VirtualTime, "virtualTime")
+        found = Violations()
+        asked = events_from_message(message, "virtualTime", names, bindings, found)
+        found.check()
+        fleet = VirtualFleet(states, read, asked.rules, began=0.0, profiles=profiles)
+        fleet.run(bindings, asked.events)
+        decisions = [*map(fleet.decision_of, bindings)]
+        return {"decisions": [*map(_written, bindings, decisions)], **written_time(fleet)}
+    simulation = Simulation(states, read, now=0.0, profiles=profiles)
+    decisions = simulation.decide_all(bindings)
+    return {"decisions": [*map(_written, bindings, decisions)]}
+
+
+def _written(binding: Binding, decision: Decision) -> dict[str, Any]:
+    return {
+        "binding": binding.key,
+        "outcome": decision.outcome.value,
+        "clusters": [{"name": each.name, "replicas": each.replicas} for each in decision.clusters],
+        "reason": decision.reason,
+    }
+
+
+def _show(decided: Sequence[tuple[Binding, Decision]], output: Output) -> None:
+    if output.is_document:
+        written = [
+            {
+                **_written(binding, decision),
+                "remainder": decision.remainder,
+                "warnings": list(decision.trace.warnings),
+            }
+            for binding, decision in decided
+        ]
+        show.print_document(written, output)
+        return
+    rows = []
+    for binding, decision in decided:
+        shares = " ".join(f"{each.name}={each.replicas}" for each in decision.clusters)
+        rows.append((binding.key, decision.outcome.value, shares or "-", decision.reason or "-"))
+    columns = ["BINDING", "OUTCOME", "CLUSTERS", "REASON"]
+    show.print_table(columns, rows, prose=["CLUSTERS", "REASON"])
+    for binding, decision in decided:
+        for each in decision.trace.warnings:
+            say(f"warning: {binding.key}: {each}", err=True)
+    if output.is_wide:
+        for binding, decision in decided:
+            show.print_heading(binding.key)
+            print_trace(trace_to_message(decision.trace), wide=True)
