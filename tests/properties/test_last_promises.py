@@ -106,3 +106,21 @@ def test_nothing_is_said_where_it_is_not_the_last_or_asks_otherwise_or_others_ar
     strict = [Outstanding("x", LARGER, 1, certificate=PromiseCertificate.STRICT)]
     (fleet,) = fleets([(PLENTY, strict, 4, [])], SMALL)[:1]
     assert packable_beside_last(fleet, LAST, SMALL, None, [0]) == {}
+
+
+def test_nothing_is_said_where_a_promise_lost_its_room_or_found_it_in_another_order() -> None:
+    def asking(cpu: int, replicas: int) -> Outstanding:
+        return Outstanding(f"x{cpu}", ReplicaRequirements(request={"cpu": cpu}), replicas)
+
+    last = ReplicaRequirements(request={"memory": 1})
+    nodes = [(0, 2, (10, 30, 12, 0)), (0, 9, (3, 30, 12, 0))]
+    # Four of a node, then five of it and five of the other leave six nowhere: six come first.
+    reordered = [asking(4, 1), asking(5, 2), asking(6, 1)]
+    lost = [asking(4, 1), asking(11, 1)]
+    for others, is_lost in ((reordered, False), (lost, True)):
+        (fleet,) = fleets([(nodes, others, 2, [])], last)[:1]
+        held = fleet.held[0]
+        assert held is not None
+        assert held.is_overcommitted == is_lost
+        assert is_lost or held.arrived
+        assert packable_beside_last(fleet, LAST, last, None, [0]) == {}
