@@ -22,7 +22,7 @@ from federation.capacity.cells import (
     View,
     apart,
 )
-from federation.capacity.wants import Asked, Want, Wants, fits_k
+from federation.capacity.wants import Want, WantedByCluster, Wants, fits_k
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.cell_order import size_k
@@ -156,7 +156,9 @@ def packed_in_place(
     return packed_each_in_place(residues, wants.asked(everywhere), replicas_c)
 
 
-def packed_each_in_place(residues: Residues, asked: Asked, replicas_c: IntArray) -> Packing:
+def packed_each_in_place(
+    residues: Residues, asked: WantedByCluster, replicas_c: IntArray
+) -> Packing:
     """The same with as many of another shape in each cluster: of what is asked for there."""
     fits_k = asked.fits_k(residues)
     room_s = np.add.reduceat(fits_k * residues.table_xk[COUNT], residues.first_s[:-1])
@@ -219,7 +221,9 @@ def _whole_rounds(
     return low_s
 
 
-def _touched(residues: Residues, turns: _Turns, segment_k: IntArray, asked: Asked) -> _Touched:
+def _touched(
+    residues: Residues, turns: _Turns, segment_k: IntArray, asked: WantedByCluster
+) -> _Touched:
     """The cells whose turn comes before all replicas are dealt.
 
     All cells stand in ascending order; FILLED takes its turns from the segment's first on, SPREAD
@@ -262,7 +266,7 @@ def _keys(
     residues: Residues,
     cells: npt.NDArray[np.intp] | slice,
     segment_i: IntArray,
-    asked: Asked,
+    asked: WantedByCluster,
 ) -> IntArray:
     """Larger for larger cells of a segment, and largest for those with devices nobody asked for."""
     key_i: IntArray = residues.table_xk[SIZE][cells]
@@ -302,7 +306,9 @@ def _takes(residues: Residues, touched: _Touched) -> Takes:
     )
 
 
-def _deal_base(residues: Residues, base_k: IntArray, segment_k: IntArray, asked: Asked) -> None:
+def _deal_base(
+    residues: Residues, base_k: IntArray, segment_k: IntArray, asked: WantedByCluster
+) -> None:
     """Write down what all nodes of each cell take alike."""
     table_xk = residues.table_xk
     (cell_i,) = base_k.nonzero()
@@ -312,7 +318,7 @@ def _deal_base(residues: Residues, base_k: IntArray, segment_k: IntArray, asked:
     table_xk[SIZE, cell_i] = size_k(table_xk[AMOUNTS:, cell_i], weight_ri)
 
 
-def _deal_turns(residues: Residues, touched: _Touched, asked: Asked) -> IntArray:
+def _deal_turns(residues: Residues, touched: _Touched, asked: WantedByCluster) -> IntArray:
     """Write down what nodes take by turns; how many cells more there are in each segment.
 
     The nodes of a cell may take nothing, a part of a turn (one of them), or a whole one: up to

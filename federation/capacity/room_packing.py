@@ -16,7 +16,7 @@ from federation.capacity.assignments import Alike, Assignment, holdings_of
 from federation.capacity.cells import PIECES, VIEWS, Residues, View, apart, gathered, head, only
 from federation.capacity.packing import packed_each_in_place
 from federation.capacity.pool_kinds import PoolKinds
-from federation.capacity.wants import Asked, Want, Wants
+from federation.capacity.wants import Want, WantedByCluster, Wants
 from federation.model.arrays import IntArray
 from federation.model.pools.matching import Match
 from federation.model.reservations import Outstanding
@@ -152,7 +152,7 @@ class _Turns(NamedTuple):
             replicas_g=np.array(replicas, dtype=np.int64),
         )
 
-    def at(self, turn: int, clusters: int) -> tuple[Asked, IntArray]:
+    def at(self, turn: int, clusters: int) -> tuple[WantedByCluster, IntArray]:
         """What comes next in so many of the first clusters."""
         group_c = self.first_c[:clusters] + turn
         return self.wants.asked(self.want_g[group_c]), self.replicas_g[group_c]

@@ -54,15 +54,17 @@ class Wants:
             chooses=any(want.suiting_p is not None for want in every),
         )
 
-    def asked(self, want_c: IntArray) -> Asked:
+    def asked(self, want_c: IntArray) -> WantedByCluster:
         """``every[want_c[c]]`` is asked for in cluster c."""
         first = int(want_c[0]) if len(want_c) else 0
         if (want_c == first).all():
-            return Asked(self, want_c, self.every[first], self.amount_rw[:, first : first + 1])
-        return Asked(self, want_c, None, self.amount_rw.take(want_c, axis=1))
+            return WantedByCluster(
+                self, want_c, self.every[first], self.amount_rw[:, first : first + 1]
+            )
+        return WantedByCluster(self, want_c, None, self.amount_rw.take(want_c, axis=1))
 
 
-class Asked(NamedTuple):
+class WantedByCluster(NamedTuple):
     """What is asked for in each cluster; ``alike`` is what it is in all, None where they differ.
 
     ``amount_rc`` is what a replica takes: in a single column where it is the same for all.

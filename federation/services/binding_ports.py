@@ -47,7 +47,7 @@ class BindingsToDecide(NamedTuple):
     has_quotas: bool
 
 
-class Standing(StrEnum):
+class BindingStanding(StrEnum):
     """How a binding stands: some of it has a place, it waits for room, or it has no place. Who has
     a place may wait for more.
     """
@@ -88,7 +88,7 @@ class Bindings(Protocol):
         *,
         among: Collection[str] = (),
         part: str = "",
-        standing: Standing | None = None,
+        standing: BindingStanding | None = None,
     ) -> Sequence[Binding]:
         """By ascending (namespace, name), of one namespace unless it is empty.
 

@@ -36,7 +36,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.model.placement import Binding, BindingName, groups_of
 from federation.model.workload import TargetCluster
 from federation.runtime.typed_values import converted
-from federation.services.binding_ports import BindingsToDecide, Peers, Standing, StoredBinding
+from federation.services.binding_ports import (
+    BindingStanding,
+    BindingsToDecide,
+    Peers,
+    StoredBinding,
+)
 from federation.store.access_tables import namespace_quota
 from federation.store.gangs import GANG
 from federation.store.namespaces import in_namespaces
@@ -79,10 +84,10 @@ NAMED = (
 )
 WAITING = select(table, *WAIT_COLUMNS).join(waiting, waiting.c.binding_id == table.c.id)
 _has_place = func.jsonb_array_length(table.c.clusters) > 0
-STANDS: Mapping[Standing, ColumnElement[bool]] = {
-    Standing.PLACED: _has_place,
-    Standing.WAITING: exists().where(waiting.c.binding_id == table.c.id),
-    Standing.NOWHERE: ~_has_place,
+STANDS: Mapping[BindingStanding, ColumnElement[bool]] = {
+    BindingStanding.PLACED: _has_place,
+    BindingStanding.WAITING: exists().where(waiting.c.binding_id == table.c.id),
+    BindingStanding.NOWHERE: ~_has_place,
 }
 # The same, always with one row at least: what is found of none has no id.
 _beside = select(
@@ -196,7 +201,7 @@ class BindingStatements:
         *,
         among: Collection[str] = (),
         part: str = "",
-        standing: Standing | None = None,
+        standing: BindingStanding | None = None,
     ) -> Sequence[Binding]:
         statement = _after(select(table), after, limit)
         statement = statement.where(*in_namespaces(table.c.namespace, namespace, among))

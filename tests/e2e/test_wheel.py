@@ -42,13 +42,8 @@ def run(site: Path, program: str, *arguments: str) -> subprocess.CompletedProces
 
 
 # What another extra brings is all that its help needs.
-ENOUGH_FOR_HELP = {
-    ("estimator", "control-plane"),
-    ("estimator", "cli"),
-    ("fedctl", "control-plane"),
-}
-# The list of its verbs needs nothing.
-HELP = {"fedctl": ("what-if", "--help")}
+ENOUGH_FOR_HELP = {("estimator", "control-plane"), ("estimator", "cli")}
+NO_TRACE = "empty.trace"
 
 
 @pytest.mark.parametrize("extras", [set(), *({extra} for extra in EXTRAS.values())], ids=" ".join)
@@ -57,15 +52,38 @@ def test_a_program_runs_or_says_which_extra_it_needs(
 ) -> None:
     site = installed(wheel, extras, tmp_path)
     for program, extra in EXTRAS.items():
-        ran = run(site, program, *HELP.get(program, ("--help",)))
+        if program == "fedctl":
+            # Its help needs nothing.
+            continue
+        ran = run(site, program, "--help")
         if extra in extras or (program, *extras) in ENOUGH_FOR_HELP:
             assert (ran.returncode, ran.stderr) == (0, "")
             assert ran.stdout.startswith(f"Usage: {program} ")
         else:
-            assert ran.returncode == 2
-            assert ran.stderr.startswith(f"error: {program} needs the extra {extra} (")
-            assert ran.stderr.endswith(f": pip install 'fedsched[{extra}]'\n")
-            assert ran.stderr.count("\n") == 1
+            assert_names_extra(ran, program, extra)
+
+
+@pytest.mark.parametrize("extras", [set(), *({extra} for extra in EXTRAS.values())], ids=" ".join)
+def test_fedctl_helps_without_an_extra_and_says_which_one_a_verb_needs(
+    wheel: Path, tmp_path: Path, extras: set[str]
+) -> None:
+    site = installed(wheel, extras, tmp_path)
+    helped = run(site, "fedctl", "what-if", "--help")
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert helped.stdout.startswith("Usage: fedctl what-if ")
+    (site / NO_TRACE).touch()
+    ran = run(site, "fedctl", "what-if", NO_TRACE)
+    if extras & {"cli", "control-plane"}:
+        assert ran.stderr == f"error: {NO_TRACE}: is not a trace of fedsched\n"
+    else:
+        assert_names_extra(ran, "fedctl", "cli")
+
+
+def assert_names_extra(ran: subprocess.CompletedProcess[str], program: str, extra: str) -> None:
+    assert ran.returncode == 2
+    assert ran.stderr.startswith(f"error: {program} needs the extra {extra} (")
+    assert ran.stderr.endswith(f": pip install 'fedsched[{extra}]'\n")
+    assert ran.stderr.count("\n") == 1
 
 
 def test_its_types_are_there_for_others_and_the_page_s_files(wheel: Path) -> None:

@@ -13,7 +13,7 @@ from federation.model.placement import Binding
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.validation import violations_of
 from federation.services.agent_ports import AgentGateway
-from federation.services.binding_ports import Standing, StoredBinding
+from federation.services.binding_ports import BindingStanding, StoredBinding
 from federation.services.fleet.registry import FleetOwner
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.agents import LabelDiscovery, NodePlans
@@ -138,7 +138,7 @@ class Scheduling:
         *,
         among: Collection[str] = (),
         part: str = "",
-        standing: Standing | None = None,
+        standing: BindingStanding | None = None,
     ) -> BindingPage:
         """Bindings that come after ``after``; an empty namespace means all of them.
 

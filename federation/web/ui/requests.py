@@ -10,7 +10,7 @@ from math import isfinite
 from starlette.requests import Request
 
 from federation.model.errors import InvalidRequest
-from federation.services.binding_ports import Standing
+from federation.services.binding_ports import BindingStanding
 from federation.services.waiting_ports import QueuePlace
 
 MAX_CHARACTERS = 512
@@ -34,12 +34,12 @@ def required_text(request: Request, field: str) -> str:
     return text
 
 
-def standing_of(request: Request) -> Standing | None:
+def standing_of(request: Request) -> BindingStanding | None:
     """None where it is not given. Raises InvalidRequest."""
     text = text_of(request, "standing")
-    if text and text not in {*Standing}:
-        raise InvalidRequest.of("standing", f"must be one of {', '.join(Standing)}")
-    return Standing(text) if text else None
+    if text and text not in {*BindingStanding}:
+        raise InvalidRequest.of("standing", f"must be one of {', '.join(BindingStanding)}")
+    return BindingStanding(text) if text else None
 
 
 def number_of(request: Request, field: str, *, least: int, most: int) -> int | None:

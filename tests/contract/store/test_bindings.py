@@ -36,7 +36,7 @@ from federation.model.workload import (
     TolerationOperator,
 )
 from federation.scheduler.decision import Decision, Outcome
-from federation.services.binding_ports import Peers, Standing, StoredBinding
+from federation.services.binding_ports import BindingStanding, Peers, StoredBinding
 from federation.services.values import DecisionRecord, ReportEvidence, Verdict
 from federation.services.waiting_ports import NewWait
 from federation.store.postgres import PostgresStore
@@ -203,7 +203,7 @@ async def test_pages_may_hold_only_names_with_a_part_and_those_that_stand_so(
             )
             await tx.waiting.gate(wait)
 
-    async def names(part: str = "", standing: Standing | None = None) -> list[str]:
+    async def names(part: str = "", standing: BindingStanding | None = None) -> list[str]:
         async with store.reading() as read:
             found = await read.bindings.page("shop", None, 100, part=part, standing=standing)
         return [each.name for each in found]
@@ -211,10 +211,10 @@ async def test_pages_may_hold_only_names_with_a_part_and_those_that_stand_so(
     assert await names("web") == ["a-web", "web-1", "web_1"]
     assert await names("_") == ["web_1"]
     assert await names("%") == ["%"]
-    assert await names(standing=Standing.PLACED) == ["a-web", "web_1"]
-    assert await names(standing=Standing.NOWHERE) == ["%", "api", "web-1"]
-    assert await names(standing=Standing.WAITING) == ["a-web", "api"]
-    assert await names("web", Standing.WAITING) == ["a-web"]
+    assert await names(standing=BindingStanding.PLACED) == ["a-web", "web_1"]
+    assert await names(standing=BindingStanding.NOWHERE) == ["%", "api", "web-1"]
+    assert await names(standing=BindingStanding.WAITING) == ["a-web", "api"]
+    assert await names("web", BindingStanding.WAITING) == ["a-web"]
 
 
 async def test_peers_are_the_placed_bindings_of_the_same_group(store: PostgresStore) -> None:

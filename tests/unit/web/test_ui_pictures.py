@@ -23,7 +23,7 @@ from federation.model.reported_pools import pools_of
 from federation.model.reservations import Outstanding
 from federation.model.waiting import Wait, WaitState
 from federation.model.workload import ObjectReference, ReplicaRequirements, TargetCluster
-from federation.services.binding_ports import Standing
+from federation.services.binding_ports import BindingStanding
 from federation.services.fleet.registry import FleetOwner
 from federation.services.waiting_ports import QueuedBinding
 from federation.web import ui
@@ -144,7 +144,7 @@ def bindings_page(text: str) -> str:
         next_after=(text, text),
         namespace=text,
         name_part=text,
-        standing=Standing.PLACED,
+        standing=BindingStanding.PLACED,
         is_first=False,
     )
 
