@@ -67,6 +67,8 @@ class BridgedBindings:
         self._asked: dict[str, Asked] = {}
         self._backing_off: dict[str, Backoff] = {}
         self._working: set[str] = set()
+        # To be asked again, once what was begun before has ended.
+        self._outdated: set[str] = set()
         self._missing: set[str] = set()
         self._dirty: set[str] = set()
         self._woken = asyncio.Event()
@@ -134,10 +136,17 @@ class BridgedBindings:
         self._woken.set()
 
     def _ask_again(self, key: str) -> None:
-        """As if it had changed, where it was asked about."""
+        """As if it had changed, where it was asked about, or is now."""
+        if key in self._working:
+            self._outdated.add(key)
+            self._want(key)
         if (asked := self._asked.get(key)) is not None:
             self._asked[key] = replace(asked, generation=-1)
             self._want(key)
+
+    def _put_asked(self, key: str, asked: Asked) -> None:
+        """It was asked about, unless it is to be asked again since."""
+        self._asked[key] = replace(asked, generation=-1) if key in self._outdated else asked
 
     async def follow(self) -> None:
         """Know the control plane's bindings, until cancelled."""
@@ -261,6 +270,7 @@ class BridgedBindings:
     def _begin(self, keys: Iterable[str], work: Coroutine[Any, Any, None]) -> None:
         keys = list(keys)
         self._working.update(keys)
+        self._outdated.difference_update(keys)
 
         async def done() -> None:
             try:
@@ -336,7 +346,7 @@ class BridgedBindings:
             logger.warning("binding %s is not written: %s", key, error.message)
             self._again(key, FAILED_SECONDS)
             return
-        self._asked[key] = replace(asked, generation=written.generation)
+        self._put_asked(key, replace(asked, generation=written.generation))
         self._keep_newer(written)
         self._count(binding, written, told)
         if told != verdict or told.targets == {}:
@@ -415,9 +425,10 @@ class BridgedBindings:
             around = self._around()
             await self._settle(binding, (verdict, stored.decision.id), around)
         else:
-            self._asked[binding.key] = Asked(
+            asked = Asked(
                 uid=binding.uid, generation=binding.generation, decision_id=stored.decision.id
             )
+            self._put_asked(binding.key, asked)
 
     async def _look_up(self, bindings: list[KarmadaBinding], around: BridgeSurroundings) -> None:
         """Write what was decided of these generations, and ask about the others: what is decided
