@@ -127,8 +127,6 @@ class CellBlock:
     cells: Cells
     uneven: UnevenCells
     known_verdicts: dict[Hashable, npt.NDArray[np.int8] | None] = field(default_factory=dict)
-    # Stands for these cells, wherever they are in the fleet, with who must not keep them alive.
-    token: object = field(default_factory=object)
 
     @property
     def here(self) -> slice:
