@@ -202,6 +202,12 @@ class FleetCells:
         version_c = moves.array(self.version_c, _new_versions(len(moves.taken)))
         return FleetCells(pools=pools, blocks=tuple(blocks), version_c=version_c)
 
+    @property
+    def nodes_c(self) -> IntArray:
+        """How many nodes are in pools, by cluster."""
+        counts = [np.add.reduceat(block.cells.count_k, block.first_c) for block in self.blocks]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *counts])
+
     def __len__(self) -> int:
         return len(self.pools)
 

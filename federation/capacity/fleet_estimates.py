@@ -29,27 +29,37 @@ from federation.model.estimate import (
     unknown,
 )
 from federation.model.pools.sets import SetEstimate, sets_that_fit
-from federation.model.workload import Component
+from federation.model.tolerations import reaches_nodes_out_of_use
+from federation.model.workload import Component, NodeClaim
 
 
 def improved_by_pools(
     estimate: Callable[[], Estimates],
     bounds: PoolBounds,
     options: EstimateOptions,
-    open_above_c: BoolArray,
+    is_open_above_c: BoolArray,
 ) -> Estimates:
     """What the lesser levels ``estimate``, where they count, with what pools prove.
 
     Where pools answer they also say how many fit at most, but for where more may fit on nodes
     that are in no pool.
     """
-    bounds = replace(bounds, upper_c=np.where(open_above_c, -1, bounds.upper_c))
+    bounds = replace(bounds, upper_c=np.where(is_open_above_c, -1, bounds.upper_c))
     if options.merge is Merge.QUALITY and bounds.answered_c.all():
         lesser = unknown(len(bounds.answered_c))
     else:
         lesser = estimate()
     estimates = improved(lesser, answer_of(bounds), options.merge)
     return replace(estimates, upper_c=np.where(bounds.answered_c, bounds.upper_c, -1))
+
+
+def open_above_c(capacity: FleetCapacity, cells: FleetCells, claim: NodeClaim | None) -> BoolArray:
+    """Where the claim may reach nodes that are in no pool, as cordoned and unready ones are: more
+    fit there than pools know.
+    """
+    if reaches_nodes_out_of_use(claim):
+        return capacity.nodes_c > cells.nodes_c
+    return np.zeros(len(cells), dtype=np.bool_)
 
 
 def estimate_sets(

@@ -12,14 +12,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from federation.model.arrays import BoolArray
 from federation.model.cluster import CapacityReport, ClusterState, ResourceSummary
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.grades import ResourceModel, minimums, model_hash
 from federation.model.positions import GONE, UNMOVED, Moves
 from federation.model.resources import MAX_AMOUNT, PODS
-from federation.model.tolerations import reaches_nodes_out_of_use
-from federation.model.workload import NodeClaim
 
 # Stands for the model of a cluster without grade counts that can be used.
 UNMODELLED: Final = -1
@@ -46,9 +43,9 @@ class FleetCapacity:
     0 where a cluster lacks the resource; ``rows`` finds a resource's row, and pods always have
     one. ``model_c`` is a position in ``models`` or UNMODELLED, and ``ungraded`` says why.
     ``count_cg`` holds nodes by grade, as floats because only those multiply fast: counts stop at
-    MAX_REPLICAS, and any sum that is not exact is far beyond it. ``unpooled_c``: where nodes are
-    in no pool, as cordoned and unready ones are. ``as_of_c`` is when each picture was true, Unix
-    seconds, endless where there is none; ``sequence_c`` is of the report, 0 where there is none.
+    MAX_REPLICAS, and any sum that is not exact is far beyond it. ``nodes_c`` counts all nodes, in
+    use or not. ``as_of_c`` is when each picture was true, Unix seconds, endless where there is
+    none; ``sequence_c`` is of the report, 0 where there is none.
     """
 
     states: tuple[ClusterState, ...]
@@ -61,7 +58,7 @@ class FleetCapacity:
     model_c: npt.NDArray[np.int64]
     count_cg: npt.NDArray[np.float64]
     ungraded: Mapping[int, str]
-    unpooled_c: BoolArray
+    nodes_c: npt.NDArray[np.int64]
     as_of_c: npt.NDArray[np.float64]
     sequence_c: npt.NDArray[np.int64]
 
@@ -92,7 +89,7 @@ class FleetCapacity:
             model_c=np.full(len(states), UNMODELLED, dtype=np.int64),
             count_cg=np.zeros((len(states), width), dtype=np.float64),
             ungraded={},
-            unpooled_c=np.zeros(len(states), dtype=np.bool_),
+            nodes_c=np.zeros(len(states), dtype=np.int64),
             as_of_c=np.full(len(states), np.inf),
             sequence_c=np.zeros(len(states), dtype=np.int64),
         )
@@ -119,7 +116,7 @@ class FleetCapacity:
             model_c=moves.array(self.model_c, UNMODELLED),
             count_cg=moves.array(self.count_cg, 0.0),
             ungraded=self._ungraded_after(moves),
-            unpooled_c=moves.array(self.unpooled_c, newcomers=False),
+            nodes_c=moves.array(self.nodes_c, 0),
             as_of_c=moves.array(self.as_of_c, np.inf),
             sequence_c=moves.array(self.sequence_c, 0),
         )
@@ -136,12 +133,6 @@ class FleetCapacity:
         """What is free of a resource in each cluster; None when no cluster has it."""
         row = self.rows.get(name)
         return None if row is None else self.free_rc[row]
-
-    def open_above_c(self, claim: NodeClaim | None) -> BoolArray:
-        """Where the claim may reach nodes that are in no pool: more fit there than pools know."""
-        if reaches_nodes_out_of_use(claim):
-            return self.unpooled_c
-        return np.zeros(len(self), dtype=np.bool_)
 
     def age_seconds_c(self, now: float) -> npt.NDArray[np.float64]:
         """How old each cluster's picture is, 0 where there is none; clocks may disagree."""
@@ -182,7 +173,7 @@ def _filled(
         capacity.free_rc[:, position] = 0
         capacity.count_cg[position] = 0
         capacity.model_c[position] = UNMODELLED
-        capacity.unpooled_c[position] = _has_unpooled_nodes(state.report)
+        capacity.nodes_c[position] = state.report.nodes.total if state.report else 0
         capacity.as_of_c[position] = np.inf if state.as_of is None else state.as_of
         capacity.sequence_c[position] = state.report.sequence if state.report else 0
         ungraded.pop(position, None)
@@ -205,18 +196,12 @@ def _filled(
         capacity.free_rc,
         capacity.model_c,
         capacity.count_cg,
-        capacity.unpooled_c,
+        capacity.nodes_c,
         capacity.as_of_c,
         capacity.sequence_c,
     ):
         array.flags.writeable = False
     return replace(capacity, ungraded=ungraded)
-
-
-def _has_unpooled_nodes(report: CapacityReport | None) -> bool:
-    if report is None or report.pools is None:
-        return False
-    return report.nodes.total > sum(report.pools.counts)
 
 
 def _why_ungraded(

@@ -14,7 +14,7 @@ import click
 
 from federation.capacity.deductions import Deductions
 from federation.capacity.fleet_cells import FleetCells
-from federation.capacity.fleet_estimates import improved_by_pools
+from federation.capacity.fleet_estimates import improved_by_pools, open_above_c
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.pool_estimates import pool_bounds
 from federation.capacity.promised_bounds import PromisedColumns, bounds_beside
@@ -216,8 +216,8 @@ def _estimated(
     )
     columns = PromisedColumns.of(promised)
     bounds = bounds_beside(cells, pool_bounds(cells, requirements), requirements, columns)
-    open_above_c = capacity.open_above_c(requirements.node_claim)
-    return improved_by_pools(lesser, bounds, options, open_above_c)
+    is_open_c = open_above_c(capacity, cells, requirements.node_claim)
+    return improved_by_pools(lesser, bounds, options, is_open_c)
 
 
 def _has_pools(state: ClusterState) -> bool:

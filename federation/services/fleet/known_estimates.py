@@ -17,7 +17,7 @@ import numpy as np
 
 from federation.capacity.deductions import Deductions
 from federation.capacity.fleet_cells import FleetCells
-from federation.capacity.fleet_estimates import improved_by_pools
+from federation.capacity.fleet_estimates import improved_by_pools, open_above_c
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.pool_estimates import PoolBounds, pool_bounds, put_some
 from federation.capacity.promised_bounds import PromisedColumns, bounds_beside
@@ -179,7 +179,7 @@ class KnownEstimates:
                 partial(self._blind, answers, each, options),
                 self._bounds_beside(answers, each),
                 options,
-                capacity.open_above_c(each.node_claim),
+                open_above_c(capacity, answers.cells, each.node_claim),
             )
             for each in shapes
         ]
