@@ -120,6 +120,8 @@ class ControlPlane:
         await keep_admin_token(parts.identity, self.admin_token_file)
         await self._warn_of_losses()
         await parts.following.load(grace_until=parts.clock.now() + self._grace_seconds)
+        if parts.estimating is not None:
+            parts.estimating.begin()
         parts.fleet.observe(parts.overcommitment.changed, ReportAdvanced, ClusterChanged)
         self._keep(parts.loop_watch.keep_watching(), parts.readiness.keep_looking())
         self._keep(parts.identity.keep_looking(), parts.trail.keep_writing())
@@ -163,6 +165,8 @@ class ControlPlane:
         parts.pipeline.close()
         parts.queue.close()
         await parts.simulation.close()
+        if parts.estimating is not None:
+            await parts.estimating.close()
         await parts.engine.dispose()
 
     async def _meet_peers(self) -> None:
@@ -256,7 +260,7 @@ class ControlPlane:
                 parts.cluster_watches,
                 parts.failover.control,
             ),
-            estimates=EstimatesServicer(parts.availability),
+            estimates=EstimatesServicer(parts.availability, parts.estimating),
             failover=FailoverServicer(parts.failover.control),
             peers=PeersServicer(partial(answer_peer, parts.sessions)),
             rebalance=RebalanceServicer(parts.plans.control),

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from federation.agents.forwarding import Forwarding, PeerChannels, dial
 from federation.agents.sessions import Sessions
 from federation.database import Database
+from federation.rpc.estimating import EstimatingProcess
 from federation.rpc.interceptors import Gate
 from federation.rpc.placing import NodePlacing
 from federation.rpc.simulation import SimulationServicer
@@ -250,6 +251,11 @@ class Parts:
         self.queueing = Queueing(self.store, self.fleet, self.pipeline)
         self.history = DecisionHistory(self.store, allow_unproven=self._settings.allow_unproven)
         self.availability = Availability(self.fleet, self.agents, self.clock)
+        self.estimating = (
+            None
+            if self._settings.no_estimating_process
+            else EstimatingProcess(self.fleet, self.availability, self.clock)
+        )
         use_cases = UseCases(
             fleet=self.fleet,
             scheduling=self.scheduling,

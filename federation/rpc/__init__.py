@@ -15,6 +15,10 @@ Must not decide anything: a servicer reads a message, calls one service and writ
 - ``decoding``: from the bytes of a request to its message: how many there may be, and which have to
   wait
 - ``estimates``: estimates: how many replicas of each shape fit in each cluster, packed
+- ``estimating``: estimates of large fleets, worked out in a process of their own beside the control
+  plane's
+- ``estimating_worker``: the program of the process that estimates: news of the fleet and questions
+  on standard input, answers on the output
 - ``health``: gRPC's health service, which refuses as our own services do
 - ``history``: the history of decisions, over the wire
 - ``interceptors``: what every call passes first: who calls, whether that is allowed, its
@@ -48,4 +52,5 @@ Must not decide anything: a servicer reads a message, calls one service and writ
 - ``visibility``: answers as their callers may see them: without names of other namespaces
 - ``watching``: watches over the wire: events as messages that fit, written no faster than they
   are taken
+- ``worker_pipes``: what all programs do that read frames of a control plane on standard input
 """

@@ -15,9 +15,12 @@ from federation.codec.estimates import (
     shapes_from_message,
 )
 from federation.model.errors import LimitExceeded, NotFound
+from federation.model.estimate import Source
 from federation.rpc.bindings import read_off_loop
 from federation.rpc.calls import Context, caller, seconds_left
-from federation.services.estimates.availability import EXACT_SECONDS, Availability, check_named
+from federation.rpc.estimating import Asked, EstimatingProcess
+from federation.services.estimates.availability import EXACT_SECONDS, Availability
+from federation.services.fleet.snapshot import check_named
 from federation.services.threads import ESTIMATING
 from federation.v1 import estimates_pb2 as messages
 from federation.v1.estimates_pb2_grpc import EstimatesServicer as Servicer
@@ -33,8 +36,11 @@ NUMBERS_PER_THREAD = 20_000
 class EstimatesServicer(Servicer):
     """Implements federation.v1.Estimates."""
 
-    def __init__(self, availability: Availability) -> None:
+    def __init__(
+        self, availability: Availability, process: EstimatingProcess | None = None
+    ) -> None:
         self._availability = availability
+        self._process = process
 
     async def EstimateReplicas(
         self, request: messages.EstimateReplicasRequest, context: Context
@@ -49,6 +55,16 @@ class EstimatesServicer(Servicer):
                 f"{len(shapes)} shapes over {clusters} clusters are {numbers} numbers, "
                 f"and one answer holds {MAX_NUMBERS}: ask for fewer shapes or clusters at a time"
             )
+        if self._process is not None and options.highest < Source.EXACT:
+            asked = Asked(
+                shapes=shapes,
+                clusters=names,
+                options=options,
+                include_cluster_names=request.include_cluster_names,
+                include_upper_bounds=request.include_upper_bounds,
+            )
+            if (response := await self._process.answer(asked)) is not None:
+                return response
         answer = await self._availability.estimate(
             shapes, names, options, _seconds_for_agents(context)
         )

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import pickle
 import resource
-import select
 import struct
 import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import msgspec
 
@@ -40,6 +39,7 @@ from federation.model.errors import FederationError, LimitExceeded, PluginFailed
 from federation.rpc.bindings import warn_of_unread
 from federation.rpc.decoding import decoded, deserialized
 from federation.rpc.status import wire_status_of
+from federation.rpc.worker_pipes import end_with_parent, read_frame
 from federation.runtime.logs import configure_logging
 from federation.runtime.setting_values import LogFormat, LogLevel
 from federation.scheduler.decision import Decision
@@ -47,7 +47,7 @@ from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.simulation import Simulation, check_bindings
 from federation.services.troubles import tell_plugin_failure
 from federation.services.values import DecisionRecord
-from federation.services.workers import HEADER, LENGTH, OUT_OF_MEMORY_CODE, READY, TAKEN, AnswerKind
+from federation.services.workers import HEADER, OUT_OF_MEMORY_CODE, READY, TAKEN, AnswerKind
 from federation.v1.scheduling_pb2 import ReplayDecisionResponse
 from federation.v1.simulation_pb2 import SimulateRequest, SimulateResponse
 
@@ -82,16 +82,16 @@ class Setup:
 
 def main() -> None:
     """Answer until standard input ends."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     into, out = sys.stdin.buffer, sys.stdout.buffer
-    setup: Setup = pickle.loads(_read(into))  # noqa: S301 - from the process that started this one
+    setup: Setup = pickle.loads(read_frame(into))  # noqa: S301 - from the process that started this one
     configure_logging(sys.stderr, form=setup.log_format, level=setup.log_level)
     _restrict(setup.memory_mebibytes)
     out.write(READY)
     out.flush()
     try:
         while True:
-            question = _read(into)
+            question = read_frame(into)
             out.write(TAKEN)
             out.flush()
             kind, body = answered(question, setup)
@@ -212,14 +212,6 @@ def _decisions(
     return [fleet.decision_of(binding) for binding in bindings]
 
 
-def _read(into: BinaryIO) -> bytes:
-    header = into.read(LENGTH.size)
-    if len(header) < LENGTH.size:
-        sys.exit(0)
-    (size,) = LENGTH.unpack(header)
-    return into.read(size)
-
-
 def _resident_bytes() -> int:
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
@@ -233,11 +225,3 @@ def _resident_bytes() -> int:
 def _restrict(memory_mebibytes: int) -> None:
     most = memory_mebibytes * MEBIBYTE
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-
-
-def _end_with_parent() -> None:
-    """End at once, whatever is being worked on, when nobody can ask any more."""
-    poll = select.poll()
-    poll.register(0, 0)  # Hanging up is always told.
-    poll.poll()
-    os._exit(0)

@@ -297,6 +297,13 @@ OPTIONS = OptionTable(
         help="Freeze a region, provider or what one control plane heard alone by the same limits.",
     ),
     Option(
+        name="no_estimating_process",
+        parse=parse_switch,
+        default="false",
+        switch=True,
+        help="Estimate in threads only: without the process that fleets of 250 clusters have.",
+    ),
+    Option(
         name="simulation_workers",
         parse=number_between(1, 64),
         default="1",

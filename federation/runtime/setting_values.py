@@ -96,6 +96,7 @@ class Settings:
     breaker_clusters: int
     breaker_percent: int
     breaker_by_place: bool
+    no_estimating_process: bool
     simulation_workers: int
     simulation_seconds: float
     simulation_steps: int

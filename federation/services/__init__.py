@@ -30,6 +30,8 @@ Must not see protobuf or SQL: what is needed from below is named in ``ports``,
 - ``ports``: what the use cases need from below: storage in transactions, and the time
 - ``scheduling``: from a request to a committed decision, and what ends promises afterwards
 - ``secrets``: tokens of the form ``id.secret``: made here, shown once, kept as a hash
+- ``standing_process``: a process that is told of everything that happens and asked about it: bytes
+  in, bytes out
 - ``telling``: telling observers of what is done already: their faults change nothing of it
 - ``threads``: threads by kind of work: so many of each, and so much that may wait for one
 - ``troubles``: what keeps happening to work that is done again and again: told when it begins,

@@ -116,6 +116,24 @@ class Cells:
             sum_exact_k=self.sum_exact_k[here],
         )
 
+    def equals(self, other: Cells) -> bool:
+        """Whether the same nodes are told of in the same way."""
+        ours, theirs = self.allocatable_rk, other.allocatable_rk
+        if ours is None or theirs is None:
+            is_alike = ours is theirs
+        else:
+            is_alike = np.array_equal(ours, theirs)
+        return (
+            is_alike
+            and self.resources == other.resources
+            and np.array_equal(self.count_k, other.count_k)
+            and np.array_equal(self.sum_rk, other.sum_rk)
+            and np.array_equal(self.min_rk, other.min_rk)
+            and np.array_equal(self.max_rk, other.max_rk)
+            and np.array_equal(self.pool_k, other.pool_k)
+            and np.array_equal(self.sum_exact_k, other.sum_exact_k)
+        )
+
     def __len__(self) -> int:
         return len(self.count_k)
 
@@ -132,6 +150,14 @@ class Pools:
     pools: tuple[NodePool, ...]
     cells: Cells
     kubernetes_minor: int = 0
+
+    def equals(self, other: Pools) -> bool:
+        """Whether the same nodes are told of in the same way."""
+        return (
+            (self.label_keys, self.kubernetes_minor) == (other.label_keys, other.kubernetes_minor)
+            and self.cells.equals(other.cells)
+            and self.pools == other.pools
+        )
 
 
 def resource_order(names: Mapping[str, object]) -> tuple[str, ...]:

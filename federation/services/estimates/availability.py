@@ -5,20 +5,23 @@ Must not wait for the store, nor longer for agents than the caller does.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
+from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.fleet_estimates import estimate_sets
-from federation.model.errors import InvalidRequest, Violation
+from federation.capacity.fleet_reports import FleetCapacity
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Merge, Source, improved
 from federation.model.workload import Component, ReplicaRequirements
 from federation.services.agent_ports import AgentEstimates
 from federation.services.estimates.exact import ask_agents
-from federation.services.fleet.known_estimates import KnownEstimates
+from federation.services.fleet.known_estimates import KnownEstimates, PromisedByPosition
 from federation.services.fleet.registry import FleetOwner
-from federation.services.fleet.snapshot import FleetSnapshot
+from federation.services.fleet.snapshot import FleetSnapshot, check_named
 from federation.services.ports import Clock
 from federation.services.threads import ESTIMATING
 from federation.services.values import EstimateAnswer, ExactQuestion
@@ -37,6 +40,25 @@ CELLS_FOR_A_BLIND_CLUSTER = 300
 EXACT_SECONDS = 3.0
 
 
+class EstimatedFleet(Protocol):
+    """A fleet at one instant, as far as estimates go; what is ``outstanding`` is by position, and
+    ``reported`` are the cells as reports have them.
+    """
+
+    @property
+    def generation(self) -> str: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def positions(self) -> Mapping[str, int]: ...
+    @property
+    def capacity(self) -> FleetCapacity: ...
+    @property
+    def reported(self) -> FleetCells: ...
+    @property
+    def outstanding(self) -> PromisedByPosition: ...
+
+
 class Availability:
     """Estimates on the newest snapshot."""
 
@@ -50,7 +72,7 @@ class Availability:
 
     def cluster_count(self) -> int:
         """How many clusters are meant when none are named."""
-        return len(self.cluster_names())
+        return self._fleet.size
 
     def cluster_names(self) -> Sequence[str]:
         return self._fleet.snapshot.names
@@ -147,16 +169,21 @@ class Availability:
         )
 
     def _counted(self, answer: EstimateAnswer) -> EstimateAnswer:
-        for estimates in answer.estimates:
-            kinds = estimates.source_c * len(Bound) + estimates.bound_c
-            self.answered += np.bincount(kinds, minlength=self.answered.size).reshape(
-                self.answered.shape
-            )
+        self.answered += counted(answer)
         return answer
 
 
+def counted(answer: EstimateAnswer) -> npt.NDArray[np.int64]:
+    """How many numbers each level gave, by ``Source`` and ``Bound``."""
+    counts = np.zeros((len(Source), len(Bound)), dtype=np.int64)
+    for estimates in answer.estimates:
+        kinds = estimates.source_c * len(Bound) + estimates.bound_c
+        counts += np.bincount(kinds, minlength=counts.size).reshape(counts.shape)
+    return counts
+
+
 def answer(
-    snapshot: FleetSnapshot,
+    fleet: EstimatedFleet,
     known: KnownEstimates,
     shapes: Sequence[ReplicaRequirements],
     clusters: Sequence[str] | None,
@@ -165,10 +192,10 @@ def answer(
 ) -> EstimateAnswer:
     """The same for a given instant; safe in any thread."""
     estimates = known.estimates_of_each(
-        snapshot.capacity, snapshot.rooms.reported, shapes, options, snapshot.outstanding
+        fleet.capacity, fleet.reported, shapes, options, fleet.outstanding
     )
     choosing = [each.chooses_nodes for each in shapes]
-    return _answered(snapshot, tuple(estimates), choosing, clusters, now)
+    return _answered(fleet, tuple(estimates), choosing, clusters, now)
 
 
 def answer_sets(
@@ -191,21 +218,21 @@ def answer_sets(
 
 
 def _answered(
-    snapshot: FleetSnapshot,
+    fleet: EstimatedFleet,
     estimates: tuple[Estimates, ...],
     choosing: Sequence[bool],
     clusters: Sequence[str] | None,
     now: float,
 ) -> EstimateAnswer:
     """The estimates of a whole fleet, of the clusters that were asked about."""
-    names, capacity = snapshot.names, snapshot.capacity
+    names, capacity = fleet.names, fleet.capacity
     age_seconds_c, sequence_c = capacity.age_seconds_c(now), capacity.sequence_c
     if clusters:
-        chosen = _positions(snapshot, clusters)
+        chosen = _positions(fleet, clusters)
         names, estimates = tuple(clusters), tuple(_taken(each, chosen) for each in estimates)
         age_seconds_c, sequence_c = age_seconds_c[chosen], sequence_c[chosen]
     return EstimateAnswer(
-        fleet_generation=snapshot.generation,
+        fleet_generation=fleet.generation,
         names=names,
         estimates=estimates,
         choosing=tuple(choosing),
@@ -214,20 +241,9 @@ def _answered(
     )
 
 
-def check_named(clusters: Sequence[str], known: Container[str]) -> None:
-    """Raises InvalidRequest with those that are not known."""
-    violations = [
-        Violation(field=f"clusters[{place}]", rule=f"there is no cluster {name!r}")
-        for place, name in enumerate(clusters)
-        if name not in known
-    ]
-    if violations:
-        raise InvalidRequest(violations)
-
-
-def _positions(snapshot: FleetSnapshot, clusters: Sequence[str]) -> list[int]:
-    check_named(clusters, snapshot.positions)
-    return [snapshot.positions[name] for name in clusters]
+def _positions(fleet: EstimatedFleet, clusters: Sequence[str]) -> list[int]:
+    check_named(clusters, fleet.positions)
+    return [fleet.positions[name] for name in clusters]
 
 
 def _taken(estimates: Estimates, chosen: Sequence[int]) -> Estimates:

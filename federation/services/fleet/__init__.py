@@ -1,5 +1,7 @@
 """The fleet in memory, kept up with the journal.
 
+- ``changed_names``: the names of clusters that changed, for the snapshot and for others that follow
+  the fleet
 - ``histories``: whether the database is still the one whose history this control plane knows
 - ``journal_reader``: following the journal: what any control plane committed, applied to the
   fleet in memory

@@ -8,13 +8,12 @@ known. Must not decide which report counts: what is packed for another is never 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.ledger import ClusterLedger
-from federation.model.cluster import CapacityReport
+from federation.model.cluster import CapacityReport, ReportedPools
 from federation.model.pools.values import Pools
 from federation.model.reported_pools import pools_of
 from federation.services.threads import PACKING_ROOMS
@@ -27,12 +26,12 @@ class Roomed(NamedTuple):
     room: Room
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ComingReport:
-    """A report, and the ledger of its cluster before it."""
+class ComingReport(NamedTuple):
+    """A report, and the ledger and the pools of its cluster before it."""
 
     report: CapacityReport
     ledger: ClusterLedger
+    pools: Pools | None
     follows_claims: bool
 
 
@@ -73,11 +72,16 @@ class KnownRooms:
     def put_report(self, name: str, report: CapacityReport, *, follows_claims: bool) -> None:
         """A cluster's newest report."""
         ahead = self.ahead.take(name, report, follows_claims=follows_claims)
+        before = self._pools.get(name)
         self.forget_report(name)
         if ahead is not None:
             self._rooms[name], self._pools[name] = ahead, ahead.room.pools
         elif report.pools is not None:
-            self._pools[name] = pools_of(report.pools)
+            self._pools[name] = _newer_pools(before, report.pools)
+
+    def pools(self, name: str) -> Pools | None:
+        """Those of the newest report."""
+        return self._pools.get(name)
 
     def forget_report(self, name: str) -> None:
         self._pools.pop(name, None)
@@ -137,6 +141,12 @@ class KnownRooms:
         return room
 
 
+def _newer_pools(before: Pools | None, reported: ReportedPools) -> Pools:
+    """The very same where they are as before: what was worked out from them still holds."""
+    pools = pools_of(reported)
+    return before if before is not None and before.equals(pools) else pools
+
+
 def _packed(reports: Mapping[str, ComingReport]) -> dict[str, Roomed]:
     """Beside what is outstanding after each report, if nothing else happens before it."""
     ledgers, unpacked = {}, {}
@@ -147,7 +157,7 @@ def _packed(reports: Mapping[str, ComingReport]) -> dict[str, Roomed]:
             ledgers[name] = ledger
             unpacked[name] = UnpackedRoom(
                 ReportId(report.epoch, report.sequence),
-                pools_of(report.pools),
+                _newer_pools(coming.pools, report.pools),
                 coming.follows_claims,
                 ledger.outstanding(),
             )

@@ -16,9 +16,11 @@ from federation.capacity.fleet_rooms import UnpackedRoom, packed_room
 from federation.capacity.ledger import ClusterLedger
 from federation.model.cluster import CapacityReport, Cluster, ClusterState
 from federation.model.echoes import Owner
-from federation.model.errors import InvalidRequest, NotFound, Violation
+from federation.model.errors import NotFound
 from federation.model.grades import ResourceModel
+from federation.model.pools.values import Pools
 from federation.services.agent_values import AgentFacts, AgentPresence
+from federation.services.fleet.changed_names import ChangedNames
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.known_rooms import ComingReport, KnownRooms
 from federation.services.fleet.ledgers import (
@@ -30,7 +32,7 @@ from federation.services.fleet.ledgers import (
     Reported,
     by_cluster,
 )
-from federation.services.fleet.snapshot import ClusterPicture, FleetSnapshot
+from federation.services.fleet.snapshot import ClusterPicture, FleetSnapshot, check_named
 from federation.services.journal import (
     BindingChanged,
     Change,
@@ -71,7 +73,7 @@ class FleetOwner:
         self._holders = Holders()
         self._model_observers: list[ModelObserver] = []
         self._observers: dict[type[Change], list[ChangeObserver]] = defaultdict(list)
-        self._changed: set[str] = set()
+        self.changed = ChangedNames()
         self._snapshot = self._built_anew()
 
     async def load(self, *, grace_until: float) -> None:
@@ -136,7 +138,7 @@ class FleetOwner:
 
     @property
     def snapshot(self) -> FleetSnapshot:
-        if self._changed:
+        if self.changed:
             self._bring_up_to_date()
         return self._snapshot
 
@@ -164,15 +166,13 @@ class FleetOwner:
     def has(self, name: str) -> bool:
         return name in self._states
 
+    def pools(self, name: str) -> Pools | None:
+        """Those of a cluster's newest report."""
+        return self._rooms.pools(name)
+
     def check_known(self, clusters: Iterable[str]) -> None:
         """Raises InvalidRequest for the field ``clusters``."""
-        violations = [
-            Violation(field=f"clusters[{place}]", rule=f"there is no cluster {name!r}")
-            for place, name in enumerate(clusters)
-            if not self.has(name)
-        ]
-        if violations:
-            raise InvalidRequest(violations)
+        check_named(clusters, self._states)
 
     def is_of(self, name: str, uid: str) -> bool:
         """Whether the cluster of that name exists and is the Kubernetes cluster with that uid."""
@@ -256,7 +256,7 @@ class FleetOwner:
     def put_presence(self, name: str, presence: AgentPresence) -> None:
         before = self._presences[name]
         if (presence.silent_after, presence.blindness) != (before.silent_after, before.blindness):
-            self._changed.add(name)
+            self.changed.add(name)
         self._presences[name] = presence
         if presence.follows_claims is not before.follows_claims:
             self._empty_room(name)
@@ -267,13 +267,13 @@ class FleetOwner:
             del self._presences[name]
             self._rooms.remove(name)
             self._holders.forget(self._ledgers.remove(name))
-            self._changed.add(name)
+            self.changed.add(name)
 
     async def pack_ahead(self, reports: Iterable[tuple[str, CapacityReport]]) -> None:
         """To be called before newer reports are put: it would hold up the event loop then."""
         coming = {
             name: ComingReport(
-                report=report, ledger=self.ledger(name), follows_claims=self._follows_claims(name)
+                report, self.ledger(name), self.pools(name), self._follows_claims(name)
             )
             for name, report in reports
             if self.has(name)
@@ -387,7 +387,7 @@ class FleetOwner:
         """What happened in a cluster because of this, in order."""
         told: list[Change] = []
         for each in self._ledgers.advance(name, version, happening):
-            self._changed.add(name)
+            self.changed.add(name)
             self._rooms.changed.add(name)
             if isinstance(each, Given):
                 self._note_holder(each.change)
@@ -426,20 +426,20 @@ class FleetOwner:
     def _take_report(self, name: str, report: CapacityReport, received_at: float) -> None:
         """Its pools are kept as arrays, beside the report, and its echoes in the ledger."""
         self._rooms.put_report(name, report, follows_claims=self._follows_claims(name))
-        self._changed.add(name)
+        self.changed.add(name)
         bare = replace(report, pools=None, echoes=())
         as_of = received_at - report.picture_age_seconds
         self._put_state(name, replace(self._states[name], report=bare, as_of=as_of))
 
     def _put_state(self, name: str, state: ClusterState) -> None:
         self._states[name] = state
-        self._changed.add(name)
+        self.changed.add(name)
         if state.report is None:
             self._rooms.forget_report(name)
 
     def _empty_room(self, name: str) -> None:
         """Everything outstanding there is to be packed again."""
-        self._changed.add(name)
+        self.changed.add(name)
         self._rooms.empty(name)
 
     def _room(self, name: str) -> Room | None:
@@ -466,18 +466,18 @@ class FleetOwner:
 
     def _bring_up_to_date(self) -> None:
         self._snapshot = self._brought_up_to_date()
-        self._changed.clear()
+        self.changed.clear()
         self._rooms.shown()
 
     def _brought_up_to_date(self) -> FleetSnapshot:
         positions = self._snapshot.positions
-        left = {name for name in self._changed if name in positions and not self.has(name)}
-        came = {name for name in self._changed if name not in positions and self.has(name)}
+        left = {name for name in self.changed if name in positions and not self.has(name)}
+        came = {name for name in self.changed if name not in positions and self.has(name)}
         if len(left) + len(came) > MOST_MOVED:
             return self._built_anew()
         pictures = {
             name: self._picture(name, is_packed_anew=name in self._rooms.changed)
-            for name in self._changed
+            for name in self.changed
             if self.has(name)
         }
         moved = self._snapshot.after(left, {name: pictures[name] for name in came})

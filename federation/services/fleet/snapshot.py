@@ -9,6 +9,7 @@ import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import (
     Collection,
+    Container,
     ItemsView,
     Iterable,
     Iterator,
@@ -28,6 +29,7 @@ from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.ledger import ClusterLedger
 from federation.model.cluster import Blindness, ClusterState
+from federation.model.errors import InvalidRequest, Violation
 from federation.model.positions import UNMOVED, Moves
 from federation.model.reservations import Outstanding
 from federation.scheduler.fleet import Column, Fleet
@@ -137,7 +139,7 @@ class FleetSnapshot:
         names, every = tuple(by_name), tuple(by_name.values())
         states = [each.state for each in every]
         return cls(
-            generation=_generation(names),
+            generation=generation_of(names),
             names=names,
             positions={name: position for position, name in enumerate(names)},
             fleet=Fleet.of([state.cluster for state in states]),
@@ -170,7 +172,7 @@ class FleetSnapshot:
         silent_after = [each.silent_after for each in newcomers.values()]
         return replace(
             self,
-            generation=_generation(fleet.names),
+            generation=generation_of(fleet.names),
             names=fleet.names,
             positions=fleet.index,
             fleet=fleet,
@@ -237,6 +239,11 @@ class FleetSnapshot:
             return self.outstanding.after(ledgers, changed)
         return self.outstanding
 
+    @property
+    def reported(self) -> FleetCells:
+        """The cells as reports have them, whatever is promised in them."""
+        return self.rooms.reported
+
     def fleet_at(self, now: float) -> Fleet:
         """The fleet for decisions made at ``now``.
 
@@ -279,5 +286,17 @@ class FleetSnapshot:
         return self.names[start : start + limit]
 
 
-def _generation(names: tuple[str, ...]) -> str:
+def check_named(clusters: Iterable[str], known: Container[str]) -> None:
+    """Raises InvalidRequest for the field ``clusters`` with those that are not known."""
+    violations = [
+        Violation(field=f"clusters[{place}]", rule=f"there is no cluster {name!r}")
+        for place, name in enumerate(clusters)
+        if name not in known
+    ]
+    if violations:
+        raise InvalidRequest(violations)
+
+
+def generation_of(names: Sequence[str]) -> str:
+    """The same for the same clusters, in every process."""
     return hashlib.blake2b("\n".join(names).encode(), digest_size=8).hexdigest()

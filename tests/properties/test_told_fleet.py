@@ -1,0 +1,157 @@
+"""A fleet known by news answers as the fleet itself, whatever happened between two questions."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from federation.codec.estimates import estimates_to_message
+from federation.model.cluster import Cluster
+from federation.model.errors import InvalidRequest
+from federation.model.estimate import EstimateOptions, Source
+from federation.model.reservations import Share
+from federation.model.workload import NodeClaim, ReplicaRequirements, Toleration, TolerationOperator
+from federation.rpc.estimating_worker import Question, answered, split
+from federation.services.estimates import told_fleet
+from federation.services.estimates.availability import answer, counted
+from federation.services.estimates.fleet_news import NewsOfFleet
+from federation.services.estimates.told_fleet import ToldFleet
+from federation.services.fleet.known_estimates import KnownEstimates
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import BindingChanged, ClusterShares
+from federation.store.engine import create_engine
+from federation.store.postgres import PostgresStore
+from tests.benchmarks.members import REQUEST, capacity_report
+from tests.services import make_report
+
+STEPS, CLUSTERS, NOW = 120, 14, 50.0
+SHAPES = (
+    ReplicaRequirements(request=REQUEST),
+    ReplicaRequirements(request={"cpu": 4000}),
+    ReplicaRequirements(
+        request={"cpu": 300},
+        node_claim=NodeClaim(tolerations=(Toleration(operator=TolerationOperator.EXISTS),)),
+    ),
+    ReplicaRequirements(request={"cpu": 1}, node_claim=NodeClaim(node_selector={"zone": "a"})),
+)
+
+
+class World:
+    """A fleet in which things happen, and who is told of it from time to time."""
+
+    def __init__(self, seed: int) -> None:
+        self.choices = Random(seed)
+        self.owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+        self.news = NewsOfFleet(self.owner)
+        self.told, self.known = ToldFleet(), KnownEstimates()
+        self.number = 1
+
+    def something_happens(self) -> None:
+        name = f"c{self.choices.randrange(CLUSTERS)}"
+        self.number += 1
+        kind = self.choices.choice(["report", "report", "plain", "promise", "promise", "leave"])
+        if not self.owner.has(name):
+            self.owner.put_cluster(Cluster(name=name, resource_version=self.number))
+        elif kind == "leave":
+            self.owner.remove(name)
+        elif kind == "promise":
+            replicas = self.choices.randrange(4)
+            shares = (Share(requirements=self.choices.choice(SHAPES[:2]), replicas=replicas),)
+            given = ClusterShares(
+                version=self.owner.ledger(name).version + 1, shares=shares if replicas else ()
+            )
+            binding = f"b{self.choices.randrange(3)}"
+            self.owner.apply(
+                BindingChanged(namespace="n", name=binding, decision="d", clusters={name: given})
+            )
+        elif kind == "plain":
+            self.owner.put_report(name, make_report(self.number, cpu_millis=9000), 1.0)
+        else:
+            report = capacity_report(self.choices.randrange(3), self.number)
+            nodes = replace(report.nodes, total=report.nodes.total + self.choices.randrange(2))
+            self.owner.put_report(name, replace(report, nodes=nodes), float(self.number))
+
+    def tell(self, most: int = 3) -> None:
+        while len(self.news):
+            self.told.take(pickle.loads(pickle.dumps(self.news.take(most))))  # noqa: S301 - our own
+
+    def both_answer(self, **asked: Any) -> None:
+        snapshot, options = self.owner.snapshot, asked.pop("options", EstimateOptions())
+        clusters = asked.pop("clusters", None)
+        found = answer(snapshot, self.owner.known_estimates, SHAPES, clusters, options, NOW)
+        question = Question(
+            shapes=SHAPES,
+            clusters=clusters,
+            options=options,
+            now=NOW,
+            include_cluster_names=True,
+            include_upper_bounds=True,
+        )
+        counts, body = split(answered(self.told, self.known, question))
+        expected = estimates_to_message(
+            found, include_cluster_names=True, include_upper_bounds=True
+        )
+        assert body == expected.SerializeToString()
+        assert (counts == counted(found)).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_both_answer_the_same(seed: int) -> None:
+    world = World(seed)
+    for _ in range(STEPS):
+        for _ in range(world.choices.randrange(1, 6)):
+            world.something_happens()
+        world.tell(world.choices.choice([1, 3, 100]))
+        names = world.owner.snapshot.names
+        highest = world.choices.choice([Source.POOLS, Source.MODELS])
+        world.both_answer(options=EstimateOptions(highest=highest))
+        if names:
+            world.both_answer(clusters=world.choices.sample(names, min(3, len(names))))
+
+
+def test_who_is_new_is_told_everything_once() -> None:
+    world = World(7)
+    for _ in range(60):
+        world.something_happens()
+    world.tell()
+    world.news.begin_anew()
+    world.told, world.known = ToldFleet(), KnownEstimates()
+    world.tell(2)
+    world.both_answer()
+    assert not len(world.news)
+
+
+def test_many_that_come_and_leave_at_once_are_no_different(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(told_fleet, "MOST_MOVED", 1)
+    world = World(8)
+    for _ in range(40):
+        for _ in range(6):
+            world.something_happens()
+        world.tell(100)
+        world.both_answer()
+
+
+def test_what_is_as_it_was_is_not_told_again() -> None:
+    world = World(9)
+    world.owner.put_cluster(Cluster(name="c0", resource_version=1))
+    world.owner.put_report("c0", capacity_report(1, 2), 1.0)
+    (first,) = world.news.take(9).clusters
+    assert first.pools is not None
+    assert first.outstanding is not None
+    world.owner.put_report("c0", capacity_report(1, 3), 2.0)
+    (again,) = world.news.take(9).clusters
+    assert again.state.report is not None
+    assert again.state.report.sequence == 3
+    assert (again.pools, again.outstanding) == (None, None)
+
+
+def test_a_cluster_that_is_not_there_is_refused() -> None:
+    world = World(10)
+    with pytest.raises(InvalidRequest):
+        world.both_answer(clusters=["nowhere"])

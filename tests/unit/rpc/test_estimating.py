@@ -1,0 +1,138 @@
+"""Large fleets are estimated by a process, which answers as the control plane itself would."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from federation.model.cluster import Cluster
+from federation.model.errors import InvalidRequest
+from federation.rpc import estimating
+from federation.rpc.calls import call_as
+from federation.rpc.estimates import EstimatesServicer
+from federation.rpc.estimating import EstimatingProcess
+from federation.services.estimates.availability import Availability
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import ClusterChanged
+from federation.services.values import Principal, PrincipalKind
+from federation.store.engine import create_engine
+from federation.store.postgres import PostgresStore
+from federation.v1.estimates_pb2 import EstimateReplicasRequest
+from tests.benchmarks.members import capacity_report
+from tests.patience import until
+
+CLUSTERS = 5
+
+
+class FixedClock:
+    def now(self) -> float:
+        return 50.0
+
+
+@pytest.fixture
+def owner(monkeypatch: pytest.MonkeyPatch) -> FleetOwner:
+    monkeypatch.setattr(estimating, "WORTH_CLUSTERS", CLUSTERS)
+    owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+    for number in range(CLUSTERS):
+        owner.put_cluster(Cluster(name=f"c{number}"))
+        owner.put_report(f"c{number}", capacity_report(number), 1.0)
+    call_as(Principal(kind=PrincipalKind.ADMIN))
+    return owner
+
+
+@pytest.fixture
+def beside(owner: FleetOwner) -> Availability:
+    """The one that the process works for."""
+    return availability_of(owner)
+
+
+@pytest.fixture
+async def process(owner: FleetOwner, beside: Availability) -> AsyncIterator[EstimatingProcess]:
+    made = EstimatingProcess(owner, beside, FixedClock())
+    yield made
+    await made.close()
+
+
+class NoDeadline:
+    """The context of a call."""
+
+    def time_remaining(self) -> None:
+        return None
+
+
+CONTEXT: Any = NoDeadline()
+
+
+def availability_of(owner: FleetOwner) -> Availability:
+    return Availability(owner, None, FixedClock())  # type: ignore[arg-type] - asks no agents
+
+
+def request(*clusters: str, shapes: int = 1, **options: Any) -> EstimateReplicasRequest:
+    asked = EstimateReplicasRequest(
+        clusters=clusters, include_cluster_names=True, include_upper_bounds=True, **options
+    )
+    for number in range(shapes):
+        asked.shapes.add().resource_request["cpu"] = f"{300 + number}m"
+    return asked
+
+
+async def test_the_process_answers_as_the_control_plane(
+    owner: FleetOwner,
+    beside: Availability,
+    process: EstimatingProcess,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alone = availability_of(owner)
+    with_process, without = EstimatesServicer(beside, process), EstimatesServicer(alone)
+    is_asked = asyncio.Event()
+    answer = process.answer
+
+    async def seen(asked: Any) -> Any:
+        response = await answer(asked)
+        if response is not None:
+            is_asked.set()
+        return response
+
+    monkeypatch.setattr(process, "answer", seen)
+
+    async def both(asked: EstimateReplicasRequest) -> None:
+        found = await with_process.EstimateReplicas(asked, CONTEXT)
+        assert found == await without.EstimateReplicas(asked, CONTEXT)
+
+    async def has_answered() -> bool:
+        await both(request())
+        # What is answered at once gives the process no time to start.
+        await asyncio.sleep(0.01)
+        return is_asked.is_set()
+
+    await until(has_answered, bool)
+    beside.answered[:] = alone.answered[:] = 0
+    await both(request("c3", "c1"))
+    await both(request(shapes=4))
+    owner.remove("c2")
+    owner.put_cluster(Cluster(name="new"))
+    await both(request())
+    await both(request("new", "c0"))
+    assert (beside.answered == alone.answered).all()
+    for servicer in (with_process, without):
+        with pytest.raises(InvalidRequest, match="no cluster 'c2'"):
+            await servicer.EstimateReplicas(request("c2"), CONTEXT)
+
+
+async def test_small_fleets_and_large_questions_are_not_for_it(
+    owner: FleetOwner, process: EstimatingProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(process._process, "begin", lambda: started.append("begun"))
+    servicer = EstimatesServicer(availability_of(owner), process)
+    await servicer.EstimateReplicas(request(shapes=60), CONTEXT)
+    assert not started
+    monkeypatch.setattr(estimating, "WORTH_CLUSTERS", CLUSTERS + 1)
+    await servicer.EstimateReplicas(request(), CONTEXT)
+    assert not started
+    owner.put_cluster(Cluster(name="one-more"))
+    owner.apply(ClusterChanged(cluster="one-more"))
+    assert started == ["begun"]
