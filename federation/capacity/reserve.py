@@ -157,7 +157,7 @@ def _holds_just(held: Held | None, binding: str, wanted: tuple[Outstanding, ...]
     if held is None or not wanted:
         return False
     return wanted == tuple(
-        each.outstanding for each in held.every if each.outstanding.binding == binding
+        [each.outstanding for each in held.every if each.outstanding.binding == binding]
     )
 
 
