@@ -102,7 +102,7 @@ class Held(NamedTuple):
         """How many promised replicas find no room in the newest report."""
         if not self.is_overcommitted:
             return 0
-        return sum(each.unplaced for each in self.every if each.is_broken)
+        return sum([each.unplaced for each in self.every if each.unplaced and each.is_broken])
 
     @property
     def reserve(self) -> int:

@@ -155,7 +155,8 @@ class Room:
 
     def with_all(self, outstanding: Iterable[Outstanding]) -> Room:
         """With more outstanding, one after the other."""
-        return self._with_groups([[each] for each in outstanding])
+        groups = [[each] for each in outstanding]
+        return self._with_groups(groups) if groups else self
 
     def holding(self, outstanding: tuple[Outstanding, ...]) -> Room:
         """With this outstanding and no other, which mostly is what it had and more."""
@@ -237,12 +238,14 @@ class Room:
         """What finds no room any more; unproven promises never showed that they had any."""
         if not self.held.is_overcommitted:
             return ()
-        return tuple(each for each in self.held.every if each.is_broken)
+        return tuple([each for each in self.held.every if each.unplaced and each.is_broken])
 
     def stuck(self, but_for: str | None = None) -> int:
         """How many promised replicas find no room any more, those of a binding left out."""
+        if but_for is None:
+            return self.held.late
         return sum(
-            each.unplaced for each in self.overcommitted if each.outstanding.binding != but_for
+            [each.unplaced for each in self.overcommitted if each.outstanding.binding != but_for]
         )
 
     @property
@@ -394,14 +397,34 @@ def _packed_alike(
     numbers: Alike,
 ) -> list[Room]:
     sites = [site for site, _ in every]
-    rooms = _in_order(kinds, sites, groups, numbers)
-    short = [place for place, room in enumerate(rooms) if room.held.is_overcommitted]
+    packed = _in_order(kinds, sites, groups, numbers)
+    short = [place for place, each in enumerate(packed) if each.held.is_overcommitted]
+    best: dict[int, Room] = {}
     if short:
         largest_first = [_largest_first(sites[place].pools, groups[place]) for place in short]
         others = _in_order(kinds, [sites[place] for place in short], largest_first, numbers)
         for place, other in zip(short, others, strict=True):
-            rooms[place] = _best(rooms[place], other, every[place][1])
-    return rooms
+            best[place] = _best(packed[place], other, every[place][1])
+    return [best.get(place) or each.room() for place, each in enumerate(packed)]
+
+
+class _Packed(NamedTuple):
+    """A site's cells, at a place among those of others, and what they hold."""
+
+    site: Site
+    kinds: PoolKinds
+    cells: PackedCells
+    place: int
+    held: Held
+
+    def room(self) -> Room:
+        return Room(
+            # What it remembers is of what was outstanding.
+            site=replace(self.site, rehearsed=Rehearsed(), early=Early()),
+            kinds=self.kinds,
+            left=self.cells.only(self.place),
+            held=self.held,
+        )
 
 
 def _in_order(
@@ -409,7 +432,7 @@ def _in_order(
     sites: Sequence[Site],
     groups: Sequence[Sequence[Sequence[Outstanding]]],
     numbers: Alike,
-) -> list[Room]:
+) -> list[_Packed]:
     """Each group after the other, whatever finds no room."""
     every = [site.pools.cells for site in sites]
     # One kind at least, for cells of no nodes.
@@ -417,23 +440,17 @@ def _in_order(
     cells = PackedCells(residues=bare_residues(every, kinds_by_site))
     packed = pack_groups(cells, groups, kinds, [each.resources for each in every], numbers)
     return [
-        Room(
-            # What it remembers is of what was outstanding.
-            site=replace(site, rehearsed=Rehearsed(), early=Early()),
-            kinds=kinds,
-            left=cells.only(place),
-            held=Held().with_more(more),
-        )
+        _Packed(site, kinds, cells, place, Held().with_more(more))
         for place, (site, more) in enumerate(zip(sites, packed, strict=True))
     ]
 
 
-def _best(room: Room, other: Room, outstanding: Sequence[Outstanding]) -> Room:
+def _best(packed: _Packed, other: _Packed, outstanding: Sequence[Outstanding]) -> Room:
     """The one of two packings that leaves less stuck, or that of a stock kube-scheduler."""
-    best = min(room, other, key=Room.stuck)
-    if best.overcommitted:
-        best = min(best, room.as_scheduled(outstanding), key=Room.stuck)
-    return replace(best, left=without_kept_nodes(best.left, best.overcommitted, room.kinds))
+    room = min(packed, other, key=lambda each: each.held.late).room()
+    if room.held.is_overcommitted:
+        room = min(room, room.as_scheduled(outstanding), key=Room.stuck)
+    return replace(room, left=without_kept_nodes(room.left, room.overcommitted, room.kinds))
 
 
 def careful_most(filled: int, spread: int, held: Held, shape: Shape) -> int:
@@ -472,11 +489,11 @@ def _largest_first(
 ) -> list[Sequence[Outstanding]]:
     """By the largest share of a resource of the cluster that one replica takes."""
     total_r = (pools.cells.min_rk.astype(np.float64) * pools.cells.count_k).sum(axis=1)
+    total_r = np.maximum(total_r, 1.0)
     totals = dict(zip(pools.cells.resources, total_r.tolist(), strict=True))
 
     def share(group: Sequence[Outstanding]) -> float:
         demanded = per_replica(group[0].requirements.request)
-        shares = [amount / max(totals.get(name, 0.0), 1.0) for name, amount in demanded.items()]
-        return float(max(shares))
+        return float(max([amount / totals.get(name, 1.0) for name, amount in demanded.items()]))
 
-    return sorted(groups, key=lambda each: -share(each))
+    return sorted(groups, key=share, reverse=True)

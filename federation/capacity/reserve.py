@@ -257,7 +257,7 @@ def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Repackin
     """The room with what the binding wants in place of what it had, or why it has none for that."""
     made = yield from room.leaving(ask.binding)
     made = made.with_all(each for each in ask.wanted if each not in grown)
-    if made.stuck(ask.binding) > room.stuck(ask.binding):
+    if made is not room and made.stuck(ask.binding) > room.stuck(ask.binding):
         return "packed anew, others that were promised room would find none"
     for each in grown:
         if each.certificate.is_packed:
