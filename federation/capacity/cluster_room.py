@@ -9,13 +9,12 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-import numpy as np
-
 from federation.capacity.as_scheduled import packed_as_scheduled
 from federation.capacity.assignments import (
     Alike,
     Assignment,
     Held,
+    by_size,
     outstanding_alike,
     runs_alike,
     summed_alike,
@@ -27,17 +26,19 @@ from federation.capacity.rehearsal import Rehearsal
 from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import strict_most
 from federation.capacity.stuck import without_kept_nodes
+from federation.capacity.worth import careful_most, worth
 from federation.model.arrays import IntArray, LevelArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
-from federation.model.pools.bounds import per_replica
 from federation.model.pools.matching import Match
 from federation.model.pools.values import Pools
-from federation.model.reservations import RESERVE_PART, Outstanding, PromiseCertificate
+from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.shapes import Shape, request_shape
 from federation.model.workload import ReplicaRequirements
 
 T = TypeVar("T")
+# By cluster what is packed, group after group.
+_Groups: TypeAlias = Sequence[Sequence[Sequence[Outstanding]]]
 
 # So many clusters are packed in the same steps: what these go over stays in the caches.
 _AT_ONCE: Final = 200
@@ -323,6 +324,10 @@ class Room:
 
 # Asks for a room to be packed anew, with this outstanding and no other, until it has its answer.
 Repacking: TypeAlias = Generator[tuple[Room, tuple[Outstanding, ...]], Room, T]
+# What ``late_in_order`` is.
+LateInOrder: TypeAlias = Callable[
+    [PoolKinds, Sequence[tuple["Site", Sequence[Outstanding]]]], list[int]
+]
 # What ``packed_anew`` is.
 Packer: TypeAlias = Callable[
     [PoolKinds, Sequence[tuple[Site, Sequence[Outstanding]]]], list["Room"]
@@ -373,7 +378,26 @@ def packed_anew(
     """The rooms of sites, whose pools are all among the kinds, with this outstanding and no other:
     each as ``Room.of`` says. Those of the same resources are packed in the same steps.
     """
-    found: dict[int, Room] = {}
+    return _by_resources(kinds, every, _packed_alike)
+
+
+def late_in_order(
+    kinds: PoolKinds, every: Sequence[tuple[Site, Sequence[Outstanding]]]
+) -> list[int]:
+    """How many promised replicas find no room where all is packed in its order: no fewer than in
+    the rooms ``packed_anew``, for half the work.
+    """
+    return _by_resources(kinds, every, _late_alike)
+
+
+def _by_resources(
+    kinds: PoolKinds,
+    every: Sequence[tuple[Site, Sequence[Outstanding]]],
+    pack: Callable[
+        [PoolKinds, Sequence[tuple[Site, Sequence[Outstanding]]], _Groups, Alike], list[T]
+    ],
+) -> list[T]:
+    found: dict[int, T] = {}
     # What is packed in the same way mostly is so in many clusters.
     numbers = Alike()
     groups = [outstanding_alike(outstanding, numbers) for _, outstanding in every]
@@ -383,17 +407,27 @@ def packed_anew(
     for places in alike.values():
         for first in range(0, len(places), _AT_ONCE):
             here = places[first : first + _AT_ONCE]
-            some = _packed_alike(
+            some = pack(
                 kinds, [every[place] for place in here], [groups[place] for place in here], numbers
             )
             found |= zip(here, some, strict=True)
     return [found[place] for place in range(len(every))]
 
 
+def _late_alike(
+    kinds: PoolKinds,
+    every: Sequence[tuple[Site, Sequence[Outstanding]]],
+    groups: _Groups,
+    numbers: Alike,
+) -> list[int]:
+    packed = _in_order(kinds, [site for site, _ in every], groups, numbers)
+    return [each.held.late for each in packed]
+
+
 def _packed_alike(
     kinds: PoolKinds,
     every: Sequence[tuple[Site, Sequence[Outstanding]]],
-    groups: Sequence[Sequence[Sequence[Outstanding]]],
+    groups: _Groups,
     numbers: Alike,
 ) -> list[Room]:
     sites = [site for site, _ in every]
@@ -401,7 +435,7 @@ def _packed_alike(
     short = [place for place, each in enumerate(packed) if each.held.is_overcommitted]
     best: dict[int, Room] = {}
     if short:
-        largest_first = [_largest_first(sites[place].pools, groups[place]) for place in short]
+        largest_first = [by_size(sites[place].pools, groups[place]) for place in short]
         others = _in_order(kinds, [sites[place] for place in short], largest_first, numbers)
         for place, other in zip(short, others, strict=True):
             best[place] = _best(packed[place], other, every[place][1])
@@ -430,7 +464,7 @@ class _Packed(NamedTuple):
 def _in_order(
     kinds: PoolKinds,
     sites: Sequence[Site],
-    groups: Sequence[Sequence[Sequence[Outstanding]]],
+    groups: _Groups,
     numbers: Alike,
 ) -> list[_Packed]:
     """Each group after the other, whatever finds no room."""
@@ -453,15 +487,6 @@ def _best(packed: _Packed, other: _Packed, outstanding: Sequence[Outstanding]) -
     return replace(room, left=without_kept_nodes(room.left, room.overcommitted, room.kinds))
 
 
-def careful_most(filled: int, spread: int, held: Held, shape: Shape) -> int:
-    """How many replicas may be promised carefully beside what is held, of those that the cells
-    hold in both views; some are kept back.
-    """
-    kept_back = min(abs(filled - spread), held.reserve)
-    kept_back += -(-held.on_their_way(shape) // RESERVE_PART)
-    return max(0, min(filled, spread) - kept_back)
-
-
 def certificate_for(
     asked: Certificate | None, room: Room | None, requirements: ReplicaRequirements
 ) -> PromiseCertificate:
@@ -471,29 +496,3 @@ def certificate_for(
     """
     told = room is not None and room.can_tell(requirements)
     return worth(asked, told=told, planned=room is not None and room.follows_claims)
-
-
-def worth(asked: Certificate | None, *, told: bool, planned: bool) -> PromiseCertificate:
-    """``certificate_for`` where it is known whether the cells can tell, and plans are followed."""
-    if not told:
-        return PromiseCertificate.UNPROVEN
-    if asked is Certificate.STRICT:
-        return PromiseCertificate.STRICT
-    if asked is Certificate.CAREFUL or not planned:
-        return PromiseCertificate.CAREFUL
-    return PromiseCertificate.PLANNED
-
-
-def _largest_first(
-    pools: Pools, groups: Sequence[Sequence[Outstanding]]
-) -> list[Sequence[Outstanding]]:
-    """By the largest share of a resource of the cluster that one replica takes."""
-    total_r = (pools.cells.min_rk.astype(np.float64) * pools.cells.count_k).sum(axis=1)
-    total_r = np.maximum(total_r, 1.0)
-    totals = dict(zip(pools.cells.resources, total_r.tolist(), strict=True))
-
-    def share(group: Sequence[Outstanding]) -> float:
-        demanded = per_replica(group[0].requirements.request)
-        return float(max([amount / totals.get(name, 1.0) for name, amount in demanded.items()]))
-
-    return sorted(groups, key=share, reverse=True)
