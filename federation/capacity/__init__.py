@@ -13,6 +13,8 @@
   each cluster
 - ``contention``: all replicas that will come to the clusters of a fleet, by what they are told
   apart by
+- ``crowded``: clusters where promises were packed in another order than they were made in: in
+  which of them one more surely is promised
 - ``deductions``: what is promised and not yet in any report, deducted where nodes cannot be seen
 - ``fleet_cells``: the cells of all clusters as flat arrays, in blocks of clusters small enough
   for the cache
@@ -55,6 +57,8 @@
 - ``summary_estimates``: the levels every report can feed: totals of the cluster, and node counts
   by grade
 - ``wants``: what replicas ask for in each of several clusters, and how many of them each node holds
+- ``worth``: what a promise will be worth where there is room, and how much of a careful one is
+  kept back
 """
 
 from __future__ import annotations

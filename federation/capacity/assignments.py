@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
+
 from federation.capacity.packing import Take, Takes
 from federation.model.pools.bounds import per_replica
+from federation.model.pools.values import Pools
 from federation.model.reservations import (
     RESERVE_PART,
     Outstanding,
@@ -102,7 +105,7 @@ class Held(NamedTuple):
         """How many promised replicas find no room in the newest report."""
         if not self.is_overcommitted:
             return 0
-        return sum(each.unplaced for each in self.every if each.is_broken)
+        return sum([each.unplaced for each in self.every if each.unplaced and each.is_broken])
 
     @property
     def reserve(self) -> int:
@@ -235,6 +238,21 @@ def runs_alike(outstanding: Iterable[Outstanding]) -> list[list[Outstanding]]:
             runs.append([])
         runs[-1].append(each)
     return runs
+
+
+def by_size(pools: Pools, groups: Sequence[Sequence[Outstanding]]) -> list[Sequence[Outstanding]]:
+    """What is packed in the same way, largest first: by the largest share of a resource of the
+    cluster that one replica takes.
+    """
+    total_r = (pools.cells.min_rk.astype(np.float64) * pools.cells.count_k).sum(axis=1)
+    total_r = np.maximum(total_r, 1.0)
+    totals = dict(zip(pools.cells.resources, total_r.tolist(), strict=True))
+
+    def share(group: Sequence[Outstanding]) -> float:
+        demanded = per_replica(group[0].requirements.request)
+        return float(max([amount / totals.get(name, 1.0) for name, amount in demanded.items()]))
+
+    return sorted(groups, key=share, reverse=True)
 
 
 def holdings_of(

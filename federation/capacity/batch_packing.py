@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from federation.model.workload import ReplicaRequirements
 _Group: TypeAlias = tuple[tuple[Outstanding, ...], list[int]]
 # The fleet with what was promised, made for whoever goes on with it: a preview does not.
 Promised: TypeAlias = Callable[[], FleetRooms]
+# Whether so few find room is told sooner by packing them than by what is left in the whole fleet.
+_FEW: Final = 32
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -95,6 +97,33 @@ def promised_together(
     """
     if not asks:
         return lambda: fleet
+    if len(asks) > _FEW and _surely_fit(fleet, asks):
+        return partial(_with_all, fleet, asks)
+    return _packed_together(fleet, asks)
+
+
+def _surely_fit(fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]) -> bool:
+    """Whether all of it finds room by what is left alone, so that it need not be packed before the
+    fleet with it is asked for.
+    """
+    one, *others = _rounds(_groups(asks, asks))
+    if others or _strict_c(fleet, one) is not None:
+        return False
+    least_c = np.minimum(*fleet.most_by_view(one.requirements))
+    return all(int(least_c[here].min()) >= wanted.to_pack for wanted, here in one.wanted)
+
+
+def _with_all(fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]) -> FleetRooms:
+    """The fleet with what surely fits."""
+    packed = _packed_together(fleet, asks)
+    if callable(packed):
+        return packed()
+    raise LookupError(f"what surely fits finds no room: {packed}")
+
+
+def _packed_together(
+    fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]
+) -> Promised | dict[int, str]:
     positions, residues = fleet.layers.gathered(list(asks))
     place_by = {position: place for place, position in enumerate(positions)}
     promised: dict[int, tuple[Assignment, ...]] = {}

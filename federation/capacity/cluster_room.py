@@ -9,13 +9,12 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-import numpy as np
-
 from federation.capacity.as_scheduled import packed_as_scheduled
 from federation.capacity.assignments import (
     Alike,
     Assignment,
     Held,
+    by_size,
     outstanding_alike,
     runs_alike,
     summed_alike,
@@ -27,17 +26,19 @@ from federation.capacity.rehearsal import Rehearsal
 from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import strict_most
 from federation.capacity.stuck import without_kept_nodes
+from federation.capacity.worth import careful_most, worth
 from federation.model.arrays import IntArray, LevelArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
-from federation.model.pools.bounds import per_replica
 from federation.model.pools.matching import Match
 from federation.model.pools.values import Pools
-from federation.model.reservations import RESERVE_PART, Outstanding, PromiseCertificate
+from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.shapes import Shape, request_shape
 from federation.model.workload import ReplicaRequirements
 
 T = TypeVar("T")
+# By cluster what is packed, group after group.
+_Groups: TypeAlias = Sequence[Sequence[Sequence[Outstanding]]]
 
 # So many clusters are packed in the same steps: what these go over stays in the caches.
 _AT_ONCE: Final = 200
@@ -155,7 +156,8 @@ class Room:
 
     def with_all(self, outstanding: Iterable[Outstanding]) -> Room:
         """With more outstanding, one after the other."""
-        return self._with_groups([[each] for each in outstanding])
+        groups = [[each] for each in outstanding]
+        return self._with_groups(groups) if groups else self
 
     def holding(self, outstanding: tuple[Outstanding, ...]) -> Room:
         """With this outstanding and no other, which mostly is what it had and more."""
@@ -237,12 +239,14 @@ class Room:
         """What finds no room any more; unproven promises never showed that they had any."""
         if not self.held.is_overcommitted:
             return ()
-        return tuple(each for each in self.held.every if each.is_broken)
+        return tuple([each for each in self.held.every if each.unplaced and each.is_broken])
 
     def stuck(self, but_for: str | None = None) -> int:
         """How many promised replicas find no room any more, those of a binding left out."""
+        if but_for is None:
+            return self.held.late
         return sum(
-            each.unplaced for each in self.overcommitted if each.outstanding.binding != but_for
+            [each.unplaced for each in self.overcommitted if each.outstanding.binding != but_for]
         )
 
     @property
@@ -320,6 +324,10 @@ class Room:
 
 # Asks for a room to be packed anew, with this outstanding and no other, until it has its answer.
 Repacking: TypeAlias = Generator[tuple[Room, tuple[Outstanding, ...]], Room, T]
+# What ``late_in_order`` is.
+LateInOrder: TypeAlias = Callable[
+    [PoolKinds, Sequence[tuple["Site", Sequence[Outstanding]]]], list[int]
+]
 # What ``packed_anew`` is.
 Packer: TypeAlias = Callable[
     [PoolKinds, Sequence[tuple[Site, Sequence[Outstanding]]]], list["Room"]
@@ -370,7 +378,26 @@ def packed_anew(
     """The rooms of sites, whose pools are all among the kinds, with this outstanding and no other:
     each as ``Room.of`` says. Those of the same resources are packed in the same steps.
     """
-    found: dict[int, Room] = {}
+    return _by_resources(kinds, every, _packed_alike)
+
+
+def late_in_order(
+    kinds: PoolKinds, every: Sequence[tuple[Site, Sequence[Outstanding]]]
+) -> list[int]:
+    """How many promised replicas find no room where all is packed in its order: no fewer than in
+    the rooms ``packed_anew``, for half the work.
+    """
+    return _by_resources(kinds, every, _late_alike)
+
+
+def _by_resources(
+    kinds: PoolKinds,
+    every: Sequence[tuple[Site, Sequence[Outstanding]]],
+    pack: Callable[
+        [PoolKinds, Sequence[tuple[Site, Sequence[Outstanding]]], _Groups, Alike], list[T]
+    ],
+) -> list[T]:
+    found: dict[int, T] = {}
     # What is packed in the same way mostly is so in many clusters.
     numbers = Alike()
     groups = [outstanding_alike(outstanding, numbers) for _, outstanding in every]
@@ -380,36 +407,66 @@ def packed_anew(
     for places in alike.values():
         for first in range(0, len(places), _AT_ONCE):
             here = places[first : first + _AT_ONCE]
-            some = _packed_alike(
+            some = pack(
                 kinds, [every[place] for place in here], [groups[place] for place in here], numbers
             )
             found |= zip(here, some, strict=True)
     return [found[place] for place in range(len(every))]
 
 
+def _late_alike(
+    kinds: PoolKinds,
+    every: Sequence[tuple[Site, Sequence[Outstanding]]],
+    groups: _Groups,
+    numbers: Alike,
+) -> list[int]:
+    packed = _in_order(kinds, [site for site, _ in every], groups, numbers)
+    return [each.held.late for each in packed]
+
+
 def _packed_alike(
     kinds: PoolKinds,
     every: Sequence[tuple[Site, Sequence[Outstanding]]],
-    groups: Sequence[Sequence[Sequence[Outstanding]]],
+    groups: _Groups,
     numbers: Alike,
 ) -> list[Room]:
     sites = [site for site, _ in every]
-    rooms = _in_order(kinds, sites, groups, numbers)
-    short = [place for place, room in enumerate(rooms) if room.held.is_overcommitted]
+    packed = _in_order(kinds, sites, groups, numbers)
+    short = [place for place, each in enumerate(packed) if each.held.is_overcommitted]
+    best: dict[int, Room] = {}
     if short:
-        largest_first = [_largest_first(sites[place].pools, groups[place]) for place in short]
+        largest_first = [by_size(sites[place].pools, groups[place]) for place in short]
         others = _in_order(kinds, [sites[place] for place in short], largest_first, numbers)
         for place, other in zip(short, others, strict=True):
-            rooms[place] = _best(rooms[place], other, every[place][1])
-    return rooms
+            best[place] = _best(packed[place], other, every[place][1])
+    return [best.get(place) or each.room() for place, each in enumerate(packed)]
+
+
+class _Packed(NamedTuple):
+    """A site's cells, at a place among those of others, and what they hold."""
+
+    site: Site
+    kinds: PoolKinds
+    cells: PackedCells
+    place: int
+    held: Held
+
+    def room(self) -> Room:
+        return Room(
+            # What it remembers is of what was outstanding.
+            site=replace(self.site, rehearsed=Rehearsed(), early=Early()),
+            kinds=self.kinds,
+            left=self.cells.only(self.place),
+            held=self.held,
+        )
 
 
 def _in_order(
     kinds: PoolKinds,
     sites: Sequence[Site],
-    groups: Sequence[Sequence[Sequence[Outstanding]]],
+    groups: _Groups,
     numbers: Alike,
-) -> list[Room]:
+) -> list[_Packed]:
     """Each group after the other, whatever finds no room."""
     every = [site.pools.cells for site in sites]
     # One kind at least, for cells of no nodes.
@@ -417,32 +474,17 @@ def _in_order(
     cells = PackedCells(residues=bare_residues(every, kinds_by_site))
     packed = pack_groups(cells, groups, kinds, [each.resources for each in every], numbers)
     return [
-        Room(
-            # What it remembers is of what was outstanding.
-            site=replace(site, rehearsed=Rehearsed(), early=Early()),
-            kinds=kinds,
-            left=cells.only(place),
-            held=Held().with_more(more),
-        )
+        _Packed(site, kinds, cells, place, Held().with_more(more))
         for place, (site, more) in enumerate(zip(sites, packed, strict=True))
     ]
 
 
-def _best(room: Room, other: Room, outstanding: Sequence[Outstanding]) -> Room:
+def _best(packed: _Packed, other: _Packed, outstanding: Sequence[Outstanding]) -> Room:
     """The one of two packings that leaves less stuck, or that of a stock kube-scheduler."""
-    best = min(room, other, key=Room.stuck)
-    if best.overcommitted:
-        best = min(best, room.as_scheduled(outstanding), key=Room.stuck)
-    return replace(best, left=without_kept_nodes(best.left, best.overcommitted, room.kinds))
-
-
-def careful_most(filled: int, spread: int, held: Held, shape: Shape) -> int:
-    """How many replicas may be promised carefully beside what is held, of those that the cells
-    hold in both views; some are kept back.
-    """
-    kept_back = min(abs(filled - spread), held.reserve)
-    kept_back += -(-held.on_their_way(shape) // RESERVE_PART)
-    return max(0, min(filled, spread) - kept_back)
+    room = min(packed, other, key=lambda each: each.held.late).room()
+    if room.held.is_overcommitted:
+        room = min(room, room.as_scheduled(outstanding), key=Room.stuck)
+    return replace(room, left=without_kept_nodes(room.left, room.overcommitted, room.kinds))
 
 
 def certificate_for(
@@ -454,29 +496,3 @@ def certificate_for(
     """
     told = room is not None and room.can_tell(requirements)
     return worth(asked, told=told, planned=room is not None and room.follows_claims)
-
-
-def worth(asked: Certificate | None, *, told: bool, planned: bool) -> PromiseCertificate:
-    """``certificate_for`` where it is known whether the cells can tell, and plans are followed."""
-    if not told:
-        return PromiseCertificate.UNPROVEN
-    if asked is Certificate.STRICT:
-        return PromiseCertificate.STRICT
-    if asked is Certificate.CAREFUL or not planned:
-        return PromiseCertificate.CAREFUL
-    return PromiseCertificate.PLANNED
-
-
-def _largest_first(
-    pools: Pools, groups: Sequence[Sequence[Outstanding]]
-) -> list[Sequence[Outstanding]]:
-    """By the largest share of a resource of the cluster that one replica takes."""
-    total_r = (pools.cells.min_rk.astype(np.float64) * pools.cells.count_k).sum(axis=1)
-    totals = dict(zip(pools.cells.resources, total_r.tolist(), strict=True))
-
-    def share(group: Sequence[Outstanding]) -> float:
-        demanded = per_replica(group[0].requirements.request)
-        shares = [amount / max(totals.get(name, 0.0), 1.0) for name, amount in demanded.items()]
-        return float(max(shares))
-
-    return sorted(groups, key=lambda each: -share(each))

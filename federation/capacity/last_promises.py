@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from federation.capacity.assignments import Alike, Held
-from federation.capacity.cluster_room import careful_most, worth
 from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.worth import careful_most, worth
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
 from federation.model.reservations import PromiseCertificate

@@ -5,8 +5,9 @@ Pure. Must not keep what it promises: the caller commits, or forgets the answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -19,15 +20,16 @@ from federation.capacity.batch_packing import (
     simple_asks,
 )
 from federation.capacity.cluster_room import (
+    LateInOrder,
     Packer,
     Repacking,
     Room,
     answered_together,
     certificate_for,
 )
+from federation.capacity.crowded import lacks_room, surely_promised
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.late_pods import beside_large_c
-from federation.capacity.second_looks import rehearsed_most
 from federation.capacity.strict_bounds import strict_promises_hold
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
@@ -116,6 +118,7 @@ def promised(
     *,
     allow_unproven: bool = False,
     pack: Packer | None = None,
+    late: LateInOrder | None = None,
 ) -> Promised | Refused:
     """Promise a binding all it asks for, by cluster position, or nothing.
 
@@ -123,7 +126,8 @@ def promised(
     outstanding in a cluster after the decision; nothing lets go of the cluster. What it had
     outstanding before, in the clusters at ``own``, is free for it. What does not grow is always
     promised again: it was, and to refuse would not make it go away. ``pack`` is as for
-    ``answered_together``.
+    ``answered_together``. With ``late``, in place of ``late_in_order``, what is promised is packed
+    in all orders only once the fleet with it is asked for.
     """
     simple = simple_asks(fleet, asks, own)
     together = promised_together(fleet, simple)
@@ -134,22 +138,45 @@ def promised(
     reasons = together if isinstance(together, dict) else {}
     rooms: dict[int, Room] = {}
     kept = {c for c in own if c in asks and _holds_just(fleet.held[c], binding, asks[c])}
-    others = {
+    others = asks.keys() - simple.keys() - kept
+    sure = surely_promised(fleet, binding, asks, others, late) if late else frozenset[int]()
+    answer = partial(_answers, fleet, binding, asks, allow_unproven=allow_unproven, pack=pack)
+    for position, found in answer(others - sure).items():
+        if isinstance(found, str):
+            reasons[position] = found
+        elif found is not None:
+            rooms[position] = found
+    if reasons or isinstance(together, dict):
+        return Refused(reasons={names[c]: reasons[c] for c in asks if c in reasons})
+    before = together
+
+    def with_all() -> FleetRooms:
+        more = {c: room for c, room in answer(sure).items() if isinstance(room, Room)}
+        if len(more) < len(sure):
+            raise LookupError(f"what was surely promised to {binding} is refused")
+        return before().with_rooms(rooms | more)
+
+    return with_all if rooms or sure else before
+
+
+def _answers(
+    fleet: FleetRooms,
+    binding: str,
+    asks: Mapping[int, tuple[Outstanding, ...]],
+    positions: Iterable[int],
+    *,
+    allow_unproven: bool,
+    pack: Packer | None,
+) -> Mapping[int, Room | str | None]:
+    """What ``_promised`` says at some positions."""
+    asking = {
         position: _promised(
             _Ask(binding=binding, room=fleet.rooms[position], wanted=asks[position]),
             allow_unproven=allow_unproven,
         )
-        for position in asks.keys() - simple.keys() - kept
+        for position in positions
     }
-    for position, answer in answered_together(others, pack).items():
-        if isinstance(answer, str):
-            reasons[position] = answer
-        elif answer is not None:
-            rooms[position] = answer
-    if reasons or isinstance(together, dict):
-        return Refused(reasons={names[c]: reasons[c] for c in asks if c in reasons})
-    before = together
-    return (lambda: before().with_rooms(rooms)) if rooms else before
+    return answered_together(asking, pack)
 
 
 def _holds_just(held: Held | None, binding: str, wanted: tuple[Outstanding, ...]) -> bool:
@@ -157,7 +184,7 @@ def _holds_just(held: Held | None, binding: str, wanted: tuple[Outstanding, ...]
     if held is None or not wanted:
         return False
     return wanted == tuple(
-        each.outstanding for each in held.every if each.outstanding.binding == binding
+        [each.outstanding for each in held.every if each.outstanding.binding == binding]
     )
 
 
@@ -257,7 +284,7 @@ def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Repackin
     """The room with what the binding wants in place of what it had, or why it has none for that."""
     made = yield from room.leaving(ask.binding)
     made = made.with_all(each for each in ask.wanted if each not in grown)
-    if made.stuck(ask.binding) > room.stuck(ask.binding):
+    if made is not room and made.stuck(ask.binding) > room.stuck(ask.binding):
         return "packed anew, others that were promised room would find none"
     for each in grown:
         if each.certificate.is_packed:
@@ -275,15 +302,9 @@ def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Repackin
 
 
 def _with_packed(room: Room, wanted: Outstanding, most: int) -> Repacking[Room | None]:
-    """The room with all of what is wanted, of which so many surely find room; None without that.
-
-    What is careful may after all where nothing was promised strictly: second looks tell.
-    """
-    if most < wanted.to_pack:
-        if wanted.certificate is not PromiseCertificate.CAREFUL or room.holds_strict:
-            return None
-        if rehearsed_most(room, wanted.requirements, wanted.to_pack) < wanted.to_pack:
-            return None
+    """The room with all of what is wanted, of which so many surely find room; None without that."""
+    if lacks_room(room, wanted, most):
+        return None
     if not room.held.arrived and room.most_by_view(wanted.requirements)[0] >= wanted.to_pack:
         return room.with_one(wanted)
     made = yield from room.rearranging((*room.outstanding, wanted))

@@ -49,11 +49,14 @@ def _keep(
 
     A node without any of it cannot become its room sooner than others.
     """
-    part_k = np.min([columns_xk[row] / amount for row, amount in asked.items()], axis=0)
+    (row, amount), *others = asked.items()
+    part_k = columns_xk[row] / amount
+    for row, amount in others:
+        np.minimum(part_k, columns_xk[row] / amount, out=part_k)
     if suiting_p is not None:
         part_k[~suiting_p[columns_xk[KIND]]] = 0
-    order_k = np.argsort(-part_k, kind="stable")
-    order_k = order_k[part_k[order_k] > 0]
-    count_k = columns_xk[COUNT, order_k]
-    before_k = np.cumsum(count_k) - count_k
-    columns_xk[COUNT, order_k] -= np.clip(nodes - before_k, 0, count_k)
+    (some_k,) = (part_k > 0).nonzero()
+    order_k = some_k.take((-part_k.take(some_k)).argsort(kind="stable"))
+    count_k = columns_xk[COUNT].take(order_k)
+    left_k = nodes - (count_k.cumsum() - count_k)
+    columns_xk[COUNT, order_k] = count_k - np.minimum(np.maximum(left_k, 0), count_k)

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from federation.cli.output import print_heading, terminal_columns
-from federation.codec.funnel import FunnelStep, funnel_steps, importance
+from federation.codec.funnel import FunnelStep, by_importance, funnel_steps
 from federation.model.printable import printable
 from federation.v1 import scheduling_pb2
 
@@ -40,8 +40,9 @@ def draw_decision(decision: scheduling_pb2.Decision) -> None:
     console = Console(file=sys.stdout, width=width, height=_LINES, highlight=False)
     bar = max(LEAST_BAR, min(MOST_BAR, width // 5))
     print_heading("From all clusters to the promise")
-    console.print(_funnel(funnel_steps(decision), bar))
-    given = sorted((each for each in decision.trace.clusters if each.replicas), key=importance)
+    clusters = by_importance(decision.trace.clusters)
+    console.print(_funnel(funnel_steps(decision, clusters), bar))
+    given = [each for each in clusters if each.replicas]
     if given:
         print_heading("Replicas, of those that are available")
         console.print(_shares(given[:MOST_SHARES], bar))

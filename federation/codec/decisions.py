@@ -323,11 +323,10 @@ def _put_cluster_traces(trace: Trace, message: scheduling_pb2.Trace) -> None:
         name, refusal, score, available, unknown, source, bound = column[:7]
         selected, previous, weight, quota, share, remainder_seat, tied, limit, tier = column[7:]
         refused = filtering.refusals[refusal] if refusal >= 0 else None
-        message.clusters.add(
+        cluster = message.clusters.add(
             name=name,
             filter=refused.filter if refused else "",
             reason=refused.reason if refused else "",
-            scores={plugin: column[position] for plugin, column in scores.items()},
             score=score,
             available_replicas=available,
             availability_unknown=unknown,
@@ -344,6 +343,9 @@ def _put_cluster_traces(trace: Trace, message: scheduling_pb2.Trace) -> None:
             limited_by=_LIMITS[limit],
             tier=tier,
         )
+        # Given to the message as a mapping, they would take as long as all else.
+        for plugin, column_c in scores.items():
+            cluster.scores[plugin] = column_c[position]
 
 
 def _facts(trace: Trace) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ Must not decide anything, nor know how it is drawn: pages and terminals do.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,9 +34,19 @@ class FunnelStep:
         return self.left - len(self.names)
 
 
-def funnel_steps(message: scheduling_pb2.Decision) -> list[FunnelStep]:
-    """Of a large fleet that takes too long for an event loop."""
-    every = sorted(message.trace.clusters, key=importance)
+def by_importance(
+    clusters: Iterable[scheduling_pb2.ClusterTrace],
+) -> tuple[scheduling_pb2.ClusterTrace, ...]:
+    """Those with the largest shares first, and those that a filter refused last."""
+    return tuple(sorted(clusters, key=_importance))
+
+
+def funnel_steps(
+    message: scheduling_pb2.Decision, every: Sequence[scheduling_pb2.ClusterTrace]
+) -> list[FunnelStep]:
+    """``every`` are the clusters of its trace ``by_importance``. Of a large fleet that takes too
+    long for an event loop.
+    """
     passed = [each for each in every if not each.filter]
     refused = Counter(f"{each.filter}: {each.reason}" for each in every if each.filter)
     selected = [each for each in passed if each.selected]
@@ -105,7 +115,6 @@ def _division(facts: dict[str, str], given: Sequence[scheduling_pb2.ClusterTrace
     return ", ".join(filter(None, words))
 
 
-def importance(cluster: scheduling_pb2.ClusterTrace) -> tuple[Any, ...]:
-    """Clusters with the largest shares come first, and those that a filter refused last."""
+def _importance(cluster: scheduling_pb2.ClusterTrace) -> tuple[Any, ...]:
     unimportant = not cluster.selected, bool(cluster.filter)
     return -cluster.replicas, *unimportant, -cluster.score, cluster.name

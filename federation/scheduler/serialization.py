@@ -9,23 +9,29 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from federation.model.arrays import plain_column
 
 Value = TypeVar("Value")
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def to_plain(value: object) -> Any:
     """Dicts, lists, strings, numbers, booleans only; floats of arrays are rounded for reading."""
+    kind: Any = type(value)
+    # Most of what a decision over thousands of clusters has is one of these.
+    if kind in _PLAIN:
+        return value
     if isinstance(value, np.ndarray):
         return plain_column(value)
     if isinstance(value, Enum):
         return value.value
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+    names = _names(kind)
+    if names is not None:
+        return {name: to_plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
@@ -41,6 +47,12 @@ def from_plain(kind: type[Value], plain: Any) -> Value:
     kind does not have are passed over. Raises ValueError or TypeError for anything else.
     """
     return _build(kind, plain)  # type: ignore[no-any-return]  # the hint decides
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...] | None:
+    """Of the fields of a dataclass; None of anything else."""
+    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else None
 
 
 @cache

@@ -10,9 +10,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from federation.capacity.cluster_room import ReportId, Room, worth
+from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.reserve import PackedRooms, Refused, promise, promise_less
+from federation.capacity.worth import worth
 from federation.model.arrays import BoolArray
 from federation.model.cluster import ClusterState
 from federation.model.estimate import Estimates

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import random
 
 import pytest
@@ -62,6 +64,21 @@ def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fuzz(growing, SEED, inputs=9).culprit == b"bb"
     made = FuzzTarget(name="makes", take=fail, make=lambda chance: chance.randbytes(2))
     assert fuzz(made, SEED, inputs=9).culprit == random.Random(SEED).randbytes(2)
+
+
+@pytest.mark.parametrize("name", ["simulate", "trace file"])
+def test_what_runs_a_whole_fedctl_keeps_nothing_of_it(name: str) -> None:
+    (target,) = (each for each in TARGETS if each.name == name)
+
+    def streams() -> int:
+        gc.collect()
+        return sum(isinstance(each, io.TextIOWrapper) for each in gc.get_objects())
+
+    tried(target, b"[", 0.0)
+    before = streams()
+    for number in range(3):
+        tried(target, b"[" * number, 0.0)
+    assert streams() <= before
 
 
 def test_a_kind_that_nobody_knows_needs_no_version() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.capacity import batch_packing
 from federation.capacity.cells import KIND, Residues
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.component_sets import packable_sets_c
@@ -96,6 +99,15 @@ def letting_go_of_what_is_held(decision: Decision, rooms: list[Room | None]) -> 
     return decision
 
 
+@pytest.fixture(params=[0, len(NAMES)], scope="module")
+def few(request: pytest.FixtureRequest) -> Iterator[int]:
+    """How many clusters are packed before it is known what is left, rather than after."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(batch_packing, "_FEW", request.param)
+        yield request.param
+
+
+@pytest.mark.usefixtures("few")
 @settings(max_examples=60, deadline=None)
 @given(drawn=rooms_drawn, made=decisions)
 def test_a_decision_is_promised_where_each_of_its_clusters_has_room_by_itself(
@@ -210,6 +222,7 @@ asks_drawn = st.lists(
 )
 
 
+@pytest.mark.usefixtures("few")
 @settings(max_examples=60, deadline=None)
 @given(drawn=rooms_drawn, asked=asks_drawn)
 def test_each_cluster_is_packed_in_the_order_of_its_ask(

@@ -39,6 +39,7 @@ class PreviewCopies:
                 self._fleet.known_estimates,
                 allow_unproven=self._allow_unproven,
                 pack=self._packings.packed,
+                late=self._packings.late,
             )
             self._first, self._previews = first, 0
         self._previews += 1

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from federation.capacity.cluster_room import ReportId, worth
+from federation.capacity.cluster_room import ReportId
+from federation.capacity.worth import worth
 from federation.model.arrays import BoolArray
 from federation.model.placement import Binding, Certificate
 from federation.model.reservations import PromiseCertificate, Reservation, Share

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from federation.capacity.cluster_room import Packer, ReportId, Room
+from federation.capacity.cluster_room import LateInOrder, Packer, ReportId, Room
 from federation.capacity.holdings import FirstStakes
 from federation.capacity.ledger import ClusterLedger, LedgerInWork
 from federation.capacity.reserve import (
@@ -74,9 +74,10 @@ class WorkingCopy:
         *,
         allow_unproven: bool = False,
         pack: Packer | None = None,
+        late: LateInOrder | None = None,
     ) -> None:
         """``known`` has deductions of earlier snapshots, from which this one's are made; ``pack``
-        is as for ``answered_together``.
+        and ``late`` are as for ``promised``.
         """
         self.snapshot = snapshot
         self._rooms: FleetRooms = snapshot.rooms
@@ -86,7 +87,7 @@ class WorkingCopy:
         self._known = known or KnownEstimates()
         self._totals = TotalsInWork(snapshot, self._known, self._ledgers)
         self._allow_unproven = allow_unproven
-        self._pack = pack
+        self._pack, self._late = pack, late
         self._known_told: _Told | None = None
         self._answers = KnownAnswers(self.rooms)
         # Made of it by ``beside``, since the rooms changed last.
@@ -163,7 +164,11 @@ class WorkingCopy:
 
     def _of(self, snapshot: FleetSnapshot) -> WorkingCopy:
         made = WorkingCopy(
-            snapshot, self._known, allow_unproven=self._allow_unproven, pack=self._pack
+            snapshot,
+            self._known,
+            allow_unproven=self._allow_unproven,
+            pack=self._pack,
+            late=self._late,
         )
         if made.rooms is self._answers.rooms:
             made._answers = self._answers
@@ -339,6 +344,7 @@ class WorkingCopy:
             {c for c, (before, _) in given.items() if before is not None and before.outstanding},
             allow_unproven=self._allow_unproven,
             pack=self._pack,
+            late=self._late,
         )
         if isinstance(taken, Refused):
             return taken

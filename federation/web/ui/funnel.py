@@ -11,7 +11,7 @@ from typing import Final
 
 from federation.codec.decision_words import bound_word, outcome_name, source_word, why
 from federation.codec.decisions import RecordView, decision_to_message
-from federation.codec.funnel import FunnelStep, funnel_steps, importance
+from federation.codec.funnel import FunnelStep, by_importance, funnel_steps
 from federation.codec.hidden_names import hide_names
 from federation.model.access import EVERYTHING, Scope
 from federation.v1 import scheduling_pb2
@@ -54,12 +54,12 @@ def decision_picture(record: RecordView, scope: Scope = EVERYTHING) -> DecisionP
     """As who may see a scope reads it. Of a large fleet that takes too long for an event loop."""
     message = decision_to_message(record, trace=True)
     hide_names(message, scope)
-    clusters = tuple(sorted(message.trace.clusters, key=importance))
+    clusters = by_importance(message.trace.clusters)
     facts = {each.name: each.value for each in message.trace.facts}
     return DecisionPicture(
         message=message,
         outcome=outcome_name(message.outcome),
-        steps=tuple(funnel_steps(message)),
+        steps=tuple(funnel_steps(message, clusters)),
         clusters=clusters,
         most_replicas=max((each.replicas for each in clusters), default=0),
         promises={each.cluster: each for each in message.promises},

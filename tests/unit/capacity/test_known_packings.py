@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from federation.capacity import known_packings
-from federation.capacity.cluster_room import ReportId, Room, Site, packed_anew
+from federation.capacity.cluster_room import ReportId, Room, Site, late_in_order, packed_anew
 from federation.capacity.known_packings import KnownPackings
 from federation.capacity.pool_kinds import PoolKinds
 from federation.model.pools.values import Pools
@@ -75,6 +75,24 @@ def test_only_what_is_not_known_is_packed(packings: list[int]) -> None:
 
 def replaced(outstanding: Outstanding) -> Outstanding:
     return outstanding._replace(requirements=replace(outstanding.requirements))
+
+
+def test_what_is_late_is_known_apart_from_rooms(
+    packings: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+
+    def counted(kinds: PoolKinds, every: Sequence[tuple[Site, Sequence[Outstanding]]]) -> list[int]:
+        counts.append(len(every))
+        return late_in_order(kinds, every)
+
+    monkeypatch.setattr(known_packings, "late_in_order", counted)
+    known, every = KnownPackings(), list(zip(sites(), ASKED, strict=True))
+    late = late_in_order(KINDS, every)
+    assert [bool(each) for each in late] == [False, False, True]
+    assert [known.late(KINDS, every) for _ in range(2)] == [late, late]
+    known.packed(KINDS, every)
+    assert (counts, packings) == ([3, 0], [3])
 
 
 def test_another_report_another_placer_and_other_kinds_are_packed_anew(

@@ -1,0 +1,33 @@
+"""What a promise will be worth where there is room, and how much of a careful one is kept back.
+
+Pure. Must not know what is left in a cluster.
+"""
+
+from __future__ import annotations
+
+from federation.capacity.assignments import Held
+from federation.model.placement import Certificate
+from federation.model.reservations import RESERVE_PART, PromiseCertificate
+from federation.model.shapes import Shape
+
+
+def careful_most(filled: int, spread: int, held: Held, shape: Shape) -> int:
+    """How many replicas may be promised carefully beside what is held, of those that the cells
+    hold in both views; some are kept back.
+    """
+    kept_back = min(abs(filled - spread), held.reserve)
+    kept_back += -(-held.on_their_way(shape) // RESERVE_PART)
+    return max(0, min(filled, spread) - kept_back)
+
+
+def worth(asked: Certificate | None, *, told: bool, planned: bool) -> PromiseCertificate:
+    """What a promise will be worth where it is known whether the cells can tell, and plans are
+    followed.
+    """
+    if not told:
+        return PromiseCertificate.UNPROVEN
+    if asked is Certificate.STRICT:
+        return PromiseCertificate.STRICT
+    if asked is Certificate.CAREFUL or not planned:
+        return PromiseCertificate.CAREFUL
+    return PromiseCertificate.PLANNED
