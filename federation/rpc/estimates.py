@@ -18,7 +18,7 @@ from federation.model.errors import LimitExceeded, NotFound
 from federation.model.estimate import Source
 from federation.rpc.bindings import read_off_loop
 from federation.rpc.calls import Context, caller, seconds_left
-from federation.rpc.estimating import Asked, EstimatingProcess
+from federation.rpc.estimating import EstimatingProcess, Wanted
 from federation.services.estimates.availability import EXACT_SECONDS, Availability
 from federation.services.fleet.snapshot import check_named
 from federation.services.threads import ESTIMATING
@@ -56,7 +56,7 @@ class EstimatesServicer(Servicer):
                 f"and one answer holds {MAX_NUMBERS}: ask for fewer shapes or clusters at a time"
             )
         if self._process is not None and options.highest < Source.EXACT:
-            asked = Asked(
+            asked = Wanted(
                 shapes=shapes,
                 clusters=names,
                 options=options,

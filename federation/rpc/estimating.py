@@ -31,7 +31,7 @@ PROGRAM: Final = (sys.executable, "-c", _START)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Wanted:
     """What is to be estimated, and what of it is to be told; no clusters: the whole fleet."""
 
     shapes: Sequence[ReplicaRequirements]
@@ -51,7 +51,7 @@ class EstimatingProcess:
         self._process = StandingProcess("estimates", PROGRAM, _PickledNews(NewsOfFleet(fleet)))
         fleet.observe(self._grown, ClusterChanged)
 
-    async def answer(self, asked: Asked) -> EstimateReplicasResponse | None:
+    async def answer(self, asked: Wanted) -> EstimateReplicasResponse | None:
         """None where it is not worth it, or others would wait too long; where the process has no
         answer, too.
 

@@ -118,7 +118,7 @@ async def test_exact_is_the_truth_and_pools_never_more(member: RunningControlPla
         bool(shape["node_selector"]) for shape in shapes
     ]
     assert not pools.ignores_node_claim
-    answered = 0
+    answered = open_above = 0
     for position, shape in enumerate(shapes):
         if pools.sources[position] != ESTIMATE_SOURCE_POOLS:
             assert position in pools.unknown
@@ -126,10 +126,20 @@ async def test_exact_is_the_truth_and_pools_never_more(member: RunningControlPla
             continue
         # Each of the few nodes is a cell: on nodes that are capacity nothing is lost.
         truth = shape["replicas_ready_and_uncordoned"]
-        assert pools.replicas[position] == truth == pools.upper_replicas[position]
-        assert pools.bounds[position] == ESTIMATE_BOUND_EXACT
+        most = pools.upper_replicas[position]
+        assert pools.replicas[position] == truth
+        if most < 0:
+            # It may run on nodes that are cordoned or not ready, too, which are in no pool.
+            keys = [each.get("key", "") for each in shape["tolerations"]]
+            assert any(not key or key.startswith("node.kubernetes.io/") for key in keys)
+            assert pools.bounds[position] == ESTIMATE_BOUND_LOWER
+            open_above += 1
+        else:
+            assert most == truth == shape["replicas"]
+            assert pools.bounds[position] == ESTIMATE_BOUND_EXACT
         answered += 1
     assert answered > len(shapes) / 2
+    assert 0 < open_above < answered
 
 
 async def test_sets_are_packed_into_cells(member: RunningControlPlane) -> None:
