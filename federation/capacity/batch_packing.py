@@ -27,7 +27,7 @@ _Group: TypeAlias = tuple[tuple[Outstanding, ...], list[int]]
 # The fleet with what was promised, made for whoever goes on with it: a preview does not.
 Promised: TypeAlias = Callable[[], FleetRooms]
 # Whether so few find room is told sooner by packing them than by what is left in the whole fleet.
-_FEW: Final = 32
+_FEW: Final = 256
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
