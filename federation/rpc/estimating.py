@@ -20,6 +20,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import Change, ClusterChanged
 from federation.services.ports import Clock
 from federation.services.standing_process import StandingProcess
+from federation.services.workers import AnswerKind
 from federation.v1.estimates_pb2 import EstimateReplicasResponse
 
 # Smaller fleets are gone through in less time than it takes to ask.
@@ -74,7 +75,7 @@ class EstimatingProcess:
             )
 
         answer = await self._process.ask(question)
-        if answer is None:
+        if answer is None or answer.kind is AnswerKind.REFUSAL:
             return None
         counts, body = split(answer.body)
         self._availability.answered += counts

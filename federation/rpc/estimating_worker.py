@@ -56,8 +56,13 @@ def main() -> None:
         if isinstance(told, FleetNews):
             fleet.take(told)
             continue
-        body = answered(fleet, known, told)
-        out.write(HEADER.pack(AnswerKind.ANSWER, False, len(body)))
+        kind, body = AnswerKind.ANSWER, b""
+        try:
+            body = answered(fleet, known, told)
+        except Exception:  # noqa: BLE001 - one question must not end the answers to all others
+            # Whoever asked finds out why, in a thread of the control plane's.
+            kind = AnswerKind.REFUSAL
+        out.write(HEADER.pack(kind, False, len(body)))
         out.write(body)
         out.flush()
 

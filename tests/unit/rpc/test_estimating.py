@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from federation.model.cluster import Cluster
 from federation.model.errors import InvalidRequest
+from federation.model.estimate import EstimateOptions
+from federation.model.workload import ReplicaRequirements
 from federation.rpc import estimating
 from federation.rpc.calls import call_as
 from federation.rpc.estimates import EstimatesServicer
-from federation.rpc.estimating import EstimatingProcess
+from federation.rpc.estimating import EstimatingProcess, Wanted
 from federation.services.estimates.availability import Availability
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged
@@ -120,6 +123,35 @@ async def test_the_process_answers_as_the_control_plane(
     for servicer in (with_process, without):
         with pytest.raises(InvalidRequest, match="no cluster 'c2'"):
             await servicer.EstimateReplicas(request("c2"), CONTEXT)
+
+
+async def test_a_question_that_the_process_cannot_answer_is_answered_here(
+    owner: FleetOwner,
+    beside: Availability,
+    process: EstimatingProcess,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    servicer = EstimatesServicer(beside, process)
+    asked = Wanted(
+        shapes=[ReplicaRequirements(request={"cpu": 300})],
+        clusters=(),
+        options=EstimateOptions(),
+        include_cluster_names=False,
+        include_upper_bounds=False,
+    )
+
+    async def answered() -> object:
+        await asyncio.sleep(0.01)
+        return await process.answer(asked)
+
+    await until(answered, bool)
+    pid = process._process._process.pid
+    monkeypatch.setattr(owner, "check_known", lambda _: None)
+    assert await process.answer(replace(asked, clusters=("nowhere",))) is None
+    with pytest.raises(InvalidRequest, match="no cluster 'nowhere'"):
+        await servicer.EstimateReplicas(request("nowhere"), CONTEXT)
+    assert await process.answer(asked) is not None
+    assert process._process._process.pid == pid
 
 
 async def test_small_fleets_and_large_questions_are_not_for_it(
