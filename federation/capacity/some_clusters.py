@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,22 @@ from federation.model.pools.matching import Match
 from federation.model.pools.values import Cells
 from federation.model.workload import NodeClaim
 
+_Amount = TypeVar("_Amount", bound=np.generic)
+
 
 class _Piece(NamedTuple):
     """The cells of some clusters of one block: which of its table, and where in ours."""
 
     block: CellBlock
-    index_k: IntArray
+    there: IntArray | slice
     here: slice
+
+    def copy(self, amount_k: npt.NDArray[_Amount], some_k: npt.NDArray[_Amount]) -> None:
+        """So much of each of the block's cells, to where they stand in ours."""
+        if isinstance(self.there, slice):
+            some_k[self.here] = amount_k[self.there]
+        else:
+            amount_k.take(self.there, out=some_k[self.here], mode="clip")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,18 +67,17 @@ class SomeClusters:
         cell_count = pieces[-1].here.stop
         count_k = np.empty(cell_count, dtype=np.int64)
         sum_exact_k = np.ones(cell_count, dtype=np.bool_)
-        for block, index_k, here in pieces:
-            block.cells.count_k.take(index_k, out=count_k[here], mode="clip")
-            block.cells.sum_exact_k.take(index_k, out=sum_exact_k[here], mode="clip")
+        for each in pieces:
+            each.copy(each.block.cells.count_k, count_k)
+            each.copy(each.block.cells.sum_exact_k, sum_exact_k)
 
         def rows(amounts: Callable[[Cells], IntArray]) -> IntArray:
             some_rk = np.zeros((len(names), cell_count), dtype=np.int64)
-            for block, index_k, here in pieces:
-                amount_rk, resources = amounts(block.cells), block.cells.resources
+            for each in pieces:
+                amount_rk, resources = amounts(each.block.cells), each.block.cells.resources
                 for row, name in enumerate(names):
                     if name in resources:
-                        amount_k = amount_rk[resources.index(name)]
-                        amount_k.take(index_k, out=some_rk[row, here], mode="clip")
+                        each.copy(amount_rk[resources.index(name)], some_rk[row])
             return some_rk
 
         nothing_rk = np.zeros((0, cell_count), dtype=np.int64)
@@ -111,14 +119,26 @@ def _pieces(cells: FleetCells, position_c: IntArray) -> tuple[list[_Piece], IntA
     pieces, sizes, start = [], [], 0
     for block, place_c in _places(cells, position_c):
         size_c = block.size_c.take(place_c)
-        stop_c = size_c.cumsum()
-        cell_count = int(stop_c[-1])
-        index_k = (block.first_c.take(place_c) - stop_c + size_c).repeat(size_c)
-        index_k += np.arange(cell_count)
-        pieces.append(_Piece(block, index_k, slice(start, start + cell_count)))
+        there, cell_count = _cells_of(block, place_c, size_c)
+        pieces.append(_Piece(block, there, slice(start, start + cell_count)))
         sizes.append(size_c)
         start += cell_count
     return pieces, np.concatenate(sizes)
+
+
+def _cells_of(
+    block: CellBlock, place_c: IntArray, size_c: IntArray
+) -> tuple[IntArray | slice, int]:
+    """Where the cells of a block's clusters are, and how many: those of neighbours are next to each
+    other, and copied four times as fast.
+    """
+    first, cell_count = int(block.first_c[place_c[0]]), int(size_c.sum())
+    if place_c[-1] - place_c[0] + 1 == len(place_c):
+        return slice(first, first + cell_count), cell_count
+    before_c = np.cumsum(size_c) - size_c
+    index_k = (block.first_c.take(place_c) - before_c).repeat(size_c)
+    index_k += np.arange(cell_count)
+    return index_k, cell_count
 
 
 def _places(cells: FleetCells, position_c: IntArray) -> Iterator[tuple[CellBlock, IntArray]]:
@@ -134,11 +154,11 @@ def _places(cells: FleetCells, position_c: IntArray) -> Iterator[tuple[CellBlock
 def _verdicts(
     pieces: list[_Piece], claim: NodeClaim | None, cell_count: int
 ) -> npt.NDArray[np.int8] | None:
-    found = [(block_verdicts(block, claim), index_k, here) for block, index_k, here in pieces]
-    if all(verdict_k is None for verdict_k, _, _ in found):
+    found = [(each, block_verdicts(each.block, claim)) for each in pieces]
+    if all(verdict_k is None for _, verdict_k in found):
         return None
     some_k = np.full(cell_count, Match.YES, dtype=np.int8)
-    for verdict_k, index_k, here in found:
+    for each, verdict_k in found:
         if verdict_k is not None:
-            some_k[here] = verdict_k[index_k]
+            each.copy(verdict_k, some_k)
     return some_k

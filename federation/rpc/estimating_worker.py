@@ -20,7 +20,7 @@ from federation.codec.estimates import estimates_to_message
 from federation.model.estimate import Bound, EstimateOptions, Source
 from federation.model.workload import ReplicaRequirements
 from federation.rpc.worker_pipes import end_with_parent, read_frame
-from federation.runtime.allocator import give_back_freed_memory
+from federation.runtime.allocator import keep_memory_for_tables
 from federation.services.estimates.availability import answer, counted
 from federation.services.estimates.fleet_news import FleetNews
 from federation.services.estimates.told_fleet import ToldFleet
@@ -46,7 +46,7 @@ class Question:
 def main() -> None:
     """Answer until standard input ends."""
     threading.Thread(target=end_with_parent, daemon=True).start()
-    give_back_freed_memory()
+    keep_memory_for_tables()
     into, out = sys.stdin.buffer, sys.stdout.buffer
     out.write(READY)
     out.flush()
