@@ -11,6 +11,8 @@ Must not decide anything: a servicer reads a message, calls one service and writ
   ones are read in a thread
 - ``caller_limits``: what a caller with limits of its own has asked of this control plane: lately,
   and just now
+- ``calls_ahead``: calls that gRPC is asked for ahead, several of each method, so that a busy event
+  loop takes all
 - ``clusters``: clusters: joining, reading, changing what people say about them
 - ``decoding``: from the bytes of a request to its message: how many there may be, and which have to
   wait

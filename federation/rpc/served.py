@@ -11,6 +11,7 @@ import grpc
 
 from federation.certificates import check_issued
 from federation.model.errors import PreconditionFailed
+from federation.rpc.calls_ahead import server_with_calls_ahead
 from federation.rpc.decoding import MAX_REQUEST_BYTES
 from federation.runtime.files import read_whole
 from federation.runtime.setting_values import Settings
@@ -75,7 +76,7 @@ def unstarted_server(
     """Closes a connection too many before its handshake; those that are there go on."""
     most = min(max_connections, connections_left())
     options = (*GRPC_OPTIONS, ("grpc.max_allowed_incoming_connections", most))
-    return grpc.aio.server(interceptors=[interceptor], options=options)
+    return server_with_calls_ahead(interceptors=[interceptor], options=options)
 
 
 def connections_left() -> int:

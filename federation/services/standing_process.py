@@ -18,7 +18,10 @@ from federation.services.workers import HEADER, LENGTH, READY, AnswerKind, Worke
 
 # What is asked at once; others wait for their turn, and are not sent when they give up before.
 ASKED_AT_ONCE: Final = 16
-MOST_WAITING: Final = 100
+# A burst is answered late rather than refused, as by a process that was just started; where it does
+# not end, who comes then is told at once. Karmada's scheduler waits as long for an estimator.
+PATIENCE_SECONDS: Final = 3.0
+MOST_WAITING: Final = 1_000
 # One that ended is not started again before.
 AGAIN_SECONDS: Final = 5.0
 # One that has no answer by then is ended.
@@ -50,7 +53,8 @@ class StandingProcess:
         self._command = command
         self._teller = teller
         self._turns = asyncio.Semaphore(ASKED_AT_ONCE)
-        self._under_way = 0
+        # Since when they wait, who came first before the others.
+        self._waiting: dict[object, float] = {}
         self._keeper: asyncio.Task[None] | None = None
         self._process: Process | None = None
         # Once it was told everything.
@@ -71,20 +75,29 @@ class StandingProcess:
         self.begin()
         if self._into is None:
             return None
-        if self._under_way >= MOST_WAITING:
-            raise LimitExceeded(f"Too many {self._kind} wait for their turn; try again later.")
-        self._under_way += 1
+        await self._turn()
         try:
-            async with self._turns:
-                return await self._answered(question)
+            return await self._answered(question)
         finally:
-            self._under_way -= 1
+            self._turns.release()
 
     async def close(self) -> None:
         """It ends."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
+
+    async def _turn(self) -> None:
+        now = asyncio.get_running_loop().time()
+        longest = now - next(iter(self._waiting.values()), now)
+        if len(self._waiting) >= MOST_WAITING or longest > PATIENCE_SECONDS:
+            raise LimitExceeded(f"Too many {self._kind} wait for their turn; try again later.")
+        place = object()
+        self._waiting[place] = now
+        try:
+            await self._turns.acquire()
+        finally:
+            del self._waiting[place]
 
     async def _answered(self, question: Callable[[], bytes]) -> WorkerAnswer | None:
         into = self._into

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from federation.model.errors import InvalidRequest, LimitExceeded
 from federation.services import standing_process
 from federation.services.standing_process import StandingProcess
+from federation.services.workers import WorkerAnswer
 from tests.patience import PATIENCE_SECONDS
 
 # Remembers what starts with "+", and answers everything else with all of that; "die" and "hang" it
@@ -143,18 +144,42 @@ async def test_one_that_hangs_is_ended(
     assert await answered(process) == b"?"
 
 
-async def test_too_many_are_told_so(process: StandingProcess) -> None:
-    await answered(process)
-    asking = [
-        asyncio.create_task(process.ask(lambda: b"hang"))
-        for _ in range(standing_process.MOST_WAITING)
-    ]
-    await asyncio.sleep(0)
-    with pytest.raises(LimitExceeded, match="Too many test wait"):
-        await process.ask(lambda: b"?")
+async def given_up(asking: Sequence[asyncio.Task[WorkerAnswer | None]]) -> None:
     for each in asking:
         each.cancel()
     await asyncio.gather(*asking, return_exceptions=True)
+
+
+async def test_too_many_are_told_so(
+    process: StandingProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await answered(process)
+    monkeypatch.setattr(standing_process, "MOST_WAITING", 30)
+    hanging = standing_process.ASKED_AT_ONCE + 30
+    asking = [asyncio.create_task(process.ask(lambda: b"hang")) for _ in range(hanging)]
+    await asyncio.sleep(0)
+    with pytest.raises(LimitExceeded, match="Too many test wait"):
+        await process.ask(lambda: b"?")
+    await given_up(asking)
+
+
+async def test_a_burst_waits_and_where_it_does_not_end_who_comes_is_told(
+    process: StandingProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await answered(process)
+    hanging = standing_process.ASKED_AT_ONCE
+    asking = [asyncio.create_task(process.ask(lambda: b"hang")) for _ in range(hanging + 1)]
+    await asyncio.sleep(0)
+    monkeypatch.setattr(standing_process, "PATIENCE_SECONDS", 0.0)
+    await asyncio.sleep(0.01)
+    with pytest.raises(LimitExceeded, match="Too many test wait"):
+        await process.ask(lambda: b"?")
+    # Nobody waits any more: who comes now waits like the first.
+    await given_up(asking[-1:])
+    asking[-1] = asyncio.create_task(process.ask(lambda: b"?"))
+    await asyncio.sleep(0)
+    assert not asking[-1].done()
+    await given_up(asking)
 
 
 async def test_a_program_that_does_not_start_is_as_none(

@@ -1,0 +1,109 @@
+"""How soon a busy event loop takes the calls that came, and what becomes of them at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from federation.rpc import calls_ahead
+from federation.rpc.calls_ahead import server_with_calls_ahead
+from tests.patience import PATIENCE_SECONDS
+
+METHOD = "/test.Test/Call"
+CALLS = 40
+# Of one turn of a busy event loop.
+TURN_SECONDS = 0.002
+
+Behaviour = Callable[[bytes, Any], Coroutine[Any, Any, bytes]]
+
+
+class Turns:
+    """Makes each turn of the event loop last, and counts them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._loop = asyncio.get_running_loop()
+        self._next = self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        time.sleep(TURN_SECONDS)
+        self.count += 1
+        self._next = self._loop.call_soon(self._turn)
+
+    def end(self) -> None:
+        self._next.cancel()
+
+
+@asynccontextmanager
+async def calling(server: grpc.aio.Server, behaviour: Behaviour) -> AsyncIterator[grpc.Channel]:
+    """A channel to it whose calls need nothing of this event loop."""
+    service, name = METHOD.strip("/").split("/")
+    handler = grpc.unary_unary_rpc_method_handler(behaviour)
+    server.add_registered_method_handlers(service, {name: handler})
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    options = (("grpc.use_local_subchannel_pool", 1),)
+    with grpc.insecure_channel(f"127.0.0.1:{port}", options) as channel:
+        await asyncio.to_thread(grpc.channel_ready_future(channel).result, PATIENCE_SECONDS)
+        yield channel
+
+
+async def turns_of_all(server: grpc.aio.Server) -> int:
+    """How many turns passed until the last of the calls was served."""
+    served = 0
+    all_served = asyncio.Event()
+
+    async def behaviour(request: bytes, _: Any) -> bytes:
+        nonlocal served
+        served += 1
+        if served == CALLS:
+            all_served.set()
+        return request
+
+    async with calling(server, behaviour) as channel:
+        method: Any = channel.unary_unary(METHOD)
+        answers = [method.future(str(number).encode()) for number in range(CALLS)]
+        turns = Turns()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await all_served.wait()
+        turns.end()
+        told = await asyncio.to_thread(lambda: [each.result(PATIENCE_SECONDS) for each in answers])
+        assert told == [str(number).encode() for number in range(CALLS)]
+        await server.stop(None)
+    return turns.count
+
+
+async def test_a_busy_event_loop_takes_a_call_every_other_turn() -> None:
+    one_by_one = await turns_of_all(grpc.aio.server())
+    assert await turns_of_all(server_with_calls_ahead()) < 0.7 * one_by_one
+
+
+async def test_a_server_that_stops_waits_for_no_call_that_it_does_not_serve(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def behaviour(request: bytes, _: Any) -> bytes:
+        return request
+
+    server = server_with_calls_ahead()
+    async with calling(server, behaviour) as channel:
+        method: Any = channel.unary_unary(METHOD)
+        answers = [method.future(b"") for _ in range(CALLS)]
+        # They come meanwhile.
+        time.sleep(0.2)  # noqa: ASYNC251
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await server.stop(100 * PATIENCE_SECONDS)
+        await asyncio.to_thread(lambda: [each.exception(PATIENCE_SECONDS) for each in answers])
+    assert not caplog.records
+
+
+async def test_a_grpcio_without_that_place_serves_as_it_does_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls_ahead, "_ASKING", ("there_is_no_such_method",))
+    assert await turns_of_all(server_with_calls_ahead()) > 0
