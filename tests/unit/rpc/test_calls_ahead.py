@@ -44,7 +44,7 @@ class Turns:
 async def calling(server: grpc.aio.Server, behaviour: Behaviour) -> AsyncIterator[grpc.Channel]:
     """A channel to it whose calls need nothing of this event loop."""
     service, name = METHOD.strip("/").split("/")
-    handler = grpc.unary_unary_rpc_method_handler(behaviour)
+    handler: Any = grpc.unary_unary_rpc_method_handler(behaviour)
     server.add_registered_method_handlers(service, {name: handler})
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
