@@ -232,6 +232,7 @@ class Parts:
                 calls=self.gate.measures,
                 decisions=self.pipeline.measures,
                 availability=self.availability,
+                estimating=self.estimating.process if self.estimating else None,
                 keeper=self.queue.keeper,
                 failover=self.failover.control,
                 fleet=self.fleet,

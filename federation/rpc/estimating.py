@@ -49,7 +49,7 @@ class EstimatingProcess:
         self._fleet = fleet
         self._availability = availability
         self._clock = clock
-        self._process = StandingProcess("estimates", PROGRAM, _PickledNews(NewsOfFleet(fleet)))
+        self.process = StandingProcess("estimates", PROGRAM, _PickledNews(NewsOfFleet(fleet)))
         fleet.observe(self._grown, ClusterChanged)
 
     async def answer(self, asked: Wanted) -> EstimateReplicasResponse | None:
@@ -74,7 +74,7 @@ class EstimatingProcess:
                 )
             )
 
-        answer = await self._process.ask(question)
+        answer = await self.process.ask(question)
         if answer is None or answer.kind is AnswerKind.REFUSAL:
             return None
         counts, body = split(answer.body)
@@ -84,10 +84,10 @@ class EstimatingProcess:
     def begin(self) -> None:
         """So that it knows a large fleet before anybody asks."""
         if self._fleet.size >= WORTH_CLUSTERS:
-            self._process.begin()
+            self.process.begin()
 
     async def close(self) -> None:
-        await self._process.close()
+        await self.process.close()
 
     def _grown(self, _: Change) -> None:
         self.begin()

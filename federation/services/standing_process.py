@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final, Protocol, cast
 
 from federation.model.errors import LimitExceeded
+from federation.runtime.measures import Distribution
 from federation.services.workers import HEADER, LENGTH, READY, AnswerKind, WorkerAnswer
 
 # What is asked at once; others wait for their turn, and are not sent when they give up before.
@@ -55,11 +56,30 @@ class StandingProcess:
         self._turns = asyncio.Semaphore(ASKED_AT_ONCE)
         # Since when they wait, who came first before the others.
         self._waiting: dict[object, float] = {}
+        self.starts = 0
+        # From a question to its answer, its turn included.
+        self.durations = Distribution()
         self._keeper: asyncio.Task[None] | None = None
         self._process: Process | None = None
         # Once it was told everything.
         self._into: asyncio.StreamWriter | None = None
         self._asked: deque[asyncio.Future[WorkerAnswer | None]] = deque()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it was told everything."""
+        return self._into is not None
+
+    @property
+    def waiting(self) -> int:
+        """How many questions wait for their turn."""
+        return len(self._waiting)
+
+    @property
+    def pid(self) -> int | None:
+        """None: there is none now."""
+        process = self._process
+        return None if process is None or process.returncode is not None else process.pid
 
     def begin(self) -> None:
         """It will be asked."""
@@ -75,11 +95,15 @@ class StandingProcess:
         self.begin()
         if self._into is None:
             return None
-        await self._turn()
+        asked = asyncio.get_running_loop().time()
+        await self._turn(asked)
         try:
-            return await self._answered(question)
+            answer = await self._answered(question)
         finally:
             self._turns.release()
+        if answer is not None:
+            self.durations.add(asyncio.get_running_loop().time() - asked)
+        return answer
 
     async def close(self) -> None:
         """It ends."""
@@ -87,8 +111,7 @@ class StandingProcess:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
 
-    async def _turn(self) -> None:
-        now = asyncio.get_running_loop().time()
+    async def _turn(self, now: float) -> None:
         longest = now - next(iter(self._waiting.values()), now)
         if len(self._waiting) >= MOST_WAITING or longest > PATIENCE_SECONDS:
             raise LimitExceeded(f"Too many {self._kind} wait for their turn; try again later.")
@@ -137,6 +160,7 @@ class StandingProcess:
         process = self._process = await asyncio.create_subprocess_exec(
             *self._command, stdin=PIPE, stdout=PIPE, process_group=0
         )
+        self.starts += 1
         # Both are pipes.
         into = cast("asyncio.StreamWriter", process.stdin)
         out = cast("asyncio.StreamReader", process.stdout)

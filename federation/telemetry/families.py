@@ -29,10 +29,12 @@ from federation.rpc.measures import CallMeasures
 from federation.runtime.measures import Distribution
 from federation.services.failover.control import FailoverOverview
 from federation.services.scheduling.measures import DecisionMeasures
+from federation.services.standing_process import StandingProcess
 from federation.services.waiting.keeper import QueueKeeper
 from federation.services.waiting_ports import WaitTally
 from federation.telemetry.measured import Measured, Shared
 
+_ESTIMATING: Final = "fedsched_estimating_process"
 SOURCES: Final = {
     source: "unknown" if source is Source.NONE else source.name.lower() for source in Source
 }
@@ -47,6 +49,7 @@ def families_of(measured: Measured, shared: Shared | None) -> list[Metric]:
     if shared:
         families.of_failover(shared.failover)
     families.of_fleet(measured)
+    families.of_estimating(measured.estimating)
     families.of_process(measured)
     return families.made
 
@@ -227,6 +230,40 @@ class Families:
                 count = int(measured.availability.answered[source, bound])
                 estimates.add_metric([name, bound.name.lower()], count)
 
+    def of_estimating(self, process: StandingProcess | None) -> None:
+        """All is nothing where no process is needed."""
+        self._gauge(
+            "fedsched_estimating_process_ready",
+            "1 while a process of its own answers estimates.",
+            float(process is not None and process.is_ready),
+        )
+        self._count(
+            "fedsched_estimating_process_starts",
+            "How often it was started.",
+            process.starts if process else 0,
+        )
+        self._gauge(
+            "fedsched_estimating_process_waiting",
+            "Estimates that wait for their turn there.",
+            process.waiting if process else 0,
+        )
+        self._histogram(
+            "fedsched_estimating_process_duration_seconds",
+            "How long estimates took there, their turn included.",
+            process.durations if process else Distribution(),
+        )
+        used = _used_by(process.pid if process else None)
+        self._count(
+            "fedsched_estimating_process_cpu_seconds",
+            "CPU time of the process that runs now.",
+            used.get(f"{_ESTIMATING}_cpu_seconds", 0.0),
+        )
+        self._gauge(
+            "fedsched_estimating_process_resident_memory_bytes",
+            "Memory of the process that runs now.",
+            used.get(f"{_ESTIMATING}_resident_memory_bytes", 0.0),
+        )
+
     def of_process(self, measured: Measured) -> None:
         self._gauge(
             "fedsched_journal_age_seconds",
@@ -260,7 +297,7 @@ class Families:
         self.made.append(family)
         return family
 
-    def _count(self, name: str, text: str, value: int) -> None:
+    def _count(self, name: str, text: str, value: float) -> None:
         self.made.append(CounterMetricFamily(name, text, value=value))
 
     def _gauge(self, name: str, text: str, value: float) -> None:
@@ -270,6 +307,14 @@ class Families:
         family = HistogramMetricFamily(name, text, labels=[])
         _add(family, distribution, [])
         self.made.append(family)
+
+
+def _used_by(pid: int | None) -> Mapping[str, float]:
+    """By the names of metrics; of a process that ended, or of none, nothing."""
+    if pid is None:
+        return {}
+    found = ProcessCollector(namespace="fedsched_estimating", pid=lambda: pid, registry=None)
+    return {family.name: family.samples[0].value for family in found.collect() if family.samples}
 
 
 def _add(family: HistogramMetricFamily, distribution: Distribution, labels: list[str]) -> None:

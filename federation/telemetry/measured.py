@@ -22,6 +22,7 @@ from federation.services.members.hearing import LoopWatch
 from federation.services.members.settling import Settling
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.measures import DecisionMeasures
+from federation.services.standing_process import StandingProcess
 from federation.services.waiting.keeper import QueueKeeper
 from federation.services.waiting_ports import WaitTally
 
@@ -33,6 +34,7 @@ class Measured:
     calls: CallMeasures
     decisions: DecisionMeasures
     availability: Availability
+    estimating: StandingProcess | None
     keeper: QueueKeeper
     failover: FailoverControl
     fleet: FleetOwner

@@ -19,6 +19,7 @@ from tests.unit.deploy.manifests import DEPLOY, MONITORING
 
 ALERTS = DEPLOY / MONITORING / "alerts.yaml"
 DECISION = "fedsched_scheduling_attempt_duration_seconds_bucket"
+REFUSED = 'grpc_server_handled_total{grpc_method="EstimateReplicas",grpc_code="ResourceExhausted"}'
 LOOP = "fedsched_event_loop_delay_seconds_bucket"
 # A fleet of which nothing is to be told, for half an hour, in the notation of promtool.
 QUIET = {
@@ -39,6 +40,7 @@ QUIET = {
     f'{LOOP}{{le="0.5",instance="cp-1"}}': "0+120x30",
     f'{LOOP}{{le="+Inf",instance="cp-1"}}': "0+120x30",
     'grpc_server_handled_total{grpc_code="Unauthenticated"}': "0+6x30",
+    REFUSED: "0x30",
     "fedsched_queue_rescued_total": "0x30",
     "fedsched_preemptions_overdue_total": "0x30",
     'fedsched_reported_replicas{state="bound"}': "1000x30",
@@ -60,6 +62,7 @@ FIRING: Mapping[str, Mapping[str, str]] = {
         'fedsched_database_connections{state="used",instance="cp-1"}': "20x30"
     },
     "FedschedEventLoopLate": {f'{LOOP}{{le="0.01",instance="cp-1"}}': "0+100x30"},
+    "FedschedEstimatesRefused": {REFUSED: "0+7x30"},
     "FedschedWrongCredentials": {
         'grpc_server_handled_total{grpc_code="Unauthenticated"}': "0+66x30"
     },
