@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -43,32 +43,28 @@ class PriceLists:
         """The prices where a replica takes what is ``demanded``, and each node of a cell holds
         ``fits_k``; only of the clusters that are sold.
         """
-        size, cells = len(block), block.cells
-        room_k = fits_k * cells.count_k
-        (j,) = np.nonzero(room_k * sold_c[block.cluster_k])
-        cluster_j, room_j = block.cluster_k[j], room_k[j]
+        cells, room_k = block.cells, fits_k * block.cells.count_k
+        (j,) = np.nonzero(room_k * sold_c.take(block.cluster_k))
+        lists = _Lists.of(block.cluster_k.take(j))
+        room_j, fits_j, count_j = room_k.take(j), fits_k.take(j), cells.count_k.take(j)
         # What nobody has is not among the resources.
-        rows = [cells.resources.index(name) for name in demanded] if len(j) else []
-        amount_r1 = np.array([[each] for each in demanded.values()], dtype=np.int64)[: len(rows)]
-        price_rj, is_dear_rj = _prices(cells.min_rk[rows][:, j], fits_k[j], amount_r1)
-        count_rj = np.where(is_dear_rj, room_j, cells.count_k[j])
-        # After the cells of each cluster comes what a whole request buys, in all of them.
-        first_p = np.flatnonzero(np.diff(cluster_j, prepend=-1))
-        length_p = np.diff(first_p, append=len(j)) + 1
-        last_p = np.cumsum(length_p) - 1
-        cell_n = np.ones(len(j) + len(last_p), dtype=np.bool_)
-        cell_n[last_p] = False
-        price_rn, count_rn = np.empty((2, len(rows), len(cell_n)), dtype=np.int64)
-        price_rn[:, cell_n], price_rn[:, last_p] = price_rj, amount_r1
-        count_rn[:, cell_n] = count_rj
-        if len(j):
-            count_rn[:, last_p] = np.add.reduceat(room_j - count_rj, first_p, axis=1)
-        order = _order(np.tile(length_p, len(rows)), price_rn.ravel())
-        price_s, count_s = price_rn.ravel()[order], count_rn.ravel()[order]
-        length_c = np.zeros(size, dtype=np.int64)
-        length_c[cluster_j[first_p]] = length_p
+        rows = demanded.items() if len(j) else ()
+        price_rs, count_rs = np.empty((2, len(rows), len(lists)), dtype=np.int64)
+        for row, (name, amount) in enumerate(rows):
+            free_j = cells.min_rk[cells.resources.index(name)].take(j)
+            price_j, is_dear_j = _prices(free_j, fits_j, amount)
+            sold_j = np.where(is_dear_j, room_j, count_j)
+            # After the cells of each cluster comes what a whole request buys, in all of them.
+            price_n = lists.with_last(price_j, amount)
+            count_n = lists.with_last(sold_j, np.add.reduceat(room_j - sold_j, lists.first_p))
+            order_n = lists.order(price_n)
+            price_n.take(order_n, out=price_rs[row], mode="clip")
+            count_n.take(order_n, out=count_rs[row], mode="clip")
+        length_c = np.zeros(len(block), dtype=np.int64)
+        length_c[lists.cluster_p] = lists.length_p
+        price_s, count_s = price_rs.ravel(), count_rs.ravel()
         return cls(
-            size=size,
+            size=len(block),
             first_q=_sums(np.tile(length_c, len(demanded))),
             price_s=np.append(price_s, 1),
             spent_s=_sums(price_s * count_s),
@@ -97,35 +93,86 @@ class PriceLists:
         return bought_c
 
 
-def _prices(free_rj: IntArray, fit_j: IntArray, amount_r1: IntArray) -> tuple[IntArray, BoolArray]:
-    """How much of a resource is to be taken of nodes that hold ``fit_j`` replicas, at least one,
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Lists:
+    """A list for each cluster (axis p) that has some of the cells (axis j): its cells, the first
+    of which is ``first_p``, and one place more.
+
+    All lists stand one after the other (axis n): cell j at ``place_j``, the last ones at
+    ``last_p``. ``list_n`` says which list each place is of, ``within_n`` where it is in that.
+    """
+
+    cluster_p: IntArray
+    first_p: IntArray
+    length_p: IntArray
+    place_j: IntArray
+    last_p: IntArray
+    list_n: IntArray
+    within_n: IntArray
+
+    @classmethod
+    def of(cls, cluster_j: IntArray) -> Self:
+        """Of cells that belong to these clusters, ascending."""
+        is_first_j = np.ones(len(cluster_j), dtype=np.bool_)
+        np.not_equal(cluster_j[1:], cluster_j[:-1], out=is_first_j[1:])
+        first_p = np.flatnonzero(is_first_j)
+        length_p = np.diff(first_p, append=len(cluster_j)) + 1
+        stop_p = np.cumsum(length_p)
+        place_j = np.cumsum(is_first_j, dtype=np.int64)
+        place_j += np.arange(-1, len(cluster_j) - 1)
+        within_n = np.arange(len(cluster_j) + len(first_p))
+        within_n -= (stop_p - length_p).repeat(length_p)
+        return cls(
+            cluster_p=cluster_j.take(first_p),
+            first_p=first_p,
+            length_p=length_p,
+            place_j=place_j,
+            last_p=stop_p - 1,
+            list_n=np.arange(len(first_p)).repeat(length_p),
+            within_n=within_n,
+        )
+
+    def with_last(self, value_j: IntArray, last_p: IntArray | int) -> IntArray:
+        """What cells have, and what the last place of each list has."""
+        value_n = np.empty(len(self), dtype=np.int64)
+        value_n[self.place_j] = value_j
+        value_n[self.last_p] = last_p
+        return value_n
+
+    def order(self, price_n: IntArray) -> IntArray:
+        """Where the prices come from once each list is sorted."""
+        price_bits = int(price_n.max(initial=0)).bit_length()
+        place_bits = int(self.length_p.max(initial=0)).bit_length()
+        if len(self.length_p).bit_length() + price_bits + place_bits > _BITS:
+            return np.lexsort((price_n, self.list_n))
+        # Three times as fast: whole numbers are sorted without being looked up.
+        key_n = self.list_n << price_bits
+        key_n |= price_n
+        key_n <<= place_bits
+        key_n |= self.within_n
+        key_n.sort()
+        key_n &= (1 << place_bits) - 1
+        key_n += np.arange(len(self)) - self.within_n
+        return key_n
+
+    def __len__(self) -> int:
+        return len(self.within_n)
+
+
+def _prices(free_j: IntArray, fits_j: IntArray, amount: int) -> tuple[IntArray, BoolArray]:
+    """How much of a resource is to be taken of nodes that hold ``fits_j`` replicas, at least one,
     before they hold one less; and whether that is so of all their replicas.
 
     The first costs one more than what a node has beyond them, each further one a whole request.
     Where the first is dearer than the others, none is had without it: all cost the mean.
     """
-    first_rj = free_rj - fit_j * amount_r1 + 1
-    is_dear_rj = first_rj > amount_r1
+    first_j = free_j - fits_j * amount
+    first_j += 1
+    is_dear_j = first_j > amount
     # Unsigned division is faster: it need not round towards minus infinity.
-    mean_rj = (free_rj - amount_r1 + 1).view(np.uint64) // fit_j.view(np.uint64)
-    return np.where(is_dear_rj, mean_rj.view(np.int64), first_rj), is_dear_rj
-
-
-def _order(length_q: IntArray, price_n: IntArray) -> IntArray:
-    """Where the prices of lists of those lengths, one list after the other, come from once each
-    list is sorted.
-    """
-    list_n = np.arange(len(length_q)).repeat(length_q)
-    first_n = (np.cumsum(length_q) - length_q).repeat(length_q)
-    price_bits = int(price_n.max(initial=0)).bit_length()
-    place_bits = int(length_q.max(initial=0)).bit_length()
-    if len(length_q).bit_length() + price_bits + place_bits > _BITS:
-        return np.lexsort((price_n, list_n))
-    # Three times as fast: whole numbers are sorted without being looked up.
-    key_n = ((list_n << price_bits | price_n) << place_bits) + np.arange(len(price_n)) - first_n
-    key_n.sort()
-    order_n: IntArray = (key_n & ((1 << place_bits) - 1)) + first_n
-    return order_n
+    mean_j = (free_j - (amount - 1)).view(np.uint64) // fits_j.view(np.uint64)
+    np.copyto(first_j, mean_j.view(np.int64), where=is_dear_j)
+    return first_j, is_dear_j
 
 
 def _sums(values: IntArray) -> IntArray:

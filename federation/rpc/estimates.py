@@ -63,7 +63,8 @@ class EstimatesServicer(Servicer):
                 include_cluster_names=request.include_cluster_names,
                 include_upper_bounds=request.include_upper_bounds,
             )
-            if (response := await self._process.answer(asked)) is not None:
+            response = await self._process.answer(asked, seconds_left(context))
+            if response is not None:
                 return response
         answer = await self._availability.estimate(
             shapes, names, options, _seconds_for_agents(context)

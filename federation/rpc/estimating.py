@@ -52,9 +52,11 @@ class EstimatingProcess:
         self.process = StandingProcess("estimates", PROGRAM, _PickledNews(NewsOfFleet(fleet)))
         fleet.observe(self._grown, ClusterChanged)
 
-    async def answer(self, asked: Wanted) -> EstimateReplicasResponse | None:
+    async def answer(
+        self, asked: Wanted, seconds: float | None = None
+    ) -> EstimateReplicasResponse | None:
         """None where it is not worth it, or others would wait too long; where the process has no
-        answer, too.
+        answer, too. ``seconds``: how long the caller waits, None: any time.
 
         Raises InvalidRequest for clusters that are not in the fleet, and LimitExceeded.
         """
@@ -74,7 +76,7 @@ class EstimatingProcess:
                 )
             )
 
-        answer = await self.process.ask(question)
+        answer = await self.process.ask(question, seconds)
         if answer is None or answer.kind is AnswerKind.REFUSAL:
             return None
         counts, body = split(answer.body)

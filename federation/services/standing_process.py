@@ -19,9 +19,9 @@ from federation.services.workers import HEADER, LENGTH, READY, AnswerKind, Worke
 
 # What is asked at once; others wait for their turn, and are not sent when they give up before.
 ASKED_AT_ONCE: Final = 16
-# A burst is answered late rather than refused, as by a process that was just started; where it does
-# not end, who comes then is told at once. Karmada's scheduler waits as long for an estimator.
-PATIENCE_SECONDS: Final = 3.0
+# A burst is answered late rather than refused, as by a process that was just started, but nobody
+# waits in vain: who would wait longer than this, or than they have time, is told at once.
+PATIENCE_SECONDS: Final = 10.0
 MOST_WAITING: Final = 1_000
 # One that ended is not started again before.
 AGAIN_SECONDS: Final = 5.0
@@ -86,17 +86,20 @@ class StandingProcess:
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep())
 
-    async def ask(self, question: Callable[[], bytes]) -> WorkerAnswer | None:
+    async def ask(
+        self, question: Callable[[], bytes], seconds: float | None = None
+    ) -> WorkerAnswer | None:
         """The answer; None where it cannot be asked now, or ends meanwhile.
 
         ``question`` is made when its turn has come, after the process was told everything. Raises
-        LimitExceeded when too many wait.
+        LimitExceeded when too many wait for somebody with so many ``seconds``, None: any.
         """
         self.begin()
         if self._into is None:
             return None
         asked = asyncio.get_running_loop().time()
-        await self._turn(asked)
+        patience = PATIENCE_SECONDS if seconds is None else min(seconds, PATIENCE_SECONDS)
+        await self._turn(asked, patience)
         try:
             answer = await self._answered(question)
         finally:
@@ -111,9 +114,10 @@ class StandingProcess:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
 
-    async def _turn(self, now: float) -> None:
+    async def _turn(self, now: float, patience: float) -> None:
+        # Who came first has waited as long as who comes now will.
         longest = now - next(iter(self._waiting.values()), now)
-        if len(self._waiting) >= MOST_WAITING or longest > PATIENCE_SECONDS:
+        if len(self._waiting) >= MOST_WAITING or longest > patience:
             raise LimitExceeded(f"Too many {self._kind} wait for their turn; try again later.")
         place = object()
         self._waiting[place] = now

@@ -146,12 +146,14 @@ def _gain_by_sum(
     tail_j = count_j * (high_j - 1 - low_j)
     tail_j += -((count_j * (max_j - last_j) - sum_j) // last_j)
     np.maximum(gain_j, tail_j, out=gain_j)
-    if not is_steep_j.all():
-        rise_j = high_j - low_j
-        flat_j = -(-(above_j * rise_j) // (max_j - first_edge_j))
-        gain_j[~is_steep_j] = flat_j[~is_steep_j]
-    fits_int64_j = count_j.astype(np.float64) * max_j < _SAFE
-    fits_int64_j &= is_steep_j | (count_j.astype(np.float64) * max_j * (high_j - low_j) < _SAFE)
-    gain_j[~fits_int64_j] = 0
+    rise_j = high_j - low_j
+    (flat_f,) = np.nonzero(~is_steep_j)
+    if len(flat_f):
+        run_f = (max_j - first_edge_j)[flat_f]
+        gain_j[flat_f] = -(-(above_j * rise_j)[flat_f] // run_f)
+    if float(count_j.max()) * float(max_j.max()) * float(rise_j.max()) >= _SAFE:
+        fits_int64_j = count_j.astype(np.float64) * max_j < _SAFE
+        fits_int64_j &= is_steep_j | (count_j.astype(np.float64) * max_j * rise_j < _SAFE)
+        gain_j[~fits_int64_j] = 0
     np.maximum(gain_j, 0, out=gain_j)
     return gain_j

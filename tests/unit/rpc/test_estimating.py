@@ -93,8 +93,8 @@ async def test_the_process_answers_as_the_control_plane(
     is_asked = asyncio.Event()
     answer = process.answer
 
-    async def seen(asked: Any) -> Any:
-        response = await answer(asked)
+    async def seen(asked: Any, seconds: Any) -> Any:
+        response = await answer(asked, seconds)
         if response is not None:
             is_asked.set()
         return response
@@ -145,20 +145,20 @@ async def test_a_question_that_the_process_cannot_answer_is_answered_here(
         return await process.answer(asked)
 
     await until(answered, bool)
-    pid = process._process._process.pid
+    pid = process.process.pid
     monkeypatch.setattr(owner, "check_known", lambda _: None)
     assert await process.answer(replace(asked, clusters=("nowhere",))) is None
     with pytest.raises(InvalidRequest, match="no cluster 'nowhere'"):
         await servicer.EstimateReplicas(request("nowhere"), CONTEXT)
     assert await process.answer(asked) is not None
-    assert process._process._process.pid == pid
+    assert process.process.pid == pid
 
 
 async def test_small_fleets_and_large_questions_are_not_for_it(
     owner: FleetOwner, process: EstimatingProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[str] = []
-    monkeypatch.setattr(process._process, "begin", lambda: started.append("begun"))
+    monkeypatch.setattr(process.process, "begin", lambda: started.append("begun"))
     servicer = EstimatesServicer(availability_of(owner), process)
     await servicer.EstimateReplicas(request(shapes=60), CONTEXT)
     assert not started

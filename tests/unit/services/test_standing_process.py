@@ -163,19 +163,24 @@ async def test_too_many_are_told_so(
     await given_up(asking)
 
 
-async def test_a_burst_waits_and_where_it_does_not_end_who_comes_is_told(
+async def test_a_burst_waits_and_who_would_wait_in_vain_is_told(
     process: StandingProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await answered(process)
     hanging = standing_process.ASKED_AT_ONCE
     asking = [asyncio.create_task(process.ask(lambda: b"hang")) for _ in range(hanging + 1)]
     await asyncio.sleep(0)
-    monkeypatch.setattr(standing_process, "PATIENCE_SECONDS", 0.0)
     await asyncio.sleep(0.01)
+    with pytest.raises(LimitExceeded, match="Too many test wait"):
+        await process.ask(lambda: b"?", seconds=0.001)
+    asking.append(asyncio.create_task(process.ask(lambda: b"?", seconds=PATIENCE_SECONDS)))
+    await asyncio.sleep(0)
+    assert not asking[-1].done()
+    monkeypatch.setattr(standing_process, "PATIENCE_SECONDS", 0.0)
     with pytest.raises(LimitExceeded, match="Too many test wait"):
         await process.ask(lambda: b"?")
     # Nobody waits any more: who comes now waits like the first.
-    await given_up(asking[-1:])
+    await given_up(asking[-2:])
     asking[-1] = asyncio.create_task(process.ask(lambda: b"?"))
     await asyncio.sleep(0)
     assert not asking[-1].done()

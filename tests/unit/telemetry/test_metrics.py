@@ -182,6 +182,7 @@ async def test_the_process_that_estimates_is_told_of(
     monkeypatch.setattr(estimating_module, "WORTH_CLUSTERS", 0)
 
     async def is_answered() -> bool:
+        await asyncio.sleep(0.01)
         return await estimating.answer(asked) is not None
 
     async with running.connected("member1", report=report()):
