@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from federation.capacity.assignments import Alike, Held
+from federation.capacity.assignments import Alike, Assignment, Held
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.worth import careful_most, worth
 from federation.model.estimate import MAX_REPLICAS
@@ -82,6 +82,17 @@ def _last(
     others = held.every[:-1]
     if any(each.outstanding.binding == binding for each in others):
         return None
-    if len({alike.number(each.outstanding) for each in others}) < len(others):
+    if not _all_differ(others, alike):
         return None
     return _Last(replicas=outstanding.to_pack, before=Held().with_more(others))
+
+
+def _all_differ(others: Iterable[Assignment], alike: Alike) -> bool:
+    """Mostly the first few say that they do not: where some shapes are common."""
+    seen = set[int]()
+    for each in others:
+        number = alike.number(each.outstanding)
+        if number in seen:
+            return False
+        seen.add(number)
+    return True
