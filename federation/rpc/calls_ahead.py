@@ -35,8 +35,7 @@ def server_with_calls_ahead(**given: Any) -> grpc.aio.Server:
 
 
 def _asking_ahead(plain: Any) -> type[Any]:
-    # Known at run time alone.
-    class AsksAhead(plain):  # type: ignore[misc]
+    class AsksAhead(plain):  # type: ignore[misc]  # known at run time alone
         def __init__(self, *given: Any, **named: Any) -> None:
             super().__init__(*given, **named)
             self._ahead: defaultdict[bytes | None, deque[asyncio.Task[Any]]] = defaultdict(deque)

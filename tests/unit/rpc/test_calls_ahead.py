@@ -94,8 +94,7 @@ async def test_a_server_that_stops_waits_for_no_call_that_it_does_not_serve(
     async with calling(server, behaviour) as channel:
         method: Any = channel.unary_unary(METHOD)
         answers = [method.future(b"") for _ in range(CALLS)]
-        # They come meanwhile.
-        time.sleep(0.2)  # noqa: ASYNC251
+        time.sleep(0.2)  # noqa: ASYNC251 - they come meanwhile
         async with asyncio.timeout(PATIENCE_SECONDS):
             await server.stop(100 * PATIENCE_SECONDS)
         await asyncio.to_thread(lambda: [each.exception(PATIENCE_SECONDS) for each in answers])
