@@ -154,6 +154,25 @@ async def test_a_question_that_the_process_cannot_answer_is_answered_here(
     assert process.process.pid == pid
 
 
+async def test_the_process_is_told_how_long_a_caller_waits(
+    beside: Availability, process: EstimatingProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[float | None] = []
+
+    async def seen(_: Any, seconds: float | None) -> None:
+        told.append(seconds)
+
+    class Deadline(NoDeadline):
+        def time_remaining(self) -> Any:
+            return 7.0
+
+    monkeypatch.setattr(process, "answer", seen)
+    context: Any = Deadline()
+    await EstimatesServicer(beside, process).EstimateReplicas(request(), context)
+    await EstimatesServicer(beside, process).EstimateReplicas(request(), CONTEXT)
+    assert told == [7.0, None]
+
+
 async def test_small_fleets_and_large_questions_are_not_for_it(
     owner: FleetOwner, process: EstimatingProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
