@@ -55,6 +55,11 @@ REACHABLE: Final = """[...document.querySelectorAll(
   "a[href], button, input, select, textarea, summary, [tabindex='0']")]
   .filter(each => each.checkVisibility() && each.type !== "hidden").length"""
 
+IN_SIGHT: Final = """(() => {
+  const { left, right } = document.querySelector("nav a[aria-current]").getBoundingClientRect();
+  return left >= 0 && right <= window.innerWidth;
+})()"""
+
 
 @pytest.fixture
 async def running(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
@@ -158,6 +163,17 @@ async def test_every_view_is_well_in_a_browser(
                 continue
             reachable = await tab.value(REACHABLE)
             assert len(list(await walk(tab, reachable + 5))) >= reachable, path
+
+
+async def test_the_tab_of_the_page_is_in_sight_on_a_phone(
+    running: RunningControlPlane, browser: Chromium
+) -> None:
+    async with browser.tab() as tab:
+        await sign_in(running, tab)
+        await tab.look(width=min(WIDTHS))
+        for path in ("/ui/", "/ui/audit"):
+            await tab.open(address(running, path))
+            assert await tab.value(IN_SIGHT), path
 
 
 async def test_forms_are_answered_in_a_browser(

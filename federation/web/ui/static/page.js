@@ -81,9 +81,15 @@
     if (actions[event.key]) { event.preventDefault(); actions[event.key](); }
   };
 
+  const middle = (element) => {
+    const { left, width } = element.getBoundingClientRect();
+    return left + width / 2;
+  };
+
   document.addEventListener("keydown", keys);
-  // On a phone the tabs go beyond the edge.
-  document.querySelector("nav a[aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+  // On a phone the tabs go beyond the edge. scrollIntoView would let the Tab key begin there.
+  const here = document.querySelector("nav a[aria-current]"), tabs = here?.closest("nav");
+  if (tabs) tabs.scrollLeft += middle(here) - middle(tabs);
   const button = document.getElementById("help-button");
   button.hidden = false;
   button.addEventListener("click", () => help.showModal());
