@@ -180,6 +180,9 @@ class Karmada:
     def condition(self, name: str) -> Document:
         return scheduled_condition(self.binding(name))
 
+    def is_unschedulable(self, name: str) -> bool:
+        return bool(self.condition(name).get("reason") == "Unschedulable")
+
     def is_settled(self, name: str) -> bool:
         """Scheduled, and the newest generation was seen."""
         return is_settled(self.binding(name))

@@ -123,7 +123,7 @@ class WaitingQueue:
         return [want for want, each in known if not each.must and not each.trying]
 
     def reaches(self, want: Hashable, clusters: Collection[str]) -> bool:
-        """Whether one of the clusters let it in when it was refused last."""
+        """Whether one of the clusters let it in when it was refused or looked for last."""
         return not self._wants[want].seen.reach.isdisjoint(clusters)
 
     def since(self, key: BindingName) -> float | None:
@@ -237,6 +237,7 @@ class WaitingQueue:
         if want is None or want.must:
             return False
         before = want.seen.room
+        want.seen = replace(want.seen, reach=seen.reach)
         more = sum(max(0, room - before.get(cluster, 0)) for cluster, room in seen.room.items())
         if not more:
             if not want.trying:

@@ -8,6 +8,7 @@
 - ``running``: the queue of one control plane: kept while it has the duty, and left to others
 - ``steering``: what callers ask of the queue
 - ``timeouts``: gangs that have waited for too long: watchers and the log are told then
+- ``touched``: what may have more room since it was looked at last
 - ``wants``: which waiting bindings ask for just the same, so that one is refused where the other is
 """
 

@@ -39,9 +39,12 @@ from federation.services.waiting.news import ROWS_AT_ONCE, News
 from federation.services.waiting.nominations import Nominations
 from federation.services.waiting.ordering import Ordering
 from federation.services.waiting.timeouts import GangTimeouts
+from federation.services.waiting.touched import Touched
 from federation.services.waiting.wants import waiting_of
 
 SWEEP_SECONDS: Final = 300.0
+# How often clusters are looked at that nothing told of: an agent that is heard again.
+OPENED_SECONDS: Final = 1.0
 # Looking takes at most a quarter of a core, however often there is something to look at.
 REST: Final = 3.0
 LONGEST_REST_SECONDS: Final = 0.05
@@ -91,9 +94,7 @@ class QueueKeeper:
         self._grouped: dict[Hashable, str] = {}
         self._preempting: dict[Hashable, int] = {}
         self._news = News()
-        self._touched: set[str] = set()
-        self._look_again: set[Hashable] = set()
-        self._is_all_touched = False
+        self._touched = Touched()
         # Since the last look: what was there may be taken.
         self._has_placed = False
         self._swept: set[Hashable] = set()
@@ -145,11 +146,11 @@ class QueueKeeper:
             case BindingChanged():
                 self._note_binding(change)
             case ReportAdvanced():
-                self._touched.add(change.cluster)
+                self._touched.note([change.cluster])
                 self._wake.set()
             case ClusterChanged():
                 # Who may go there may have changed.
-                self._is_all_touched = True
+                self._touched.note_everything()
                 self._wake.set()
 
     def committed(self, rows: Iterable[StoredBinding]) -> None:
@@ -211,6 +212,8 @@ class QueueKeeper:
     async def _wait(self) -> None:
         times = [self._queue.next_time(), self._sweep_at, self._earmark_at]
         times += [self._ordering.again_at, self.nominations.next_at, self._timeouts.next_at]
+        if len(self._queue):
+            times.append(self._clock.now() + OPENED_SECONDS)
         due_at = min(each for each in times if each is not None)
         left = max(0.0, due_at - self._clock.now()) if due_at < math.inf else None
         with suppress(TimeoutError):
@@ -226,7 +229,7 @@ class QueueKeeper:
         if not change.clusters:
             return
         if not change.is_first:
-            self._touched.update(change.clusters)
+            self._touched.note(change.clusters)
             self._wake.set()
         elif any(given.shares and not given.adopted for given in change.clusters.values()):
             self._note_overtaken(change)
@@ -373,19 +376,12 @@ class QueueKeeper:
 
     def _to_look_for(self) -> list[Hashable]:
         """The wants for which something may have changed."""
-        touched, self._touched = self._touched, set()
-        again, self._look_again = self._look_again, set()
-        is_all, self._is_all_touched = self._is_all_touched, False
+        self._touched.note_open(self._fleet.snapshot.fleet_at(self._clock.now()))
         for gone in self._samples.keys() - self._queue.wants:
             del self._samples[gone]
             self._grouped.pop(gone, None)
             self._preempting.pop(gone, None)
-        asleep = [
-            want
-            for want in self._queue.asleep
-            if want in self._samples
-            and (is_all or want in again or self._queue.reaches(want, touched))
-        ]
+        asleep = [want for want in self._touched.take(self._queue) if want in self._samples]
         if self._has_placed:
             self._has_placed = False
             asleep += self._queue.hopeful
@@ -458,7 +454,7 @@ class QueueKeeper:
         """``is_past``: room may have been kept from it that is not kept any more."""
         self._queue.refused(waiter.key, attempt.seen)
         self._swept.discard(waiter.want)
-        self._look_again.add(waiter.want)
+        self._touched.wants.add(waiter.want)
         sample = self._samples[waiter.want] = Sample.of(attempt)
         if sample.is_grouped or attempt.is_beyond_quota:
             self._grouped[waiter.want] = waiter.key[0]

@@ -162,8 +162,8 @@ async def test_what_is_duplicated_grows_in_a_cluster_that_is_heard_again(world: 
     assert (answer.record.decision.outcome, decided(answer)) == (Outcome.PARTIAL, {"b": 2, "c": 4})
     assert await world.settle() == ["everywhere"]
     assert await world.names() == ["everywhere"]
+    # By a heartbeat: no change tells of it.
     world.fleet.put_presence("b", present)
-    world.keeper.changed(ClusterChanged(cluster="b"))
     await world.settle()
     view = await world.deciders.scheduling.get_binding("shop", "everywhere")
     assert {each.name: each.replicas for each in view.binding.clusters} == {"b": 4, "c": 4}
@@ -320,3 +320,30 @@ async def test_it_is_woken_by_what_happens(world: World) -> None:
     async with running(world.keeper):
         await world.report("b", 5)
         await asyncio.wait_for(done.wait(), 60)
+
+
+async def test_it_is_woken_by_a_cluster_that_is_heard_again(world: World) -> None:
+    present = world.fleet.known("b").presence
+    world.fleet.put_presence("b", replace(present, silent_after=world.clock.now() - 1))
+    await world.report("b", 5)
+    await world.ask("one")
+    assert await world.settle() == ["one"]
+    done = asyncio.Event()
+    world.keeper._placed = lambda _: done.set()
+    async with running(world.keeper):
+        world.fleet.put_presence("b", present)
+        await asyncio.wait_for(done.wait(), 60)
+
+
+async def test_who_may_go_to_a_cluster_by_now_is_tried_when_that_has_room(world: World) -> None:
+    labelled = Placement(affinity=ClusterAffinity(match_labels={"tier": "gold"}))
+    await world.ask("gold", placement=labelled)
+    assert await world.settle() == ["gold"]
+    cluster = replace(world.fleet.known("b").state.cluster, labels={"tier": "gold"})
+    world.fleet.put_cluster(replace(cluster, resource_version=cluster.resource_version + 1))
+    world.keeper.changed(ClusterChanged(cluster="b"))
+    # It may go there, and there is no room.
+    assert await world.settle() == []
+    await world.report("b", 5)
+    assert await world.settle() == ["gold"]
+    assert world.placed == ["gold"]
