@@ -164,12 +164,13 @@ class Alike:
         self._by_shape: dict[tuple[Shape, bool], list[int]] = {}
         # As requests are written: that is sooner told than their shapes.
         self._by_request: dict[tuple[object, int], list[int]] = {}
-        # Bindings that ask for the same mostly share one value.
-        self._known: dict[tuple[int, int], int] = {}
+        # Bindings that ask for the same mostly share these values.
+        self._known: dict[tuple[int, int, int], int] = {}
 
     def number(self, one: Outstanding) -> int:
         """The same for all that ``is_alike``."""
-        same = id(one.requirements), id(one.certificate)
+        wanted = one.requirements
+        same = id(wanted.request), id(wanted.node_claim), id(one.certificate)
         number = self._known.get(same)
         if number is None:
             number = self._known[same] = self._looked_up(one)

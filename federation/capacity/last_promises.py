@@ -20,7 +20,7 @@ from federation.model.workload import ReplicaRequirements
 
 
 class _Last(NamedTuple):
-    """So many replicas, and what was held before them."""
+    """So many replicas, and how many of which shape were held before them."""
 
     replicas: int
     before: Held
@@ -80,11 +80,14 @@ def _last(
     if alike.number(outstanding) != alike.number(wanted):
         return None
     others = held.every[:-1]
-    if any(each.outstanding.binding == binding for each in others):
-        return None
     if not _all_differ(others, alike):
         return None
-    return _Last(replicas=outstanding.to_pack, before=Held().with_more(others))
+    if binding in [each.outstanding.binding for each in others]:
+        return None
+    # Whether the others are all of this shape is all that a careful promise has to know of them.
+    replicas = outstanding.to_pack
+    before = Held(replicas=held.replicas - replicas, only=held.only)
+    return _Last(replicas=replicas, before=before)
 
 
 def _all_differ(others: Iterable[Assignment], alike: Alike) -> bool:

@@ -14,7 +14,7 @@ from federation.codec.remembered import Remembered
 from federation.codec.violations import Violations, joined
 from federation.model.errors import InvalidRequest
 from federation.model.resources import amounts_of, format_amount
-from federation.model.workload import Component, NodeClaim, ReplicaRequirements
+from federation.model.workload import Component, NodeClaim, ReplicaRequirements, shared_request
 from federation.v1 import resource_pb2
 
 
@@ -38,8 +38,9 @@ def read_requirements(
 def _read(
     message: resource_pb2.ReplicaRequirements, path: str, found: Violations
 ) -> ReplicaRequirements:
+    amounts = read_amounts(message.resource_request, joined(path, "resourceRequest"), found)
     return ReplicaRequirements(
-        request=read_amounts(message.resource_request, joined(path, "resourceRequest"), found),
+        request=shared_request(tuple(amounts.items())),
         node_claim=_node_claim(message.node_claim, joined(path, "nodeClaim"), found)
         if message.HasField("node_claim")
         else None,

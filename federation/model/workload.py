@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from enum import StrEnum
 
 from federation.model.cluster import TaintEffect
@@ -98,6 +99,14 @@ class ReplicaRequirements:
     def chooses_nodes(self) -> bool:
         """Whether its node claim leaves nodes out by their labels or names."""
         return self.node_claim is not None and self.node_claim.chooses_nodes
+
+
+@lru_cache(maxsize=4096)
+def shared_request(items: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
+    """The request with these items: one and the same value for equal ones, whoever asks for it, so
+    that others can remember by its identity. Nobody may change it.
+    """
+    return dict(items)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ from federation.model.namespace_quotas import held_amounts
 from federation.model.placement import binding_key
 from federation.model.reservations import PromiseCertificate, Reservation
 from federation.model.shapes import ReservationKey
-from federation.model.workload import ReplicaRequirements
+from federation.model.workload import ReplicaRequirements, shared_request
 from federation.services.journal import StoredReservations
 from federation.services.journal_ports import Finished, Holding
 from federation.store.columns import Factored, factored, lengthened, multiplied, shortened
@@ -352,7 +352,9 @@ class _Repeated:
         packed = bytes(raw)
         known = self._requirements.get(packed)
         if known is None:
-            known = self._requirements[packed] = _REQUIREMENTS.decode(packed)
+            read = _REQUIREMENTS.decode(packed)
+            request = shared_request(tuple(read.request.items()))
+            known = self._requirements[packed] = replace(read, request=request)
         return known
 
 

@@ -64,6 +64,13 @@ def fleets(drawn: _Drawn, requirements: ReplicaRequirements) -> list[FleetRooms]
     claim=None,
     asked=Certificate.CAREFUL,
 )
+# What is kept back of a careful promise is less beside three than beside all.
+@example(
+    drawn=[(PLENTY, [Outstanding("x", LARGER, 3)], 40, [])],
+    request={"cpu": 1},
+    claim=None,
+    asked=Certificate.CAREFUL,
+)
 # Spreading leaves no node with room for any of those that best fit places.
 @example(
     drawn=[([(0, 20, (3, 9, 9, 0))], [Outstanding("x", SMALL, 20)], 10, [])],
