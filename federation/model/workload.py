@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from enum import StrEnum
+from functools import lru_cache
 
 from federation.model.cluster import TaintEffect
 

@@ -25,7 +25,12 @@ def test_the_same_number_is_given_to_what_is_alike_only() -> None:
     certificates = PromiseCertificate.CAREFUL, PromiseCertificate.UNPROVEN
     # Shared values and equal ones; a claim that is equal, but no other's.
     requests = ONE, {"cpu": 1}, {"cpu": 2}, {"cpu": 1, "pods": 1}
-    claims = None, ON_SSD, NodeClaim(node_selector={"disk": "ssd"}), NodeClaim(node_selector={"disk": "hdd"})
+    claims = (
+        None,
+        ON_SSD,
+        NodeClaim(node_selector={"disk": "ssd"}),
+        NodeClaim(node_selector={"disk": "hdd"}),
+    )
     every = [asking(*each) for each in product(requests, claims, certificates)]
     alike = Alike()
     for one, other in product(every, every):
