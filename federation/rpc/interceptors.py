@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import TypeAlias
 
@@ -119,8 +119,8 @@ class Gate(grpc.aio.ServerInterceptor):
             principal = await self._admit(details, context)
         else:
             # Who asks somebody else, who may be slow, keeps no place before the database.
-            lookup = nullcontext() if self._identity.is_of_others(bearer) else self._lookups
-            async with self._unproven.call(peer), lookup:
+            lookup = None if self._identity.is_of_others(bearer) else self._lookups
+            async with self._unproven.call(peer, lookup):
                 principal = await self._admit(details, context)
         with self._counted(principal, peer), self._limited.call(principal):
             yield partial(self._large.reading, peer)

@@ -10,11 +10,17 @@ import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 from federation.model.errors import DeadlineMissed, LimitExceeded, Unauthenticated
+from federation.runtime.backoff import uniform
 from federation.services.pace import Pace
 
 MAX_ADDRESSES = 10_000
@@ -115,8 +121,9 @@ class Place:
 class Strangers:
     """Bounds in all and per address. Belongs to one event loop.
 
-    Who has made too many mistakes waits for ``pause_seconds`` before anything is done for the
-    next call: asking again at once costs the one who asks.
+    Who has made too many mistakes waits for about ``pause_seconds`` before anything is done for the
+    next call: asking again at once costs the one who asks. Those who wait go on one by one:
+    ``jitter`` draws from 0 up to its argument, as many at once would keep all others waiting.
     """
 
     def __init__(
@@ -126,16 +133,20 @@ class Strangers:
         per_address: CallLimits = PER_ADDRESS,
         pause_seconds: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[float], float] = uniform,
     ) -> None:
         self._per_address = per_address
         self._pause_seconds = pause_seconds
         self._clock = clock
+        self._jitter = jitter
         self._all = Allowance(in_all, clock())
         self._allowances: OrderedDict[str, Allowance] = OrderedDict()
 
     @asynccontextmanager
-    async def call(self, peer: str) -> AsyncGenerator[Place]:
-        """While a call is served; one that ends as Unauthenticated was a mistake.
+    async def call(
+        self, peer: str, turn: AbstractAsyncContextManager[object] | None = None
+    ) -> AsyncGenerator[Place]:
+        """While a call is served, in its ``turn``; one that ends as Unauthenticated was a mistake.
 
         One that sent more than it may, or too slowly, was ``TOO_MUCH`` of them. Raises
         LimitExceeded.
@@ -144,18 +155,20 @@ class Strangers:
         place = Place(address, self._allowance(address), self._all, self._clock)
         with place.taken():
             if not place.may_err():
-                await asyncio.sleep(self._pause_seconds)
+                await asyncio.sleep(self._pause_seconds / 2 + self._jitter(self._pause_seconds))
+            async with turn or nullcontext():
+                # Others of its address may have erred while it waited.
                 if not place.may_err():
                     text = f"too many wrong credentials from {address}; try again later"
                     raise LimitExceeded(text)
-            try:
-                yield place
-            except Unauthenticated:
-                place.err(1)
-                raise
-            except LimitExceeded:
-                place.err(TOO_MUCH)
-                raise
+                try:
+                    yield place
+                except Unauthenticated:
+                    place.err(1)
+                    raise
+                except LimitExceeded:
+                    place.err(TOO_MUCH)
+                    raise
 
     def _allowance(self, address: str) -> Allowance:
         """Of an address; of those not heard for longest, as many are forgotten as are too many."""

@@ -73,6 +73,48 @@ async def test_who_errs_too_often_is_refused_unheard_until_time_has_passed() -> 
             pytest.fail("nothing is to be done for it")
 
 
+async def test_those_who_wait_for_their_turn_are_not_heard_once_others_erred() -> None:
+    few = CallLimits(calls=100, reads=1, mistakes=3, mistakes_per_second=1.0)
+    bounds, one_at_once = strangers(Watch(), per_address=few), asyncio.Semaphore(1)
+    heard = []
+
+    async def one(number: int) -> None:
+        async with bounds.call(HERE, one_at_once):
+            heard.append(number)
+            await asyncio.sleep(0)
+            raise Unauthenticated
+
+    ended = await asyncio.gather(*map(one, range(10)), return_exceptions=True)
+    assert heard == [0, 1, 2]
+    assert [type(each) for each in ended] == [Unauthenticated] * 3 + [LimitExceeded] * 7
+
+
+async def err_often(bounds: Strangers, times: int) -> None:
+    for _ in range(times):
+        await err(bounds)
+
+
+async def test_those_who_erred_too_often_do_not_go_on_together() -> None:
+    pauses, ended = iter((0.05, 0.0)), []
+    bounds = Strangers(
+        in_all=MANY,
+        per_address=MANY,
+        pause_seconds=0.001,
+        clock=Watch(),
+        jitter=lambda _: next(pauses),
+    )
+    await err_often(bounds, MANY.mistakes)
+
+    async def one(name: str) -> None:
+        with pytest.raises(LimitExceeded):
+            async with bounds.call(HERE):
+                pytest.fail("nothing is to be done for it")
+        ended.append(name)
+
+    await asyncio.gather(one("first"), one("second"))
+    assert ended == ["second", "first"]
+
+
 async def test_who_does_not_err_may_call_as_often_as_he_likes() -> None:
     bounds = strangers(Watch())
     for _ in range(10 * FEW.mistakes):
