@@ -90,12 +90,14 @@ def carry_out(attack: Attack, target: Target, force: float = 1.0, pairs: int = P
         finished = attacks[-1][1]
         rss_after = _settled(meter, GROWTH * rss_before, SETTLE_SECONDS * force)
         saw = what_they_saw()
+        in_peace = median(meter.cores(*each) for each in peaces)
         figures = {
+            "cores in peace": in_peace,
             "RSS before, MiB": rss_before,
             "RSS at peak, MiB": meter.peak_mib(attacks[0][0]),
             "RSS after, MiB": rss_after,
             "RSS after / before": rss_after / rss_before,
-            "busy afterwards, s": meter.busy_seconds(finished),
+            "busy afterwards, s": meter.busy_seconds(finished, in_peace),
             **_seen("in peace", [saw.within(*each) for each in peaces]),
             **_seen("second caller", [saw.within(*each) for each in attacks]),
             "second caller's p99 / in peace": _growth(saw, peaces, attacks),

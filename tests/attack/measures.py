@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SAMPLE_SECONDS = 0.05
-# A share of one core that a control plane at rest stays below.
+# A share of one core that a control plane at rest takes beside what it takes in peace.
 IDLE_CORES = 0.25
 IDLE_SAMPLES = 5
 MEBIBYTE = 1 << 20
@@ -56,12 +56,21 @@ class Meter:
     def peak_mib(self, since: float) -> float:
         return max(each.rss_mib for each in self.samples if each.at >= since)
 
-    def busy_seconds(self, since: float) -> float:
-        """How long after ``since`` it took to come to rest; so far, if it has not."""
+    def cores(self, start: float, end: float) -> float:
+        """How many it took in that time, on average."""
+        there = [each for each in self.samples if start <= each.at < end]
+        seconds = there[-1].at - there[0].at if len(there) > 1 else 0.0
+        return (there[-1].cpu_seconds - there[0].cpu_seconds) / seconds if seconds else 0.0
+
+    def busy_seconds(self, since: float, in_peace: float) -> float:
+        """How long after ``since`` it took to come to rest; so far, if it has not. Bystanders are
+        served meanwhile, which takes so many cores ``in_peace``.
+        """
         later = [each for each in self.samples if each.at >= since]
         for start, first in enumerate(later[:-IDLE_SAMPLES]):
             last = later[start + IDLE_SAMPLES]
-            if last.cpu_seconds - first.cpu_seconds <= IDLE_CORES * (last.at - first.at):
+            most = (in_peace + IDLE_CORES) * (last.at - first.at)
+            if last.cpu_seconds - first.cpu_seconds <= most:
                 return first.at - since
         return time.monotonic() - since
 

@@ -41,6 +41,8 @@ class Touched:
         """The wants that sleep, and for which there may be more now."""
         wants, clusters, is_everything = self.wants, self._clusters, self._is_everything
         self.wants, self._clusters, self._is_everything = set(), set(), False
+        if not (wants or clusters or is_everything):
+            return []
         return [
             want
             for want in queue.asleep
