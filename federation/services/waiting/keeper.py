@@ -43,8 +43,6 @@ from federation.services.waiting.touched import Touched
 from federation.services.waiting.wants import waiting_of
 
 SWEEP_SECONDS: Final = 300.0
-# How often clusters are looked at that nothing told of: an agent that is heard again.
-OPENED_SECONDS: Final = 1.0
 # Looking takes at most a quarter of a core, however often there is something to look at.
 REST: Final = 3.0
 LONGEST_REST_SECONDS: Final = 0.05
@@ -213,7 +211,7 @@ class QueueKeeper:
         times = [self._queue.next_time(), self._sweep_at, self._earmark_at]
         times += [self._ordering.again_at, self.nominations.next_at, self._timeouts.next_at]
         if len(self._queue):
-            times.append(self._clock.now() + OPENED_SECONDS)
+            times.append(self._touched.open_at)
         due_at = min(each for each in times if each is not None)
         left = max(0.0, due_at - self._clock.now()) if due_at < math.inf else None
         with suppress(TimeoutError):
@@ -376,7 +374,10 @@ class QueueKeeper:
 
     def _to_look_for(self) -> list[Hashable]:
         """The wants for which something may have changed."""
-        self._touched.note_open(self._fleet.snapshot.fleet_at(self._clock.now()))
+        now = self._clock.now()
+        # Seldom: it brings the snapshot up to date.
+        if now >= self._touched.open_at:
+            self._touched.note_open(self._fleet.snapshot.fleet_at(now), now)
         for gone in self._samples.keys() - self._queue.wants:
             del self._samples[gone]
             self._grouped.pop(gone, None)
@@ -454,7 +455,7 @@ class QueueKeeper:
         """``is_past``: room may have been kept from it that is not kept any more."""
         self._queue.refused(waiter.key, attempt.seen)
         self._swept.discard(waiter.want)
-        self._touched.wants.add(waiter.want)
+        self._touched.note_refused(waiter.want)
         sample = self._samples[waiter.want] = Sample.of(attempt)
         if sample.is_grouped or attempt.is_beyond_quota:
             self._grouped[waiter.want] = waiter.key[0]

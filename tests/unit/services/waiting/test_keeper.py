@@ -18,6 +18,7 @@ from federation.services.members.lifecycle import Membership
 from federation.services.waiting.keeper import QueueKeeper
 from federation.services.waiting.running import LostNews
 from federation.services.waiting.steering import Queueing
+from federation.services.waiting.touched import OPEN_SECONDS
 from federation.store.postgres import PostgresStore
 from tests.services import WEB, Deciders, UnsteadyStore, apply, decided
 from tests.unit.services.conftest import ControlPlane, Streams, only
@@ -162,8 +163,9 @@ async def test_what_is_duplicated_grows_in_a_cluster_that_is_heard_again(world: 
     assert (answer.record.decision.outcome, decided(answer)) == (Outcome.PARTIAL, {"b": 2, "c": 4})
     assert await world.settle() == ["everywhere"]
     assert await world.names() == ["everywhere"]
-    # By a heartbeat: no change tells of it.
+    # By a heartbeat: no change tells of it, so that it is looked for once a second.
     world.fleet.put_presence("b", present)
+    world.clock.time += OPEN_SECONDS
     await world.settle()
     view = await world.deciders.scheduling.get_binding("shop", "everywhere")
     assert {each.name: each.replicas for each in view.binding.clusters} == {"b": 4, "c": 4}
@@ -331,7 +333,10 @@ async def test_it_is_woken_by_a_cluster_that_is_heard_again(world: World) -> Non
     done = asyncio.Event()
     world.keeper._placed = lambda _: done.set()
     async with running(world.keeper):
+        # It has nothing to do by then, and waits.
+        await asyncio.sleep(0.5)
         world.fleet.put_presence("b", present)
+        world.clock.time += OPEN_SECONDS
         await asyncio.wait_for(done.wait(), 60)
 
 
