@@ -13,7 +13,6 @@ from typing import Final
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.waiting.queue import WaitingQueue
 
-
 # How often it is looked which clusters are open, as not all that opens them is told of.
 OPEN_SECONDS: Final = 1.0
 
