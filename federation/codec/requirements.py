@@ -40,7 +40,7 @@ def _read(
 ) -> ReplicaRequirements:
     amounts = read_amounts(message.resource_request, joined(path, "resourceRequest"), found)
     return ReplicaRequirements(
-        request=shared_request(tuple(amounts.items())),
+        request=shared_request(amounts),
         node_claim=_node_claim(message.node_claim, joined(path, "nodeClaim"), found)
         if message.HasField("node_claim")
         else None,

@@ -9,8 +9,12 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from typing import Final
 
 from federation.model.cluster import TaintEffect
+
+# Requests of more resources are few, and large: they are not kept for others.
+MOST_SHARED: Final = 16
 
 
 class Operator(StrEnum):
@@ -101,11 +105,17 @@ class ReplicaRequirements:
         return self.node_claim is not None and self.node_claim.chooses_nodes
 
 
-@lru_cache(maxsize=4096)
-def shared_request(items: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
-    """The request with these items: one and the same value for equal ones, whoever asks for it, so
-    that others can remember by its identity. Nobody may change it.
+def shared_request(request: Mapping[str, int]) -> Mapping[str, int]:
+    """The request: mostly one and the same value for equal ones, whoever asks for it, so that
+    others can remember by its identity. Nobody may change it.
     """
+    if len(request) > MOST_SHARED:
+        return request
+    return _shared(tuple(request.items()))
+
+
+@lru_cache(maxsize=1024)
+def _shared(items: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
     return dict(items)
 
 

@@ -353,7 +353,7 @@ class _Repeated:
         known = self._requirements.get(packed)
         if known is None:
             read = _REQUIREMENTS.decode(packed)
-            request = shared_request(tuple(read.request.items()))
+            request = shared_request(read.request)
             known = self._requirements[packed] = replace(read, request=request)
         return known
 

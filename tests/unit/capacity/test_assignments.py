@@ -6,9 +6,14 @@ from itertools import product
 
 from federation.capacity.assignments import Alike, is_alike
 from federation.model.reservations import Outstanding, PromiseCertificate
-from federation.model.workload import NodeClaim, ReplicaRequirements, shared_request
+from federation.model.workload import (
+    MOST_SHARED,
+    NodeClaim,
+    ReplicaRequirements,
+    shared_request,
+)
 
-ONE = shared_request((("cpu", 1),))
+ONE = shared_request({"cpu": 1})
 ON_SSD = NodeClaim(node_selector={"disk": "ssd"})
 
 
@@ -38,5 +43,8 @@ def test_the_same_number_is_given_to_what_is_alike_only() -> None:
 
 
 def test_equal_requests_are_one() -> None:
-    assert shared_request((("cpu", 1),)) is ONE
-    assert shared_request((("cpu", 2),)) == {"cpu": 2}
+    assert shared_request({"cpu": 1}) is ONE
+    assert shared_request({"cpu": 2}) == {"cpu": 2}
+    # Of many resources each is its own: callers may write as many as they like.
+    many = {f"example.com/r{number}": 1 for number in range(MOST_SHARED + 1)}
+    assert shared_request(many) is many
