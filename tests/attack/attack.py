@@ -91,13 +91,14 @@ def carry_out(attack: Attack, target: Target, force: float = 1.0, pairs: int = P
         rss_after = _settled(meter, GROWTH * rss_before, SETTLE_SECONDS * force)
         saw = what_they_saw()
         in_peace = median(meter.cores(*each) for each in peaces)
+        busy_seconds = _rested(meter, finished, in_peace, SETTLE_SECONDS * force)
         figures = {
             "cores in peace": in_peace,
             "RSS before, MiB": rss_before,
             "RSS at peak, MiB": meter.peak_mib(attacks[0][0]),
             "RSS after, MiB": rss_after,
             "RSS after / before": rss_after / rss_before,
-            "busy afterwards, s": meter.busy_seconds(finished, in_peace),
+            "busy afterwards, s": busy_seconds,
             **_seen("in peace", [saw.within(*each) for each in peaces]),
             **_seen("second caller", [saw.within(*each) for each in attacks]),
             "second caller's p99 / in peace": _growth(saw, peaces, attacks),
@@ -135,6 +136,14 @@ def _settled(meter: Meter, wanted_mib: float, seconds: float) -> float:
     while (rss_mib := meter.now().rss_mib) > wanted_mib and time.monotonic() < until:
         time.sleep(POLL_SECONDS)
     return rss_mib
+
+
+def _rested(meter: Meter, since: float, in_peace: float, seconds: float) -> float:
+    """How long it was busy after ``since``; until the time for it is over, if it still is."""
+    until = time.monotonic() + seconds
+    while (busy := meter.busy_seconds(since, in_peace)) is None and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
+    return time.monotonic() - since if busy is None else busy
 
 
 def _attack_from_afar(run: Callable[[Target, float], None], target: Target, force: float) -> None:

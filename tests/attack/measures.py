@@ -15,7 +15,7 @@ from pathlib import Path
 
 SAMPLE_SECONDS = 0.05
 # A share of one core that a control plane at rest takes beside what it takes in peace.
-IDLE_CORES = 0.25
+IDLE_CORES = 0.1
 IDLE_SAMPLES = 5
 MEBIBYTE = 1 << 20
 TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
@@ -62,8 +62,8 @@ class Meter:
         seconds = there[-1].at - there[0].at if len(there) > 1 else 0.0
         return (there[-1].cpu_seconds - there[0].cpu_seconds) / seconds if seconds else 0.0
 
-    def busy_seconds(self, since: float, in_peace: float) -> float:
-        """How long after ``since`` it took to come to rest; so far, if it has not. Bystanders are
+    def busy_seconds(self, since: float, in_peace: float) -> float | None:
+        """How long after ``since`` it took to come to rest, None if it has not. Bystanders are
         served meanwhile, which takes so many cores ``in_peace``.
         """
         later = [each for each in self.samples if each.at >= since]
@@ -72,7 +72,7 @@ class Meter:
             most = (in_peace + IDLE_CORES) * (last.at - first.at)
             if last.cpu_seconds - first.cpu_seconds <= most:
                 return first.at - since
-        return time.monotonic() - since
+        return None
 
     def _run(self) -> None:
         while not self._closed.wait(SAMPLE_SECONDS):

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.attack.attack import Attack, carry_out
+from tests.attack.measures import SAMPLE_SECONDS, Sample, metered
 from tests.attack.registry import ATTACKS
 from tests.attack.target import Target, attacked_plane
 from tests.databases import Databases
 
 FORCE = 0.05
+
+
+def test_who_is_busy_is_told_from_who_serves_bystanders() -> None:
+    """Three tenths of a core in peace, twice that for two seconds after an attack."""
+    with metered(os.getpid()) as meter:
+        pass
+    cpu_seconds, samples = 0.0, list[Sample]()
+    for number in range(200):
+        at = number * SAMPLE_SECONDS
+        samples.append(Sample(at=at, rss_mib=1.0, cpu_seconds=cpu_seconds))
+        cpu_seconds += (0.6 if 5.0 <= at < 7.0 else 0.3) * SAMPLE_SECONDS
+    meter.samples = samples
+    in_peace = meter.cores(0.0, 5.0)
+    assert in_peace == pytest.approx(0.3)
+    assert meter.busy_seconds(5.0, in_peace) == pytest.approx(1.95, abs=0.1)
+    assert meter.busy_seconds(3.0, in_peace) == pytest.approx(0.0, abs=0.1)
+    meter.samples = samples[:135]
+    assert meter.busy_seconds(5.0, in_peace) is None
 
 
 @pytest.fixture(scope="module")
