@@ -60,18 +60,41 @@ def test_an_unknown_field_is_found_with_its_number(
     assert look(asked) == (path, 999)
 
 
-def test_what_is_large_is_looked_at_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However deep it is: the outermost messages one by one, the others with all they hold."""
-    asked = batch(10)
-    asked.items[9].binding.spec.MergeFromString(UNKNOWN)
-    pieces = list[Message]()
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
+    """What is looked at with all that it holds."""
+    looked_at = list[Message]()
 
     def look(message: Message) -> UnknownField | None:
-        pieces.append(message)
+        looked_at.append(message)
         return unknown_of(message)
 
     monkeypatch.setattr(unknown_numbers, "unknown_of", look)
-    monkeypatch.setattr(unknown_numbers, "MOST_LOOKED_AT", 5)
+    return looked_at
+
+
+def test_what_is_large_is_looked_at_in_pieces(
+    monkeypatch: pytest.MonkeyPatch, pieces: list[Message]
+) -> None:
+    """However deep it is: the outermost messages one by one, the others with all they hold."""
+    asked = batch(10)
+    asked.items[9].binding.spec.MergeFromString(UNKNOWN)
+    monkeypatch.setattr(unknown_numbers, "MOST_LOOKED_AT", 14)
     assert unknown_of_large(asked) == ("items[9].binding.spec", 999)
-    assert asked not in pieces
-    assert pieces == list(asked.items[4:])
+    assert pieces == list(asked.items[3:])
+
+
+def test_a_list_of_more_is_looked_at_with_the_message_that_holds_it(
+    monkeypatch: pytest.MonkeyPatch, pieces: list[Message]
+) -> None:
+    asked = batch(2)
+    tolerations = asked.items[1].binding.spec.placement.cluster_tolerations
+    for number in range(100):
+        tolerations.add(key=f"k{number}")
+    monkeypatch.setattr(unknown_numbers, "MOST_LOOKED_AT", 50)
+    assert unknown_of_large(asked) is None
+    assert pieces == [asked.items[1].binding.spec.placement]
+    assert len(tolerations) == 100
+    tolerations[99].MergeFromString(UNKNOWN)
+    where = "items[1].binding.spec.placement"
+    assert unknown_of_large(asked) == (where, None)

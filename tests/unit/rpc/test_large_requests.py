@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -45,6 +46,19 @@ async def test_the_next_is_decoded_when_others_have_been_served() -> None:
     large, done = LargeRequests(), list[str]()
     await asyncio.gather(*(large.decoded(request(done, name)) for name in "abc"))
     assert done == ["a", "b", "c"]
+
+
+async def test_nothing_is_decoded_while_another_one_is_checked() -> None:
+    large, done, checked = LargeRequests(rest=0), list[str](), threading.Event()
+    first = Undecoded(payload=b"", decode=bytes, check=lambda _: checked.wait())
+    waiting = asyncio.gather(large.decoded(first), large.decoded(request(done, "second")))
+    try:
+        await settled()
+        assert not done
+    finally:
+        checked.set()
+    await waiting
+    assert done == ["second"]
 
 
 async def test_what_cannot_be_decoded_keeps_nobody_waiting() -> None:
