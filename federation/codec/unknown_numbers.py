@@ -6,7 +6,7 @@ Must not decide who is refused for them: programs of ours may be of another rele
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -24,23 +24,32 @@ UnknownField: TypeAlias = tuple[str, int | None]
 MOST_LOOKED_AT: Final = 2_000
 
 
-def unknown_of(message: Message) -> UnknownField | None:
+def _no_rest() -> None:
+    return
+
+
+def unknown_of(message: Message, rest: Callable[[], None] = _no_rest) -> UnknownField | None:
     """An unknown field of a small message."""
     body = message.SerializeToString()
+    rest()
     message.DiscardUnknownFields()
+    rest()
     if message.ByteSize() == len(body):
         return None
     found, _ = _looked_through(type(message).FromString(body))
     return found or ("", None)
 
 
-def unknown_of_large(message: Message) -> UnknownField | None:
-    """The same where the message is large: looked at piece by piece, for a thread."""
+def unknown_of_large(message: Message, rest: Callable[[], None] = _no_rest) -> UnknownField | None:
+    """The same where the message is large: looked at piece by piece, for a thread, which may
+    ``rest`` in between.
+    """
     found, pieces = _looked_through(message)
     if found is not None:
         return found
     for path, piece in pieces:
-        inner = unknown_of(piece)
+        rest()
+        inner = unknown_of(piece, rest)
         if inner is not None:
             return joined(path, inner[0]) if inner[0] else path, inner[1]
     return None

@@ -13,17 +13,16 @@ from typing import Any, Final
 from federation.model.audit import AuditRecord
 from federation.model.errors import FederationError, PermissionRefused, Unauthenticated
 from federation.model.placement import binding_key
+from federation.rpc.large_requests import is_large_request
 from federation.rpc.permissions import PERMISSIONS
 from federation.rpc.status import code_of, shortened
 from federation.services.audited_calls import AuditedCall, audit_from_now, current_call
-from federation.services.threads import ENCODING
+from federation.services.threads import DECODING
 from federation.services.values import Principal
 
 REASON_BYTES: Final = 400
 NAME_BYTES: Final = 400
 MOST_OBJECTS: Final = 1000
-# Fewer bytes are digested in less than a millisecond.
-BYTES_PER_THREAD: Final = 64 * 1024
 _CREDENTIAL_ID: Final = re.compile(r"[-a-z0-9]{1,40}", re.ASCII)
 
 
@@ -35,10 +34,10 @@ async def audit(method: str, request: Any, principal: Principal | None, address:
     call = call_of(method, principal, address)
     call.objects = tuple(shortened(name, NAME_BYTES) for name in _names(request))[:MOST_OBJECTS]
     call.is_decided = permission.decides
-    if request.ByteSize() < BYTES_PER_THREAD:
-        call.request_sha256 = _digest(request)
+    if is_large_request():
+        call.request_sha256 = await DECODING.run(_digest, request)
     else:
-        call.request_sha256 = await ENCODING.run(_digest, request)
+        call.request_sha256 = _digest(request)
     audit_from_now(call)
 
 

@@ -19,6 +19,7 @@ from federation.rpc.placing import NodePlacing
 from federation.rpc.status import shortened
 from federation.services.scheduling.batches import BatchItem, schedule_batch
 from federation.services.scheduling.bindings import Scheduling
+from federation.services.threads import RESTS
 from federation.services.troubles import tell_plugin_failure
 from federation.services.values import Scheduled
 from federation.v1 import scheduling_pb2 as messages
@@ -78,6 +79,7 @@ def _read_all(
 
 
 def _read(who: str, item: messages.ScheduleBatchItem) -> BatchItem | InvalidRequest:
+    RESTS.take()
     found = Violations()
     once = once_of(item, who, found)
     try:

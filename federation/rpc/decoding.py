@@ -13,6 +13,7 @@ from typing import Any
 from federation.codec.unknown_numbers import UnknownField, unknown_of, unknown_of_large
 from federation.model.errors import FederationError, InvalidRequest, LimitExceeded
 from federation.rpc.large_requests import LARGE_BYTES, Undecoded
+from federation.services.threads import RESTS
 
 MEBIBYTE = 1024 * 1024
 MAX_REQUEST_BYTES = 4 * MEBIBYTE
@@ -111,7 +112,7 @@ def _known(message: Any, look: Callable[[Any], UnknownField | None]) -> Any:
 
 
 def _known_of_large(message: Any) -> Any:
-    return _known(message, unknown_of_large)
+    return _known(message, partial(unknown_of_large, rest=RESTS.take))
 
 
 def decoded(request: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -17,12 +18,50 @@ from federation.model.errors import LimitExceeded
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# Less of the interpreter is not worth a rest.
+STEP_SECONDS = 0.001
+
+
+class Rests(threading.local):
+    """Of each thread, how long it leaves the interpreter to others for what it has kept it."""
+
+    times_as_long = 0.0
+    _begun = 0.0
+    _until = 0.0
+
+    def begin(self, times_as_long: float) -> None:
+        """What is left of the rest after what this thread has done before."""
+        self.times_as_long = times_as_long
+        time.sleep(max(0.0, self._until - time.monotonic()))
+        self._begun = time.thread_time()
+
+    def end(self) -> None:
+        """Whoever waits for what was done does not wait for the rest after it."""
+        self._until = time.monotonic() + self._owed()
+
+    def take(self) -> None:
+        """Rests, if it is time to. Nothing in threads that need not, as in the event loop's."""
+        if self.times_as_long and (owed := self._owed()) > STEP_SECONDS * self.times_as_long:
+            time.sleep(owed)
+            self._begun = time.thread_time()
+
+    def _owed(self) -> float:
+        return self.times_as_long * (time.thread_time() - self._begun)
+
+
+RESTS: Final = Rests()
+
 
 class Threads:
-    """Threads for one kind of work; they start when there is some."""
+    """Threads for one kind of work; they start when there is some.
 
-    def __init__(self, kind: str, *, workers: int, most_waiting: int) -> None:
+    ``rest``: for so many times as long as work has kept the interpreter its thread leaves it to
+    others, before the next and where the work itself calls ``RESTS.take``.
+    """
+
+    def __init__(self, kind: str, *, workers: int, most_waiting: int, rest: float = 0.0) -> None:
         self._kind = kind
+        self._rest = rest
         self._most = workers + most_waiting
         self._executor = ThreadPoolExecutor(workers, thread_name_prefix=kind)
         self._lock = threading.Lock()
@@ -37,13 +76,21 @@ class Threads:
             if self._under_way >= self._most:
                 raise LimitExceeded(f"Too much {self._kind} waits for its turn; try again later.")
             self._under_way += 1
-        future = self._executor.submit(partial(work, *args, **kwargs))
+        do = partial(work, *args, **kwargs)
+        future = self._executor.submit(partial(self._rested, do) if self._rest else do)
         future.add_done_callback(self._ended)
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
         """What waits is given up."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _rested(self, work: Callable[[], T]) -> T:
+        RESTS.begin(self._rest)
+        try:
+            return work()
+        finally:
+            RESTS.end()
 
     def _ended(self, _: Future[T]) -> None:
         with self._lock:
@@ -62,7 +109,8 @@ PACKING_ROOMS: Final = Threads("packing of rooms", workers=1, most_waiting=1000)
 UNDER_LOCKS: Final = Threads("deciding under locks", workers=2, most_waiting=100)
 # Of other packages: what they do with what they hear is their own time.
 TELLING_PLUGINS: Final = Threads("telling of plugins", workers=1, most_waiting=10_000)
-DECODING: Final = Threads("reading of requests", workers=1, most_waiting=100)
+# Large requests. In many of their steps nobody else has the interpreter.
+DECODING: Final = Threads("reading of requests", workers=1, most_waiting=100, rest=2.0)
 GIVING_BACK: Final = Threads("giving back of memory", workers=1, most_waiting=1)
 ENCODING: Final = Threads("writing of answers", workers=2, most_waiting=100)
 # Pages for people: programs that ask need not wait for them.

@@ -65,9 +65,9 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
     """What is looked at with all that it holds."""
     looked_at = list[Message]()
 
-    def look(message: Message) -> UnknownField | None:
+    def look(message: Message, rest: Callable[[], None]) -> UnknownField | None:
         looked_at.append(message)
-        return unknown_of(message)
+        return unknown_of(message, rest)
 
     monkeypatch.setattr(unknown_numbers, "unknown_of", look)
     return looked_at
@@ -92,7 +92,9 @@ def test_a_list_of_more_is_looked_at_with_the_message_that_holds_it(
     for number in range(100):
         tolerations.add(key=f"k{number}")
     monkeypatch.setattr(unknown_numbers, "MOST_LOOKED_AT", 50)
-    assert unknown_of_large(asked) is None
+    rests = list[None]()
+    assert unknown_of_large(asked, lambda: rests.append(None)) is None
+    assert len(rests) == 3, "once before each long step"
     assert pieces == [asked.items[1].binding.spec.placement]
     assert len(tolerations) == 100
     tolerations[99].MergeFromString(UNKNOWN)

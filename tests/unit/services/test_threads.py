@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from federation.model.errors import LimitExceeded
-from federation.services.threads import Threads
+from federation.services import threads
+from federation.services.threads import RESTS, STEP_SECONDS, Threads
 
 
 async def test_what_is_too_much_is_refused_and_other_kinds_are_not_concerned() -> None:
@@ -41,3 +42,58 @@ async def test_who_gives_up_while_waiting_leaves_room_for_others() -> None:
     assert await third == 3
     assert await first
     full.close()
+
+
+class Clock:
+    """Stands in for ``time``: of one thread, which works only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = self.worked = 0.0
+        self.slept = list[float]()
+
+    def work(self, seconds: float) -> None:
+        self.now += seconds
+        self.worked += seconds
+        RESTS.take()
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if seconds:
+            self.slept.append(seconds)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def thread_time(self) -> float:
+        return self.worked
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(threads, "time", clock)
+    return clock
+
+
+async def test_work_rests_between_its_steps_and_before_what_comes_next(clock: Clock) -> None:
+    def steps() -> None:
+        clock.work(0.25)
+        clock.work(STEP_SECONDS / 2)
+        clock.work(1.0)
+        clock.worked += 0.5
+
+    resting = Threads("resting", workers=1, most_waiting=1, rest=2.0)
+    await resting.run(steps)
+    assert clock.slept == [0.5, 2 * (1.0 + STEP_SECONDS / 2)]
+    clock.now += 0.75
+    await resting.run(int)
+    assert clock.slept[2:] == pytest.approx([0.25])
+    resting.close()
+
+
+async def test_other_threads_do_not_rest(clock: Clock) -> None:
+    clock.work(1.0)
+    other = Threads("other", workers=1, most_waiting=1)
+    await other.run(clock.work, 1.0)
+    assert clock.slept == []
+    other.close()
