@@ -18,6 +18,10 @@ from federation.services.values import DecisionRecord, Scheduled
 
 MAX_RUNNING = 1000
 BACKGROUND_SECONDS = 30.0
+# How long an agent may be away before what it was to plan is promised carefully; a new one of its
+# kind needs a few seconds.
+RETURN_SECONDS = 30.0
+MAX_AWAITED = 10_000
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +32,7 @@ class NodePlacing:
     def __init__(self, node_plans: NodePlans) -> None:
         self._node_plans = node_plans
         self._running: set[asyncio.Task[DecisionRecord]] = set()
+        self._awaiting: set[asyncio.Task[None]] = set()
         often = partial(Trouble, logger, again_seconds=TOLD_AGAIN_SECONDS)
         self._unasked = often("too many decisions wait for agents")
         self._unplaced = often("node placement not stored")
@@ -65,10 +70,28 @@ class NodePlacing:
         self, record: DecisionRecord, binding: Binding, timeout_seconds: float
     ) -> DecisionRecord:
         try:
-            return await self._node_plans.place(record, binding, timeout_seconds)
+            placed = await self._node_plans.place(record, binding, timeout_seconds)
         except Exception as error:  # noqa: BLE001 - told; the decision stands
             self._unplaced.met(error, decision=record.id)
-        return record
+            return record
+        if self._node_plans.awaits_agents(placed):
+            self._await_agents(placed, binding)
+        return placed
+
+    def _await_agents(self, placed: DecisionRecord, binding: Binding) -> None:
+        """Without holding up the end of this process: agents claim what they are told of anyway."""
+        return_seconds = RETURN_SECONDS if len(self._awaiting) < MAX_AWAITED else 0.0
+        task = asyncio.create_task(self._place_once_back(placed, binding, return_seconds))
+        self._awaiting.add(task)
+        task.add_done_callback(self._awaiting.discard)
+
+    async def _place_once_back(
+        self, placed: DecisionRecord, binding: Binding, return_seconds: float
+    ) -> None:
+        try:
+            await self._node_plans.place_once_back(placed, binding, return_seconds)
+        except Exception as error:  # noqa: BLE001 - told; the decision stands
+            self._unplaced.met(error, decision=placed.id)
 
 
 def lacks_nodes(scheduled: Scheduled) -> bool:

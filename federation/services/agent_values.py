@@ -122,6 +122,13 @@ class AgentPresence:
         """
         return self.connected and self.placer is not Placer.NONE
 
+    @property
+    def may_return(self) -> bool:
+        """Whether there was a placer of ours that is away: until the cluster is stale it may come
+        back, and claims what was promised by plan then.
+        """
+        return not self.connected and self.placer is not Placer.NONE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WelcomeFacts:

@@ -32,7 +32,7 @@ from federation.services.fleet.ledgers import (
     Reported,
     by_cluster,
 )
-from federation.services.fleet.snapshot import ClusterPicture, FleetSnapshot, check_named
+from federation.services.fleet.snapshot import ClusterPicture, FleetSnapshot, check_named, shown_of
 from federation.services.journal import (
     BindingChanged,
     Change,
@@ -255,7 +255,7 @@ class FleetOwner:
 
     def put_presence(self, name: str, presence: AgentPresence) -> None:
         before = self._presences[name]
-        if (presence.silent_after, presence.blindness) != (before.silent_after, before.blindness):
+        if shown_of(presence) != shown_of(before):
             self.changed.add(name)
         self._presences[name] = presence
         if presence.follows_claims is not before.follows_claims:
@@ -494,6 +494,5 @@ class FleetOwner:
             state=self._states[name],
             ledger=self.ledger(name),
             room=self._known_room(name) if is_packed_anew else None,
-            silent_after=self._presences[name].silent_after,
-            blindness=self._presences[name].blindness,
+            presence=self._presences[name],
         )

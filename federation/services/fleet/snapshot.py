@@ -28,11 +28,13 @@ from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.ledger import ClusterLedger
-from federation.model.cluster import Blindness, ClusterState
+from federation.model.arrays import BoolArray
+from federation.model.cluster import ClusterState
 from federation.model.errors import InvalidRequest, Violation
 from federation.model.positions import UNMOVED, Moves
 from federation.model.reservations import Outstanding
 from federation.scheduler.fleet import Column, Fleet
+from federation.services.agent_values import AgentPresence
 from federation.services.values import ReportEvidence
 
 STALE = "is stale: its agent is silent"
@@ -52,15 +54,20 @@ class ClusterPicture:
     state: ClusterState
     ledger: ClusterLedger
     room: Room | UnpackedRoom | None
-    silent_after: float
-    blindness: Blindness | None = None
+    presence: AgentPresence
 
     @property
     def unseen(self) -> str:
         """Why the cluster is not seen as it is, empty where it is."""
-        if self.blindness is None:
+        blindness = self.presence.blindness
+        if blindness is None:
             return ""
-        return f"cannot be seen since {self.blindness.since_text}: {self.blindness.reason}"
+        return f"cannot be seen since {blindness.since_text}: {blindness.reason}"
+
+
+def shown_of(presence: AgentPresence) -> tuple[object, ...]:
+    """What a snapshot shows of it, but for its room."""
+    return presence.silent_after, presence.blindness, presence.may_return
 
 
 class OutstandingByCluster(Mapping[int, tuple[Outstanding, ...]]):
@@ -115,7 +122,7 @@ class FleetSnapshot:
     same generation in every process. ``positions`` finds a name's place on the arrays' axis c.
     ``rooms`` hold what is ``outstanding`` by ``ledgers``, by position. ``silent_after_c`` is when
     each cluster becomes stale unless its agent is heard, Unix seconds; ``unseen`` says why one is
-    not seen as it is, "" where it is.
+    not seen as it is, "" where it is. ``may_return_c`` marks those whose placer is away.
     """
 
     generation: str
@@ -127,6 +134,7 @@ class FleetSnapshot:
     ledgers: tuple[ClusterLedger, ...]
     outstanding: OutstandingByCluster
     silent_after_c: npt.NDArray[np.float64]
+    may_return_c: BoolArray
     unseen: Column[str]
     # For the time last asked about: decisions are made by the hundred at one.
     _evidence: dict[float, ReportEvidence] = field(init=False, default_factory=dict)
@@ -147,7 +155,8 @@ class FleetSnapshot:
             rooms=FleetRooms.of(each.room for each in every),
             ledgers=tuple(each.ledger for each in every),
             outstanding=OutstandingByCluster([each.ledger for each in every]),
-            silent_after_c=np.array([each.silent_after for each in every], dtype=np.float64),
+            silent_after_c=np.array([each.presence.silent_after for each in every], np.float64),
+            may_return_c=np.array([each.presence.may_return for each in every], np.bool_),
             unseen=Column.of(each.unseen for each in every),
         )
 
@@ -169,7 +178,7 @@ class FleetSnapshot:
         states = {position: each.state for position, each in newcomers.items()}
         fleet = self.fleet.after(moves, {c: each.cluster for c, each in states.items()})
         ledgers = moves.items(self.ledgers, [each.ledger for each in newcomers.values()])
-        silent_after = [each.silent_after for each in newcomers.values()]
+        presences = [each.presence for each in newcomers.values()]
         return replace(
             self,
             generation=generation_of(fleet.names),
@@ -180,7 +189,10 @@ class FleetSnapshot:
             rooms=self.rooms.after(moves),
             ledgers=ledgers,
             outstanding=OutstandingByCluster(ledgers),
-            silent_after_c=moves.array(self.silent_after_c, silent_after),
+            silent_after_c=moves.array(
+                self.silent_after_c, [each.silent_after for each in presences]
+            ),
+            may_return_c=moves.array(self.may_return_c, [each.may_return for each in presences]),
             unseen=self.unseen.after(moves, {c: each.unseen for c, each in newcomers.items()}),
         )
 
@@ -194,7 +206,8 @@ class FleetSnapshot:
         rooms = {self.positions[name]: changes[name].room for name in rooms_of}
         by_position = {self.positions[name]: each for name, each in changes.items()}
         states, clusters = {}, {}
-        ledgers, silent_after_c = list(self.ledgers), self.silent_after_c.copy()
+        ledgers = list(self.ledgers)
+        silent_after_c, may_return_c = self.silent_after_c.copy(), self.may_return_c.copy()
         newly_unseen: dict[int, str] = {}
         for position, each in by_position.items():
             before = self.states[position]
@@ -203,7 +216,8 @@ class FleetSnapshot:
             if each.state.cluster != before.cluster:
                 clusters[position] = each.state.cluster
             ledgers[position] = each.ledger
-            silent_after_c[position] = each.silent_after
+            silent_after_c[position] = each.presence.silent_after
+            may_return_c[position] = each.presence.may_return
             if each.unseen != self.unseen[position]:
                 newly_unseen[position] = each.unseen
         return replace(
@@ -214,6 +228,7 @@ class FleetSnapshot:
             ledgers=tuple(ledgers),
             outstanding=self._waiting(rooms, ledgers),
             silent_after_c=silent_after_c,
+            may_return_c=may_return_c,
             unseen=self.unseen.after(UNMOVED, newly_unseen) if newly_unseen else self.unseen,
         )
 

@@ -6,10 +6,11 @@ Must not delay an answer, hold a transaction while it asks, or lose a plan that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from typing import NamedTuple
 
 from federation.model.errors import (
     DeadlineMissed,
@@ -37,8 +38,17 @@ BATCH_SECONDS = 0.02
 
 AGAIN_SECONDS = 30.0
 ANSWER_SECONDS = 5.0
+# Until an agent that is away is looked for again.
+LOOK_SECONDS = 0.5
 # Clusters and sets of labels remembered, and agents asked at a time.
 MAX_KNOWN, MAX_RUNNING = 100_000, 200
+
+
+class _Said(NamedTuple):
+    """Where a cluster's share goes: what its agent said, or why nobody did."""
+
+    plan: NodePlan
+    by_agent: bool
 
 
 class NodePlans:
@@ -70,51 +80,64 @@ class NodePlans:
         """The record with what the target clusters' agents say about nodes within the time.
 
         An agent that is late or gone costs only its own cluster's plan; of those that are not
-        connected nothing is kept.
+        connected nothing is kept. What was promised by plan stays so where nobody said anything:
+        ``awaits_agents`` tells whether there is such.
         """
-        planned = _planned(record)
-        targets = [target for target in record.decision.clusters if target.replicas > 0]
-        reached = {each.name for each in targets if self._agents.sees_nodes(each.name)}
-        answers = await asyncio.gather(
-            *(
-                self._ask(
-                    target.name,
-                    PlaceOrder(
-                        decision_id=record.id,
-                        binding_key=record.binding_key,
-                        shares=shares_of(binding, target),
-                        planned=target.name in planned,
-                    ),
-                    timeout_seconds,
-                )
-                for target in targets
-                if target.name in reached
-            )
+        orders = _orders(record, binding)
+        said = await asyncio.gather(
+            *(self._ask(cluster, order, timeout_seconds) for cluster, order in orders.items())
         )
-        away = [
-            NodePlan(cluster=target.name, unplaced=target.replicas, message=NOT_CONNECTED)
-            for target in targets
-            if target.name not in reached
-        ]
-        plans = sorted((*answers, *away), key=lambda each: each.cluster)
-        if planned and record.id:
-            await self._weaken(record, plans)
-        if answers and record.id:
-            await self._batches.put(record.id, (record.id, answers))
-        kept = worth_now(record.promises, plans) if record.id else record.promises
+        kept = record.promises
+        if record.id:
+            planned = _planned(record)
+            settled = [each for each in said if each.by_agent or each.plan.cluster not in planned]
+            await self._settle(record, settled)
+            kept = worth_now(kept, [each.plan for each in settled])
+        plans = sorted((each.plan for each in said), key=lambda plan: plan.cluster)
         return replace(record, node_plans=tuple(plans), promises=kept)
 
-    async def _weaken(self, record: DecisionRecord, plans: Collection[NodePlan]) -> None:
-        """What was promised by plan is only careful where no agent keeps the plan."""
+    def awaits_agents(self, placed: DecisionRecord) -> bool:
+        """Whether something is promised by plan that no agent has said anything about."""
+        return bool(placed.id and _unsaid(placed))
+
+    async def place_once_back(
+        self, placed: DecisionRecord, binding: Binding, return_seconds: float
+    ) -> None:
+        """What awaits agents is asked again until they answer, and careful after that time."""
+        until = asyncio.get_running_loop().time() + return_seconds
+
+        async def asked(cluster: str, order: PlaceOrder) -> _Said | None:
+            while True:
+                if not self._releases.is_planned(placed.binding_key, placed.id, cluster):
+                    return None
+                left = until - asyncio.get_running_loop().time()
+                said = await self._ask(cluster, order, min(max(left, 0.0), ANSWER_SECONDS))
+                if said.by_agent or left <= 0:
+                    return said
+                await asyncio.sleep(min(left, LOOK_SECONDS))
+
+        orders = _orders(placed, binding)
+        said = await asyncio.gather(*(asked(each, orders[each]) for each in _unsaid(placed)))
+        await self._settle(placed, [each for each in said if each is not None])
+
+    async def _settle(self, record: DecisionRecord, said: Sequence[_Said]) -> None:
+        """Keeps plans; what was promised by plan is only careful where no agent keeps the plan."""
         planned = _planned(record)
-        for plan in plans:
+        for plan, _ in said:
             if plan.cluster in planned and not plan.claimed:
                 await self._releases.downgrade(
                     record.namespace, record.name, record.id, plan.cluster, plan.message
                 )
+        answers = [plan for plan, _ in said if plan.message != NOT_CONNECTED]
+        if answers:
+            await self._batches.put(record.id, (record.id, answers))
 
-    async def _ask(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
+    async def _ask(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> _Said:
         wanted = sum(share.replicas for share in order.shares)
+        by_agent = False
+        if not self._agents.sees_nodes(cluster):
+            plan = NodePlan(cluster=cluster, unplaced=wanted, message=NOT_CONNECTED)
+            return _Said(plan, by_agent)
         try:
             plan = await self._agents.place(cluster, order, timeout_seconds)
         except DeadlineMissed:
@@ -122,11 +145,12 @@ class NodePlans:
         except FederationError as error:
             message = error.message
         else:
+            by_agent = True
             answered = plan.unplaced + sum(node.replicas for node in plan.nodes)
             if answered == wanted:
-                return replace(plan, cluster=cluster)
+                return _Said(replace(plan, cluster=cluster), by_agent)
             message = f"the agent answered for {answered} replicas, not for {wanted}"
-        return NodePlan(cluster=cluster, unplaced=wanted, message=message)
+        return _Said(NodePlan(cluster=cluster, unplaced=wanted, message=message), by_agent)
 
     async def _write(self, batch: Sequence[tuple[str, Sequence[NodePlan]]]) -> Sequence[None]:
         async with self._store.transaction() as tx:
@@ -182,6 +206,26 @@ def _planned(record: DecisionRecord) -> frozenset[str]:
     return frozenset(
         each.cluster for each in record.promises if each.certificate is PromiseCertificate.PLANNED
     )
+
+
+def _unsaid(placed: DecisionRecord) -> frozenset[str]:
+    """The clusters of those whose agents have said nothing."""
+    return _planned(placed).difference(plan.cluster for plan in placed.node_plans if plan.claimed)
+
+
+def _orders(record: DecisionRecord, binding: Binding) -> Mapping[str, PlaceOrder]:
+    """What each target cluster's agent is asked."""
+    planned = _planned(record)
+    return {
+        target.name: PlaceOrder(
+            decision_id=record.id,
+            binding_key=record.binding_key,
+            shares=shares_of(binding, target),
+            planned=target.name in planned,
+        )
+        for target in record.decision.clusters
+        if target.replicas > 0
+    }
 
 
 def shares_of(binding: Binding, target: TargetCluster) -> tuple[ShareOrder, ...]:

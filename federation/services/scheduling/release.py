@@ -150,6 +150,14 @@ class ReleaseService:
                 with suppress(Conflict):
                     await self.downgrade(namespace, name, each.decision, cluster, each.reason)
 
+    def is_planned(self, key: str, decision: str, cluster: str) -> bool:
+        """Whether what a decision promised by plan there still stands, as is known here."""
+        held = self._fleet.ledger(cluster).newest(key) if self._fleet.has(cluster) else []
+        return any(
+            each.certificate is PromiseCertificate.PLANNED and decision in each.decisions[-1:]
+            for each in held
+        )
+
     async def downgrade(
         self, namespace: str, name: str, decision: str, cluster: str, why: str
     ) -> None:

@@ -488,7 +488,11 @@ class WorkingCopy:
     ) -> Callable[[str], PromiseCertificate]:
         """What a promise of the binding will be worth in a cluster, if there is room."""
         told_c, _ = self._told(binding)
-        return worth_by_name(asked, self.snapshot.positions, told_c, self.rooms.planned_c)
+        planned_c = self.rooms.planned_c
+        if asked is Certificate.PLANNED:
+            # Room is found as for a careful one meanwhile.
+            planned_c = planned_c | self.snapshot.may_return_c
+        return worth_by_name(asked, self.snapshot.positions, told_c, planned_c)
 
 
 def _asks(given: Mapping[int, StakeChange]) -> dict[int, tuple[Outstanding, ...]]:

@@ -272,6 +272,26 @@ async def test_a_promise_is_worth_what_the_binding_asks_for_or_else_its_profile(
     assert (bool(promise.note), note in promise.note) == (bool(note), True)
 
 
+@pytest.mark.parametrize(("asked", "expected"), [(None, "careful"), (Certificate.PLANNED,) * 2])
+async def test_who_asks_for_a_plan_gets_one_from_a_placer_that_may_come_back(
+    scheduling: Scheduling,
+    registration: Registration,
+    reporting: Reporting,
+    fleet: FleetOwner,
+    asked: Certificate | None,
+    expected: str,
+) -> None:
+    credential = await join(registration, "a")
+    await reporting.connected("a", AgentHello(epoch=1, placer=Placer.BINDER), credential.id)
+    assert not fleet.snapshot.may_return_c.any()
+    reporting.disconnected("a", 1)
+    assert fleet.snapshot.may_return_c.tolist() == [True, False, False]
+    scheduled = await apply(scheduling, replace(only("a", 2), certificate=asked))
+    (promise,) = scheduled.record.promises
+    (kept,) = (await scheduling.get_binding("shop", "web")).held
+    assert (promise.certificate.value, kept.certificate.value) == (expected, expected)
+
+
 @pytest.mark.parametrize("allow_unproven", [False, True])
 async def test_where_no_pools_are_reported_only_a_setting_makes_promises(
     registration: Registration,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -306,24 +307,66 @@ async def test_a_plan_that_an_agent_does_not_keep_is_careful_from_then_on(
     assert await held(store) == decided(planned)
 
 
-async def test_an_agent_that_does_not_answer_keeps_no_plan(
+async def test_an_agent_that_answers_nonsense_keeps_no_plan(
     planned: Scheduled, scheduling: Scheduling, store: PostgresStore, agents: Agents
 ) -> None:
     assert planned.binding is not None
     agents.claiming |= {"a", "b"}
-    agents.errors["a"] = Unavailable()
+    agents.forgetful = {"a"}
     await scheduling.node_plans.place(planned.record, planned.binding, 5.0)
     assert await certificates(scheduling, store) == {"a": "careful", "b": "planned", "c": "careful"}
 
 
-async def test_plans_that_nobody_is_there_to_keep_are_looked_after(
+@pytest.mark.parametrize("away", ["gone", "late"])
+async def test_an_agent_that_comes_back_keeps_the_plan(
+    away: str, planned: Scheduled, scheduling: Scheduling, store: PostgresStore, agents: Agents
+) -> None:
+    assert planned.binding is not None
+    agents.claiming |= {"a", "b"}
+    agents.errors = {"a": Unavailable()} if away == "gone" else {}
+    agents.silent = {"a"} if away == "late" else set()
+    plans = scheduling.node_plans
+    placed = await plans.place(planned.record, planned.binding, 0.05)
+    worth = {each.cluster: each.certificate.value for each in placed.promises}
+    assert worth == await certificates(scheduling, store)
+    assert worth == {"a": "planned", "b": "planned", "c": "careful"}
+    assert plans.awaits_agents(placed)
+    stored = await scheduling.get_decision(placed.id)
+    assert [plan.cluster for plan in stored.node_plans] == ["b", "c"]
+    returning = asyncio.create_task(plans.place_once_back(placed, planned.binding, 60.0))
+    await asyncio.sleep(0.05)
+    assert not returning.done()
+    agents.errors, agents.silent = {}, set()
+    await returning
+    stored = await scheduling.get_decision(placed.id)
+    assert [plan.cluster for plan in stored.node_plans] == ["a", "b", "c"]
+    assert not plans.awaits_agents(stored)
+    assert await certificates(scheduling, store) == worth
+
+
+async def test_an_agent_that_stays_away_keeps_no_plan(
     planned: Scheduled, scheduling: Scheduling, store: PostgresStore, agents: Agents
 ) -> None:
     assert planned.binding is not None
     agents.errors = {name: Unavailable() for name in ("a", "b", "c")}
     assert scheduling.node_plans.placeable([planned]) == [planned]
-    await scheduling.node_plans.place(planned.record, planned.binding, 5.0)
+    placed = await scheduling.node_plans.place(planned.record, planned.binding, 5.0)
+    assert (await certificates(scheduling, store))["a"] == "planned"
+    await scheduling.node_plans.place_once_back(placed, planned.binding, 0.05)
     assert set((await certificates(scheduling, store)).values()) == {"careful"}
+
+
+async def test_nobody_is_asked_for_a_plan_that_was_made_again_meanwhile(
+    planned: Scheduled, scheduling: Scheduling, store: PostgresStore, agents: Agents
+) -> None:
+    assert planned.binding is not None
+    agents.errors = {name: Unavailable() for name in ("a", "b", "c")}
+    placed = await scheduling.node_plans.place(planned.record, planned.binding, 5.0)
+    await apply(scheduling, replace(LARGE, replicas=11))
+    agents.errors = {}
+    await scheduling.node_plans.place_once_back(placed, planned.binding, 60.0)
+    assert agents.orders == {}
+    assert (await certificates(scheduling, store))["a"] == "planned"
 
 
 async def test_a_plan_that_was_made_again_meanwhile_is_not_weakened(

@@ -294,17 +294,23 @@ def test_what_a_promise_is_worth(
 
 
 def test_what_nobody_is_there_to_plan_is_careful(fleet: FleetOwner) -> None:
-    for connected, worth in (
-        (True, PromiseCertificate.PLANNED),
-        (False, PromiseCertificate.CAREFUL),
-        (True, PromiseCertificate.PLANNED),
+    planned, careful = PromiseCertificate.PLANNED, PromiseCertificate.CAREFUL
+    for placer, connected, asked, worth in (
+        (Placer.BINDER, True, None, planned),
+        (Placer.BINDER, False, None, careful),
+        # It may come back.
+        (Placer.BINDER, False, Certificate.PLANNED, planned),
+        (Placer.BINDER, False, Certificate.CAREFUL, careful),
+        (Placer.BINDER, True, None, planned),
+        (Placer.NONE, True, Certificate.PLANNED, careful),
+        (Placer.NONE, False, Certificate.PLANNED, careful),
     ):
-        put_agent(fleet, Placer.BINDER, connected=connected)
+        put_agent(fleet, placer, connected=connected)
         working = WorkingCopy(fleet.snapshot)
-        kept = taken(working, CORES, {"a": 1}, asked=Certificate.PLANNED)
+        kept = taken(working, CORES, {"a": 1}, asked=asked)
         assert isinstance(kept, Reserved)
         (promise,) = kept.promises
-        note = NOT_PLANNED if not connected else ""
+        note = NOT_PLANNED if asked is Certificate.PLANNED and worth is careful else ""
         assert (promise.certificate, promise.note) == (worth, note)
 
 
