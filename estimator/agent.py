@@ -51,7 +51,7 @@ class MemberCluster(Protocol):
         """The ungraded part of the capacity, cheap enough for every second; None: not known."""
         ...
 
-    def look_for(self, update: InterestUpdate) -> Iterator[None]:
+    def look_for(self, update: InterestUpdate, now: float) -> Iterator[None]:
         """Count the pods of these promises from now on; in steps, between which others may work."""
         ...
 
@@ -160,7 +160,7 @@ class Agent:
 
     async def look_for(self, update: InterestUpdate) -> None:
         """Count the pods of these promises from now on."""
-        for step, _ in enumerate(self._member.look_for(update), start=1):
+        for step, _ in enumerate(self._member.look_for(update, self._clock()), start=1):
             if step % STEPS_AT_ONCE == 0:
                 await asyncio.sleep(0)
         self._is_told = update.is_complete

@@ -45,7 +45,7 @@ class ScriptedCluster:
     def totals(self) -> None:
         """To look would be to step on."""
 
-    def look_for(self, update: InterestUpdate) -> Iterator[None]:  # noqa: ARG002 - there are no pods
+    def look_for(self, update: InterestUpdate, now: float) -> Iterator[None]:  # noqa: ARG002 - there are no pods
         return iter(())
 
     def echoes(self) -> tuple[int, tuple[Echo, ...]]:

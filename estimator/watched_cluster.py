@@ -112,10 +112,10 @@ class WatchedCluster:
         capacity = self._totalled[1]
         return capacity.summary, capacity.nodes
 
-    def look_for(self, update: InterestUpdate) -> Iterator[None]:
+    def look_for(self, update: InterestUpdate, now: float) -> Iterator[None]:
         yield from self._echoes.tell(update)
         if self.follows_claims:
-            yield from self._plans.look_for(update, self._placeable())
+            yield from self._plans.look_for(update, self._placeable(), now)
         if update.is_complete:
             self.told.set()
 

@@ -70,9 +70,8 @@ class Claims:
     def hold(self, binding: str, claims: Iterable[Claim], now: float) -> None:
         """Replace what the binding holds; ``binding`` is namespace/name, or the name alone."""
         self.version += 1
-        self._by_binding[binding] = _ClaimsUntil(
-            claims=tuple(claims), expires_at=now + EXPIRY_SECONDS
-        )
+        held = tuple(replace(claim, promise=None) for claim in claims)
+        self._by_binding[binding] = _ClaimsUntil(claims=held, expires_at=now + EXPIRY_SECONDS)
 
     def release(self, binding: str) -> None:
         if self._by_binding.pop(binding, None) is not None:

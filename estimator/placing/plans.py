@@ -90,7 +90,7 @@ class Plans:
         seatings = dict(zip(keys, self._seated(placeable, others, missing), strict=True))
         if any(seating.unplaced for seating in seatings.values()):
             seatings |= self._seated_anew(
-                placeable, dict(zip(keys, missing, strict=True)), order.binding_key
+                placeable, dict(zip(keys, missing, strict=True)), before.keys()
             )
         unplaced = sum(seating.unplaced for seating in seatings.values())
         if not unplaced:
@@ -136,11 +136,16 @@ class Plans:
         for key in self._of_binding(binding):
             self._drop(key)
 
-    def look_for(self, update: InterestUpdate, placeable: PlaceableNodes) -> Iterator[None]:
+    def look_for(
+        self, update: InterestUpdate, placeable: PlaceableNodes, now: float
+    ) -> Iterator[None]:
         """Claim what is promised by plan and not bound, and give up what is not; in steps.
 
-        To be called when the update is counted. Of a large one nothing is done before its end.
+        To be called when the update is counted. Of a large one nothing is done before its end. What
+        is not promised by plan any more leaves its claims to the pods of its binding for a while.
         """
+        for binding in update.removed:
+            self._claims.release(binding)
         self._told.update(each.binding for each in update.interests)
         if not update.version:
             return
@@ -150,9 +155,20 @@ class Plans:
             is_told = update.whole or key.binding in update.removed
             if is_gone and (is_told or not self._claims.is_provisional(key)):
                 self._drop(key)
+        self._leave_claims(told, now)
         for key, sought in self._largest_first(told, placeable.snapshot):
             self._fill(key, sought, placeable)
             yield
+
+    def _leave_claims(self, told: Collection[str], now: float) -> None:
+        left: dict[str, list[Claim]] = defaultdict(list)
+        for key in self._claims.promises():
+            if key.binding in told and not self._claims.is_provisional(key):
+                sought = self._sought(key)
+                if sought is not None and sought.planned is None:
+                    left[key.binding] += self._claims.planned(key)
+        for binding, claims in left.items():
+            self._claims.hold(binding, claims, now)
 
     def claimed_for(self, pod: IncomingPod, placeable: PlaceableNodes, now: float) -> Claimed:
         """What is claimed for a pod, and what others have that are not on their nodes yet.
@@ -281,7 +297,7 @@ class Plans:
             return
         wanted = max(0, sought.planned.replicas - self._echoes.held(key))
         missing = wanted - replicas_of(held)
-        self.lost.pop(key, None)
+        was_lost = self.lost.pop(key, None) is not None
         if missing > 0:
             share = ShareOrder(
                 component=key.component,
@@ -291,8 +307,21 @@ class Plans:
             (seating,) = self._seated(placeable, list(self._claims.all()), [share])
             held += seating.claims
             if seating.unplaced:
+                # Once: what stays lost is tried every second.
+                every = replace(share, replicas=wanted)
+                if not was_lost and self._moved_for(key, every, placeable):
+                    return
                 self.lost[key] = seating.why
         self._claims.plan(key, first_replicas(held, wanted))
+
+    def _moved_for(self, key: ReservationKey, share: ShareOrder, placeable: PlaceableNodes) -> bool:
+        """Whether all it is to have found nodes, with claims of others that moved for it."""
+        if key in self._assumed.promises():
+            return False
+        seatings = self._seated_anew(placeable, {key: share}, ())
+        for each, seating in seatings.items():
+            self._claims.plan(each, seating.claims, self._claims.expires_at(each))
+        return bool(seatings)
 
     def _seated(
         self, placeable: PlaceableNodes, claims: Sequence[Claim], shares: Sequence[ShareOrder]
@@ -303,19 +332,23 @@ class Plans:
         return seat(snapshot, claims, shares, placeable.strategy, placeable.counted_n)
 
     def _seated_anew(
-        self, placeable: PlaceableNodes, asked: Mapping[ReservationKey, ShareOrder], binding: str
+        self,
+        placeable: PlaceableNodes,
+        asked: Mapping[ReservationKey, ShareOrder],
+        dropped: Collection[ReservationKey],
     ) -> Mapping[ReservationKey, Seating]:
-        """Nodes for what a binding found none for, and for the claims of others that move for it.
+        """Nodes for what found none, and for the claims of others that move for it.
 
-        Claims stay whose pods are on their way to them.
+        Claims stay whose pods are on their way to them; what is ``dropped`` keeps none.
         """
         on_their_way = self._assumed.promises()
+        ended = {*dropped, *asked}
         held = {
             key: self._claims.planned(key)
             for key in self._claims.promises()
-            if key.binding != binding and key not in on_their_way
+            if key not in ended and key not in on_their_way
         }
-        gone = [self._claims.planned(key) for key in self._of_binding(binding)]
+        gone = [self._claims.planned(key) for key in ended]
         staying = _without(self._claims.all(), [*held.values(), *gone])
 
         def seated(shares: Sequence[ShareOrder]) -> list[Seating]:

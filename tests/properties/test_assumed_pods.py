@@ -80,7 +80,7 @@ class Racing(RuleBasedStateMachine):
             whole=False,
             interests=(Interest(binding=key, uid=key, owner=None, shapes=(sought,)),),
         )
-        list(self.member.look_for(update))
+        list(self.member.look_for(update, 0.0))
         self.due += [(key, cpu)] * replicas
 
     @precondition(lambda self: self.due)

@@ -155,7 +155,7 @@ class ExtendedCluster:
     def _look_for(self, *interests: Interest) -> None:
         self._version += 1
         update = InterestUpdate(version=self._version, whole=False, interests=interests)
-        self._loop.call(lambda: list(self.member.look_for(update)))
+        self._loop.call(lambda: list(self.member.look_for(update, STARTED_AT + self.timeline.now)))
 
     def _bind(self, pod: IncomingPod, node: str) -> None:
         self.bound[pod.uid] = node

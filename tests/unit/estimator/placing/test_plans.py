@@ -29,6 +29,20 @@ REQUEST = {CPU: 1000}
 KEY = ReservationKey("shop/web", "", request_shape(REQUEST))
 
 
+def sought_for(binding: str, planned: int | None, cpu: int = 1000) -> Interest:
+    """Its pods are looked for, and so many replicas are promised by plan."""
+    share = None
+    if planned is not None:
+        share = Share(
+            requirements=requirements(cpu),
+            replicas=planned,
+            certificate=PromiseCertificate.PLANNED,
+        )
+    shape = request_shape({CPU: cpu})
+    sought = SoughtShape(component="", shape=shape, decisions=("d",), planned=share)
+    return Interest(binding=binding, owner=WEB, shapes=(sought,))
+
+
 def requirements(cpu: int = 1000) -> ReplicaRequirements:
     return ReplicaRequirements(request={CPU: cpu})
 
@@ -61,19 +75,11 @@ class World:
 
     def tell(self, planned: int | None, version: int = 1, *, whole: bool = False) -> None:
         """The agent looks for the binding, of which so many replicas are promised by plan."""
-        share = None
-        if planned is not None:
-            share = Share(
-                requirements=requirements(),
-                replicas=planned,
-                certificate=PromiseCertificate.PLANNED,
-            )
-        sought = SoughtShape(component="", shape=KEY.shape, decisions=("d",), planned=share)
-        interest = Interest(binding="shop/web", owner=WEB, shapes=(sought,))
+        interest = sought_for("shop/web", planned)
         self.update(InterestUpdate(version=version, whole=whole, interests=(interest,)))
 
     def update(self, update: InterestUpdate) -> None:
-        for _ in self.member.look_for(update):
+        for _ in self.member.look_for(update, NOW):
             pass
 
     def pod(self, uid: str, node: str = "", cpu: int = 1000, owner: Owner | None = WEB) -> None:
@@ -169,6 +175,34 @@ def test_claims_of_others_move_where_that_makes_room() -> None:
     assert (plan.claimed, plan.message) == (True, "")
     assert nodes_claimed(world) == {"shop/db": "b", "shop/web": "a", "shop/cache": "a"}
     assert world.member.claims.expires_at(PLANNED_WEB) == NOW + EXPIRY_SECONDS
+
+
+def test_claims_of_others_move_for_what_the_control_plane_tells_of() -> None:
+    """As after a restart, when nodes are chosen in another order than before."""
+    world = crowded_world()
+    told = sought_for("shop/cache", 1, cpu=2000)
+    world.update(InterestUpdate(version=1, whole=False, interests=(told,)))
+    assert nodes_claimed(world) == {"shop/db": "b", "shop/web": "a", "shop/cache": "a"}
+    assert world.member.lost_plans() == []
+    assert world.member.claims.expires_at(PLANNED_WEB) == NOW + EXPIRY_SECONDS
+    cache = ReservationKey("shop/cache", "", request_shape({CPU: 2000}))
+    assert not world.member.claims.is_provisional(cache)
+
+
+def test_claims_of_others_do_not_move_for_what_was_lost_before() -> None:
+    """It is tried every second, and careful soon."""
+    world = crowded_world()
+    world.pod("another", "a", owner=None)
+    told = sought_for("shop/cache", 1, cpu=2000)
+    world.update(InterestUpdate(version=1, whole=False, interests=(told,)))
+    assert [each.binding for each in world.member.lost_plans()] == ["shop/cache"]
+    world.member.cache.remove_pod("another")
+    world.member.totals()
+    assert nodes_claimed(world) == {"shop/db": "a", "shop/web": "b"}
+    world.member.cache.remove_pod("foreign")
+    world.member.totals()
+    assert nodes_claimed(world) == {"shop/db": "a", "shop/web": "b", "shop/cache": "b"}
+    assert world.member.lost_plans() == []
 
 
 def test_claims_move_for_those_that_fewer_nodes_suit() -> None:
@@ -320,6 +354,30 @@ def test_a_claim_that_cannot_be_moved_is_lost_until_there_is_room_again() -> Non
     assert world.claimed == {}
     world.tell(None, 2)
     assert world.lost == ""
+
+
+def test_what_is_careful_now_leaves_its_claims_to_its_pods_for_a_while() -> None:
+    world = World("a")
+    world.tell(3)
+    world.pod("foreign", "a", cpu=2000, owner=None)
+    assert world.lost
+    world.tell(None, 2)
+    assert (world.claimed, world.lost) == ({}, "")
+    claims = world.member.claims
+    assert [(each.node, each.replicas, each.promise) for each in claims.all()] == [("a", 2, None)]
+    claims.expire(NOW + EXPIRY_SECONDS - 1)
+    assert list(claims.all())
+    claims.expire(NOW + EXPIRY_SECONDS)
+    assert not list(claims.all())
+
+
+def test_the_claims_of_what_is_careful_end_with_it() -> None:
+    world = World("a")
+    world.tell(3)
+    world.tell(None, 2)
+    assert list(world.member.claims.all())
+    world.update(InterestUpdate(version=3, whole=False, removed=("shop/web",)))
+    assert not list(world.member.claims.all())
 
 
 def test_a_pod_that_goes_leaves_room_for_the_one_that_follows_it() -> None:
