@@ -19,9 +19,12 @@ from federation.codec.violations import joined
 # The path of the message that holds it, and its number; None where it is not looked for any more.
 UnknownField: TypeAlias = tuple[str, int | None]
 
-# Of the messages in one, from the outermost on; the others are looked at with all that is in them,
-# which protobuf does for a hundred thousand small ones in the time that we take for a thousand.
+# Of the messages in one, from the outermost on; the others are pieces, looked at with all that is in
+# them.
 MOST_LOOKED_AT: Final = 2_000
+# Beyond these pieces are as large as they come: protobuf looks at a hundred thousand small messages
+# in the time that we take for a few thousand, but lets nobody else work meanwhile.
+MOST_PIECES: Final = 10_000
 
 
 def _no_rest() -> None:
@@ -56,9 +59,9 @@ def unknown_of_large(message: Message, rest: Callable[[], None] = _no_rest) -> U
 
 
 def _looked_through(message: Message) -> tuple[UnknownField | None, Iterable[tuple[str, Message]]]:
-    """The outermost unknown field, and the messages that were not looked into."""
+    """The outermost unknown field, and the pieces that were not looked at."""
     waiting, room = deque([("", message)]), MOST_LOOKED_AT - 1
-    not_looked_into: list[tuple[str, Message]] = []
+    pieces: list[tuple[str, Message]] = []
     while waiting:
         path, one = waiting.popleft()
         unknown = UnknownFieldSet(one)
@@ -70,8 +73,9 @@ def _looked_through(message: Message) -> tuple[UnknownField | None, Iterable[tup
             room -= count
             waiting.extend(_inner_messages(inner, path))
         else:
-            not_looked_into.append((path, one))
-    return None, not_looked_into
+            is_whole = len(pieces) + count > MOST_PIECES
+            pieces += [(path, one)] if is_whole else _inner_messages(inner, path)
+    return None, pieces
 
 
 def _inner_fields(message: Message) -> list[tuple[FieldDescriptor, Any]]:

@@ -19,7 +19,7 @@ from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest, LimitExceeded
 from federation.model.pod_request import ContainerRequest, PodResources
 from federation.rpc.calls import Context
-from federation.services.threads import SCORING
+from federation.services.threads import RESTS, SCORING
 from federation.v1 import scoring_pb2 as messages
 from federation.v1.scoring_pb2_grpc import ScoringServicer as Servicer
 
@@ -96,6 +96,7 @@ def _configuration(text: str) -> ScoringConfiguration:
 
 
 def _node(message: messages.ScoringNode, path: str, found: Violations) -> NodeWithPods:
+    RESTS.take()
     return NodeWithPods(
         name=message.name,
         allocatable=_quantities(message.allocatable, f"{path}.allocatable", found),
@@ -134,6 +135,7 @@ def _quantities(message: Mapping[str, str], path: str, found: Violations) -> dic
 
 
 def _node_score(scored: NodeScore, strategy: Strategy) -> messages.NodeScore:
+    RESTS.take()
     return messages.NodeScore(
         name=scored.name,
         score=scored.score,

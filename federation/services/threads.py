@@ -118,7 +118,7 @@ DRAWING: Final = Threads("drawing of pages", workers=1, most_waiting=50)
 ESTIMATING: Final = Threads("estimating", workers=2, most_waiting=100)
 # A plan takes seconds; whoever asks for another one while two wait had better ask later.
 PLANNING: Final = Threads("planning", workers=1, most_waiting=2)
-SCORING: Final = Threads("scoring", workers=1, most_waiting=20)
+SCORING: Final = Threads("scoring", workers=1, most_waiting=20, rest=1.0)
 # Reports of agents that all came back at once, and what they are told then.
 READING_REPORTS: Final = Threads("reading of reports", workers=2, most_waiting=20_000)
 TELLING_AGENTS: Final = Threads("telling of agents", workers=1, most_waiting=20_000)

@@ -81,7 +81,7 @@ def test_what_is_large_is_looked_at_in_pieces(
     asked.items[9].binding.spec.MergeFromString(UNKNOWN)
     monkeypatch.setattr(unknown_numbers, "MOST_LOOKED_AT", 14)
     assert unknown_of_large(asked) == ("items[9].binding.spec", 999)
-    assert pieces == list(asked.items[3:])
+    assert pieces == [each.binding for each in asked.items[3:]]
 
 
 def test_a_list_of_more_is_looked_at_with_the_message_that_holds_it(
@@ -92,6 +92,7 @@ def test_a_list_of_more_is_looked_at_with_the_message_that_holds_it(
     for number in range(100):
         tolerations.add(key=f"k{number}")
     monkeypatch.setattr(unknown_numbers, "MOST_LOOKED_AT", 50)
+    monkeypatch.setattr(unknown_numbers, "MOST_PIECES", 99)
     rests = list[None]()
     assert unknown_of_large(asked, lambda: rests.append(None)) is None
     assert len(rests) == 3, "once before each long step"
