@@ -19,8 +19,7 @@ from federation.codec.violations import joined
 # The path of the message that holds it, and its number; None where it is not looked for any more.
 UnknownField: TypeAlias = tuple[str, int | None]
 
-# Of the messages in one, from the outermost on; the others are pieces, looked at with all that is in
-# them.
+# Of the messages in one, from the outermost on; the others are pieces, looked at as a whole each.
 MOST_LOOKED_AT: Final = 2_000
 # Beyond these pieces are as large as they come: protobuf looks at a hundred thousand small messages
 # in the time that we take for a few thousand, but lets nobody else work meanwhile.
