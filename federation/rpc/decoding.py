@@ -75,13 +75,23 @@ def bounded(
     def decode(payload: bytes) -> Any:
         if len(payload) > most_bytes:
             text = f"the request has {len(payload)} bytes: this method takes at most {most_bytes}"
-            return Unread(error=LimitExceeded(text))
+            unread = Unread(error=LimitExceeded(text))
+            return _turned_away(unread, len(payload)) if waits else unread
         if waits and len(payload) > LARGE_BYTES:
-            check = _known_of_large if known_only else None
-            return Undecoded(payload=payload, decode=partial(_message, deserialize), check=check)
+            return Undecoded(
+                payload=payload,
+                received_bytes=len(payload),
+                decode=partial(_message, deserialize),
+                check=_known_of_large if known_only else None,
+            )
         return deserialized(deserialize, payload, known_only=known_only)
 
     return decode
+
+
+def _turned_away(unread: Unread, received_bytes: int) -> Undecoded:
+    """Who sends too much waits for a turn like others, and meanwhile sends nothing more."""
+    return Undecoded(payload=b"", received_bytes=received_bytes, decode=lambda _: unread)
 
 
 def deserialized(

@@ -27,6 +27,8 @@ MOST_WAITING = 64
 # What is decoded or checked keeps the interpreter, in any thread: for so many times as long nothing
 # large is decoded then.
 REST = 9.0
+# What gRPC takes to receive it, decrypted, outside the interpreter.
+SECONDS_PER_BYTE = 5e-9
 # What large requests were received in is free again by then, in pieces between other blocks.
 GIVE_BACK_SECONDS = 1.0
 
@@ -40,18 +42,22 @@ def is_large_request() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecoded:
-    """Stands in for a large request until it is its turn; then it is checked in a thread."""
+    """Stands in for a large request until it is its turn; then it is checked in a thread.
+
+    ``received_bytes``: of these the ``payload`` is left out where they are too many.
+    """
 
     payload: bytes
+    received_bytes: int
     decode: Callable[[bytes], Any]
     check: Callable[[Any], Any] | None = None
 
 
 class _Taken:
-    """How long one request has kept the interpreter, in whichever thread."""
+    """How long one request has kept a core or the interpreter, in whichever thread."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
 
     def by(self, step: Callable[[Any], Any], given: Any) -> Any:
         begun = time.thread_time()
@@ -108,7 +114,7 @@ class LargeRequests:
             await self._free.acquire()
         finally:
             self._waiting -= 1
-        taken = _Taken()
+        taken = _Taken(seconds=request.received_bytes * SECONDS_PER_BYTE)
         try:
             _is_large.set(True)
             message = taken.by(request.decode, request.payload)

@@ -8,11 +8,12 @@ import threading
 import pytest
 
 from federation.model.errors import LimitExceeded
-from federation.rpc.decoding import bounded
+from federation.rpc.decoding import Unread, bounded
 from federation.rpc.large_requests import (
     LARGE_BYTES,
     MOST_WAITING,
     READS_PER_CONNECTION,
+    SECONDS_PER_BYTE,
     LargeRequests,
     Undecoded,
     is_large_request,
@@ -22,7 +23,11 @@ HERE, ELSEWHERE = "ipv4:127.0.0.1:1", "ipv4:127.0.0.1:2"
 
 
 def request(done: list[str], name: str) -> Undecoded:
-    return Undecoded(payload=name.encode(), decode=lambda payload: done.append(payload.decode()))
+    return Undecoded(
+        payload=name.encode(),
+        received_bytes=0,
+        decode=lambda payload: done.append(payload.decode()),
+    )
 
 
 async def settled() -> None:
@@ -50,7 +55,7 @@ async def test_the_next_is_decoded_when_others_have_been_served() -> None:
 
 async def test_nothing_is_decoded_while_another_one_is_checked() -> None:
     large, done, checked = LargeRequests(rest=0), list[str](), threading.Event()
-    first = Undecoded(payload=b"", decode=bytes, check=lambda _: checked.wait())
+    first = Undecoded(payload=b"", received_bytes=0, decode=bytes, check=lambda _: checked.wait())
     waiting = asyncio.gather(large.decoded(first), large.decoded(request(done, "second")))
     try:
         await settled()
@@ -67,7 +72,7 @@ async def test_what_cannot_be_decoded_keeps_nobody_waiting() -> None:
 
     large, done = LargeRequests(), list[str]()
     with pytest.raises(ValueError, match="no message"):
-        await large.decoded(Undecoded(payload=b"", decode=refuse))
+        await large.decoded(Undecoded(payload=b"", received_bytes=0, decode=refuse))
     await large.decoded(request(done, "next"))
     assert done == ["next"]
 
@@ -115,6 +120,23 @@ async def test_only_what_is_large_and_may_wait_is_left_undecoded(*, waits: bool)
     assert decode is not None
     assert decode(bytes(LARGE_BYTES)) == LARGE_BYTES
     assert isinstance(decode(bytes(LARGE_BYTES + 1)), Undecoded) == waits
+
+
+async def test_who_sends_too_much_waits_for_a_turn_too() -> None:
+    decode = bounded(len, LARGE_BYTES, waits=True)
+    assert decode is not None
+    too_large = decode(bytes(2 * LARGE_BYTES))
+    assert isinstance(too_large, Undecoded)
+    assert (too_large.payload, too_large.received_bytes) == (b"", 2 * LARGE_BYTES)
+    rest = 60 / (2 * LARGE_BYTES * SECONDS_PER_BYTE)
+    large = LargeRequests(rest=rest)
+    unread = await large.decoded(too_large)
+    assert isinstance(unread, Unread)
+    assert "at most" in str(unread.error)
+    second = asyncio.create_task(large.decoded(too_large))
+    await asyncio.sleep(0.05)
+    assert not second.done(), "for a minute"
+    second.cancel()
 
 
 async def test_a_call_knows_that_its_request_is_large() -> None:
