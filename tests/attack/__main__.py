@@ -9,7 +9,8 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests.attack.attack import PAIRS, Attack, Result, carry_out
@@ -26,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mode", choices=["tls", "plain", "both"], default="both")
     parser.add_argument("--force", type=float, default=1.0, help="share of an attack's full force")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="peace and attack, so often")
+    parser.add_argument(
+        "--elsewhere", action="store_true", help="attack another one, to see what attackers take"
+    )
     parser.add_argument("--list", action="store_true", help="say which attacks there are")
     given = parser.parse_args(arguments)
     chosen = [each for each in ATTACKS if _is_meant(each, given.names)]
@@ -35,9 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missed = 0
     for mode in ("tls", "plain") if given.mode == "both" else (given.mode,):
         for attack in chosen:
-            with plane_of_its_own(tls=mode == "tls") as target:
-                result = carry_out(attack, target, given.force, given.pairs)
-            show(result, mode)
+            with ExitStack() as planes:
+                plane = partial(plane_of_its_own, tls=mode == "tls")
+                target = planes.enter_context(plane())
+                attacked = planes.enter_context(plane()) if given.elsewhere else target
+                result = carry_out(attack, target, given.force, given.pairs, attacked)
+            show(result, f"{mode}, elsewhere" if given.elsewhere else mode)
             missed += len(result.missed())
     print(f"\n{missed} goals missed" if missed else "\nall goals met")
     return 1 if missed else 0

@@ -73,8 +73,18 @@ class Result:
         return [name for name, most in self.attack.goals.items() if self.figures[name] > most]
 
 
-def carry_out(attack: Attack, target: Target, force: float = 1.0, pairs: int = PAIRS) -> Result:
-    """Several times, with bystanders who are served in peace for a while before each."""
+def carry_out(
+    attack: Attack,
+    target: Target,
+    force: float = 1.0,
+    pairs: int = PAIRS,
+    attacked: Target | None = None,
+) -> Result:
+    """Several times, with bystanders who are served in peace for a while before each.
+
+    ``attacked``: another one in place of the target, which shows what the attacker alone takes of
+    the machine.
+    """
     peaces, attacks = [], []
     with metered(target.pid) as meter, watched(target) as what_they_saw:
         rss_before = meter.now().rss_mib
@@ -82,7 +92,7 @@ def carry_out(attack: Attack, target: Target, force: float = 1.0, pairs: int = P
             begun = time.monotonic()
             time.sleep(QUIET_SECONDS * force)
             peaces.append((begun, time.monotonic()))
-            with _attacking(attack, target, force) as ended:
+            with _attacking(attack, attacked or target, force) as ended:
                 begun = time.monotonic()
                 ended()
                 attacks.append((begun, time.monotonic()))
