@@ -2,6 +2,7 @@
 
 Pure. A large pod fits on few nodes, mostly the emptiest, and that is where a stock kube-scheduler
 puts small pods that are made before it. So those are rehearsed first, whatever was promised first.
+Pods come in other orders too, and luck differs: so room for one more of each large shape is left.
 Must not grant anything: it only says where less may be promised.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import is_
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,18 @@ MOST_LOOKED_AT: Final = 4
 PARTS: Final = (1.0, 0.75, 0.5, 0.25, 0.125)
 
 
+class Late(NamedTuple):
+    """In all runs together: large ``pods`` that find no node, and how often the nodes are ``full``
+    for one more of a shape. The less of the first, the better.
+    """
+
+    pods: int
+    full: int
+
+
+NONE_LATE: Final = Late(pods=0, full=0)
+
+
 def beside_large_c(
     fleet: FleetRooms, requirements: ReplicaRequirements, most_c: IntArray, careful_c: BoolArray
 ) -> IntArray:
@@ -52,8 +65,9 @@ def beside_large_c(
 def most_beside_large(
     fleet: FleetRooms, position: int, requirements: ReplicaRequirements, limit: int
 ) -> int:
-    """The most of so many replicas in a cluster that leave no more large pods without a node than
-    are already; all of them where large pods do not mix with others, or cannot be rehearsed.
+    """The most of so many replicas in a cluster that leave no more large pods without a node, or
+    without room for another one, than are already; all of them where large pods do not mix with
+    others, or cannot be rehearsed.
     """
     room = fleet.rooms[position] if _is_mixed(fleet, position, requirements) else None
     stage, large = (None, ()) if room is None else _early(room)
@@ -70,24 +84,26 @@ def most_beside_large(
 
 def _late_beside(
     room: Room, stage: Rehearsal, large: Sequence[Outstanding], wanted: Outstanding
-) -> int:
+) -> Late:
     if _share(room.site, wanted.requirements) * LARGE_PART > 1:
         return _late(room, stage, [*large, wanted])
     after = stage.with_pods(part_of(wanted, room.site.kind_p, room.kinds))
-    return 0 if after is None else _late(room, after, large)
+    return NONE_LATE if after is None else _late(room, after, large)
 
 
-def _late(room: Room, stage: Rehearsal | None, large: Sequence[Outstanding]) -> int:
-    """How many of the large pods find no node in all runs together, the largest coming last."""
+def _late(room: Room, stage: Rehearsal | None, large: Sequence[Outstanding]) -> Late:
+    """What is missing for the large pods, the largest of which come last."""
     if stage is None:
-        return 0
+        return NONE_LATE
     before_l = stage.late_l
     every = sorted(summed_alike(large), key=lambda each: _share(room.site, each.requirements))
-    for each in every:
-        stage = stage.with_pods(part_of(each, room.site.kind_p, room.kinds))
+    parts = [part_of(each, room.site.kind_p, room.kinds) for each in every]
+    for part in parts:
+        stage = stage.with_pods(part)
         if stage is None:
-            return 0
-    return int((stage.late_l - before_l).sum())
+            return NONE_LATE
+    full = sum(int((stage.room_l(part) == 0).sum()) for part in parts)
+    return Late(pods=int((stage.late_l - before_l).sum()), full=full)
 
 
 def _is_mixed(fleet: FleetRooms, position: int, requirements: ReplicaRequirements) -> bool:

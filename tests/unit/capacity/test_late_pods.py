@@ -66,9 +66,18 @@ def test_small_pods_leave_the_empty_nodes_to_a_large_one_that_comes_last() -> No
     assert beside(fleet_of((LARGE, 3)), SMALL, 20) <= 12
 
 
-def test_a_large_pod_has_room_once_all_others_are_there() -> None:
-    assert beside(fleet_of((SMALL, 12)), LARGE, 3) == 3
+def test_a_large_pod_has_room_once_all_others_are_there_and_another_one_would() -> None:
+    assert beside(fleet_of((SMALL, 12)), LARGE, 2) == 2
+    assert beside(fleet_of((SMALL, 12)), LARGE, 3) == 2
     assert beside(fleet_of((SMALL, 15)), LARGE, 3) == 0
+
+
+def test_small_pods_leave_room_for_another_large_one_where_there_is_some() -> None:
+    assert beside(fleet_of((LARGE, 2)), SMALL, 12) == 12
+    # A thirteenth is the fifth on one of the empty nodes: two are left, and both are needed.
+    assert beside(fleet_of((LARGE, 2)), SMALL, 13) == 9
+    # There is none already: nothing is lost.
+    assert beside(fleet_of((LARGE, 3)), SMALL, 12) == 12
 
 
 def test_what_came_one_by_one_counts_as_all_at_once() -> None:
