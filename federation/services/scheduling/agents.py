@@ -105,20 +105,19 @@ class NodePlans:
     ) -> None:
         """What awaits agents is asked again until they answer, and careful after that time."""
         until = asyncio.get_running_loop().time() + return_seconds
-
-        async def asked(cluster: str, order: PlaceOrder) -> _Said | None:
-            while True:
-                if not self._releases.is_planned(placed.binding_key, placed.id, cluster):
-                    return None
-                left = until - asyncio.get_running_loop().time()
-                said = await self._ask(cluster, order, min(max(left, 0.0), ANSWER_SECONDS))
-                if said.by_agent or left <= 0:
-                    return said
-                await asyncio.sleep(min(left, LOOK_SECONDS))
-
         orders = _orders(placed, binding)
-        said = await asyncio.gather(*(asked(each, orders[each]) for each in _unsaid(placed)))
-        await self._settle(placed, [each for each in said if each is not None])
+
+        async def settle(cluster: str) -> None:
+            while self._releases.is_planned(placed.binding_key, placed.id, cluster):
+                left = until - asyncio.get_running_loop().time()
+                seconds = min(max(left, 0.0), ANSWER_SECONDS)
+                said = await self._ask(cluster, orders[cluster], seconds)
+                if said.by_agent or left <= 0:
+                    return await self._settle(placed, [said])
+                await asyncio.sleep(min(left, LOOK_SECONDS))
+            return None
+
+        await asyncio.gather(*map(settle, _unsaid(placed)))
 
     async def _settle(self, record: DecisionRecord, said: Sequence[_Said]) -> None:
         """Keeps plans; what was promised by plan is only careful where no agent keeps the plan."""

@@ -28,6 +28,7 @@ from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.release import ReleaseService
 from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
+from tests.patience import PATIENCE_SECONDS
 from tests.services import (
     WEB,
     Agents,
@@ -354,6 +355,24 @@ async def test_an_agent_that_stays_away_keeps_no_plan(
     assert (await certificates(scheduling, store))["a"] == "planned"
     await scheduling.node_plans.place_once_back(placed, planned.binding, 0.05)
     assert set((await certificates(scheduling, store)).values()) == {"careful"}
+
+
+async def test_who_is_back_and_keeps_no_plan_says_so_before_others_are_back(
+    planned: Scheduled, scheduling: Scheduling, store: PostgresStore, agents: Agents
+) -> None:
+    assert planned.binding is not None
+    agents.errors = {name: Unavailable() for name in ("a", "b", "c")}
+    placed = await scheduling.node_plans.place(planned.record, planned.binding, 5.0)
+    del agents.errors["a"]
+    returning = asyncio.create_task(
+        scheduling.node_plans.place_once_back(placed, planned.binding, 60.0)
+    )
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while (await certificates(scheduling, store))["a"] != "careful":
+            await asyncio.sleep(0.01)
+    assert (await certificates(scheduling, store))["b"] == "planned"
+    assert not returning.done()
+    returning.cancel()
 
 
 async def test_nobody_is_asked_for_a_plan_that_was_made_again_meanwhile(
