@@ -28,7 +28,7 @@ from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.release import ReleaseService
 from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import until
 from tests.services import (
     WEB,
     Agents,
@@ -367,10 +367,10 @@ async def test_who_is_back_and_keeps_no_plan_says_so_before_others_are_back(
     returning = asyncio.create_task(
         scheduling.node_plans.place_once_back(placed, planned.binding, 60.0)
     )
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while (await certificates(scheduling, store))["a"] != "careful":
-            await asyncio.sleep(0.01)
-    assert (await certificates(scheduling, store))["b"] == "planned"
+    worth = await until(
+        lambda: certificates(scheduling, store), lambda worth: worth["a"] == "careful"
+    )
+    assert worth["b"] == "planned"
     assert not returning.done()
     returning.cancel()
 
