@@ -367,10 +367,11 @@ async def test_who_is_back_and_keeps_no_plan_says_so_before_others_are_back(
     returning = asyncio.create_task(
         scheduling.node_plans.place_once_back(placed, planned.binding, 60.0)
     )
-    worth = await until(
-        lambda: certificates(scheduling, store), lambda worth: worth["a"] == "careful"
+    await until(
+        lambda: scheduling.get_binding("shop", "web"),
+        lambda view: {each.cluster: each.certificate.value for each in view.held}["a"] == "careful",
     )
-    assert worth["b"] == "planned"
+    assert (await certificates(scheduling, store))["b"] == "planned"
     assert not returning.done()
     returning.cancel()
 
