@@ -8,12 +8,12 @@ import threading
 import pytest
 
 from federation.model.errors import LimitExceeded
+from federation.rpc import large_requests
 from federation.rpc.decoding import Unread, bounded
 from federation.rpc.large_requests import (
     LARGE_BYTES,
     MOST_WAITING,
     READS_PER_CONNECTION,
-    SECONDS_PER_BYTE,
     LargeRequests,
     Undecoded,
     is_large_request,
@@ -122,14 +122,14 @@ async def test_only_what_is_large_and_may_wait_is_left_undecoded(*, waits: bool)
     assert isinstance(decode(bytes(LARGE_BYTES + 1)), Undecoded) == waits
 
 
-async def test_who_sends_too_much_waits_for_a_turn_too() -> None:
+async def test_who_sends_too_much_waits_for_a_turn_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_requests, "SECONDS_PER_BYTE", 1.0)
     decode = bounded(len, LARGE_BYTES, waits=True)
     assert decode is not None
     too_large = decode(bytes(2 * LARGE_BYTES))
     assert isinstance(too_large, Undecoded)
     assert (too_large.payload, too_large.received_bytes) == (b"", 2 * LARGE_BYTES)
-    rest = 60 / (2 * LARGE_BYTES * SECONDS_PER_BYTE)
-    large = LargeRequests(rest=rest)
+    large = LargeRequests(rest=60 / (2 * LARGE_BYTES))
     unread = await large.decoded(too_large)
     assert isinstance(unread, Unread)
     assert "at most" in str(unread.error)
