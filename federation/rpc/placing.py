@@ -21,7 +21,8 @@ BACKGROUND_SECONDS = 30.0
 # How long an agent may be away before what it was to plan is promised carefully; a new one of its
 # kind needs a few seconds.
 RETURN_SECONDS = 30.0
-MAX_AWAITED = 10_000
+# Each looks twice a second.
+MAX_AWAITED = 1_000
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.release import ReleaseService
-from federation.services.values import Scheduled
+from federation.services.values import DecisionRecord, Scheduled
 from federation.store.postgres import PostgresStore
 from tests.patience import until
 from tests.services import (
@@ -276,6 +276,15 @@ async def planned(
     return await apply(scheduling, LARGE)
 
 
+async def placed_while_away(
+    planned: Scheduled, scheduling: Scheduling, agents: Agents
+) -> DecisionRecord:
+    """Asked for nodes while no agent is there."""
+    assert planned.binding is not None
+    agents.errors = {name: Unavailable() for name in ("a", "b", "c")}
+    return await scheduling.node_plans.place(planned.record, planned.binding, 5.0)
+
+
 async def certificates(scheduling: Scheduling, store: PostgresStore) -> dict[str, str]:
     """By cluster; the fleet and the store say the same."""
     view = await scheduling.get_binding("shop", "web")
@@ -349,9 +358,8 @@ async def test_an_agent_that_stays_away_keeps_no_plan(
     planned: Scheduled, scheduling: Scheduling, store: PostgresStore, agents: Agents
 ) -> None:
     assert planned.binding is not None
-    agents.errors = {name: Unavailable() for name in ("a", "b", "c")}
+    placed = await placed_while_away(planned, scheduling, agents)
     assert scheduling.node_plans.placeable([planned]) == [planned]
-    placed = await scheduling.node_plans.place(planned.record, planned.binding, 5.0)
     assert (await certificates(scheduling, store))["a"] == "planned"
     await scheduling.node_plans.place_once_back(placed, planned.binding, 0.05)
     assert set((await certificates(scheduling, store)).values()) == {"careful"}
@@ -361,8 +369,7 @@ async def test_who_is_back_and_keeps_no_plan_says_so_before_others_are_back(
     planned: Scheduled, scheduling: Scheduling, store: PostgresStore, agents: Agents
 ) -> None:
     assert planned.binding is not None
-    agents.errors = {name: Unavailable() for name in ("a", "b", "c")}
-    placed = await scheduling.node_plans.place(planned.record, planned.binding, 5.0)
+    placed = await placed_while_away(planned, scheduling, agents)
     del agents.errors["a"]
     returning = asyncio.create_task(
         scheduling.node_plans.place_once_back(placed, planned.binding, 60.0)
@@ -380,8 +387,7 @@ async def test_nobody_is_asked_for_a_plan_that_was_made_again_meanwhile(
     planned: Scheduled, scheduling: Scheduling, store: PostgresStore, agents: Agents
 ) -> None:
     assert planned.binding is not None
-    agents.errors = {name: Unavailable() for name in ("a", "b", "c")}
-    placed = await scheduling.node_plans.place(planned.record, planned.binding, 5.0)
+    placed = await placed_while_away(planned, scheduling, agents)
     await apply(scheduling, replace(LARGE, replicas=11))
     agents.errors = {}
     await scheduling.node_plans.place_once_back(placed, planned.binding, 60.0)
