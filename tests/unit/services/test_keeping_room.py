@@ -19,7 +19,7 @@ from federation.model.reservations import PromiseCertificate
 from federation.model.workload import Component, ReplicaRequirements, TargetCluster
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profiles
-from federation.services.agent_values import AgentHello, Placer
+from federation.services.agent_values import AgentFacts, AgentHello, Placer
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
@@ -290,6 +290,16 @@ async def test_who_asks_for_a_plan_gets_one_from_a_placer_that_may_come_back(
     (promise,) = scheduled.record.promises
     (kept,) = (await scheduling.get_binding("shop", "web")).held
     assert (promise.certificate.value, kept.certificate.value) == (expected, expected)
+
+
+async def test_that_there_is_a_placer_may_be_heard_from_another_control_plane(
+    scheduling: Scheduling, reporting: Reporting, fleet: FleetOwner
+) -> None:
+    del scheduling
+    reporting.disconnected("a", fleet.known("a").presence.epoch)
+    assert not fleet.snapshot.may_return_c.any()
+    fleet.put_facts("a", AgentFacts(placer=Placer.BINDER))
+    assert fleet.snapshot.may_return_c.tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("allow_unproven", [False, True])
