@@ -147,7 +147,9 @@ def _packed_together(
         strict += each.strict
         strict_c = _strict_c(fleet, each)
         if (packing.placed_s < replicas_c.repeat(VIEWS)).any() or strict_c is not None:
-            most_c = _packed_c(packing, each, place_by, len(fleet))
+            careful_c = fleet.careful_c(None)
+            careful_c[list(promised)] = True
+            most_c = _packed_c(packing, each, place_by, careful_c)
             if strict_c is not None:
                 more = {c: [one.contending for one in every] for c, every in promised.items()}
                 most_c = fleet.strict_most_c(each.requirements, strict_c, most_c, more)
@@ -182,18 +184,22 @@ def _rounds(groups: Iterable[_Group]) -> list[_Round]:
     return rounds
 
 
-def _packed_c(packing: Packing, one: _Round, place_by: Mapping[int, int], size: int) -> IntArray:
+def _packed_c(
+    packing: Packing, one: _Round, place_by: Mapping[int, int], careful_c: BoolArray
+) -> IntArray:
     """How many of what is wanted find room, by cluster of the fleet: in both views if that is what
-    was promised.
+    was promised, and of plans where these are as ``careful_c``.
     """
     filled_c = packing.placed_s[View.FILLED :: VIEWS]
-    spread_c = packing.placed_s[View.SPREAD :: VIEWS]
-    most_c = np.zeros(size, dtype=np.int64)
+    least_c = np.minimum(filled_c, packing.placed_s[View.SPREAD :: VIEWS])
+    most_c = np.zeros(len(careful_c), dtype=np.int64)
     for wanted, positions in one.wanted:
         places = [place_by[position] for position in positions]
         most_c[positions] = filled_c[places]
         if wanted.certificate is PromiseCertificate.CAREFUL:
-            most_c[positions] = np.minimum(filled_c, spread_c)[places]
+            most_c[positions] = least_c[places]
+        elif wanted.certificate is PromiseCertificate.PLANNED:
+            most_c[positions] = np.where(careful_c[positions], least_c[places], filled_c[places])
     return most_c
 
 

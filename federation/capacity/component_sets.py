@@ -40,7 +40,8 @@ def packable_sets_c(
     apart_c[list(own)] = True
     together = np.flatnonzero(told_c & ~apart_c)
     if len(together):
-        careful_c = ~fleet.planned_c | (asked is Certificate.CAREFUL)
+        # The parts of a set are on their way beside one another.
+        careful_c = fleet.careful_c(asked) | (len(parts) > 1)
         positions, residues = fleet.layers.gathered(together.tolist())
         most_c = _most_together(fleet, residues, parts, careful_c[positions])
         sets_c[positions] = most_c

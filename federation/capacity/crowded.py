@@ -61,10 +61,10 @@ def _crowded_room(fleet: FleetRooms, position: int, binding: str) -> Room | None
 def lacks_room(room: Room, wanted: Outstanding, most: int) -> bool:
     """Whether what is wanted is refused, as no more than ``most`` of it surely finds room.
 
-    What is careful may find it after all where nothing was promised strictly: second looks tell.
+    It may find it after all where nothing is promised strictly: second looks tell.
     """
     if most >= wanted.to_pack:
         return False
-    if wanted.certificate is not PromiseCertificate.CAREFUL or room.holds_strict:
+    if wanted.certificate is PromiseCertificate.STRICT or room.holds_strict:
         return True
     return rehearsed_most(room, wanted.requirements, wanted.to_pack) < wanted.to_pack

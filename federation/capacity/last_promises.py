@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from federation.capacity.assignments import Alike, Assignment, Held
 from federation.capacity.fleet_rooms import FleetRooms
-from federation.capacity.worth import careful_most, worth
+from federation.capacity.worth import careful_most, is_careful, worth
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
-from federation.model.reservations import PromiseCertificate
 from federation.model.shapes import request_shape
 from federation.model.workload import ReplicaRequirements
 
@@ -57,7 +56,8 @@ def packable_beside_last(
         # not counted to its end may be more.
         if site is None or not spread_c[position] or max(filled, spread) >= MAX_REPLICAS:
             continue
-        if worth(asked, told=True, planned=site.follows_claims) is PromiseCertificate.CAREFUL:
+        certificate = worth(asked, told=True, planned=site.follows_claims)
+        if is_careful(certificate, before, follows_claims=site.follows_claims):
             most[position] = careful_most(filled, spread, before, shape)
         else:
             most[position] = filled

@@ -76,7 +76,7 @@ def packable_c(
     """
     most_c, spread_c = fleet.most_by_view(requirements)
     if asked is not Certificate.STRICT:
-        careful_c = ~fleet.planned_c | (asked is Certificate.CAREFUL)
+        careful_c = fleet.careful_c(asked)
         reserve_c = np.minimum(np.abs(most_c - spread_c), fleet.reserve_c)
         on_their_way_c = fleet.on_their_way_c(request_shape(requirements.request))
         reserve_c += -(-on_their_way_c // RESERVE_PART)

@@ -20,6 +20,17 @@ def careful_most(filled: int, spread: int, held: Held, shape: Shape) -> int:
     return max(0, min(filled, spread) - kept_back)
 
 
+def is_careful(certificate: PromiseCertificate, held: Held, *, follows_claims: bool) -> bool:
+    """Whether pods that are promised so beside what is held may go elsewhere than best fit says.
+
+    A plan is only as good as best fit where nothing else is on its way: agents choose nodes by
+    other rules, and in another order than promises are made in.
+    """
+    if certificate is PromiseCertificate.PLANNED:
+        return not follows_claims or held.replicas > 0
+    return certificate is PromiseCertificate.CAREFUL
+
+
 def worth(asked: Certificate | None, *, told: bool, planned: bool) -> PromiseCertificate:
     """What a promise will be worth where it is known whether the cells can tell, and plans are
     followed.

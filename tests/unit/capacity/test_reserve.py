@@ -203,14 +203,24 @@ def test_credited_replicas_need_no_room() -> None:
 def test_careful_promises_what_both_placers_leave() -> None:
     room = Room.of(REPORT, pools((4, 40)), [wanted(4, 10, binding="other")])
     # Best fit leaves three whole nodes, spreading none.
-    assert room.most(cpu(40), PLANNED, 9) == 3
+    assert room.most_by_view(cpu(40)) == (3, 0)
     assert room.most(cpu(40), CAREFUL, 9) == 0
     assert room.most(cpu(30), CAREFUL, 9) == 3
 
 
+def test_plans_are_only_careful_beside_what_has_no_nodes_yet() -> None:
+    room = Room.of(REPORT, pools((4, 40)), [wanted(4, 10, binding="other")], follows_claims=True)
+    assert room.most(cpu(40), PLANNED, 9) == 0
+    assert room.most(cpu(30), PLANNED, 9) == room.most(cpu(30), CAREFUL, 9) == 3
+    assert room.packable(cpu(10), PLANNED) == room.packable(cpu(10), CAREFUL)
+    alone = Room.of(REPORT, pools((3, 40), (1, 10)), [], follows_claims=True)
+    assert alone.most(cpu(40), PLANNED, 9) == 3
+    assert alone.packable(cpu(10), PLANNED) == 13
+
+
 def test_strict_promises_what_any_placer_leaves() -> None:
     room = Room.of(REPORT, pools((4, 40)), [wanted(3, 1, binding="other")])
-    assert room.most(cpu(40), PLANNED, 9) == 3
+    assert room.most_by_view(cpu(40)) == (3, 1)
     assert room.most(cpu(40), STRICT, 9) == 1
     assert room.most(cpu(39), STRICT, 9) == 3, "a node has 1 to spare: two pods spoil it"
 

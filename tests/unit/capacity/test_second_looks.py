@@ -127,12 +127,12 @@ def test_nobody_looks_again_where_it_would_prove_nothing(fleet: FleetRooms) -> N
     [
         (Certificate.CAREFUL, True, True),
         (None, False, True),
-        (Certificate.PLANNED, True, False),
-        (None, True, False),
+        (Certificate.PLANNED, True, True),
+        (None, True, True),
         (Certificate.STRICT, False, False),
     ],
 )
-def test_only_careful_promises_are_looked_at_again(
+def test_all_but_strict_promises_are_looked_at_again(
     asked: Certificate | None, *, follows_claims: bool, looks: bool
 ) -> None:
     fleet = fleet_of(*BURST, follows_claims=follows_claims)
