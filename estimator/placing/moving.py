@@ -6,28 +6,38 @@ Must not decide whose claims may move, nor change any.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Final
 
+from estimator.binpack.balanced_allocation import BalancedAllocation
+from estimator.binpack.strategy import ResourceWeight, Strategy
 from estimator.cluster.claims import Claim
 from estimator.estimation.filter import feasible_n
 from estimator.placing.place import Seating
 from estimator.snapshot import Snapshot
 from federation.model.node_plans import ShareOrder
+from federation.model.resources import CPU, MEMORY
 from federation.model.shapes import ReservationKey
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
 # Each costs about as much as an order of its own: more would hold up the loop.
 MOST_MOVED: Final = 200
+# Nodes that are full of one resource waste what they have left of others: where hardly any room is
+# left, replicas find nodes that even that out which no order of others finds.
+BALANCED: Final = BalancedAllocation(
+    weights=(ResourceWeight(resource=CPU, weight=1), ResourceWeight(resource=MEMORY, weight=1))
+)
 
 
 def seated_anew(
     held: Mapping[ReservationKey, Sequence[Claim]],
     asked: Mapping[ReservationKey, ShareOrder],
     snapshot: Snapshot,
-    seated: Callable[[Sequence[ShareOrder]], Sequence[Seating]],
+    strategy: Strategy,
+    seated: Callable[[Sequence[ShareOrder], Strategy], Sequence[Seating]],
 ) -> dict[ReservationKey, Seating]:
     """Nodes for what is ``asked`` and for all that is ``held``: the largest first, else those that
-    the fewest nodes suit.
+    the fewest nodes suit; by the strategy's scores, else by how they even out what nodes have left.
 
     Nothing where that does not find one for every replica, or too many would have to move.
     """
@@ -39,8 +49,11 @@ def seated_anew(
     suiting = {
         key: _suiting(share.requirements.node_claim, snapshot) for key, share in shares.items()
     }
-    for order in (largest, sorted(largest, key=suiting.__getitem__)):
-        seatings = seated([shares[key] for key in order])
+    orders = [largest]
+    if (fewest := sorted(largest, key=suiting.__getitem__)) != largest:
+        orders.append(fewest)
+    for scores, order in product((strategy, BALANCED), orders):
+        seatings = seated([shares[key] for key in order], scores)
         if not any(seating.unplaced for seating in seatings):
             return dict(zip(order, seatings, strict=True))
     return {}

@@ -32,12 +32,16 @@ MOST_ALLOCATED: Final = MostAllocated(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seating:
-    """Nodes for one share: the claims to make, and why some of it found none."""
+    """Nodes for one share: the claims to make, and why some of it found none.
+
+    ``strategy`` names whose scores chose them.
+    """
 
     claims: tuple[Claim, ...]
     nodes: tuple[NodeShare, ...]
     unplaced: int
     why: str
+    strategy: str
 
 
 def place_shares(
@@ -96,7 +100,13 @@ def seat(
         score_n, scale = strategy.score(arrays, request), strategy.most(request)
         nodes = _node_shares(snapshot, share.component, placement, score_n, scale)
         seatings.append(
-            Seating(claims=tuple(claims), nodes=tuple(nodes), unplaced=missing, why=why)
+            Seating(
+                claims=tuple(claims),
+                nodes=tuple(nodes),
+                unplaced=missing,
+                why=why,
+                strategy=strategy.name,
+            )
         )
     return seatings
 

@@ -111,7 +111,7 @@ class Plans:
             ),
             unplaced=unplaced,
             message="; ".join(seating.why for seating in own if seating.why),
-            strategy=placeable.strategy.name,
+            strategy=own[0].strategy if own else placeable.strategy.name,
             claimed=not unplaced,
         )
 
@@ -351,10 +351,10 @@ class Plans:
         gone = [self._claims.planned(key) for key in ended]
         staying = _without(self._claims.all(), [*held.values(), *gone])
 
-        def seated(shares: Sequence[ShareOrder]) -> list[Seating]:
-            return self._seated(placeable, staying, shares)
+        def seated(shares: Sequence[ShareOrder], strategy: Strategy) -> list[Seating]:
+            return self._seated(replace(placeable, strategy=strategy), staying, shares)
 
-        return seated_anew(held, asked, placeable.snapshot, seated)
+        return seated_anew(held, asked, placeable.snapshot, placeable.strategy, seated)
 
     def _drop(self, key: ReservationKey) -> None:
         self._claims.plan(key, ())
