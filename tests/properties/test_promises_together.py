@@ -109,11 +109,17 @@ def few(request: pytest.FixtureRequest) -> Iterator[int]:
 
 @pytest.mark.usefixtures("few")
 @settings(max_examples=60, deadline=None)
-@given(drawn=rooms_drawn, made=decisions)
+@given(drawn=rooms_drawn, made=decisions, follows=st.booleans())
 def test_a_decision_is_promised_where_each_of_its_clusters_has_room_by_itself(
-    drawn: list[list[tuple[int, int, tuple[int, ...]]] | None], made: list[Decision]
+    drawn: list[list[tuple[int, int, tuple[int, ...]]] | None],
+    made: list[Decision],
+    *,
+    follows: bool,
 ) -> None:
-    rooms = [None if cells is None else Room.of(REPORT, table(cells)) for cells in drawn]
+    rooms = [
+        None if cells is None else Room.of(REPORT, table(cells), follows_claims=follows)
+        for cells in drawn
+    ]
     fleet = FleetRooms.of(rooms)
     for drawn_decision in made:
         decision = letting_go_of_what_is_held(drawn_decision, rooms)
@@ -213,6 +219,15 @@ def test_as_many_sets_are_promised_as_are_said_to_fit(
     )
 
 
+def one_by_one(room: Room, asked: tuple[Outstanding, ...]) -> Room | None:
+    """The room with all of it, each beside what came before; None where something has no room."""
+    for each in asked:
+        if room.most(each.requirements, each.certificate, each.to_pack) < each.to_pack:
+            return None
+        room = room.with_one(each)
+    return room
+
+
 few_shapes = st.sampled_from(
     [ReplicaRequirements(request={"cpu": amount}) for amount in (3, 7)]
     + [ReplicaRequirements(request={"memory": 5})]
@@ -224,12 +239,17 @@ asks_drawn = st.lists(
 
 @pytest.mark.usefixtures("few")
 @settings(max_examples=60, deadline=None)
-@given(drawn=rooms_drawn, asked=asks_drawn)
+@given(drawn=rooms_drawn, asked=asks_drawn, follows=st.booleans())
 def test_each_cluster_is_packed_in_the_order_of_its_ask(
     drawn: list[list[tuple[int, int, tuple[int, ...]]] | None],
     asked: list[list[tuple[ReplicaRequirements, int]]],
+    *,
+    follows: bool,
 ) -> None:
-    rooms = [None if cells is None else Room.of(REPORT, table(cells)) for cells in drawn]
+    rooms = [
+        None if cells is None else Room.of(REPORT, table(cells), follows_claims=follows)
+        for cells in drawn
+    ]
     asks = {
         position: tuple(
             Outstanding(
@@ -246,11 +266,11 @@ def test_each_cluster_is_packed_in_the_order_of_its_ask(
     }
     answer = asked_of(FleetRooms.of(rooms), NAMES, "new", asks)
     alone = {
-        position: room.with_all(asks[position])
+        position: one_by_one(room, asks[position])
         for position, room in enumerate(rooms)
         if room is not None and position in asks
     }
-    has_room = not any(each.overcommitted for each in alone.values())
+    has_room = None not in alone.values()
     assert isinstance(answer, FleetRooms) == has_room
     if isinstance(answer, FleetRooms):
         expected = [alone.get(position, room) for position, room in enumerate(rooms)]
@@ -352,7 +372,7 @@ def assert_same(fleet: FleetRooms, rooms: list[Room | None]) -> None:
             ]
             assert packable_c(fleet, requirements, None, {}).tolist() == most
             filled = [
-                room.most(requirements, PromiseCertificate.PLANNED, 999)
+                room.most_by_view(requirements)[0]
                 if room and not room.overcommitted and not room.holds_strict
                 else None
                 for room in rooms
