@@ -147,9 +147,7 @@ def _packed_together(
         strict += each.strict
         strict_c = _strict_c(fleet, each)
         if (packing.placed_s < replicas_c.repeat(VIEWS)).any() or strict_c is not None:
-            careful_c = fleet.careful_c(None)
-            careful_c[list(promised)] = True
-            most_c = _packed_c(packing, each, place_by, careful_c)
+            most_c = _packed_c(packing, each, place_by, len(fleet))
             if strict_c is not None:
                 more = {c: [one.contending for one in every] for c, every in promised.items()}
                 most_c = fleet.strict_most_c(each.requirements, strict_c, most_c, more)
@@ -184,22 +182,17 @@ def _rounds(groups: Iterable[_Group]) -> list[_Round]:
     return rounds
 
 
-def _packed_c(
-    packing: Packing, one: _Round, place_by: Mapping[int, int], careful_c: BoolArray
-) -> IntArray:
-    """How many of what is wanted find room, by cluster of the fleet: in both views if that is what
-    was promised, and of plans where these are as ``careful_c``.
+def _packed_c(packing: Packing, one: _Round, place_by: Mapping[int, int], size: int) -> IntArray:
+    """How many of what is wanted find room, by cluster of the fleet: in both views, unless that is
+    looked at strictly.
     """
     filled_c = packing.placed_s[View.FILLED :: VIEWS]
     least_c = np.minimum(filled_c, packing.placed_s[View.SPREAD :: VIEWS])
-    most_c = np.zeros(len(careful_c), dtype=np.int64)
+    most_c = np.zeros(size, dtype=np.int64)
     for wanted, positions in one.wanted:
         places = [place_by[position] for position in positions]
-        most_c[positions] = filled_c[places]
-        if wanted.certificate is PromiseCertificate.CAREFUL:
-            most_c[positions] = least_c[places]
-        elif wanted.certificate is PromiseCertificate.PLANNED:
-            most_c[positions] = np.where(careful_c[positions], least_c[places], filled_c[places])
+        is_strict = wanted.certificate is PromiseCertificate.STRICT
+        most_c[positions] = (filled_c if is_strict else least_c)[places]
     return most_c
 
 

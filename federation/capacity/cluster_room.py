@@ -26,7 +26,7 @@ from federation.capacity.rehearsal import Rehearsal
 from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import strict_most
 from federation.capacity.stuck import without_kept_nodes
-from federation.capacity.worth import careful_most, is_careful, worth
+from federation.capacity.worth import careful_most, worth
 from federation.model.arrays import IntArray, LevelArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
@@ -281,10 +281,10 @@ class Room:
         return self._most(requirements, certificate, limit, self.most_by_view(requirements))
 
     def packable(self, requirements: ReplicaRequirements, certificate: PromiseCertificate) -> int:
-        """How many more replicas may be asked for: of a careful promise some are kept back."""
+        """How many more replicas may be asked for: unless strictly, some are kept back."""
         filled, spread = self.most_by_view(requirements)
         most = self._most(requirements, certificate, MAX_REPLICAS, (filled, spread))
-        if is_careful(certificate, self.held, follows_claims=self.follows_claims):
+        if certificate is not PromiseCertificate.STRICT:
             shape = request_shape(requirements.request)
             most = min(most, careful_most(filled, spread, self.held, shape))
         return most
@@ -298,7 +298,7 @@ class Room:
     ) -> int:
         filled, spread = by_view
         most = min(limit, filled)
-        if is_careful(certificate, self.held, follows_claims=self.follows_claims):
+        if certificate is not PromiseCertificate.STRICT:
             most = min(most, spread)
         if certificate is PromiseCertificate.STRICT or self.holds_strict:
             most = strict_most(self.pools, self.contending, requirements, certificate, most)

@@ -40,10 +40,8 @@ def packable_sets_c(
     apart_c[list(own)] = True
     together = np.flatnonzero(told_c & ~apart_c)
     if len(together):
-        # The parts of a set are on their way beside one another.
-        careful_c = fleet.careful_c(asked) | (len(parts) > 1)
         positions, residues = fleet.layers.gathered(together.tolist())
-        most_c = _most_together(fleet, residues, parts, careful_c[positions])
+        most_c = _most_together(fleet, residues, parts)
         sets_c[positions] = most_c
     sets_c[apart_c | ~told_c] = 0
     for position in np.flatnonzero(told_c & apart_c).tolist():
@@ -53,9 +51,7 @@ def packable_sets_c(
     return sets_c
 
 
-def _most_together(
-    fleet: FleetRooms, residues: Residues, parts: Sequence[Component], careful_c: BoolArray
-) -> IntArray:
+def _most_together(fleet: FleetRooms, residues: Residues, parts: Sequence[Component]) -> IntArray:
     """The most sets that were seen to fit, by halving what may be possible.
 
     Fewer sets need not fit where more do: what is answered was packed itself.
@@ -63,7 +59,7 @@ def _most_together(
 
     def enough_c(placed_s: IntArray, wanted_c: IntArray) -> BoolArray:
         filled_c, spread_c = placed_s[View.FILLED :: VIEWS], placed_s[View.SPREAD :: VIEWS]
-        return (filled_c >= wanted_c) & (~careful_c | (spread_c >= wanted_c))
+        return (filled_c >= wanted_c) & (spread_c >= wanted_c)
 
     def fit_c(sets_c: IntArray) -> BoolArray:
         left, fits_c = residues, np.ones(len(residues), dtype=np.bool_)

@@ -30,7 +30,6 @@ from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import KnownHolds, strict_most_c
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
-from federation.model.placement import Certificate
 from federation.model.pools.matching import Match, keys_not_carried
 from federation.model.pools.values import Pools
 from federation.model.positions import GONE, Moves
@@ -261,15 +260,6 @@ class FleetRooms:
             if held is not None:
                 replicas_c[position] = held.on_their_way(shape)
         return replicas_c
-
-    def careful_c(self, asked: Certificate | None) -> BoolArray:
-        """Where pods may go elsewhere than best fit says: there is no plan, or a plan is to be made
-        beside others that are not kept yet.
-
-        Agents choose nodes by other rules than best fit, and in another order.
-        """
-        careful_c: BoolArray = ~self.planned_c | (self.outstanding_c > 0)
-        return careful_c | (asked is Certificate.CAREFUL)
 
     def most_by_view(self, requirements: ReplicaRequirements) -> tuple[IntArray, IntArray]:
         """How many replicas the cells hold in every cluster, in both views, 0..MAX_REPLICAS.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from federation.capacity.assignments import Alike, Assignment, Held
 from federation.capacity.fleet_rooms import FleetRooms
-from federation.capacity.worth import careful_most, is_careful, worth
+from federation.capacity.worth import careful_most
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
 from federation.model.shapes import request_shape
@@ -50,17 +50,12 @@ def packable_beside_last(
     filled_c, spread_c = (each_c.tolist() for each_c in fleet.most_by_view(requirements))
     most: dict[int, int] = {}
     for position in fleet.telling(list(last), requirements.node_claim):
-        site, (replicas, before) = fleet.sites[position], last[position]
+        replicas, before = last[position]
         filled, spread = filled_c[position] + replicas, spread_c[position] + replicas
         # Where spreading leaves no room it may have found too little for all of them; and what is
         # not counted to its end may be more.
-        if site is None or not spread_c[position] or max(filled, spread) >= MAX_REPLICAS:
-            continue
-        certificate = worth(asked, told=True, planned=site.follows_claims)
-        if is_careful(certificate, before, follows_claims=site.follows_claims):
+        if spread_c[position] and max(filled, spread) < MAX_REPLICAS:
             most[position] = careful_most(filled, spread, before, shape)
-        else:
-            most[position] = filled
     return most
 
 
@@ -84,7 +79,7 @@ def _last(
         return None
     if binding in [each.outstanding.binding for each in others]:
         return None
-    # Whether the others are all of this shape is all that a careful promise has to know of them.
+    # Whether the others are all of this shape is all that has to be known of them.
     replicas = outstanding.to_pack
     before = Held(replicas=held.replicas - replicas, only=held.only)
     return _Last(replicas=replicas, before=before)

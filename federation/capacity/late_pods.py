@@ -19,7 +19,7 @@ from federation.capacity.assignments import Held, summed_alike
 from federation.capacity.cluster_room import Room, Site
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.rehearsal import Rehearsal
-from federation.model.arrays import BoolArray, IntArray
+from federation.model.arrays import IntArray
 from federation.model.pools.values import SCORED
 from federation.model.reservations import Outstanding
 from federation.model.shapes import request_shape
@@ -48,13 +48,13 @@ NONE_LATE: Final = Late(pods=0, full=0)
 
 
 def beside_large_c(
-    fleet: FleetRooms, requirements: ReplicaRequirements, most_c: IntArray, careful_c: BoolArray
+    fleet: FleetRooms, requirements: ReplicaRequirements, most_c: IntArray
 ) -> IntArray:
     """How many of so many replicas (axis c) leave room for large pods that come late, and have it
     themselves.
     """
     found_c = most_c.copy()
-    (may,) = np.nonzero(careful_c & (most_c > 0) & (fleet.outstanding_c > 0))
+    (may,) = np.nonzero((most_c > 0) & (fleet.outstanding_c > 0))
     mixed = [position for position in may.tolist() if _is_mixed(fleet, position, requirements)]
     mixed.sort(key=lambda position: -int(most_c[position]))
     for position in mixed[:MOST_LOOKED_AT]:

@@ -68,21 +68,19 @@ def packable_c(
 ) -> IntArray:
     """How many more replicas can be promised in each cluster (axis c), 0..MAX_REPLICAS.
 
-    0 where the cells cannot tell. Of a careful promise some are kept back where best fit and
-    spreading leave unequal room, and where much of other shapes is outstanding: that goes neither
-    this way nor that. ``own`` has,
-    for every cluster where the binding is, the room without it and how many of its replicas need
-    some there: they come first.
+    0 where the cells cannot tell. Of promises that are not strict some are kept back where best fit
+    and spreading leave unequal room, and where much of other shapes is outstanding: that goes
+    neither this way nor that, and what is planned gets its nodes from agents, by other rules and in
+    another order. ``own`` has, for every cluster where the binding is, the room without it and how
+    many of its replicas need some there: they come first.
     """
     most_c, spread_c = fleet.most_by_view(requirements)
     if asked is not Certificate.STRICT:
-        careful_c = fleet.careful_c(asked)
         reserve_c = np.minimum(np.abs(most_c - spread_c), fleet.reserve_c)
         on_their_way_c = fleet.on_their_way_c(request_shape(requirements.request))
         reserve_c += -(-on_their_way_c // RESERVE_PART)
-        least_c = np.maximum(np.minimum(most_c, spread_c) - reserve_c, 0)
-        least_c = beside_large_c(fleet, requirements, least_c, careful_c)
-        most_c = np.where(careful_c, least_c, most_c)
+        most_c = np.maximum(np.minimum(most_c, spread_c) - reserve_c, 0)
+        most_c = beside_large_c(fleet, requirements, most_c)
     is_strict_c = np.full(len(fleet), asked is Certificate.STRICT)
     looked_at_c = (fleet.strict_c | is_strict_c) & (most_c > 0)
     looked_at_c[list(own)] = False

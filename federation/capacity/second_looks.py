@@ -47,7 +47,6 @@ def looked_again_c(
     as many as is known, and more where rehearsals show that.
     """
     may_c = (known_c < replicas) & ~fleet.overcommitted_c & ~fleet.strict_c
-    may_c &= fleet.careful_c(asked)
     if asked is Certificate.STRICT or not may_c.any():
         return known_c
     most_c, spread_c = fleet.most_by_view(requirements)

@@ -12,23 +12,12 @@ from federation.model.shapes import Shape
 
 
 def careful_most(filled: int, spread: int, held: Held, shape: Shape) -> int:
-    """How many replicas may be promised carefully beside what is held, of those that the cells
-    hold in both views; some are kept back.
+    """How many replicas may be promised, unless strictly, beside what is held, of those that the
+    cells hold in both views; some are kept back.
     """
     kept_back = min(abs(filled - spread), held.reserve)
     kept_back += -(-held.on_their_way(shape) // RESERVE_PART)
     return max(0, min(filled, spread) - kept_back)
-
-
-def is_careful(certificate: PromiseCertificate, held: Held, *, follows_claims: bool) -> bool:
-    """Whether pods that are promised so beside what is held may go elsewhere than best fit says.
-
-    A plan is only as good as best fit where nothing else is on its way: agents choose nodes by
-    other rules, and in another order than promises are made in.
-    """
-    if certificate is PromiseCertificate.PLANNED:
-        return not follows_claims or held.replicas > 0
-    return certificate is PromiseCertificate.CAREFUL
 
 
 def worth(asked: Certificate | None, *, told: bool, planned: bool) -> PromiseCertificate:

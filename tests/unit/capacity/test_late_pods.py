@@ -16,7 +16,6 @@ from federation.model.workload import ReplicaRequirements
 
 GIB = 1 << 30
 CORES, NODES = 16_000, 6
-CAREFUL_C = np.ones(1, np.bool_)
 
 
 def of(cpu: int) -> ReplicaRequirements:
@@ -56,7 +55,7 @@ def fleet_of(*promised: tuple[ReplicaRequirements, int], tells: bool = True) -> 
 
 
 def beside(fleet: FleetRooms, requirements: ReplicaRequirements, limit: int) -> int:
-    return int(beside_large_c(fleet, requirements, np.array([limit]), CAREFUL_C)[0])
+    return int(beside_large_c(fleet, requirements, np.array([limit]))[0])
 
 
 def test_small_pods_leave_the_empty_nodes_to_a_large_one_that_comes_last() -> None:

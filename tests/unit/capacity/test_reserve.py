@@ -9,6 +9,7 @@ import pytest
 
 from federation.capacity.assignments import PackingStep
 from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.reserve import (
     FleetRooms,
     Refused,
@@ -21,6 +22,7 @@ from federation.model.placement import Certificate
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import (
+    Component,
     NodeClaim,
     ReplicaRequirements,
     Toleration,
@@ -208,14 +210,29 @@ def test_careful_promises_what_both_placers_leave() -> None:
     assert room.most(cpu(30), CAREFUL, 9) == 3
 
 
-def test_plans_are_only_careful_beside_what_has_no_nodes_yet() -> None:
+def test_plans_are_as_careful_beside_what_has_no_nodes_yet() -> None:
+    """Agents choose nodes by other rules than best fit, and in another order."""
     room = Room.of(REPORT, pools((4, 40)), [wanted(4, 10, binding="other")], follows_claims=True)
+    fleet = FleetRooms.of([room])
+    assert room.most_by_view(cpu(40)) == (3, 0)
     assert room.most(cpu(40), PLANNED, 9) == 0
-    assert room.most(cpu(30), PLANNED, 9) == room.most(cpu(30), CAREFUL, 9) == 3
-    assert room.packable(cpu(10), PLANNED) == room.packable(cpu(10), CAREFUL)
-    alone = Room.of(REPORT, pools((3, 40), (1, 10)), [], follows_claims=True)
-    assert alone.most(cpu(40), PLANNED, 9) == 3
-    assert alone.packable(cpu(10), PLANNED) == 13
+    assert packable_c(fleet, cpu(40), Certificate.PLANNED, {}).tolist() == [0]
+    assert packable_c(fleet, cpu(30), Certificate.PLANNED, {}).tolist() == [1]
+    assert why(asked(room, wanted(1, 40, certificate=PLANNED))) == "0 of 1 replicas find room"
+    alone = FleetRooms.of([Room.of(REPORT, pools((3, 40), (1, 10)), [], follows_claims=True)])
+    assert packable_c(alone, cpu(40), Certificate.PLANNED, {}).tolist() == [3]
+    assert packable_c(alone, cpu(10), Certificate.PLANNED, {}).tolist() == [13]
+
+
+def test_the_parts_of_a_plan_are_as_careful_beside_one_another() -> None:
+    room = Room.of(REPORT, pools((4, 40)), follows_claims=True)
+    parts = [
+        Component(name="small", replicas=4, requirements=cpu(10)),
+        Component(name="large", replicas=1, requirements=cpu(40)),
+    ]
+    assert packable_sets_c(FleetRooms.of([room]), parts, Certificate.PLANNED, {}).tolist() == [0]
+    both = [wanted(4, 10, certificate=PLANNED), wanted(1, 40, certificate=PLANNED)]
+    assert why(asked(room, *both)) == "0 of 1 replicas find room"
 
 
 def test_strict_promises_what_any_placer_leaves() -> None:
