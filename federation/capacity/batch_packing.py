@@ -183,16 +183,11 @@ def _rounds(groups: Iterable[_Group]) -> list[_Round]:
 
 
 def _packed_c(packing: Packing, one: _Round, place_by: Mapping[int, int], size: int) -> IntArray:
-    """How many of what is wanted find room, by cluster of the fleet: in both views, unless that is
-    looked at strictly.
-    """
-    filled_c = packing.placed_s[View.FILLED :: VIEWS]
-    least_c = np.minimum(filled_c, packing.placed_s[View.SPREAD :: VIEWS])
+    """How many of what is wanted find room in both views, by cluster of the fleet."""
+    least_c = np.minimum(*(packing.placed_s[view::VIEWS] for view in View))
     most_c = np.zeros(size, dtype=np.int64)
-    for wanted, positions in one.wanted:
-        places = [place_by[position] for position in positions]
-        is_strict = wanted.certificate is PromiseCertificate.STRICT
-        most_c[positions] = (filled_c if is_strict else least_c)[places]
+    for _, positions in one.wanted:
+        most_c[positions] = least_c[[place_by[position] for position in positions]]
     return most_c
 
 

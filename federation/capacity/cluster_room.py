@@ -296,10 +296,7 @@ class Room:
         limit: int,
         by_view: tuple[int, int],
     ) -> int:
-        filled, spread = by_view
-        most = min(limit, filled)
-        if certificate is not PromiseCertificate.STRICT:
-            most = min(most, spread)
+        most = min(limit, *by_view)
         if certificate is PromiseCertificate.STRICT or self.holds_strict:
             most = strict_most(self.pools, self.contending, requirements, certificate, most)
         return most

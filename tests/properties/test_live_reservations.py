@@ -376,10 +376,11 @@ class Federation:
         )
 
     def _holds_everything(self, owned: Owned) -> bool:
-        """Not after a release, nor when its lease ran out."""
+        """Not after a release, nor when its lease ran out, nor of what it was refused to become."""
         held = {
             each.cluster: each.replicas
             for each in reservations_of(self.replicas[0].fleet, owned.binding.key)
+            if each.requirements == owned.binding.requirements
         }
         return held == {each.name: each.replicas for each in owned.clusters}
 
