@@ -303,6 +303,10 @@ class Histories(Protocol):
         """
         ...
 
+    async def check(self) -> None:
+        """It has one."""
+        ...
+
     async def get(self) -> History: ...
 
     async def lock(self) -> History:

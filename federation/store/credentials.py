@@ -31,6 +31,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.services.member_ports import StoredCredential, StoredJoinToken
 from federation.services.values import PrincipalKind
 from federation.store.access_tables import credential, join_token
+from federation.store.prepared import Prepared
 from federation.store.tables import cluster as cluster_table
 from federation.store.tables import unix_seconds
 
@@ -39,6 +40,19 @@ ENDED_FOR = timedelta(days=1)
 
 # Held until the end of the transaction, so that two first starts make one admin.
 LOCK_ADMIN = text("SELECT pg_advisory_xact_lock(hashtextextended('fedsched admin credential', 0))")
+
+
+def _is_valid() -> ColumnElement[bool]:
+    unexpired = or_(credential.c.expires_at.is_(None), credential.c.expires_at > func.now())
+    return credential.c.revoked_at.is_(None) & unexpired
+
+
+# Whoever guesses asks this again and again.
+FIND = Prepared(
+    select(credential, cluster_table.c.name.label("cluster_name"))
+    .outerjoin(cluster_table, cluster_table.c.id == credential.c.cluster_id)
+    .where(credential.c.id == bindparam("id"), _is_valid())
+)
 
 
 class CredentialStatements:
@@ -100,12 +114,7 @@ class CredentialStatements:
         return unix_seconds((await self._connection.execute(statement)).scalar_one())
 
     async def find(self, credential_id: str) -> StoredCredential | None:
-        statement = (
-            select(credential, cluster_table.c.name.label("cluster_name"))
-            .outerjoin(cluster_table, cluster_table.c.id == credential.c.cluster_id)
-            .where(credential.c.id == credential_id, _is_valid())
-        )
-        row = (await self._connection.execute(statement)).one_or_none()
+        row = (await FIND.execute(self._connection, {"id": credential_id})).one_or_none()
         if row is None:
             return None
         return StoredCredential(
@@ -261,11 +270,6 @@ def _is_admin() -> ColumnElement[bool]:
 
 def _is_one_of(credential_ids: Sequence[str]) -> ColumnElement[bool]:
     return credential.c.id == any_(bindparam("ids", list(credential_ids), type_=ARRAY(Text)))
-
-
-def _is_valid() -> ColumnElement[bool]:
-    unexpired = or_(credential.c.expires_at.is_(None), credential.c.expires_at > func.now())
-    return credential.c.revoked_at.is_(None) & unexpired
 
 
 def _in(seconds: int) -> object:

@@ -12,6 +12,7 @@ from federation.model.errors import Unavailable
 from federation.services.journal import Bookmark, Position
 from federation.services.journal_ports import History
 from federation.store.engine import IMPAIRED
+from federation.store.prepared import Prepared
 
 EMPTIED = (
     "The database was emptied: restore it from a backup, or start a control plane anew on the "
@@ -27,6 +28,7 @@ SERVER = text("""
     FROM pg_control_system(), pg_database WHERE datname = current_database()
 """)
 ENSURE = text("INSERT INTO history (database) VALUES ('') ON CONFLICT DO NOTHING")
+FIND = Prepared(text("SELECT 1 FROM history"))
 GET = text("SELECT id::text, database FROM history")
 LOCK = text("SELECT id::text, database FROM history FOR UPDATE")
 SETTLE = text("UPDATE history SET database = :server")
@@ -77,6 +79,10 @@ class HistoryStatements:
     def known_to(self) -> set[object]:
         known: set[object] = self._connection.info.setdefault("history known to", set())
         return known
+
+    async def check(self) -> None:
+        if (await FIND.execute(self._connection, {})).one_or_none() is None:
+            raise Unavailable(EMPTIED, reason=IMPAIRED)
 
     async def get(self) -> History:
         return await self._read(GET)

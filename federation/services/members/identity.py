@@ -258,7 +258,7 @@ class Identity:
                     found = await read.credentials.find(credential_id)
                 if found is None:
                     # In a database that was emptied every credential is unknown.
-                    await read.histories.get()
+                    await read.histories.check()
         except Unavailable:
             if known is not None and known.is_trusted_at(now, OUTAGE_SECONDS):
                 return known.credential

@@ -35,7 +35,7 @@ class Renewal:
             ages = await read.credentials.ages(credential_ids)
             if len(ages) < len(credential_ids):
                 # In a database that was emptied none is revoked.
-                await read.histories.get()
+                await read.histories.check()
         return ages
 
     def is_due(self, credential_id: str, age_seconds: float) -> bool:
