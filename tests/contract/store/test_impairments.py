@@ -128,6 +128,9 @@ async def test_a_table_that_was_emptied_is_told(
     await execute(fresh_engine, "TRUNCATE history")
     with pytest.raises(Unavailable, match=EMPTIED):
         await fresh_store.check()
+    async with fresh_store.reading() as read:
+        with pytest.raises(Unavailable, match=EMPTIED):
+            await read.histories.check()
 
 
 async def test_a_column_that_came_just_now_costs_a_try(

@@ -114,6 +114,19 @@ async def test_whatever_is_wrong_with_a_token_is_not_said(identity: Identity, sh
     assert raised.value.message == Unauthenticated().message
 
 
+async def test_nobody_is_called_unknown_in_a_database_that_was_emptied(
+    fresh_engine: AsyncEngine, clock: StillClock
+) -> None:
+    identity = Identity(PostgresStore(fresh_engine), clock)
+    unknown = make_secret().token
+    with pytest.raises(Unauthenticated):
+        await identity.identify(unknown)
+    async with fresh_engine.begin() as connection:
+        await connection.execute(text("TRUNCATE history"))
+    with pytest.raises(Unavailable, match="was emptied"):
+        await identity.identify(unknown)
+
+
 async def test_a_revoked_credential_is_refused_once_its_trust_has_run_out(
     identity: Identity, engine: AsyncEngine, clock: StillClock
 ) -> None:
