@@ -22,8 +22,8 @@ from federation.model.workload import NodeClaim, ReplicaRequirements
 
 # Each costs about as much as an order of its own: more would hold up the loop.
 MOST_MOVED: Final = 200
-# Nodes that are full of one resource waste what they have left of others: where hardly any room is
-# left, replicas find nodes that even that out which no order of others finds.
+# Scores that fill nodes use up one resource of a node and waste what it has left of the others.
+# Where hardly any room is left, all find nodes only where these are used up together.
 BALANCED: Final = BalancedAllocation(
     weights=(ResourceWeight(resource=CPU, weight=1), ResourceWeight(resource=MEMORY, weight=1))
 )
