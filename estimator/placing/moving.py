@@ -6,7 +6,6 @@ Must not decide whose claims may move, nor change any.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import product
 from typing import Final
 
 from estimator.binpack.balanced_allocation import BalancedAllocation
@@ -37,7 +36,8 @@ def seated_anew(
     seated: Callable[[Sequence[ShareOrder], Strategy], Sequence[Seating]],
 ) -> dict[ReservationKey, Seating]:
     """Nodes for what is ``asked`` and for all that is ``held``: the largest first, else those that
-    the fewest nodes suit; by the strategy's scores, else by how they even out what nodes have left.
+    the fewest nodes suit; by the strategy's scores, else by how they even out what nodes have left,
+    then also in the order of their claims.
 
     Nothing where that does not find one for every replica, or too many would have to move.
     """
@@ -52,7 +52,10 @@ def seated_anew(
     orders = [largest]
     if (fewest := sorted(largest, key=suiting.__getitem__)) != largest:
         orders.append(fewest)
-    for scores, order in product((strategy, BALANCED), orders):
+    # In the order of their claims small ones are not all left for what large ones leave.
+    tried = [(strategy, order) for order in orders]
+    tried += [(BALANCED, order) for order in ([*shares], *orders)]
+    for scores, order in tried:
         seatings = seated([shares[key] for key in order], scores)
         if not any(seating.unplaced for seating in seatings):
             return dict(zip(order, seatings, strict=True))
