@@ -1,4 +1,4 @@
-"""Second looks: which careful promises may be made after all, before they are refused.
+"""Second looks: which promises may be made after all, unless strictly, before they are refused.
 
 Pure. Best fit, spreading and what is kept back know nothing of a cluster's scheduler. Here all that
 is on its way is rehearsed where a stock kube-scheduler puts it: what still fits after every

@@ -28,7 +28,8 @@ SERVER = text("""
     FROM pg_control_system(), pg_database WHERE datname = current_database()
 """)
 ENSURE = text("INSERT INTO history (database) VALUES ('') ON CONFLICT DO NOTHING")
-FIND = Prepared(text("SELECT 1 FROM history"))
+# Whoever guesses credentials has this asked again and again.
+IS_THERE = Prepared(text("SELECT 1 FROM history"))
 GET = text("SELECT id::text, database FROM history")
 LOCK = text("SELECT id::text, database FROM history FOR UPDATE")
 SETTLE = text("UPDATE history SET database = :server")
@@ -81,7 +82,7 @@ class HistoryStatements:
         return known
 
     async def check(self) -> None:
-        if (await FIND.execute(self._connection, {})).one_or_none() is None:
+        if (await IS_THERE.execute(self._connection, {})).one_or_none() is None:
             raise Unavailable(EMPTIED, reason=IMPAIRED)
 
     async def get(self) -> History:

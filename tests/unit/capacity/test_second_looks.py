@@ -1,4 +1,4 @@
-"""Second looks: careful promises that are made after all, and where nobody looks again."""
+"""Second looks: promises that are made after all, and where nobody looks again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from federation.capacity.cluster_room import ReportId
+from federation.capacity.crowded import lacks_room
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.reserve import Refused, packable_c
 from federation.capacity.second_looks import looked_again_c, rehearsed_most
@@ -69,11 +70,12 @@ def look(
 BURST = tuple(map(small, range(8)))
 
 
-def test_more_is_promised_after_a_second_look() -> None:
-    fleet = fleet_of(*BURST)
-    first, second = look(fleet)
+@pytest.mark.parametrize("certificate", [CAREFUL, PromiseCertificate.PLANNED])
+def test_more_is_promised_after_a_second_look(certificate: PromiseCertificate) -> None:
+    fleet = fleet_of(*BURST, follows_claims=certificate is not CAREFUL)
+    first, second = look(fleet, Certificate(certificate.value))
     assert first < second
-    ask = Outstanding("shop/large", LARGE, second, certificate=CAREFUL)
+    ask = Outstanding("shop/large", LARGE, second, certificate=certificate)
     made = asked_of(fleet, NAMES, ask.binding, {0: (ask,)})
     assert isinstance(made, FleetRooms)
     room = made.rooms[0]
@@ -81,6 +83,23 @@ def test_more_is_promised_after_a_second_look() -> None:
     assert not broken_promise(room.pools, room.holdings)
     too_many = asked_of(fleet, NAMES, ask.binding, {0: (ask._replace(in_cells=NODES + 1),)})
     assert isinstance(too_many, Refused)
+
+
+@pytest.mark.parametrize("certificate", [CAREFUL, PromiseCertificate.PLANNED])
+def test_what_a_second_look_found_is_not_refused_for_want_of_room(
+    certificate: PromiseCertificate,
+) -> None:
+    room = fleet_of(*BURST, follows_claims=certificate is not CAREFUL).rooms[0]
+    beside_strict = fleet_of(*BURST, small(9, STRICT)).rooms[0]
+    assert room is not None
+    assert beside_strict is not None
+    most = rehearsed_most(room, LARGE, NODES)
+    assert most > 0
+    ask = Outstanding("shop/large", LARGE, most, certificate=certificate)
+    assert not lacks_room(room, ask, 0)
+    assert lacks_room(room, ask._replace(in_cells=most + 1), 0)
+    assert lacks_room(room, ask._replace(certificate=STRICT), 0)
+    assert lacks_room(beside_strict, ask, 0)
 
 
 def test_what_is_promised_one_by_one_is_rehearsed_as_all_at_once() -> None:
