@@ -26,8 +26,8 @@ STOP_SECONDS = 2
 KEEP_ALIVE_SECONDS = 5
 # So many connections wait to be taken; who opens more than that at once dials again.
 WAITING_CONNECTIONS = 2048
-# More are taken in the next step of the loop, after what others wait for: each takes 0.2 ms.
-TAKEN_AT_ONCE = 5
+# The next one is taken in the next step of the loop, after what others wait for: each takes 0.2 ms.
+TAKEN_AT_ONCE = 1
 
 
 class _Listener(socket.socket):
