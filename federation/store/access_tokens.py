@@ -28,12 +28,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.model.access import CallerLimits, Role, Scope
 from federation.services.access_ports import NewToken, StoredToken, TokenUse
 from federation.store.access_tables import access_token as table
+from federation.store.prepared import Prepared
 from federation.store.tables import unix_seconds
 
 # What ended is listed so long.
 ENDED_FOR = timedelta(days=30)
 
 COLUMNS = (*table.c, (table.c.expires_at <= func.now()).label("is_expired"))
+# Whoever guesses asks this again and again.
+IS_THERE = Prepared(select(table.c.id).where(table.c.id == bindparam("id")))
 # In the order of their ids, so that two control planes never wait for each other.
 PUT_USES = text("""
     UPDATE access_token AS stored
@@ -85,6 +88,8 @@ class AccessTokenStatements:
         return int(await self._connection.scalar(statement) or 0)
 
     async def find(self, token_id: str) -> StoredToken | None:
+        if not (await IS_THERE.execute(self._connection, {"id": token_id})).all():
+            return None
         statement = select(*COLUMNS).where(table.c.id == token_id)
         row = (await self._connection.execute(statement)).one_or_none()
         return None if row is None else _token(row)

@@ -16,6 +16,7 @@ import grpc
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from federation.services.secrets import TOKEN_PREFIX
 from tests.attack.attack import GOALS, Attack
 from tests.attack.target import Target, bearer
 from tests.issuers import AUDIENCE
@@ -37,8 +38,9 @@ Metadata = Sequence[tuple[str, str]]
 
 
 def bad_token() -> Metadata:
-    """Well-formed: only the database can tell that there is no such credential."""
-    return bearer(f"{secrets.token_hex(8)}.{secrets.token_urlsafe(32)}")
+    """Well-formed, an agent's or a person's: only the database can tell that there is none such."""
+    kind = secrets.choice(["", TOKEN_PREFIX])
+    return bearer(f"{kind}{secrets.token_hex(8)}.{secrets.token_urlsafe(32)}")
 
 
 def forged_jwt(target: Target) -> Callable[[], Metadata]:
