@@ -176,11 +176,13 @@ class ClusterState:
 
 API_SERVER_UNREACHABLE: Final = "ApiServerUnreachable"
 REPORT_MISSING: Final = "ReportMissing"
+# Nobody listened for a while, and the database may be a restored one.
+AGENT_AWAITED: Final = "AgentAwaited"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blindness:
-    """Since when a cluster is not seen as it is though its agent is heard, and why.
+    """Since when a cluster is not seen as it is though its agent is not silent, and why.
 
     ``since`` is in Unix seconds by the control plane's clock, ``reason`` that of its condition.
     """

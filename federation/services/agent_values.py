@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from federation.model.cluster import Blindness
+from federation.model.cluster import AGENT_AWAITED, Blindness
 from federation.model.grades import ResourceModel
 
 
@@ -114,6 +114,11 @@ class AgentPresence:
 
     def is_silent_at(self, now: float) -> bool:
         return self.silent_after < now
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its agent has to say first that what is stored is still its picture."""
+        return self.blindness is not None and self.blindness.reason == AGENT_AWAITED
 
     @property
     def follows_claims(self) -> bool:

@@ -6,7 +6,7 @@ Protocols only. Must not name a technology.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from federation.model.shapes import Shape
@@ -68,7 +68,7 @@ class StoredPresence:
     ``replica`` is empty once the stream ended, at ``heard_at``. ``confirmed_sequence`` is the
     report that the agent said to be still its picture when it was heard last, 0: none.
     ``blind_reason`` is empty where the agent saw its cluster then; else it had not for
-    ``blind_seconds``.
+    ``blind_seconds``. ``unheard_seconds`` is how long ago it was heard, as it was read.
     """
 
     cluster: str
@@ -81,6 +81,7 @@ class StoredPresence:
     blind_reason: str = ""
     blind_message: str = ""
     skipped_objects: int = 0
+    unheard_seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,7 @@ LEAVE = text("""
     UPDATE presence SET replica = '', heard_at = now()
     FROM ended WHERE presence.cluster_id = ended.cluster_id
 """).bindparams(bindparam("names", type_=ARRAY(Text)))
+UNHEARD_SECONDS = func.extract("epoch", func.now() - presence.c.heard_at)
 # A replica that crashed did not say goodbye.
 FORGOTTEN = timedelta(days=1)
 
@@ -89,7 +90,7 @@ class PresenceStatements:
 
     async def all(self, heard_since: float = 0.0) -> Sequence[StoredPresence]:
         statement = (
-            select(presence, cluster.c.name)
+            select(presence, cluster.c.name, UNHEARD_SECONDS.label("unheard_seconds"))
             .join(cluster, cluster.c.id == presence.c.cluster_id)
             .where(presence.c.heard_at >= func.to_timestamp(heard_since))
             .order_by(cluster.c.name)
@@ -106,6 +107,7 @@ class PresenceStatements:
                 blind_reason=row.blind_reason,
                 blind_message=row.blind_message,
                 skipped_objects=row.skipped_objects,
+                unheard_seconds=float(row.unheard_seconds),
             )
             for row in await self._connection.execute(statement)
         ]

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from federation.model.cluster import Blindness
+from federation.model.cluster import AGENT_AWAITED, Blindness
 from federation.model.errors import Conflict, FederationError, Unavailable
 from federation.services.agent_values import AgentPresence
 from federation.services.fleet.registry import FleetOwner
@@ -128,6 +128,9 @@ class Presences:
         if not isinstance(change, ReportAdvanced):
             return
         presence = self._fleet.presence(change.cluster)
+        if presence is not None and presence.is_awaited:
+            presence = replace(presence, blindness=None)
+            self._fleet.put_presence(change.cluster, presence)
         if presence is not None and not presence.silent_after:
             later = self._clock.now() + self._reporting.silence_seconds
             self._fleet.put_presence(change.cluster, replace(presence, silent_after=later))
@@ -240,6 +243,8 @@ class Presences:
     async def _take(self, rows: Sequence[StoredPresence]) -> None:
         """Follow what is new in rows. One that the store lost is still the newest known."""
         changed = [row for row in rows if row != self._seen.get(row.cluster)]
+        if not self._has_begun:
+            self._await(rows)
         # What a start finds may be of any age.
         heard = frozenset(row.cluster for row in changed) if self._has_begun else frozenset[str]()
         self._seen.update((row.cluster, row) for row in changed)
@@ -251,6 +256,27 @@ class Presences:
             for gone in [name for name in self._seen if not self._fleet.has(name)]:
                 del self._seen[gone]
         await self._follow_all(changed, heard)
+
+    def _await(self, rows: Sequence[StoredPresence]) -> None:
+        """As the process starts: an agent that nobody heard for so long that it would be silent has
+        to say first that what is stored is still its picture. The database may be a restored one.
+        """
+        for row in rows:
+            if row.unheard_seconds <= self._reporting.silence_seconds:
+                continue
+            if self._fleet.has(row.cluster):
+                presence = self._fleet.known(row.cluster).presence
+                self._fleet.put_presence(
+                    row.cluster, replace(presence, blindness=self._awaiting(row.unheard_seconds))
+                )
+
+    def _awaiting(self, seconds: float) -> Blindness:
+        return Blindness(
+            since=self._clock.now() - seconds,
+            reason=AGENT_AWAITED,
+            message="No control plane has heard the agent since: what was promised later may be "
+            "unknown, as after a restore. Its next report shows it.",
+        )
 
     async def _follow_all(self, rows: Sequence[StoredPresence], heard: Collection[str]) -> None:
         for start in range(0, len(rows), ROWS_AT_ONCE):
@@ -272,7 +298,7 @@ class Presences:
             connected=self._replicas.peer(row.replica) is not None,
             epoch=row.epoch,
             peer=row.replica or presence.peer,
-            blindness=self._blindness(row, presence.blindness, is_heard=is_heard),
+            blindness=self._blindness(row, presence, is_heard=is_heard),
             skipped_objects=row.skipped_objects,
         )
         # A session that is new and has ended was heard when it began, just now.
@@ -291,11 +317,12 @@ class Presences:
             self._fleet.put_presence(row.cluster, followed)
 
     def _blindness(
-        self, row: StoredPresence, known: Blindness | None, *, is_heard: bool
+        self, row: StoredPresence, presence: AgentPresence, *, is_heard: bool
     ) -> Blindness | None:
         """What the peer told, dated by our clock; what is no news leaves the date as it is."""
+        known = presence.blindness
         if not row.blind_reason:
-            return None
+            return known if presence.is_awaited and not is_heard else None
         if known is not None and not is_heard:
             return known
         told = Blindness(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from federation.model.cluster import (
+    AGENT_AWAITED,
     API_SERVER_UNREACHABLE,
     REPORT_MISSING,
     Blindness,
@@ -168,14 +169,12 @@ class Reporting:
                 f"Report ({report.epoch}, {report.sequence}) of cluster {cluster!r} is not newer "
                 "than the stored one."
             )
-        presence = self._fleet.known(cluster).presence
-        if presence.blindness and presence.blindness.reason == REPORT_MISSING:
-            self._fleet.put_presence(cluster, replace(presence, blindness=None))
+        self._see_again(cluster, REPORT_MISSING, AGENT_AWAITED)
 
     def see(self, cluster: str, sight: AgentSight) -> None:
         """What the agent says of its sight counts until it says something else."""
         presence = self._fleet.known(cluster).presence
-        blindness = None
+        blindness = presence.blindness if presence.is_awaited else None
         if sight.blind:
             blindness = Blindness(
                 since=self._clock.now() - sight.picture_age_seconds,
@@ -212,6 +211,8 @@ class Reporting:
             and report.epoch == known.presence.epoch
             and (report.sequence, report.content_hash) == (sequence, content_hash)
         )
+        if in_step:
+            self._see_again(cluster, AGENT_AWAITED)
         confirmed = sequence if in_step else 0
         self._mark_alive(cluster, known.presence.epoch, confirmed_sequence=confirmed)
         self.see(cluster, sight or AgentSight())
@@ -221,6 +222,12 @@ class Reporting:
         elif known.state.as_of is not None:
             self._miss_report(cluster, known.state.as_of)
         return in_step
+
+    def _see_again(self, cluster: str, *reasons: str) -> None:
+        """It is not blind any more for one of these: what is stored is the agent's picture."""
+        presence = self._fleet.known(cluster).presence
+        if presence.blindness and presence.blindness.reason in reasons:
+            self._fleet.put_presence(cluster, replace(presence, blindness=None))
 
     def _as_of(self, cluster: str, sight: AgentSight | None) -> float:
         """When the report that an agent stands by was last known to be true."""

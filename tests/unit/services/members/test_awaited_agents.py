@@ -1,0 +1,94 @@
+"""A control plane that starts where nobody has listened for a while: the database may be a restored
+one, and agents have to say first that what is stored is still their picture.
+"""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from federation.model.cluster import AGENT_AWAITED
+from federation.services.agent_values import AgentSight
+from federation.services.members.reports import MISSED_BEATS
+from federation.store.postgres import PostgresStore
+from tests.services import make_report
+from tests.unit.services.members.conftest import HEARTBEAT_SECONDS, Plane, share
+
+HOUR = 3600.0
+AGE = text("UPDATE presence SET heard_at = heard_at - make_interval(secs => :seconds)")
+
+
+async def started_after(
+    seconds: float, engine: AsyncEngine, store: PostgresStore, name: str
+) -> Plane:
+    """A control plane that starts so long after the agents were heard last."""
+    async with engine.begin() as connection:
+        await connection.execute(AGE, {"seconds": seconds})
+    plane = Plane(store, name, 2_000_000.0)
+    await plane.start()
+    return plane
+
+
+@pytest.fixture
+async def reported(store: PostgresStore, credential_id: str) -> Plane:
+    """The control plane that has heard and stored a report, with the hash h."""
+    plane = Plane(store, "before", 1_000_000.0)
+    await plane.start()
+    await plane.connect(credential_id, epoch=1)
+    await plane.reporting.accept("member1", make_report(1, content_hash="h"))
+    await plane.share()
+    return plane
+
+
+async def test_nothing_is_promised_until_the_agent_stands_by_its_report(
+    reported: Plane, engine: AsyncEngine, store: PostgresStore, credential_id: str
+) -> None:
+    plane = await started_after(HOUR, engine, store, "after")
+    blindness = plane.seen.blindness
+    assert blindness is not None
+    assert blindness.reason == AGENT_AWAITED
+    assert blindness.since == pytest.approx(plane.clock.now() - HOUR, abs=60)
+    assert plane.is_stale()
+    # To be connected is not enough, nor is a beat that says that the picture is another one.
+    await plane.connect(credential_id, epoch=1)
+    plane.reporting.see("member1", AgentSight())
+    plane.beat("another")
+    assert plane.is_stale()
+    plane.beat("h")
+    assert plane.seen.blindness is None
+    assert not plane.is_stale()
+
+
+async def test_a_report_ends_it_everywhere(
+    reported: Plane, engine: AsyncEngine, store: PostgresStore, credential_id: str
+) -> None:
+    a = await started_after(HOUR, engine, store, "a")
+    b = await started_after(0.0, engine, store, "b")
+    await a.connect(credential_id, epoch=2)
+    await share(a, b)
+    assert a.is_stale()
+    assert b.is_stale()
+    await a.reporting.accept("member1", make_report(1, epoch=2, content_hash="i"))
+    assert not a.is_stale()
+    await b.following.follow()
+    assert not b.is_stale()
+
+
+async def test_a_report_that_the_agent_stands_by_at_a_peer_ends_it(
+    reported: Plane, engine: AsyncEngine, store: PostgresStore, credential_id: str
+) -> None:
+    a = await started_after(HOUR, engine, store, "a")
+    b = await started_after(0.0, engine, store, "b")
+    await a.connect(credential_id, epoch=1)
+    a.beat("h")
+    await share(a, b)
+    assert not b.is_stale()
+
+
+async def test_who_starts_soon_after_counts_on_what_is_stored(
+    reported: Plane, engine: AsyncEngine, store: PostgresStore
+) -> None:
+    silence = MISSED_BEATS * HEARTBEAT_SECONDS
+    assert not (await started_after(silence - 5, engine, store, "soon")).is_stale()
+    assert (await started_after(10, engine, store, "late")).is_stale()
