@@ -6,7 +6,7 @@ Protocols only. Must not name a technology.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from federation.model.shapes import Shape
@@ -68,7 +68,7 @@ class StoredPresence:
     ``replica`` is empty once the stream ended, at ``heard_at``. ``confirmed_sequence`` is the
     report that the agent said to be still its picture when it was heard last, 0: none.
     ``blind_reason`` is empty where the agent saw its cluster then; else it had not for
-    ``blind_seconds``. ``unheard_seconds`` is how long ago it was heard, as it was read.
+    ``blind_seconds``.
     """
 
     cluster: str
@@ -81,7 +81,6 @@ class StoredPresence:
     blind_reason: str = ""
     blind_message: str = ""
     skipped_objects: int = 0
-    unheard_seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +278,10 @@ class StoredPresences(Protocol):
 
     async def all(self, heard_since: float = 0.0) -> Sequence[StoredPresence]:
         """Those that were put or left since then, by the store's Unix time."""
+        ...
+
+    async def unheard_seconds(self) -> Mapping[str, float]:
+        """Of each cluster with a report, how long ago its agent was heard last, or reported."""
         ...
 
 

@@ -5,7 +5,7 @@ Must not decide what is stale: it tells when something was heard.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
 from sqlalchemy import BigInteger, Double, Text, bindparam, delete, func, select, text
@@ -58,7 +58,12 @@ LEAVE = text("""
     UPDATE presence SET replica = '', heard_at = now()
     FROM ended WHERE presence.cluster_id = ended.cluster_id
 """).bindparams(bindparam("names", type_=ARRAY(Text)))
-UNHEARD_SECONDS = func.extract("epoch", func.now() - presence.c.heard_at)
+UNHEARD_SECONDS = text("""
+    SELECT name, extract(epoch FROM now() - greatest(heard_at, received_at))::float8 AS seconds
+    FROM cluster JOIN cluster_capacity ON cluster_capacity.cluster_id = cluster.id
+    LEFT JOIN presence ON presence.cluster_id = cluster.id
+    WHERE received_at IS NOT NULL
+""")
 # A replica that crashed did not say goodbye.
 FORGOTTEN = timedelta(days=1)
 
@@ -90,7 +95,7 @@ class PresenceStatements:
 
     async def all(self, heard_since: float = 0.0) -> Sequence[StoredPresence]:
         statement = (
-            select(presence, cluster.c.name, UNHEARD_SECONDS.label("unheard_seconds"))
+            select(presence, cluster.c.name)
             .join(cluster, cluster.c.id == presence.c.cluster_id)
             .where(presence.c.heard_at >= func.to_timestamp(heard_since))
             .order_by(cluster.c.name)
@@ -107,10 +112,13 @@ class PresenceStatements:
                 blind_reason=row.blind_reason,
                 blind_message=row.blind_message,
                 skipped_objects=row.skipped_objects,
-                unheard_seconds=float(row.unheard_seconds),
             )
             for row in await self._connection.execute(statement)
         ]
+
+    async def unheard_seconds(self) -> Mapping[str, float]:
+        rows = await self._connection.execute(UNHEARD_SECONDS)
+        return {row.name: row.seconds for row in rows}
 
 
 class ReplicaStatements:

@@ -71,8 +71,8 @@ class Serving:
 
 
 @contextmanager
-def serving(data: Path, **environment: str) -> Iterator[Serving]:
-    with started(*FLAGS, *PATIENT, f"--data-dir={data}", **environment) as server:
+def serving(data: Path, *flags: str, **environment: str) -> Iterator[Serving]:
+    with started(*FLAGS, *PATIENT, f"--data-dir={data}", *flags, **environment) as server:
         endpoint = server.await_line(r"API +(\S+)").group(1)
         server.await_line("token")
         with grpc.insecure_channel(endpoint) as channel:

@@ -121,5 +121,5 @@ def _tell(why: str) -> None:
     logger.error(
         "the database went back to an earlier state: everything is read anew, and nothing is "
         "promised in a cluster until its agent has reported again",
-        extra={"fields": {"why": why}},
+        extra={"fields": {"why": why, "check": "tokens that were revoked may be valid again"}},
     )

@@ -196,11 +196,13 @@ class Presences:
                 await tx.presences.leave(ended, self._replicas.id)
             peers_changed = await self._replicas.meet(tx)
             rows = await tx.presences.all(self._since)
+            unheard = {} if self._has_begun else await tx.presences.unheard_seconds()
         self._told.update(news)
         self._streams.forget(gone)
         for cluster in ended:
             self._told.pop(cluster, None)
         self._could_read_at = self.shared_at = self._clock.now()
+        self._await(unheard)
         await self._take(rows)
         if peers_changed:
             await self._follow_all([*self._seen.values()], heard=frozenset())
@@ -243,8 +245,6 @@ class Presences:
     async def _take(self, rows: Sequence[StoredPresence]) -> None:
         """Follow what is new in rows. One that the store lost is still the newest known."""
         changed = [row for row in rows if row != self._seen.get(row.cluster)]
-        if not self._has_begun:
-            self._await(rows)
         # What a start finds may be of any age.
         heard = frozenset(row.cluster for row in changed) if self._has_begun else frozenset[str]()
         self._seen.update((row.cluster, row) for row in changed)
@@ -257,18 +257,15 @@ class Presences:
                 del self._seen[gone]
         await self._follow_all(changed, heard)
 
-    def _await(self, rows: Sequence[StoredPresence]) -> None:
+    def _await(self, unheard_seconds: Mapping[str, float]) -> None:
         """As the process starts: an agent that nobody heard for so long that it would be silent has
         to say first that what is stored is still its picture. The database may be a restored one.
         """
-        for row in rows:
-            if row.unheard_seconds <= self._reporting.silence_seconds:
-                continue
-            if self._fleet.has(row.cluster):
-                presence = self._fleet.known(row.cluster).presence
-                self._fleet.put_presence(
-                    row.cluster, replace(presence, blindness=self._awaiting(row.unheard_seconds))
-                )
+        for name, seconds in unheard_seconds.items():
+            if seconds > self._reporting.silence_seconds and self._fleet.has(name):
+                presence = self._fleet.known(name).presence
+                awaiting = self._awaiting(seconds)
+                self._fleet.put_presence(name, replace(presence, blindness=awaiting))
 
     def _awaiting(self, seconds: float) -> Blindness:
         return Blindness(

@@ -16,7 +16,10 @@ from tests.services import make_report
 from tests.unit.services.members.conftest import HEARTBEAT_SECONDS, Plane, share
 
 HOUR = 3600.0
-AGE = text("UPDATE presence SET heard_at = heard_at - make_interval(secs => :seconds)")
+AGE = (
+    text("UPDATE presence SET heard_at = heard_at - make_interval(secs => :seconds)"),
+    text("UPDATE cluster_capacity SET received_at = received_at - make_interval(secs => :seconds)"),
+)
 
 
 async def started_after(
@@ -24,7 +27,8 @@ async def started_after(
 ) -> Plane:
     """A control plane that starts so long after the agents were heard last."""
     async with engine.begin() as connection:
-        await connection.execute(AGE, {"seconds": seconds})
+        for statement in AGE:
+            await connection.execute(statement, {"seconds": seconds})
     plane = Plane(store, name, 2_000_000.0)
     await plane.start()
     return plane
@@ -84,6 +88,16 @@ async def test_a_report_that_the_agent_stands_by_at_a_peer_ends_it(
     a.beat("h")
     await share(a, b)
     assert not b.is_stale()
+
+
+async def test_a_report_that_was_stored_just_now_is_a_word_of_its_agent(
+    reported: Plane, engine: AsyncEngine, store: PostgresStore
+) -> None:
+    """Its control plane was killed before it told the others."""
+    async with engine.begin() as connection:
+        await connection.execute(text("DELETE FROM presence"))
+    assert not (await started_after(0.0, engine, store, "soon")).is_stale()
+    assert (await started_after(HOUR, engine, store, "late")).is_stale()
 
 
 async def test_who_starts_soon_after_counts_on_what_is_stored(
