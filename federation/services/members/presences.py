@@ -122,8 +122,8 @@ class Presences:
         return self._replicas.peer(row.replica) if row else None
 
     def note_report(self, change: Change) -> None:
-        """A report is a word of its agent: of a cluster that has joined at a peer just now it comes
-        before the peer tells whom it hears.
+        """A report is a word of its agent, and its picture: of a cluster that has joined at a peer
+        just now it comes before the peer tells whom it hears.
         """
         if not isinstance(change, ReportAdvanced):
             return

@@ -169,7 +169,7 @@ class Reporting:
                 f"Report ({report.epoch}, {report.sequence}) of cluster {cluster!r} is not newer "
                 "than the stored one."
             )
-        self._see_again(cluster, REPORT_MISSING, AGENT_AWAITED)
+        self._see_again(cluster, REPORT_MISSING)
 
     def see(self, cluster: str, sight: AgentSight) -> None:
         """What the agent says of its sight counts until it says something else."""
@@ -223,10 +223,10 @@ class Reporting:
             self._miss_report(cluster, known.state.as_of)
         return in_step
 
-    def _see_again(self, cluster: str, *reasons: str) -> None:
-        """It is not blind any more for one of these: what is stored is the agent's picture."""
+    def _see_again(self, cluster: str, reason: str) -> None:
+        """It is not blind any more for that reason: what is stored is the agent's picture."""
         presence = self._fleet.known(cluster).presence
-        if presence.blindness and presence.blindness.reason in reasons:
+        if presence.blindness and presence.blindness.reason == reason:
             self._fleet.put_presence(cluster, replace(presence, blindness=None))
 
     def _as_of(self, cluster: str, sight: AgentSight | None) -> float:

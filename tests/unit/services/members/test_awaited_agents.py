@@ -16,9 +16,9 @@ from tests.services import make_report
 from tests.unit.services.members.conftest import HEARTBEAT_SECONDS, Plane, share
 
 HOUR = 3600.0
-AGE = (
-    text("UPDATE presence SET heard_at = heard_at - make_interval(secs => :seconds)"),
-    text("UPDATE cluster_capacity SET received_at = received_at - make_interval(secs => :seconds)"),
+AGE_WORDS = text("UPDATE presence SET heard_at = heard_at - make_interval(secs => :seconds)")
+AGE_REPORTS = text(
+    "UPDATE cluster_capacity SET received_at = received_at - make_interval(secs => :seconds)"
 )
 
 
@@ -27,7 +27,7 @@ async def started_after(
 ) -> Plane:
     """A control plane that starts so long after the agents were heard last."""
     async with engine.begin() as connection:
-        for statement in AGE:
+        for statement in (AGE_WORDS, AGE_REPORTS):
             await connection.execute(statement, {"seconds": seconds})
     plane = Plane(store, name, 2_000_000.0)
     await plane.start()
@@ -106,3 +106,22 @@ async def test_who_starts_soon_after_counts_on_what_is_stored(
     silence = MISSED_BEATS * HEARTBEAT_SECONDS
     assert not (await started_after(silence - 5, engine, store, "soon")).is_stale()
     assert (await started_after(10, engine, store, "late")).is_stale()
+
+
+async def test_an_old_report_counts_where_its_agent_was_heard_just_now(
+    reported: Plane, engine: AsyncEngine, store: PostgresStore
+) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(AGE_REPORTS, {"seconds": HOUR})
+    assert not (await started_after(0.0, engine, store, "soon")).is_stale()
+
+
+async def test_who_runs_has_seen_all_that_was_promised(
+    reported: Plane, engine: AsyncEngine
+) -> None:
+    """An agent that falls silent is stale, as ever."""
+    async with engine.begin() as connection:
+        for statement in (AGE_WORDS, AGE_REPORTS):
+            await connection.execute(statement, {"seconds": HOUR})
+    await reported.share()
+    assert reported.seen.blindness is None
