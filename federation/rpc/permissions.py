@@ -107,7 +107,7 @@ def _own_namespace(binding: Any, principal: Principal, field: str) -> None:
 
 
 def _own_binding(request: Any, principal: Principal) -> None:
-    # Who has the token of a preview was given it by who might preview.
+    # Of what namespace a preview is, is known as it is committed.
     if request.HasField("binding") or not request.preview_token:
         _own_namespace(request.binding, principal, "binding")
 

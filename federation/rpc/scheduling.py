@@ -234,7 +234,7 @@ class SchedulingServicer(Servicer):
         if request.preview_token:
             given = request.HasField("binding")
             binding = await read_off_loop(request.binding, read_binding) if given else None
-            return await self._previews.commit(request.preview_token, binding)
+            return await self._previews.commit(request.preview_token, binding, caller().scope)
         return await self._scheduling.schedule(
             await read_off_loop(request.binding, read_binding),
             adopt=request.adopt,

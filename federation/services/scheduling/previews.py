@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from federation.model.errors import PreconditionFailed
+from federation.model.access import Scope
+from federation.model.errors import PermissionRefused, PreconditionFailed
 from federation.model.placement import Binding, gang_to_join, is_grouped
 from federation.scheduler.decision import Outcome
 from federation.services.binding_ports import Peers, StoredBinding
@@ -87,11 +88,12 @@ class Previews:
             expires_at = await tx.previews.add(preview, PREVIEW_SECONDS)
         return Previewed(record=record, token=made.token, expires_at=expires_at)
 
-    async def commit(self, token: str, binding: Binding | None) -> Scheduled:
+    async def commit(self, token: str, binding: Binding | None, scope: Scope) -> Scheduled:
         """Commits what a preview showed; repeated, it answers what was committed.
 
         A ``binding`` must ask for what was previewed. Raises PreconditionFailed when the token is
-        unknown or expired, when the binding's spec changed since, or a cluster is gone.
+        unknown or expired, when the binding's spec changed since, or a cluster is gone, and
+        PermissionRefused where the binding's namespace is not within the ``scope``.
         """
         presented = parse_secret(token)
         async with self._store.transaction() as tx:
@@ -101,6 +103,8 @@ class Previews:
                     "The preview token is unknown or has expired: preview again.",
                     reason="PREVIEW_EXPIRED",
                 )
+            if not scope.sees_namespace(preview.binding.namespace):
+                raise PermissionRefused("the preview is of a namespace that is not its caller's")
             if binding is not None and not asks_the_same(binding, preview.binding):
                 raise PreconditionFailed(
                     f"The preview token is for binding {preview.binding.key!r} as it was "

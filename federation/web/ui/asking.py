@@ -127,9 +127,10 @@ class Asking:
             return self._page(text=text, error=refused, status=422)
         return await self._previewed(text, previewed, warning, scope)
 
-    async def commit(self, fields: Mapping[str, str]) -> Scheduled:
+    async def commit(self, fields: Mapping[str, str], scope: Scope) -> Scheduled:
         """What a preview showed; agents choose nodes for it behind the answer."""
-        scheduled = await self._use_cases.previews.commit(fields.get("preview_token", ""), None)
+        token = fields.get("preview_token", "")
+        scheduled = await self._use_cases.previews.commit(token, None, scope)
         self._use_cases.ask_for_nodes([scheduled])
         return scheduled
 

@@ -393,8 +393,8 @@ class Ui:
 
         return answer
 
-    async def _committed(self, fields: Mapping[str, str], _: Principal) -> str:
-        scheduled = await self._asking.commit(fields)
+    async def _committed(self, fields: Mapping[str, str], principal: Principal) -> str:
+        scheduled = await self._asking.commit(fields, principal.scope)
         return f"/ui/decision?id={scheduled.record.id}"
 
     async def _events(self, request: Request) -> Response:

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from federation.model.access import Role
 from federation.v1.resource_pb2 import ResourceBinding
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
 from tests.control_planes import RunningControlPlane, refused, report, running_control_plane
@@ -53,6 +54,18 @@ async def test_a_token_outlives_the_server(
     async with running_control_plane(database_url, tmp_path) as again:
         answer = await asked(again, preview_token=preview.preview_token)
         assert answer.decision.clusters == preview.decision.clusters
+
+
+async def test_a_preview_of_another_namespace_is_not_committed(
+    running: RunningControlPlane,
+) -> None:
+    async with running.connected("member1", report=report()):
+        preview = await scheduled(running, binding(), preview=True)
+        stranger = running.caller(await running.token(Role.SCHEDULER, "bank"))
+        request = ScheduleRequest(preview_token=preview.preview_token)
+        refusal = await refused(stranger.call(stranger.scheduling.Schedule, request))
+        assert refusal.code is grpc.StatusCode.PERMISSION_DENIED
+        assert (await refused(got(running))).code is grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.capacity.ledger import ClusterLedger
+from federation.model.access import EVERYTHING
 from federation.model.errors import PreconditionFailed, Unavailable
 from federation.model.placement import Binding, Placement
 from federation.model.workload import TargetCluster
@@ -107,7 +108,7 @@ async def test_a_preview_leaves_what_another_one_placed_before_that_was_heard_of
 ) -> None:
     await apply(one.deciders.scheduling, only("a"))
     previewed = await other.deciders.previews.preview(only("b"), adopt=False, wait=True)
-    await other.deciders.previews.commit(previewed.token, None)
+    await other.deciders.previews.commit(previewed.token, None, EVERYTHING)
     assert await held(store) == {"b": 2}
     await assert_alike(store, one, other)
 
@@ -279,7 +280,7 @@ async def test_a_preview_of_what_another_one_moved_is_stale(
     await one.deciders.scheduling.schedule(moved, adopt=True, wait=True)
     assert fleet.holdings(WEB.key) == ("c",)
     with pytest.raises(PreconditionFailed, match="placed elsewhere"):
-        await other.deciders.previews.commit(previewed.token, None)
+        await other.deciders.previews.commit(previewed.token, None, EVERYTHING)
     assert await held(store) == {"c": 3}
 
 

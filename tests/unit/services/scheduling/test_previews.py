@@ -9,8 +9,14 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from federation.model.access import EVERYTHING, Scope
 from federation.model.cluster import API_SERVER_UNREACHABLE, Blindness
-from federation.model.errors import FederationError, InvalidRequest, PreconditionFailed
+from federation.model.errors import (
+    FederationError,
+    InvalidRequest,
+    PermissionRefused,
+    PreconditionFailed,
+)
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Outcome
 from federation.services.fleet.registry import FleetOwner
@@ -39,7 +45,7 @@ async def shown(previews: Previews, **change: object) -> Previewed:
 
 async def refusal(previews: Previews, token: str) -> str:
     with pytest.raises(PreconditionFailed) as caught:
-        await previews.commit(token, None)
+        await previews.commit(token, None, EVERYTHING)
     return caught.value.reason
 
 
@@ -57,6 +63,17 @@ async def test_a_preview_decides_and_stores_nothing(
     assert decided(scheduled) == shares(previewed.record.decision.clusters)
 
 
+async def test_a_preview_is_committed_by_who_may_schedule_in_its_namespace(
+    previews: Previews, engine: AsyncEngine
+) -> None:
+    """The token alone, which may be overheard, is not enough."""
+    token = (await shown(previews)).token
+    with pytest.raises(PermissionRefused, match="of a namespace that is not its caller's"):
+        await previews.commit(token, None, Scope(namespaces=("bank",)))
+    assert await rows(engine, "binding") == 0
+    assert (await previews.commit(token, None, Scope(namespaces=(WEB.namespace,)))).record.id
+
+
 async def test_nothing_is_committed_in_a_cluster_that_cannot_be_seen_any_more(
     previews: Previews, fleet: FleetOwner, engine: AsyncEngine
 ) -> None:
@@ -66,10 +83,10 @@ async def test_nothing_is_committed_in_a_cluster_that_cannot_be_seen_any_more(
     blindness = Blindness(since=0.0, reason=API_SERVER_UNREACHABLE)
     fleet.put_presence(name, replace(presence, blindness=blindness))
     with pytest.raises(PreconditionFailed, match=f"{name} cannot be seen since 1970-01-01T"):
-        await previews.commit(previewed.token, None)
+        await previews.commit(previewed.token, None, EVERYTHING)
     assert await rows(engine, "binding") == 0
     fleet.put_presence(name, presence)
-    assert (await previews.commit(previewed.token, None)).record.id
+    assert (await previews.commit(previewed.token, None, EVERYTHING)).record.id
 
 
 async def test_the_token_commits_what_was_shown_whatever_was_reported_since(
@@ -78,7 +95,7 @@ async def test_the_token_commits_what_was_shown_whatever_was_reported_since(
     previewed = await shown(previews)
     await reporting.accept("a", make_report(7, cpu_millis=5000))
     await reporting.accept("b", make_report(8, cpu_millis=90_000))
-    scheduled = await previews.commit(previewed.token, None)
+    scheduled = await previews.commit(previewed.token, None, EVERYTHING)
     assert decided(scheduled) == shares(previewed.record.decision.clusters)
     view = await scheduling.get_binding("shop", "web")
     binding = view.binding
@@ -108,12 +125,12 @@ async def test_a_commit_may_be_repeated(
     previews: Previews, scheduling: Scheduling, engine: AsyncEngine
 ) -> None:
     token = (await shown(previews)).token
-    answers = await asyncio.gather(*(previews.commit(token, None) for _ in range(4)))
+    answers = await asyncio.gather(*(previews.commit(token, None, EVERYTHING) for _ in range(4)))
     assert len({answer.record.id for answer in answers}) == 1
     assert await rows(engine, "decision") == 1
     # Even when the binding moved on: what was committed is the answer.
     later = await apply(scheduling, replace(WEB, replicas=3))
-    again = await previews.commit(token, None)
+    again = await previews.commit(token, None, EVERYTHING)
     assert again.record.id == answers[0].record.id
     assert again.binding == later.binding
 
@@ -125,7 +142,7 @@ async def test_a_token_works_on_another_replica_and_after_a_restart(
     fleet = FleetOwner(store)
     await fleet.load(grace_until=clock.time)
     other = make_deciders(store, fleet, Agents(), clock).previews
-    committed = await other.commit(token, None)
+    committed = await other.commit(token, None, EVERYTHING)
     assert (await scheduling.get_decision(committed.record.id)).decision.clusters
 
 
@@ -137,7 +154,7 @@ async def test_a_known_binding_is_committed_over(
     view = await scheduling.get_binding("shop", "web")
     binding = view.binding
     assert binding == first.binding
-    committed = await previews.commit(previewed.token, None)
+    committed = await previews.commit(previewed.token, None, EVERYTHING)
     assert committed.record.binding_generation == 2
     assert sum(decided(committed).values()) == 3
 
@@ -185,7 +202,7 @@ async def test_what_is_only_noted_on_a_binding_does_not_spoil_its_preview(
     await apply(scheduling, WEB)
     previewed = await shown(previews, replicas=3)
     await apply(scheduling, replace(WEB, annotations={"seen": "yes"}))
-    assert sum(decided(await previews.commit(previewed.token, None)).values()) == 3
+    assert sum(decided(await previews.commit(previewed.token, None, EVERYTHING)).values()) == 3
 
 
 async def test_a_binding_that_was_made_or_deleted_since_is_left_alone(
@@ -221,11 +238,11 @@ async def test_a_cluster_that_is_gone_takes_no_replicas(
 async def test_a_binding_beside_the_token_must_ask_for_the_same(previews: Previews) -> None:
     previewed = await shown(previews)
     with pytest.raises(PreconditionFailed) as caught:
-        await previews.commit(previewed.token, replace(WEB, replicas=8))
+        await previews.commit(previewed.token, replace(WEB, replicas=8), EVERYTHING)
     assert caught.value.reason == "PREVIEW_OF_ANOTHER_REQUEST"
     elsewhere = (TargetCluster(name="b", replicas=1),)
     same = replace(WEB, clusters=elsewhere)
-    assert (await previews.commit(previewed.token, same)).record.id
+    assert (await previews.commit(previewed.token, same, EVERYTHING)).record.id
 
 
 async def test_a_preview_that_would_store_nothing_has_no_token(previews: Previews) -> None:
@@ -234,7 +251,7 @@ async def test_a_preview_that_would_store_nothing_has_no_token(previews: Preview
     assert previewed.record.decision.outcome is Outcome.UNSCHEDULABLE
     assert (previewed.token, previewed.expires_at) == ("", None)
     waiting = await previews.preview(much, adopt=False, wait=True)
-    committed = await previews.commit(waiting.token, None)
+    committed = await previews.commit(waiting.token, None, EVERYTHING)
     assert committed.record.decision.outcome is Outcome.UNSCHEDULABLE
     assert committed.binding is not None
     assert committed.binding.clusters == ()

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from federation.model.access import EVERYTHING
 from federation.model.errors import NotFound, PreconditionFailed
 from federation.model.waiting import WaitState
 from federation.scheduler.decision import Outcome
@@ -71,7 +72,7 @@ async def test_a_preview_of_what_was_suspended_since_is_not_committed(
     preview = await deciders.previews.preview(smaller, adopt=False, wait=True)
     await queueing.suspend("shop", "web")
     with pytest.raises(PreconditionFailed, match="suspended meanwhile"):
-        await deciders.previews.commit(preview.token, None)
+        await deciders.previews.commit(preview.token, None, EVERYTHING)
 
 
 async def test_a_suspended_binding_can_be_deleted(queueing: Queueing, deciders: Deciders) -> None:
