@@ -27,8 +27,8 @@ from federation.runtime.settings import LoadedSettings
 from federation.store.condition import DatabaseCondition, condition_of
 from federation.store.engine import POOL_SIZE, SERVER_SETTINGS, create_engine, translated
 
-# The oldest server that is tried, and the one that ends statements with who asked.
-TRIED_VERSION: Final = 150000
+# The oldest major version that is tried, and that still gets repairs.
+TRIED_VERSION: Final = 15
 # One more for the journal's wake-ups.
 PLANE_CONNECTIONS: Final = POOL_SIZE + 1
 FAR_SECONDS: Final = 0.02
@@ -95,8 +95,9 @@ def server_findings(condition: DatabaseCondition) -> Iterator[Finding]:
     says = f"PostgreSQL {condition.version_text}, {size} MiB, answers in {trip:.1f} ms"
     if condition.is_standby:
         yield bad("database", f"{says}; it is a standby and only reads", "name the primary")
-    elif condition.version < TRIED_VERSION:
-        yield bad("database", f"{says}; older than any that is tried", "use PostgreSQL 15 or newer")
+    elif condition.version // 10000 < TRIED_VERSION:
+        remedy = f"use PostgreSQL {TRIED_VERSION} or newer"
+        yield bad("database", f"{says}; older than any that is tried", remedy)
     elif condition.trip_seconds > FAR_SECONDS:
         remedy = "run control planes beside it: a decision asks it several times, one by one"
         yield note("database", says, remedy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +16,10 @@ from federation.runtime.findings import WIDTH, Finding, Severity
 from federation.runtime.settings import load_settings
 from federation.store.condition import DatabaseCondition
 from tests.e2e.servers import federation
+
+ROOT = Path(__file__).resolve().parents[2]
+# "**PostgreSQL of your own**, 15 or newer"; in one sentence.
+WANTED_VERSION = re.compile(r"PostgreSQL\b[^.\n]*?(\d+) or newer")
 
 SOUND = DatabaseCondition(
     version=180001,
@@ -85,6 +90,17 @@ def test_what_is_wrong_is_said_with_a_remedy(
     assert (finding.subject, finding.severity) == (subject, severity)
     assert says in finding.says
     assert finding.remedy
+
+
+def test_pages_name_the_version_that_the_doctor_wants() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+    named = {
+        page.relative_to(ROOT).as_posix(): int(version)
+        for page in pages
+        for version in WANTED_VERSION.findall(page.read_text(encoding="utf-8"))
+    }
+    assert set(named) == {"docs/how-to/operate.md", "deploy/control-plane/README.md"}
+    assert set(named.values()) == {doctor.TRIED_VERSION}
 
 
 def test_a_database_on_this_machine_needs_no_encryption() -> None:
