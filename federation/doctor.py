@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -35,6 +35,17 @@ FAR_SECONDS: Final = 0.02
 CLOCK_SECONDS: Final = 1.0
 EXPIRES_SOON: Final = timedelta(days=30)
 LITTLE_SPACE: Final = 1 << 30
+# Before a certificate ends.
+REMEDIES: Final[Mapping[str, str]] = {
+    "certificate": "issue another; agents go on when it is of the same authority",
+    "authority": "every cluster joins again with another one: plan it in time",
+    "client-ca": "add another authority to --client-ca, and issue callers certificates of it: "
+    "those of one that has ended are refused",
+    "oidc-ca": "get the issuer's next authority: after the end its keys cannot be fetched, and "
+    "callers with JWTs are refused",
+    "token-review-ca": "get the API server's next authority: after the end it cannot be asked, and "
+    "callers with its tokens are refused",
+}
 
 
 async def examine(loaded: LoadedSettings, database: Database) -> list[Finding]:
@@ -191,26 +202,43 @@ def certificate_findings(settings: Settings, now: datetime) -> Iterator[Finding]
     if settings.tls_cert is None:
         says = "no TLS is set: it can be served on loopback alone"
         yield note("certificate", says, "set --tls-cert, --tls-key and --tls-ca")
-    for name, path in (("certificate", settings.tls_cert), ("authority", settings.tls_ca)):
+    files = {
+        "certificate": settings.tls_cert,
+        "authority": settings.tls_ca,
+        "client-ca": settings.client_ca,
+        "oidc-ca": settings.oidc_ca,
+        # A file of each pod, which matters only to who asks there.
+        "token-review-ca": settings.token_review_ca if settings.token_review else None,
+    }
+    for name, path in files.items():
         if path is not None:
             yield _certificate(name, path, now)
 
 
 def _certificate(name: str, path: Path, now: datetime) -> Finding:
-    remedy = "issue another; agents go on when it is of the same authority"
-    if name == "authority":
-        remedy = "every cluster joins again with another one: plan it in time"
+    remedy = REMEDIES[name]
     try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        certificates = x509.load_pem_x509_certificates(path.read_bytes())
     except (OSError, ValueError) as error:
         return bad(name, f"{path} cannot be read: {error}", "name a PEM file")
-    ends = certificate.not_valid_after_utc
-    says = f"{path} ends on {ends:%Y-%m-%d}"
-    if ends <= now:
-        return bad(name, says, remedy)
-    if ends - now < EXPIRES_SOON:
-        return note(name, f"{says}, in {(ends - now).days} days", remedy)
-    return good(name, says)
+    begins = max(each.not_valid_before_utc for each in certificates)
+    ends = min(each.not_valid_after_utc for each in certificates)
+    are_good = [
+        each.not_valid_before_utc <= now < each.not_valid_after_utc for each in certificates
+    ]
+    first = f"the first of {len(certificates)} certificates in " if len(certificates) > 1 else ""
+    says = f"{first}{path} ends on {ends:%Y-%m-%d}"
+    # Of a chain each is needed; of authorities each is for those that it issued.
+    if all(are_good) if name == "certificate" else any(are_good):
+        if ends <= now:
+            return note(name, f"{says}, which is past", remedy)
+        if ends - now < EXPIRES_SOON:
+            return note(name, f"{says}, in {(ends - now).days} days", remedy)
+        return good(name, says)
+    if begins > now:
+        says = f"{path} is not good before {begins:%Y-%m-%d %H:%M} UTC"
+        return bad(name, says, "name one that is good now, or set this machine's clock")
+    return bad(name, says, remedy)
 
 
 def directory_findings(directory: Path, *, is_embedded: bool) -> Iterator[Finding]:

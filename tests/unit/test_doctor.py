@@ -13,6 +13,7 @@ import pytest
 from federation import doctor
 from federation.certificates import make_certificates
 from federation.runtime.findings import WIDTH, Finding, Severity
+from federation.runtime.setting_values import Settings
 from federation.runtime.settings import load_settings
 from federation.store.condition import DatabaseCondition
 from tests.e2e.servers import federation
@@ -109,23 +110,65 @@ def test_a_database_on_this_machine_needs_no_encryption() -> None:
         assert all(each.severity is Severity.OK for each in doctor.server_findings(local))
 
 
-def test_certificates_are_told_before_they_end(tmp_path: Path) -> None:
-    files = make_certificates(tmp_path, ["cp.example"])
-    flags = {"tls_cert": str(files.cert), "tls_ca": str(files.ca)}
-    settings = load_settings(
-        flags=flags, environment={}, document={}, source="", data_dir=tmp_path
+def settings_of(folder: Path, **flags: str) -> Settings:
+    return load_settings(
+        flags=flags, environment={}, document={}, source="", data_dir=folder
     ).settings
 
+
+def after(days: int, settings: Settings) -> dict[str, Finding]:
+    now = datetime.now(UTC) + timedelta(days=days)
+    return {each.subject: each for each in doctor.certificate_findings(settings, now)}
+
+
+def test_certificates_are_told_before_they_end(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path, ["cp.example"])
+    settings = settings_of(tmp_path, tls_cert=str(files.cert), tls_ca=str(files.ca))
+
     def severities(days: int) -> list[Severity]:
-        now = datetime.now(UTC) + timedelta(days=days)
-        return [each.severity for each in doctor.certificate_findings(settings, now)]
+        return [each.severity for each in after(days, settings).values()]
 
     assert severities(0) == [Severity.OK, Severity.OK]
     assert severities(380) == [Severity.NOTE, Severity.OK]
     assert severities(400) == [Severity.BAD, Severity.OK]
     assert severities(3640) == [Severity.BAD, Severity.NOTE]
+    assert severities(-1) == [Severity.BAD, Severity.BAD]
+    assert "is not good before" in after(-1, settings)["certificate"].says
     files.ca.write_text("nonsense")
     assert severities(0) == [Severity.OK, Severity.BAD]
+
+
+@pytest.mark.parametrize("name", ["client-ca", "oidc-ca", "token-review-ca"])
+def test_authorities_of_callers_are_told_before_they_end(tmp_path: Path, name: str) -> None:
+    ca = make_certificates(tmp_path, ["cp.example"]).ca
+    api_server = {"token_review": "https://api.example"} if name == "token-review-ca" else {}
+    settings = settings_of(tmp_path, **{name.replace("-", "_"): str(ca)}, **api_server)
+    assert after(0, settings)[name].severity is Severity.OK
+    assert after(3640, settings)[name].severity is Severity.NOTE
+    ended = after(3651, settings)[name]
+    assert ended.severity is Severity.BAD
+    assert str(ca) in ended.says
+    assert "are refused" in ended.remedy
+
+
+def test_an_authority_that_is_asked_for_nothing_is_not_looked_at(tmp_path: Path) -> None:
+    """That of the API server has a place of its own even where there is none."""
+    assert set(after(0, settings_of(tmp_path))) == {"certificate"}
+
+
+def test_one_of_several_authorities_may_have_ended_and_none_of_a_chain(tmp_path: Path) -> None:
+    long_ago = datetime.now(UTC) - timedelta(days=3700)
+    old = make_certificates(tmp_path / "old", ["a.example"], now=long_ago)
+    new = make_certificates(tmp_path / "new", ["a.example"])
+    authorities, chain = tmp_path / "authorities.pem", tmp_path / "chain.pem"
+    authorities.write_bytes(old.ca.read_bytes() + new.ca.read_bytes())
+    chain.write_bytes(new.cert.read_bytes() + old.ca.read_bytes())
+    settings = settings_of(tmp_path, tls_cert=str(chain), client_ca=str(authorities))
+    findings = after(0, settings)
+    assert findings["client-ca"].severity is Severity.NOTE
+    assert "the first of 2 certificates" in findings["client-ca"].says
+    assert findings["certificate"].severity is Severity.BAD
+    assert after(3660, settings)["client-ca"].severity is Severity.BAD
 
 
 def test_secrets_that_others_can_read_are_told(tmp_path: Path) -> None:
