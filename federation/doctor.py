@@ -6,6 +6,7 @@ Must not change anything. Reads settings, the database, certificates and disks.
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,11 +22,11 @@ from federation.database import Database, pending_migrations
 from federation.model.errors import FederationError
 from federation.model.printable import printable
 from federation.model.releases import TOO_FAR, releases_apart
-from federation.runtime.findings import Finding, bad, good, note, some
+from federation.runtime.findings import Finding, Severity, bad, good, note, some
 from federation.runtime.setting_values import Settings
 from federation.runtime.settings import LoadedSettings
 from federation.store.condition import DatabaseCondition, condition_of
-from federation.store.engine import POOL_SIZE, SERVER_SETTINGS, create_engine, translated
+from federation.store.engine import POOL_SIZE, create_engine, translated
 
 # The oldest major version that is tried, and that still gets repairs.
 TRIED_VERSION: Final = 15
@@ -35,6 +36,8 @@ FAR_SECONDS: Final = 0.02
 CLOCK_SECONDS: Final = 1.0
 EXPIRES_SOON: Final = timedelta(days=30)
 LITTLE_SPACE: Final = 1 << 30
+# Of synchronous_standby_names, where it says how many: "ANY 2 (a, b, c)", "2 (a, b, c)".
+HOW_MANY: Final = re.compile(r"\s*(?:(?:any|first)\s+)?(\d+)\s*\(", re.IGNORECASE)
 # Before a certificate ends.
 REMEDIES: Final[Mapping[str, str]] = {
     "certificate": "issue another; agents go on when it is of the same authority",
@@ -88,7 +91,7 @@ async def examine_database(loaded: LoadedSettings, database: Database) -> Sequen
     engine = create_engine(database.url)
     try:
         async with translated():
-            condition = await condition_of(engine, SERVER_SETTINGS["application_name"])
+            condition = await condition_of(engine)
     except FederationError as error:
         return [bad("database", error.message, "look at its log")]
     finally:
@@ -114,16 +117,7 @@ def server_findings(condition: DatabaseCondition) -> Iterator[Finding]:
         yield note("database", says, remedy)
     else:
         yield good("database", says)
-    if condition.is_pooled:
-        says = "something between gives every transaction another server process: what is set for "
-        says += "a session gets lost, and so do wake-ups"
-        yield bad("connection", says, "connect directly, or pool sessions instead of transactions")
-    elif condition.address and not (condition.is_encrypted or _is_here(condition.address)):
-        remedy = "add ?ssl=require (or verify-full) to --database-url"
-        yield note("connection", f"plain text to {condition.address}", remedy)
-    else:
-        is_local = not condition.address or _is_here(condition.address)
-        yield good("connection", "on this machine" if is_local else "encrypted")
+    yield _connection(condition)
     yield _connections(condition)
     ahead = condition.clock_ahead_seconds
     if abs(ahead) > CLOCK_SECONDS:
@@ -137,40 +131,109 @@ def server_findings(condition: DatabaseCondition) -> Iterator[Finding]:
         )
 
 
+def _connection(condition: DatabaseCondition) -> Finding:
+    """The way to the server."""
+    if condition.is_pooled:
+        says = "something between gives every transaction another server process: what is set for "
+        says += "a session gets lost, and so do wake-ups"
+        remedy = "connect directly, or pool sessions instead of transactions"
+        return bad("connection", says, remedy)
+    if condition.lost_settings:
+        says = "something between loses what sessions of control planes set, and the server's own "
+        says += f"is in force: {some(condition.lost_settings)}"
+        remedy = f"connect directly, or set them by ALTER ROLE {printable(condition.role)} SET"
+        return note("connection", says, remedy)
+    if condition.address and not (condition.is_encrypted or _is_here(condition.address)):
+        remedy = "add ?ssl=require (or verify-full) to --database-url"
+        return note("connection", f"plain text to {condition.address}", remedy)
+    is_local = not condition.address or _is_here(condition.address)
+    return good("connection", "on this machine" if is_local else "encrypted")
+
+
 def _connections(condition: DatabaseCondition) -> Finding:
-    planes = max(condition.planes, 1)
+    planes, hidden = max(condition.planes, 1), condition.hidden_connections
     left = condition.connections - condition.others_connections
-    says = f"{left} for control planes; {planes} of them may open {planes * PLANE_CONNECTIONS}"
+    needed, with_one_more = planes * PLANE_CONNECTIONS, (planes + 1) * PLANE_CONNECTIONS
+    at_least = "at least " if hidden else ""
+    says = f"{at_least}{left} for control planes; {planes} of them may open {needed}"
+    if left < needed <= left + hidden:
+        says += f". Whether {hidden} others are workers of the server, which take none, "
+        return note("connections", says + _unseen(condition), _to_see(condition))
     remedy = "raise max_connections, or leave fewer to other programs"
-    if left < planes * PLANE_CONNECTIONS:
+    if left < needed:
         return bad("connections", says, remedy)
-    if left < (planes + 1) * PLANE_CONNECTIONS:
-        return note("connections", f"{says}, and one more has not enough", remedy)
+    if left < with_one_more:
+        lacks = "may lack some" if left + hidden >= with_one_more else "has not enough"
+        return note("connections", f"{says}, and one more {lacks}", remedy)
     return good("connections", says)
 
 
 def durability_findings(condition: DatabaseCondition) -> Iterator[Finding]:
     """What a decision that was acknowledged survives."""
+    commits = _commits(condition)
+    yield commits
     if not condition.has_fsync:
         says = "fsync is off: a crash of the machine may lose or damage everything"
         yield bad("durability", says, "set fsync = on")
     elif not condition.has_full_page_writes:
         says = "full_page_writes is off: a crash of the machine may damage tables"
         yield bad("durability", says, "set full_page_writes = on")
-    elif not condition.synchronous_standbys:
-        others = (
-            f"{condition.standbys} standbys follow later" if condition.standbys else "no standby"
-        )
+    elif commits.severity is not Severity.BAD:
+        yield _copies(condition)
+
+
+def _commits(condition: DatabaseCondition) -> Finding:
+    """Whether a decision is answered before it is where it should be."""
+    value = condition.synchronous_commit
+    says = f"synchronous_commit is {value} where control planes write"
+    source = f"{says} (source: {condition.commit_source})"
+    # Every session asks for "on": what else is in force came from elsewhere.
+    remedy = "connect directly: something between loses what sessions set; or "
+    remedy += f"ALTER ROLE {printable(condition.role)} SET synchronous_commit = on"
+    if value == "off":
+        says = f"{source}: decisions are answered before they are on a disk, and a crash of the "
+        return bad("commits", f"{says}server may lose those of the last moment", remedy)
+    if value == "local" and condition.synchronous_standbys:
+        says = f"{source}: decisions are answered before a standby has them, and a failover may "
+        return bad("commits", f"{says}lose those of the last moment", remedy)
+    return good("commits", says)
+
+
+def _copies(condition: DatabaseCondition) -> Finding:
+    """On how many servers a decision is before it is answered."""
+    names, standbys = condition.synchronous_standbys, condition.standbys
+    if not names:
+        others = f"{standbys} standbys follow later" if standbys else "no standby"
         says = f"a decision is safe on one server's disk ({others}): it survives a crash of that "
         says += "server, and not its loss. After a failover to a standby that lacks it, nothing is "
         says += "promised in a cluster before its agent has reported again"
-        yield note("durability", says, "name a standby in synchronous_standby_names")
-    elif not condition.standbys_in_sync:
-        says = f"writes wait for a standby of {condition.synchronous_standbys!r}, and none is there"
-        yield bad("durability", says, "start one, or name one that runs")
-    else:
-        says = f"a decision is on {condition.standbys_in_sync + 1} servers before it is answered"
-        yield good("durability", says)
+        return note("durability", says, "name a standby in synchronous_standby_names")
+    needed = _waited_for(names)
+    says = f"writes wait for {needed} of the standbys {names!r}"
+    if condition.sees_standbys and condition.standbys_in_sync >= needed:
+        return good("durability", f"a decision is on {needed + 1} servers before it is answered")
+    if not condition.sees_standbys and standbys >= needed:
+        says += f"; whether the {standbys} that follow are of these {_unseen(condition)}"
+        return note("durability", says, _to_see(condition))
+    # A role that sees no more sees that they are fewer.
+    there = str(condition.standbys_in_sync) if condition.sees_standbys else f"at most {standbys}"
+    says += f", and {there} of them follow at this moment"
+    return bad("durability", says, "start them, or name those that run")
+
+
+def _waited_for(names: str) -> int:
+    """How many standbys a commit waits for, of a synchronous_standby_names that is not empty."""
+    how_many = HOW_MANY.match(names)
+    return int(how_many[1]) if how_many else 1
+
+
+def _unseen(condition: DatabaseCondition) -> str:
+    return f"cannot be seen by the role {printable(condition.role)}"
+
+
+def _to_see(condition: DatabaseCondition) -> str:
+    role = printable(condition.role)
+    return f"GRANT pg_read_all_stats TO {role}, or pg_monitor, which has it; then look again"
 
 
 def fleet_findings(condition: DatabaseCondition) -> Iterator[Finding]:

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from federation.store.engine import SERVER_SETTINGS
+
+# An ordinary role sees of others' processes which database, role and program they are of, and of
+# standbys that they are there; the server hides what kind and state these have.
 _SETTINGS = text("""
     SELECT
         current_setting('server_version_num')::int AS version,
@@ -20,22 +24,47 @@ _SETTINGS = text("""
         current_setting('fsync')::boolean AS has_fsync,
         current_setting('full_page_writes')::boolean AS has_full_page_writes,
         current_setting('synchronous_standby_names') AS synchronous_standbys,
+        current_setting('synchronous_commit') AS synchronous_commit,
+        (SELECT source FROM pg_settings WHERE name = 'synchronous_commit') AS commit_source,
+        quote_ident(current_user) AS role,
+        pg_has_role(current_user, 'pg_read_all_stats', 'usage') AS sees_standbys,
         (SELECT count(*) FROM pg_stat_replication) AS standbys,
         (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))
             AS standbys_in_sync,
         current_setting('max_connections')::int
-            - current_setting('superuser_reserved_connections')::int AS connections,
-        (SELECT count(*) FROM pg_stat_activity
-         WHERE backend_type = 'client backend' AND application_name <> :ours) AS others_connections,
+            - current_setting('superuser_reserved_connections')::int
+            - coalesce(current_setting('reserved_connections', true)::int, 0) AS connections,
+        others.*,
         coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false) AS is_encrypted,
         coalesce(host(inet_server_addr()), '') AS address,
         pg_database_size(current_database()) AS size
+    FROM (
+        SELECT
+            count(*) AS others_connections,
+            count(*) FILTER (WHERE backend_type IS NULL) AS hidden_connections
+        FROM pg_stat_activity
+        WHERE application_name <> :ours
+            AND coalesce(
+                backend_type = 'client backend', datid IS NOT NULL AND usesysid IS NOT NULL
+            )
+    ) AS others
+""")
+# Not those that somebody else set alike, nor those of TCP over a unix socket, where they are 0.
+_LOST_SETTINGS = text("""
+    SELECT wanted.name
+    FROM unnest(CAST(:names AS text[]), CAST(:settings AS text[])) AS wanted (name, setting)
+    JOIN pg_settings ON lower(pg_settings.name) = wanted.name
+    WHERE source NOT IN ('client', 'session')
+        AND current_setting(wanted.name) <> wanted.setting
+        AND (inet_server_addr() IS NOT NULL OR wanted.name NOT LIKE 'tcp%')
+    ORDER BY 1
 """)
 _DURABILITY = text("""
     SELECT
         current_setting('fsync')::boolean AND current_setting('full_page_writes')::boolean,
-        CASE WHEN current_setting('synchronous_standby_names') = ''
-            THEN (SELECT count(*) FROM pg_stat_replication) ELSE 0 END
+        current_setting('synchronous_commit'),
+        current_setting('synchronous_standby_names') <> '',
+        (SELECT count(*) FROM pg_stat_replication)
 """)
 _BACKEND = text("SELECT pg_backend_pid()")
 _CLOCK = text("SELECT extract(epoch FROM clock_timestamp())::float8")
@@ -53,11 +82,15 @@ _FLEET = text("""
 class DatabaseCondition:
     """``version`` as PostgreSQL numbers it, 150004 for 15.4; ``size`` in bytes.
 
-    ``connections`` are those that there may be, ``others_connections`` those of other programs.
-    ``trip_seconds`` is how long the quickest of some answers took; ``clock_ahead_seconds`` is how
-    far its clock is ahead of ours. ``is_pooled``: something between gives each transaction another
-    server process. ``planes`` run now. ``agents`` are clusters, each with its agent's version, and
-    ``held`` those that wait to be accepted.
+    ``synchronous_commit`` is what is in force where control planes write, and ``commit_source``
+    what set it, in PostgreSQL's words; ``lost_settings`` are those that our sessions ask for and do
+    not get. ``standbys_in_sync`` says nothing unless ``role``, quoted where it must be,
+    ``sees_standbys``. ``connections`` are those that there may be, ``others_connections`` those of
+    other programs at most: ``hidden_connections`` of them may be workers of the server, which do
+    not count. ``trip_seconds`` is how long the quickest of some answers took;
+    ``clock_ahead_seconds`` is how far its clock is ahead of ours. ``is_pooled``: something between
+    gives each transaction another server process. ``planes`` run now. ``agents`` are clusters, each
+    with its agent's version, and ``held`` those that wait to be accepted.
     """
 
     version: int
@@ -66,10 +99,16 @@ class DatabaseCondition:
     has_fsync: bool
     has_full_page_writes: bool
     synchronous_standbys: str
+    synchronous_commit: str
+    commit_source: str
+    lost_settings: Sequence[str]
+    role: str
+    sees_standbys: bool
     standbys: int
     standbys_in_sync: int
     connections: int
     others_connections: int
+    hidden_connections: int
     is_encrypted: bool
     address: str
     size: int
@@ -82,10 +121,13 @@ class DatabaseCondition:
     held: Sequence[str]
 
 
-async def condition_of(engine: AsyncEngine, ours: str) -> DatabaseCondition:
-    """``ours`` is the application name of control planes. Raises what the driver does."""
+async def condition_of(engine: AsyncEngine) -> DatabaseCondition:
+    """``engine`` is one of control planes: its sessions are theirs. Raises what the driver does."""
+    asked = {"names": list(SERVER_SETTINGS), "settings": list(SERVER_SETTINGS.values())}
+    ours = {"ours": SERVER_SETTINGS["application_name"]}
     async with engine.connect() as connection:
-        settings = (await connection.execute(_SETTINGS, {"ours": ours})).mappings().one()
+        settings = (await connection.execute(_SETTINGS, ours)).mappings().one()
+        lost = (await connection.execute(_LOST_SETTINGS, asked)).scalars().all()
         fleet = (await connection.execute(_FLEET)).mappings().one()
         await connection.commit()
         backends = set()
@@ -96,6 +138,7 @@ async def condition_of(engine: AsyncEngine, ours: str) -> DatabaseCondition:
     return DatabaseCondition(
         **settings,
         **fleet,
+        lost_settings=lost,
         is_pooled=len(backends) > 1,
         trip_seconds=trip_seconds,
         clock_ahead_seconds=ahead_seconds,
@@ -115,12 +158,18 @@ async def losses_of(engine: AsyncEngine) -> str:
     could keep.
     """
     async with engine.connect() as connection:
-        is_durable, behind = (await connection.execute(_DURABILITY)).one()
+        is_durable, commit, waits, standbys = (await connection.execute(_DURABILITY)).one()
     if not is_durable:
         return "fsync or full_page_writes is off: a crash of its machine may lose or damage all"
-    if behind:
+    if commit == "off":
         return (
-            f"{behind} standbys follow later: a failover may lose what was acknowledged last; "
+            "synchronous_commit is off: a crash of the server may lose what was acknowledged last"
+        )
+    if waits and commit == "local":
+        return "synchronous_commit is local: a failover may lose what was acknowledged last"
+    if standbys and not waits:
+        return (
+            f"{standbys} standbys follow later: a failover may lose what was acknowledged last; "
             "set synchronous_standby_names"
         )
     return ""

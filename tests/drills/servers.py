@@ -95,11 +95,34 @@ class MovableAddress:
         both = {writer, far_writer}
         self._open |= both
         try:
+            await self._greet(reader, far_writer)
             await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
         finally:
             self._open -= both
             for each in both:
                 each.close()
+
+    async def _greet(self, reader: asyncio.StreamReader, far_writer: asyncio.StreamWriter) -> None:
+        """Whatever comes before bytes are passed on as they are."""
+
+
+class ForgetfulAddress(MovableAddress):
+    """As a pooler that is told to ignore settings: it passes on who connects to what, and no more.
+
+    Who connects must not ask for TLS first.
+    """
+
+    async def _greet(self, reader: asyncio.StreamReader, far_writer: asyncio.StreamWriter) -> None:
+        length = int.from_bytes(await reader.readexactly(4))
+        version, words = await reader.readexactly(4), await reader.readexactly(length - 8)
+        names_and_values = iter(words.rstrip(b"\0").split(b"\0"))
+        kept = [
+            name + b"\0" + value + b"\0"
+            for name, value in zip(names_and_values, names_and_values, strict=True)
+            if name in {b"user", b"database", b"application_name"}
+        ]
+        content = version + b"".join(kept) + b"\0"
+        far_writer.write((len(content) + 4).to_bytes(4) + content)
 
 
 async def _started(serving: object) -> asyncio.Server:
@@ -151,6 +174,12 @@ class Pair:
     def standby_sockets(self) -> Path:
         return self._home.sockets
 
+    def wait_for(self, names: str) -> None:
+        """From now on its commits wait for these standbys; empty: for none."""
+        setting = f"ALTER SYSTEM SET synchronous_standby_names = '{names}'"
+        execute(self.primary_url, setting, "SELECT pg_reload_conf()")
+        await_answer(self.primary_url, "SHOW synchronous_standby_names", names)
+
     def follow(self, *, synchronous: bool) -> None:
         """Copy the primary, and follow it from now on."""
         whom = f"host={self.primary_sockets} port={PORT} user={USER} application_name={NAME}"
@@ -166,8 +195,7 @@ class Pair:
         state = "SELECT sync_state FROM pg_stat_replication"
         await_answer(self.primary_url, state, "async")
         if synchronous:
-            names = f"ALTER SYSTEM SET synchronous_standby_names = '{NAME}'"
-            execute(self.primary_url, names, "SELECT pg_reload_conf()")
+            self.wait_for(NAME)
             await_answer(self.primary_url, state, "sync")
 
     def kill_primary(self) -> None:

@@ -29,10 +29,16 @@ SOUND = DatabaseCondition(
     has_fsync=True,
     has_full_page_writes=True,
     synchronous_standbys="ANY 1 (a, b)",
+    synchronous_commit="on",
+    commit_source="client",
+    lost_settings=[],
+    role="app",
+    sees_standbys=True,
     standbys=2,
-    standbys_in_sync=1,
+    standbys_in_sync=2,
     connections=97,
     others_connections=10,
+    hidden_connections=0,
     is_encrypted=True,
     address="10.0.0.5",
     size=50 << 20,
@@ -67,14 +73,20 @@ def test_of_a_sound_database_nothing_is_to_do() -> None:
         ({"version": 140009}, "database", Severity.BAD, "older than any that is tried"),
         ({"trip_seconds": 0.05}, "database", Severity.NOTE, "50.0 ms"),
         ({"is_pooled": True}, "connection", Severity.BAD, "another server process"),
+        ({"lost_settings": ["lock_timeout"]}, "connection", Severity.NOTE, "force: lock_timeout"),
         ({"is_encrypted": False}, "connection", Severity.NOTE, "plain text to 10.0.0.5"),
         ({"others_connections": 70}, "connections", Severity.BAD, "27 for control planes"),
         ({"others_connections": 60}, "connections", Severity.NOTE, "one more has not enough"),
         ({"clock_ahead_seconds": -3.0}, "clock", Severity.NOTE, "3.0 s behind"),
         ({"has_fsync": False}, "durability", Severity.BAD, "fsync is off"),
         ({"has_full_page_writes": False}, "durability", Severity.BAD, "full_page_writes is off"),
+        ({"synchronous_commit": "off"}, "commits", Severity.BAD, "before they are on a disk"),
+        ({"synchronous_commit": "local"}, "commits", Severity.BAD, "before a standby has them"),
         ({"synchronous_standbys": ""}, "durability", Severity.NOTE, "one server's disk"),
-        ({"standbys_in_sync": 0}, "durability", Severity.BAD, "none is there"),
+        ({"standbys_in_sync": 0}, "durability", Severity.BAD, "0 of them follow"),
+        ({"synchronous_standbys": "any 3(a, b, c)"}, "durability", Severity.BAD, "wait for 3 of"),
+        ({"synchronous_standbys": "3 (a, b, c)"}, "durability", Severity.BAD, "2 of them follow"),
+        ({"sees_standbys": False}, "durability", Severity.NOTE, "cannot be seen by the role app"),
         ({"planes": 1}, "fleet", Severity.NOTE, "1 control plane runs"),
         ({"agents": ["eu-1 9.9.0"]}, "versions", Severity.BAD, "0.2.0: eu-1 9.9.0"),
         ({"agents": ["eu-1 0.1.0"]}, "versions", Severity.NOTE, "0.2.0: eu-1 0.1.0"),
@@ -91,6 +103,45 @@ def test_what_is_wrong_is_said_with_a_remedy(
     assert (finding.subject, finding.severity) == (subject, severity)
     assert says in finding.says
     assert finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("names", "servers"),
+    [("a", 2), ("a, b", 2), ("*", 2), ("2 (a, b)", 3), ("FIRST 2 (a, b)", 3), ("ANY 1 (a, b)", 2)],
+)
+def test_only_standbys_that_are_waited_for_are_counted(names: str, servers: int) -> None:
+    condition = replace(SOUND, synchronous_standbys=names)
+    *_, finding = doctor.durability_findings(condition)
+    assert finding.severity is Severity.OK
+    assert f"on {servers} servers" in finding.says
+
+
+def test_standbys_that_cannot_be_seen_are_not_said_to_be_there() -> None:
+    hidden = replace(SOUND, sees_standbys=False, standbys_in_sync=0)
+    *_, few = doctor.durability_findings(replace(hidden, standbys=0))
+    assert few.severity is Severity.BAD
+    assert "at most 0 of them" in few.says
+
+
+@pytest.mark.parametrize(
+    ("others", "hidden", "severity", "says"),
+    [
+        (10, 10, Severity.OK, "at least 87"),
+        (60, 10, Severity.NOTE, "one more has not enough"),
+        (60, 60, Severity.NOTE, "one more may lack some"),
+        (80, 30, Severity.NOTE, "Whether 30 others are workers"),
+        (80, 10, Severity.BAD, "at least 17"),
+    ],
+)
+def test_what_others_do_unseen_may_take_connections(
+    others: int, hidden: int, severity: Severity, says: str
+) -> None:
+    condition = replace(SOUND, others_connections=others, hidden_connections=hidden)
+    findings = {each.subject: each for each in doctor.server_findings(condition)}
+    finding = findings["connections"]
+    assert finding.severity is severity
+    assert says in finding.says
+    assert finding.remedy.startswith("GRANT pg_read_all_stats TO app") == ("Whether" in says)
 
 
 def test_pages_name_the_version_that_the_doctor_wants() -> None:
@@ -188,7 +239,8 @@ def test_a_real_database_is_looked_at(fresh_database_url: str, empty_database_ur
     findings = {each["subject"]: each for each in json.loads(told.stdout)}
     assert findings["database"]["severity"] == "ok"
     assert findings["connection"]["says"] == "on this machine"
-    # The tests' own server does not wait for its disk.
+    # The tests' own server does not wait for its disk, but for sessions of control planes.
+    assert findings["commits"]["severity"] == "ok"
     assert (findings["durability"]["severity"], told.returncode) == ("bad", 1)
     text = federation("doctor", FEDERATION_DATABASE_URL=fresh_database_url).stdout
     assert "bad   durability   fsync is off" in text
