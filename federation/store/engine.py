@@ -70,6 +70,10 @@ NO_DATABASE = (
     "backup."
 )
 REFUSED = "The database refuses the role or password of this control plane."
+NOT_ALLOWED = (
+    "The role of this control plane may not use the tables of the database: name their owner, or "
+    "grant it what the owner may."
+)
 CHANGED = "The tables of the database were changed just now; try again."
 CROWDED = "The database is out of connections or memory; try again later."
 
@@ -105,6 +109,7 @@ MEANINGS: tuple[_Meaning, ...] = (
     _Meaning("25006", Unavailable, READ_ONLY, IMPAIRED),
     _Meaning("25P03", Unavailable, TOO_SLOW, UNAVAILABLE),  # Idle in transaction for too long.
     _Meaning("28", Unavailable, REFUSED, IMPAIRED),
+    _Meaning("42501", Unavailable, NOT_ALLOWED, IMPAIRED),
     _Meaning("3D000", Unavailable, NO_DATABASE, IMPAIRED),
     _Meaning("3F000", Unavailable, NO_TABLES, IMPAIRED),  # Not even the schema.
     _Meaning("42P01", Unavailable, NO_TABLES, IMPAIRED),

@@ -23,7 +23,7 @@ from federation.store.engine import create_engine
 from federation.store.migrate import upgrade
 from tests.databases import connect, run
 from tests.drills.servers import NAME, ForgetfulAddress, Pair, await_answer, execute, pair
-from tests.e2e.servers import Server, started
+from tests.e2e.servers import Server, federation, started
 from tests.patience import until
 
 ROLE = "app"
@@ -195,6 +195,16 @@ def test_settings_that_get_lost_on_the_way_are_told(
     # Where nothing is lost, sessions have what they ask for, whatever the database's own is.
     assert (direct["commits"].severity, direct["connection"].severity) == (Severity.OK,) * 2
     assert "synchronous_commit is on" in direct["commits"].says
+
+
+def test_a_role_that_may_not_read_tables_is_told(standing: Standing) -> None:
+    execute(standing.pair.primary_url, "CREATE ROLE stranger LOGIN", "SELECT 1")
+    url = named(standing.url, username="stranger")
+    arguments = ("doctor", "--output=json", "--database-wait-seconds=0.1")
+    looked = federation(*arguments, FEDERATION_DATABASE_URL=url)
+    assert looked.returncode == 1
+    assert "permission denied for table" in looked.stdout
+    assert "Traceback" not in looked.stderr
 
 
 @contextmanager
