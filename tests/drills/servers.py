@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -212,6 +213,8 @@ class Pair:
         if self._standby is not None:
             self._standby.send_signal(signal.SIGQUIT)
             self._standby.wait()
+        # Started as root, it is outside the folder given.
+        shutil.rmtree(self._home.private, ignore_errors=True)
         self._primary.discard()
 
 
