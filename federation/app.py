@@ -187,7 +187,7 @@ class ControlPlane:
         parts = self.parts
         with suppress(FederationError, TimeoutError):
             async with asyncio.timeout(READY_SECONDS):
-                await parts.trail.write()
+                await parts.trail.finish()
                 await parts.duties.leave()
                 await parts.queue.leave()
                 await parts.failover.leave()

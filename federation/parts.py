@@ -112,7 +112,7 @@ class Parts:
         self.cluster_watches = cluster_watches(*watched, self.clock, watch_pace)
         self.fleet.observe(self.queue.keeper.changed)
         self.readiness = Readiness(self.fleet, self.clock, self._readiness_changed)
-        self.gate = Gate(self.identity, record=self.trail.refused)
+        self.gate = Gate(self.identity, refusals=self.trail)
         self.loop_watch = LoopWatch(self.fleet, self.clock)
 
     def _build_hearing(self) -> None:

@@ -8,10 +8,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from federation.model.audit import AuditRecord
-from federation.model.errors import FederationError, PermissionRefused, Unauthenticated
+from federation.model.errors import (
+    FederationError,
+    LimitExceeded,
+    PermissionRefused,
+    Unauthenticated,
+)
 from federation.model.placement import binding_key
 from federation.rpc.large_requests import is_large_request
 from federation.rpc.permissions import PERMISSIONS
@@ -24,6 +29,12 @@ REASON_BYTES: Final = 400
 NAME_BYTES: Final = 400
 MOST_OBJECTS: Final = 1000
 _CREDENTIAL_ID: Final = re.compile(r"[-a-z0-9]{1,40}", re.ASCII)
+
+
+class Refusals(Protocol):
+    """Where refusals are recorded; ``sparingly`` those that may come in any number."""
+
+    def refused(self, record: AuditRecord, *, sparingly: bool) -> None: ...
 
 
 async def audit(method: str, request: Any, principal: Principal | None, address: str) -> None:
@@ -41,6 +52,14 @@ async def audit(method: str, request: Any, principal: Principal | None, address:
     audit_from_now(call)
 
 
+def audit_unread(method: str, principal: Principal | None, address: str) -> None:
+    """The call ends as a change that failed, where its method changes something: its request could
+    not be read, and nobody knows what it is about.
+    """
+    if _changes(method):
+        audit_from_now(call_of(method, principal, address))
+
+
 def call_of(
     method: str, principal: Principal | None, address: str, bearer: str = ""
 ) -> AuditedCall:
@@ -49,21 +68,39 @@ def call_of(
     known_id = presented if _CREDENTIAL_ID.fullmatch(presented) else ""
     return AuditedCall(
         actor="somebody unknown" if principal is None else str(principal),
+        is_known=principal is not None,
         credential_id=known_id if principal is None else principal.credential_id,
         address=shortened(address, NAME_BYTES),
         method=method.removeprefix("/federation.v1."),
     )
 
 
-def refusal_of(call: AuditedCall, error: Exception) -> AuditRecord | None:
-    """The record of a refusal; None where it is none: a read that failed for another reason."""
+def refusal_of(
+    method: str, call: AuditedCall, error: Exception, *, is_let_in: bool
+) -> AuditRecord | None:
+    """The record of a refusal, or of a change that failed.
+
+    None where it is neither: a read that failed for another reason.
+    """
     is_refusal = isinstance(error, Unauthenticated | PermissionRefused)
-    if not is_refusal and current_call() is not call:
+    is_limit = isinstance(error, LimitExceeded) and not is_let_in
+    is_change = current_call() is call if is_let_in else _changes(method)
+    if not (is_refusal or is_limit or is_change):
         return None
     if not isinstance(error, FederationError) or type(error) is FederationError:
         return call.record(result="INTERNAL")
     reason = shortened(error.message, REASON_BYTES)
     return call.record(result=code_of(error).name, reason=reason)
+
+
+def is_sparse(call: AuditedCall, error: Exception, *, is_let_in: bool) -> bool:
+    """Whether such refusals may come in any number: of strangers, and of calls beyond a limit."""
+    return not call.is_known or (isinstance(error, LimitExceeded) and not is_let_in)
+
+
+def _changes(method: str) -> bool:
+    permission = PERMISSIONS.get(method)
+    return permission is not None and permission.changes
 
 
 def _digest(request: Any) -> str:

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import grpc
 
@@ -27,9 +27,9 @@ from federation.model.errors import (
     Unauthenticated,
     Unavailable,
 )
-from federation.rpc.auditing import audit
+from federation.rpc.auditing import audit, audit_unread
 from federation.rpc.calls import Context, Handler, caller_if_known, refuse_late, seconds_left
-from federation.rpc.decoding import decoded, deserializer_of
+from federation.rpc.decoding import MAX_REQUEST_BYTES, decoded, deserializer_of
 from federation.rpc.large_requests import LargeRequests, Undecoded
 from federation.rpc.measures import CallMeasures, code_name
 from federation.rpc.permissions import check_scope
@@ -50,6 +50,12 @@ ADMITTED_SECONDS = 5.0
 Reading: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
 
 
+class Refused(Protocol):
+    """Told how a peer's call ended with an error: before it was let in, or later."""
+
+    def __call__(self, peer: str, error: Exception, *, is_let_in: bool) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
     """One call's handler, with its request checked, its deadline kept and its errors answered.
@@ -64,7 +70,7 @@ class Guard:
     entered: Callable[[Context], AbstractAsyncContextManager[Reading]]
     admit: Callable[[Context], Awaitable[None]]
     revocation: Callable[[], asyncio.Future[None] | None]
-    refused: Callable[[str, Exception], None]
+    refused: Refused
     measures: CallMeasures
     large: LargeRequests
 
@@ -121,18 +127,28 @@ class Guard:
 
     async def _only(self, requests: AsyncIterable[Any], reading: Reading, context: Context) -> Any:
         """The one request of a call that is no stream."""
+        principal, address = caller_if_known(), host_of(context.peer())
+        try:
+            message = await self._read(requests, reading)
+            await audit(self.method, message, principal, address)
+        except BaseException:  # Where its deadline ends it, too.
+            audit_unread(self.method, principal, address)
+            raise
+        if principal is not None:
+            check_scope(self.method, message, principal)
+        return message
+
+    async def _read(self, requests: AsyncIterable[Any], reading: Reading) -> Any:
         async with reading():
             async with aclosing(stream_of(requests)) as stream:
                 request = await anext(stream, None)
             if isinstance(request, Undecoded):
                 request = await self.large.decoded(request)
         if request is None:
-            raise InvalidRequest.of("", "the call carries no request", reason="UNDECODABLE")
-        message, principal = decoded(request), caller_if_known()
-        await audit(self.method, message, principal, host_of(context.peer()))
-        if principal is not None:
-            check_scope(self.method, message, principal)
-        return message
+            # To who sent one that gRPC does not take it says so itself, and to us nothing.
+            rule = f"the call carries no request, or one of more than {MAX_REQUEST_BYTES} bytes"
+            raise InvalidRequest.of("", rule, reason="UNDECODABLE")
+        return decoded(request)
 
     async def _served(self, context: Context, work: Callable[[Reading], Awaitable[Any]]) -> Any:
         started, code = time.perf_counter(), grpc.StatusCode.OK.name
@@ -157,9 +173,11 @@ class Guard:
         # gRPC itself keeps the deadline of a caller who gave one.
         unlimited = self.handler.response_streaming or left is not None
         limit = None if unlimited else asyncio.timeout(self.deadline_seconds)
+        is_let_in = False
         try:
             refuse_late(left)
             async with limit or NO_LIMIT, self.entered(context) as reading:
+                is_let_in = True
                 return await work(reading)
         except EndedElsewhere as ended:
             status = ended.status
@@ -170,7 +188,7 @@ class Guard:
             missed = limit is not None and isinstance(error, TimeoutError) and limit.expired()
             answered = DeadlineMissed() if missed else error
             status = answer_to(answered, self.method)
-            self.refused(context.peer(), answered)
+            self.refused(context.peer(), answered, is_let_in=is_let_in)
             release_frames(error)
             if isinstance(error, UNREAD):  # Or too large.
                 self.large.came()

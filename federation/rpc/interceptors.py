@@ -15,9 +15,8 @@ from typing import TypeAlias
 
 import grpc
 
-from federation.model.audit import AuditRecord
 from federation.model.errors import DeadlineMissed, LimitExceeded, Unauthenticated
-from federation.rpc.auditing import call_of, refusal_of
+from federation.rpc.auditing import Refusals, call_of, is_sparse, refusal_of
 from federation.rpc.caller_limits import LimitedCallers
 from federation.rpc.calls import Context, Handler, call_as, caller_if_known
 from federation.rpc.guards import Guard, Reading
@@ -66,9 +65,9 @@ class Gate(grpc.aio.ServerInterceptor):
         *,
         deadline_seconds: float = 30.0,
         strangers: Callable[[], Strangers] = Strangers,
-        record: Callable[[AuditRecord], None] | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
-        self._record = record
+        self._refusals = refusals
         self.measures = CallMeasures()
         self._identity = identity
         self._deadline_seconds = deadline_seconds
@@ -143,15 +142,20 @@ class Gate(grpc.aio.ServerInterceptor):
         if details.method not in OPEN_METHODS:
             await self._admit(details, context)
 
-    def _refused(self, details: grpc.HandlerCallDetails, peer: str, error: Exception) -> None:
+    def _refused(
+        self, details: grpc.HandlerCallDetails, peer: str, error: Exception, *, is_let_in: bool
+    ) -> None:
         """Has a refusal recorded, and a change that failed."""
+        if self._refusals is None:
+            return
         call = current_call()
         if call is None:
             bearer = presented_by(details)
             call = call_of(details.method, caller_if_known(), host_of(peer), bearer)
-        record = refusal_of(call, error)
-        if record is not None and self._record is not None:
-            self._record(record)
+        record = refusal_of(details.method, call, error, is_let_in=is_let_in)
+        if record is not None:
+            sparingly = is_sparse(call, error, is_let_in=is_let_in)
+            self._refusals.refused(record, sparingly=sparingly)
 
     def _revocation(self) -> asyncio.Future[None] | None:
         """Is done once the caller's token is revoked; None for who has none."""

@@ -19,9 +19,12 @@ from federation.model.audit import AuditRecord
 class AuditedCall:
     """Who changes what. Its first transaction records it, once; or, where it ``is_decided``, each
     transaction that commits decisions of it, with their bindings.
+
+    ``is_known``: the actor has proved to be who is named.
     """
 
     actor: str
+    is_known: bool
     credential_id: str
     address: str
     method: str

@@ -198,6 +198,7 @@ async def _spend_token(tx: Transaction, enrollment: Enrollment) -> None:
     if call is not None:
         # From here on the audit may say who calls: who was given this token.
         call.actor, call.credential_id = f"join token ({presented.id})", presented.id
+        call.is_known = True
 
 
 async def _known_or_added(tx: Transaction, enrollment: Enrollment, *, held: bool) -> StoredCluster:

@@ -37,7 +37,7 @@ from federation.model.errors import (
 )
 from federation.runtime.addresses import Address
 from federation.runtime.setting_values import UiAccess
-from federation.services.audited_calls import AuditedCall, audit_from_now
+from federation.services.audited_calls import AuditedCall, audit_from_now, current_call
 from federation.services.values import Principal
 from federation.web.ui.admission import (
     MAY_OPERATE,
@@ -98,10 +98,19 @@ ANSWER_SECONDS: Final = 120.0
 # As the audit calls it; actions have the names of the calls that do the same.
 SIGNS_IN: Final = "Page/SignIn"
 RESULTS: Final = {
+    InvalidRequest: "INVALID_ARGUMENT",
     Unauthenticated: "UNAUTHENTICATED",
     PermissionRefused: "PERMISSION_DENIED",
+    NotFound: "NOT_FOUND",
+    AlreadyExists: "ALREADY_EXISTS",
+    Conflict: "ABORTED",
+    PreconditionFailed: "FAILED_PRECONDITION",
     LimitExceeded: "RESOURCE_EXHAUSTED",
+    Unavailable: "UNAVAILABLE",
+    DeadlineMissed: "DEADLINE_EXCEEDED",
 }
+
+MOST_SAID_CHARACTERS: Final = 400
 
 PageView: TypeAlias = Callable[[Request, Scope], Awaitable[Page]]
 PageAnswer: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -130,6 +139,25 @@ async def _sent_on(request: Request) -> Response:
     return RedirectResponse(f"/ui/sign-in?next={quote(place, safe='')}", status_code=SEE_OTHER)
 
 
+def _plain(text: str) -> str:
+    """As a record may hold it: a form has room for much, and PostgreSQL takes no NUL."""
+    kept = text[:MOST_SAID_CHARACTERS]
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in kept
+    )
+
+
+def _call_of(method: str, request: Request, principal: Principal | None) -> AuditedCall:
+    """As the audit names it."""
+    return AuditedCall(
+        actor="somebody unknown" if principal is None else str(principal),
+        is_known=principal is not None,
+        credential_id="" if principal is None else principal.credential_id,
+        address=address_of(request),
+        method=method,
+    )
+
+
 def refuse_others(principal: Principal | None, roles: Collection[Role]) -> Principal:
     """Who has given a token of one of the roles. Raises PermissionRefused for all others."""
     if principal is None or principal.role not in roles:
@@ -143,7 +171,7 @@ class Ui:
     def __init__(self, use_cases: UseCases, access: UiAccess, listen: Address) -> None:
         self._clock = use_cases.clock
         self._admission = Admission(use_cases.identity, use_cases.clock, access, listen)
-        self._record = use_cases.audit.refused
+        self._trail = use_cases.audit
         self._views = views = Views(use_cases)
         # Those that change by themselves, and have no forms.
         self._live_views: dict[str, PageView] = {
@@ -261,15 +289,33 @@ class Ui:
             except SignInNeeded:
                 response = await _sent_on(request)
             except FederationError as error:
-                response = await self._error(request, error, await self._known(request))
+                visitor = await self._known(request)
+                self._record(error, request, visitor.principal)
+                response = await self._error(request, error, visitor)
             except Exception:
                 logger.exception("page failed", extra={"fields": {"path": request.url.path}})
                 told = FederationError("Something unexpected went wrong; the log says what.")
+                self._record(told, request, None)
                 response = await self._error(request, told, Visitor())
             response.headers.update(HEADERS)
             return response
 
         return guarded
+
+    def _record(
+        self, error: FederationError, request: Request, principal: Principal | None
+    ) -> None:
+        """In the audit: a change that failed, and who may not do what was asked."""
+        call = current_call()
+        if call is None and not isinstance(error, Unauthenticated | PermissionRefused):
+            return
+        if call is None:
+            call = _call_of(f"Page{request.url.path.removeprefix('/ui')}", request, principal)
+        result = next(
+            (RESULTS[kind] for kind in type(error).__mro__ if kind in RESULTS), "INTERNAL"
+        )
+        record = call.record(result=result, reason=_plain(error.message))
+        self._trail.refused(record, sparingly=not call.is_known)
 
     async def _known(self, request: Request) -> Visitor:
         """Who asks, or nobody: what is refused needs no token."""
@@ -336,13 +382,10 @@ class Ui:
             session = await self._admission.sign_in(fields.get("token", "").strip(), request)
         except (Unauthenticated, LimitExceeded, PermissionRefused) as error:
             status = CODES[type(error)]
-            who = AuditedCall(
-                actor="somebody unknown",
-                credential_id="",
-                address=address_of(request),
-                method=SIGNS_IN,
+            record = _call_of(SIGNS_IN, request, None).record(
+                result=RESULTS[type(error)], reason=error.message
             )
-            self._record(who.record(result=RESULTS[type(error)], reason=error.message))
+            self._trail.refused(record, sparingly=True)
             page = self._sign_in_form(request, error.message, status)
             return await self._response(request, Visitor(), page)
         place = page_of_ours(fields.get("next", ""))
@@ -375,18 +418,12 @@ class Ui:
 
         async def answer(request: Request) -> Response:
             visitor = await self._admission.visitor(request)
+            call = _call_of(action.method, request, visitor.principal)
+            call.is_decided = action.decides
+            audit_from_now(call)
             fields = await self._admission.form(request, visitor)
+            call.objects = tuple(filter(None, [_plain(fields.get("id", ""))]))
             principal = refuse_others(visitor.principal, action.roles)
-            audit_from_now(
-                AuditedCall(
-                    actor=str(principal),
-                    credential_id=principal.credential_id,
-                    address=visitor.address,
-                    method=action.method,
-                    objects=tuple(filter(None, [fields.get("id", "")])),
-                    is_decided=action.decides,
-                )
-            )
             request.state.keep_open(ANSWER_SECONDS)
             place = await action.act(fields, principal)
             return RedirectResponse(place, status_code=SEE_OTHER)

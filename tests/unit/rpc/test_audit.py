@@ -120,17 +120,18 @@ async def test_refusals_that_come_too_fast_are_counted(
     monkeypatch.setattr(running.plane.parts, "trail", trail)
     refusal = audit_module.AuditRecord(actor="somebody unknown", method="Some/Thing")
     for _ in range(audit_module.REFUSALS_AT_ONCE + 7):
-        trail.refused(refusal)
+        trail.refused(refusal, sparingly=False)
     assert len(await listed(running)) == audit_module.REFUSALS_AT_ONCE
     trail._clock = lambda: 1.0
-    trail.refused(refusal)
+    trail.refused(refusal, sparingly=False)
     assert (await listed(running))[0].unrecorded == 7
 
 
 async def test_who_writes_waits_for_what_is_being_written(running: RunningControlPlane) -> None:
     """So that nothing is lost where the last refusals are written at a stop."""
     trail = audit_module.AuditTrail(running.plane.parts.store)
-    trail.refused(audit_module.AuditRecord(actor="somebody unknown", method="Some/Thing"))
+    refusal = audit_module.AuditRecord(actor="somebody unknown", method="Some/Thing")
+    trail.refused(refusal, sparingly=True)
     first, second = asyncio.create_task(trail.write()), asyncio.create_task(trail.write())
     await second
     assert first.done()

@@ -332,7 +332,7 @@ async def test_nothing_is_done_for_a_call_whose_deadline_has_passed() -> None:
         entered=lambda _: pytest.fail("it is too late to come in"),
         admit=lambda _: pytest.fail("it is no stream"),
         revocation=lambda: pytest.fail("it is no stream"),
-        refused=lambda *_: None,
+        refused=lambda *_, **__: None,
         measures=CallMeasures(),
         large=LargeRequests(),
     )

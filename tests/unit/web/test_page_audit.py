@@ -1,0 +1,61 @@
+"""What the page is asked to change and does not is in the audit, and who may not look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from federation.v1 import access_pb2
+from tests.control_planes import RunningControlPlane, running_control_plane
+from tests.unit.rpc.test_audit import listed
+from tests.unit.web.browser import Answered, Browser
+from tests.unit.web.test_ui import made_token
+
+
+async def signed_in(running: RunningControlPlane, token: str) -> Browser:
+    browser = Browser(address=running.plane.web_endpoint)
+    assert (await browser.post("/ui/sign-in", {"token": token})).status == 303
+    return browser
+
+
+async def sent(browser: Browser, path: str, **fields: str) -> Answered:
+    secret = (await browser.get("/ui/ask")).document.field("form_secret")
+    return await browser.post(path, {"form_secret": secret, **fields})
+
+
+async def said(running: RunningControlPlane) -> list[tuple[str, Any]]:
+    records = await listed(running)
+    return [
+        (f"{record.method} {record.result}", list(record.objects))
+        for record in reversed(records)
+        if record.result != "OK"
+    ]
+
+
+async def test_changes_that_failed_and_who_may_not_are_recorded(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with running_control_plane(database_url, tmp_path, ui="token") as running:
+        token = running.plane.admin_token_file.read_text(encoding="ascii").strip()
+        admin = await signed_in(running, token)
+        assert (await sent(admin, "/ui/plan/approve", id="7")).status == 404
+        hostile = "\0" + "x" * 100_000
+        assert (await sent(admin, "/ui/plan/approve", id=hostile)).status == 400
+        assert (await sent(admin, "/ui/plan/stop", form_secret="guessed")).status == 403
+        # Neither of these is a change, nor a refusal.
+        assert (await admin.get("/ui/plan?id=7")).status == 404
+        assert (await admin.get("/ui/audit")).status == 200
+        secret, _ = await made_token(running, role=access_pb2.ROLE_VIEWER)
+        viewer = await signed_in(running, secret)
+        assert (await sent(viewer, "/ui/commit", preview_token="a.b")).status == 403
+        assert (await viewer.get("/ui/audit")).status == 403
+        cut = "\N{REPLACEMENT CHARACTER}" + "x" * 399
+        assert await said(running) == [
+            ("Rebalance/ApprovePlan NOT_FOUND", ["7"]),
+            ("Rebalance/ApprovePlan INVALID_ARGUMENT", [cut]),
+            ("Rebalance/StopPlan PERMISSION_DENIED", []),
+            ("Scheduling/Schedule PERMISSION_DENIED", []),
+            ("Page/audit PERMISSION_DENIED", []),
+        ]
+        actors = [record.actor for record in await listed(running) if record.result != "OK"]
+        assert [actor.partition(" ")[0] for actor in actors] == ["token"] * 2 + ["admin"] * 3
