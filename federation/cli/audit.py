@@ -43,6 +43,12 @@ def _objects(record: access_pb2.AuditRecord) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
+def _result(record: access_pb2.AuditRecord) -> str:
+    """A column for what is rarely there would not fit where it matters most."""
+    more = f" and {record.unrecorded} unrecorded" if record.unrecorded else ""
+    return f"{record.result}{more}"
+
+
 RECORDS: Final[ListedKind[access_pb2.AuditRecord]] = ListedKind(
     word="record",
     named=lambda each: str(each.id),
@@ -52,11 +58,12 @@ RECORDS: Final[ListedKind[access_pb2.AuditRecord]] = ListedKind(
         ListColumn("FROM", lambda each, _: each.address),
         ListColumn("METHOD", lambda each, _: each.method),
         ListColumn("OBJECTS", lambda each, _: _objects(each)),
-        ListColumn("RESULT", lambda each, _: each.result),
+        ListColumn("RESULT", lambda each, _: _result(each)),
         ListColumn("REASON", lambda each, _: each.reason or "-"),
     ),
     least=("REASON", "FROM", "TIME"),
-    prose=("OBJECTS", "REASON"),
+    last=("OBJECTS",),
+    prose=("WHO", "OBJECTS", "RESULT", "REASON"),
     empty="Nothing was changed or refused.",
 )
 

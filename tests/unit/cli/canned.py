@@ -270,6 +270,17 @@ RECORD = of(
     objects=["cluster/member2"],
     result="OK",
 )
+FLOOD = of(
+    access_pb2.AuditRecord,
+    id=11,
+    time="2027-01-15T07:58:00Z",
+    actor="somebody unknown",
+    address="203.0.113.9",
+    method="Clusters/ListClusters",
+    result="UNAUTHENTICATED",
+    reason="The credential is unknown, revoked, or expired.",
+    unrecorded=2328,
+)
 QUOTA = of(
     access_pb2.Quota,
     namespace="shop",
@@ -358,7 +369,7 @@ ANSWERS: dict[str, Any] = {
     ),
     "list_tokens": TOKENS,
     "list_quotas": [QUOTA],
-    "list_audit": [RECORD],
+    "list_audit": [RECORD, FLOOD],
     "get_failover": FAILOVER,
     "who_am_i": of(
         access_pb2.WhoAmIResponse, actor="shop-ci", role="ROLE_SCHEDULER", namespaces=["shop-*"]

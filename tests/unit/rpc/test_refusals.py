@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import grpc
 import pytest
@@ -74,12 +73,12 @@ async def test_reads_and_previews_that_fail_are_no_refusals(running: RunningCont
 
 
 @pytest.fixture
-async def few(running: RunningControlPlane) -> AsyncIterator[int]:
+async def few(running: RunningControlPlane) -> int:
     """So many refusals are recorded of those that come in any number, and no more later."""
     most = 20
     trail = running.plane.parts.trail
     trail._sparse = PacedRefusals(at_once=most, per_second=0.0, now=0.0)
-    yield most
+    return most
 
 
 async def test_a_flood_of_wrong_credentials_is_told_of_whole(
