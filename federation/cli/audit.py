@@ -5,8 +5,10 @@ Must not trust what the control plane says of the chain: it is reckoned anew her
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import click
@@ -23,12 +25,21 @@ from federation.runtime.terminal import say
 from federation.v1 import access_pb2
 
 ALTERED = "AUDIT_ALTERED"
+FORGOTTEN = "AUDIT_FORGOTTEN"
+# SEAL:HASH, or the whole line that ``verify`` prints.
+_EXPECTED: Final = re.compile(r"(?:seal )?([0-9]{1,18})(?::| hash )([0-9a-f]{64})", re.ASCII)
 OBJECTS_SHOWN = 3
 LIST_EPILOG = """Examples:
 
 \b
 fedctl audit list --since 24h
 fedctl audit list --credential tok-3f1c9a7e5b2d4680 -o json
+"""
+VERIFY_EPILOG = """Examples:
+
+\b
+fedctl audit verify
+fedctl audit verify --expect "$(cat kept-elsewhere)"
 """
 
 
@@ -85,17 +96,42 @@ def list_audit(since: str, until: str, credential: str, limit: int, listing: Lis
     show_list(RECORDS, listing, lambda api: api.list_audit(request, limit=limit))
 
 
-@audit.command(epilog="Example: fedctl audit verify")
-def verify() -> None:
+def _expected(_: click.Context, __: click.Parameter, value: str | None) -> AuditHead | None:
+    if value is None:
+        return None
+    found = _EXPECTED.fullmatch(value.strip())
+    if found is None:
+        raise click.BadParameter("must be SEAL:HASH, or a line that verify has printed")
+    return AuditHead(seal=int(found[1]), hash=bytes.fromhex(found[2]))
+
+
+@audit.command(epilog=VERIFY_EPILOG)
+@click.option(
+    "--expect",
+    "expected",
+    metavar="SEAL:HASH",
+    callback=_expected,
+    help="Fail unless the chain has this hash at this seal; a line that an earlier run printed.",
+)
+def verify(expected: AuditHead | None) -> None:
     """Reckon the chain of hashes anew; exits with 1 where a record was altered or removed.
 
-    Keep the line that it prints: where a later run has another hash at that seal, somebody has
-    written the chain anew.
+    Keep the last line that it prints where nobody can write who can write the database, and give it
+    to later runs as --expect. Who rewrites the whole chain, cuts off its end or restores an old one
+    is found by that alone.
     """
-    verified = connection().call(_verified)
+    verified = connection().call(partial(_verified, expected=expected))
     first = verified.first
     say(f"{verified.head.seal - first} records are as they were sealed, from seal {first + 1} on.")
+    if expected is not None and expected.seal >= first:
+        say(f"seal {expected.seal} has the hash that was expected.")
     say(f"seal {verified.head.seal} hash {verified.head.hash.hex()}")
+    if expected is not None and expected.seal < first:
+        raise PreconditionFailed(
+            f"Seal {expected.seal} cannot be checked any more: records up to seal {first} were "
+            "forgotten, as they are after the days that the audit is kept. Expect a later one.",
+            reason=FORGOTTEN,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,22 +142,40 @@ class VerifiedChain:
     head: AuditHead
 
 
-async def _verified(api: Client) -> VerifiedChain:
-    """Raises PreconditionFailed where the chain is broken."""
+async def _verified(api: Client, *, expected: AuditHead | None) -> VerifiedChain:
+    """Raises PreconditionFailed where the chain is broken, or is another than is expected."""
     page = await api.get_audit_chain()
     head = head_from_message(page.head)
     reached = AuditHead(seal=head.pruned_seal, hash=head.pruned_hash)
+    _compare(reached, expected)
     while page.records and reached.seal < head.seal:
         for message in page.records:
             if reached.seal < head.seal:
                 reached = _next(reached, record_from_message(message))
+                _compare(reached, expected)
         page = await api.get_audit_chain(reached.seal)
     if (reached.seal, reached.hash) != (head.seal, head.hash):
         raise PreconditionFailed(
             f"The audit was altered: it ends at seal {reached.seal}, and its head is {head.seal}.",
             reason=ALTERED,
         )
+    if expected is not None and expected.seal > head.seal:
+        raise PreconditionFailed(
+            f"The audit was cut off or put back to an earlier state: it ends at seal {head.seal}, "
+            f"and seal {expected.seal} was expected.",
+            reason=ALTERED,
+        )
     return VerifiedChain(first=head.pruned_seal, head=head)
+
+
+def _compare(reached: AuditHead, expected: AuditHead | None) -> None:
+    if expected is None or expected.seal != reached.seal or expected.hash == reached.hash:
+        return
+    raise PreconditionFailed(
+        f"The audit was rewritten: seal {reached.seal} has the hash {reached.hash.hex()}, and "
+        f"{expected.hash.hex()} was expected.",
+        reason=ALTERED,
+    )
 
 
 def _next(reached: AuditHead, record: AuditRecord) -> AuditHead:
