@@ -10,7 +10,7 @@ import pytest
 from federation.model.errors import Unavailable
 from federation.rpc.decoding import BIG_METHODS, MAX_REQUEST_BYTES
 from federation.services.access.audit import PacedRefusals
-from federation.v1 import access_pb2, scheduling_pb2
+from federation.v1 import access_pb2, clusters_pb2, scheduling_pb2
 from tests.control_planes import RunningControlPlane, refused
 from tests.unit.rpc.test_access import access, in_namespace, made, scheduled
 from tests.unit.rpc.test_audit import CHANGES, listed
@@ -125,6 +125,20 @@ async def test_a_flood_of_strangers_hides_no_refusal_of_who_is_known(
     await refused(scheduled(viewer, in_namespace("shop")))
     (record,) = await listed(running, credential_id=token_id)
     assert (record.result, record.unrecorded) == ("PERMISSION_DENIED", 0)
+
+
+async def test_who_proved_to_have_a_join_token_is_no_stranger(
+    running: RunningControlPlane, few: int
+) -> None:
+    await running.enrolled("member1", uid="uid")
+    for number in range(few + 5):
+        await refused(raw(running, LIST, b"", f"Bearer id{number}.secret"))
+    request = clusters_pb2.CreateJoinTokenRequest(cluster="member1")
+    token = (await running.admin.call(running.admin.clusters.CreateJoinToken, request)).token
+    join = clusters_pb2.EnrollClusterRequest(cluster="member1", cluster_uid="other", token=token)
+    await refused(running.admin.call(running.admin.clusters.EnrollCluster, join))
+    (record,) = await listed(running, credential_id=token.partition(".")[0])
+    assert (record.result, record.unrecorded) == ("ALREADY_EXISTS", 0)
 
 
 async def test_a_change_by_who_cannot_be_looked_up_is_recorded_and_a_read_is_not(
