@@ -17,13 +17,14 @@ import yaml
 
 from tests.unit.deploy.manifests import DEPLOY, MONITORING
 
-ALERTS = DEPLOY / MONITORING / "alerts.yaml"
+ALERTS = [DEPLOY / MONITORING / name for name in ("alerts.yaml", "alerts-agents.yaml")]
 DECISION = "fedsched_scheduling_attempt_duration_seconds_bucket"
 REFUSED = 'grpc_server_handled_total{grpc_method="EstimateReplicas",grpc_code="ResourceExhausted"}'
 LOOP = "fedsched_event_loop_delay_seconds_bucket"
 # A fleet of which nothing is to be told, for half an hour, in the notation of promtool.
 QUIET = {
     'up{job="fedsched",instance="cp-1"}': "1x30",
+    'up{job="fedsched-agents",instance="member1"}': "1x30",
     f'{DECISION}{{le="0.1"}}': "0+60x30",
     f'{DECISION}{{le="2.5"}}': "0+60x30",
     f'{DECISION}{{le="+Inf"}}': "0+60x30",
@@ -53,6 +54,7 @@ QUIET = {
 # What makes each of them fire, and it alone.
 FIRING: Mapping[str, Mapping[str, str]] = {
     "FedschedDown": {'up{job="fedsched",instance="cp-1"}': "0x30"},
+    "FedschedNoTargets": {'up{job="fedsched",instance="cp-1"}': "_x30"},
     "FedschedSlowDecisions": {f'{DECISION}{{le="0.1"}}': "0+50x30"},
     "FedschedDecisionErrors": {'fedsched_schedule_attempts_total{result="error"}': "0+1x30"},
     "FedschedReportsOld": {"fedsched_report_age_max_seconds": "301x30"},
@@ -71,6 +73,7 @@ FIRING: Mapping[str, Mapping[str, str]] = {
     "FedschedPromisesLate": {'fedsched_reported_replicas{state="late"}': "30x30"},
     "FedschedOvercommitted": {"fedsched_overcommitted_clusters": "1x30"},
     "FedschedJournalBehind": {"fedsched_journal_age_seconds": "20+60x30"},
+    "FedschedAgentDown": {'up{job="fedsched-agents",instance="member1"}': "0x30"},
     "FedschedAgentBlind": {'fedsched_agent_blind{instance="member1"}': "1x30"},
     "FedschedAgentDisconnected": {'fedsched_agent_connected{instance="member1"}': "0x30"},
 }
@@ -104,7 +107,8 @@ def alerts_of(series: Mapping[str, str], expected: Sequence[str]) -> dict[str, A
 
 
 def test_every_alert_has_a_case() -> None:
-    rules = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"][0]["rules"]
+    groups = [yaml.safe_load(path.read_text(encoding="utf-8"))["groups"] for path in ALERTS]
+    rules = [rule for (group,) in groups for rule in group["rules"]]
     assert [rule["alert"] for rule in rules] == list(FIRING)
     for series in FIRING.values():
         assert series.keys() <= QUIET.keys()
@@ -115,7 +119,7 @@ def test_each_alert_fires_for_what_it_is_for_and_alone(tmp_path: Path) -> None:
     tests = [alerts_of(QUIET, [])]
     tests += [alerts_of({**QUIET, **series}, [name]) for name, series in FIRING.items()]
     file = tmp_path / "cases.yaml"
-    cases = {"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": tests}
+    cases = {"rule_files": [*map(str, ALERTS)], "evaluation_interval": "1m", "tests": tests}
     file.write_text(yaml.safe_dump(cases), encoding="utf-8")
     assert "SUCCESS" in promtool("test", "rules", file)
 
