@@ -21,7 +21,7 @@ from estimator.estimation.capacity import NodeSet
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
 from estimator.options import OPTIONS
 from estimator.reports import document_of
-from estimator.settings import RunSettings, run_settings
+from estimator.settings import RunSettings, run_settings, shown_to_all
 from estimator.sources import parse_dump
 from estimator.watched_cluster import WatchedCluster
 from federation.codec import document_files
@@ -79,7 +79,7 @@ def cli() -> None:
 @cli.command(
     epilog=example(
         "estimator run --cluster member1 --endpoint 127.0.0.1:7443 --insecure \\",
-        "  --from cluster.json --join-token TOKEN",
+        "  --from cluster.json --join-token-file join.token",
         "estimator run --cluster member1 --karmada-port 10352",
     )
 )
@@ -101,8 +101,8 @@ def run(loaded: LoadedOptions) -> None:
 
 @cli.command(
     epilog=example(
-        "estimator join --cluster member1 --endpoint cp.example:7443 --join-token TOKEN \\",
-        "  --ca-url http://cp.example:7080/ca.pem --ca-sha256 HEX",
+        "estimator join --cluster member1 --endpoint cp.example:7443 \\",
+        "  --join-token-file join.token --ca-url http://cp.example:7080/ca.pem --ca-sha256 HEX",
     )
 )
 @with_settings
@@ -114,7 +114,7 @@ def join(loaded: LoadedOptions) -> None:
     if not settings.endpoints:
         raise click.UsageError("--endpoint: is required")
     if not (settings.join_token or settings.join_token_file):
-        raise click.UsageError("--join-token or --join-token-file: is required")
+        raise click.UsageError("ESTIMATOR_JOIN_TOKEN or --join-token-file: is required")
     kept_in = asyncio.run(join_cluster(settings))
     say(f"{settings.cluster} joined; {kept_in}")
 
@@ -267,9 +267,12 @@ def _print_report(document: dict[str, Any]) -> None:
 
 def _checked(loaded: LoadedOptions) -> RunSettings:
     try:
-        return run_settings(loaded, _state_directory())
+        settings = run_settings(loaded, _state_directory())
     except InvalidRequest as error:
         raise click.UsageError(error.message) from error
+    for warning in shown_to_all(loaded):
+        say(f"estimator: warning: {warning}", err=True)
+    return settings
 
 
 def _state_directory() -> Path:

@@ -51,7 +51,7 @@ async def examine(settings: RunSettings, store: CredentialStore, joining: Joinin
         findings.append(_credential(settings, store, credential, time.time()))
         ca_pem = await joining.trusted(credential.ca if credential else "")
     except FederationError as error:
-        remedy = "join with --join-token (`fedctl join-token create` makes one)"
+        remedy = "join with a token (`fedctl join-token create` prints how)"
         findings.append(bad("credential", printable(error.message), remedy))
         return findings
     if settings.credential_secret is None:

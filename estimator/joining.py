@@ -74,8 +74,7 @@ class Joining:
         if not (self._settings.join_token or self._settings.join_token_file):
             state = "has expired" if stored is not None else "does not exist"
             raise PreconditionFailed(
-                f"{self._store} {state}: "
-                "join with --join-token (`fedctl join-token create` makes one)"
+                f"{self._store} {state}: join with a token (`fedctl join-token create` prints how)"
             )
         return await self.enrol(identity)
 

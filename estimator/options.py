@@ -68,7 +68,10 @@ OPTIONS = OptionTable(
         name="join_token",
         secret=True,
         unset="",
-        help="Single-use token to join with; not needed again once joined.",
+        help=(
+            "Single-use token to join with; not needed again once joined. On the command line all "
+            "who list processes read it: use the variable, or the next one."
+        ),
     ),
     Option(name="join_token_file", parse=_file, help="A file with that token."),
     Option(name="ca_url", unset="", help="Where the control plane's CA certificate is fetched."),

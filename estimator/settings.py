@@ -5,7 +5,7 @@ Must not read the environment, the command line or the clock: they are passed in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -146,6 +146,14 @@ def run_settings(loaded: LoadedOptions, state_directory: Path) -> RunSettings:
             binder_namespace=values["binder_namespace"],
         ),
     )
+
+
+def shown_to_all(loaded: LoadedOptions) -> Sequence[str]:
+    """What stands on the command line, read by who may list processes, and is a secret."""
+    if loaded.origins["join_token"].layer != "flag":
+        return []
+    told = "--join-token: whoever may list this machine's processes reads it"
+    return [f"{told}: give it in ESTIMATOR_JOIN_TOKEN, or in the file of --join-token-file"]
 
 
 def _karmada(loaded: LoadedOptions) -> KarmadaSettings | None:

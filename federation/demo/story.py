@@ -39,6 +39,7 @@ from federation.demo.programs import (
 from federation.demo.stage import BINARIES, MEMBERS, DemoStage, discard_database, dump_of, target_of
 from federation.demo.telling import say, step
 from federation.model.errors import FederationError
+from federation.runtime.files import write_whole
 from federation.runtime.interruptions import Interruptions
 
 CONTROL_PLANE = "control-plane"
@@ -229,7 +230,9 @@ def _join(
             pods.await_members(stage, programs, clusters)
         for cluster in clusters:
             answer = client.call(partial(Client.create_join_token, cluster=cluster))
-            _start_agent(stage, programs, cluster, f"--join-token={answer.token}")
+            token = stage.folder / f"{cluster}.join-token"
+            write_whole(token, answer.token.encode(), mode=0o600)
+            _start_agent(stage, programs, cluster, f"--join-token-file={token}")
         await_reports(programs, client, clusters)
 
 

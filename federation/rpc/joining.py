@@ -48,18 +48,19 @@ def advertised(settings: Settings, reached: Reached, ca_pem: bytes | None) -> Ad
 
 
 def join_command(advertised: Advertised, cluster: str, token: str) -> str:
-    """For a shell, in the member cluster."""
+    """For a shell, in the member cluster.
+
+    The token is a variable: what stands on a command line is read by who may list processes.
+    """
     if advertised.ca_url:
         trust = ["--ca-url", advertised.ca_url, "--ca-sha256", advertised.ca_sha256]
     else:
         trust = ["--insecure"]
-    return shlex.join(
-        [
-            *("estimator", "run"),
-            *("--cluster", cluster),
-            *("--endpoint", advertised.endpoint),
-            *trust,
-            *("--join-token", token),
-            *("--credential-file", f"{cluster}.credential"),
-        ]
-    )
+    words = [
+        *("estimator", "run"),
+        *("--cluster", cluster),
+        *("--endpoint", advertised.endpoint),
+        *trust,
+        *("--credential-file", f"{cluster}.credential"),
+    ]
+    return f"ESTIMATOR_JOIN_TOKEN={shlex.quote(token)} {shlex.join(words)}"

@@ -179,7 +179,7 @@ class Walk:
         log = self.folder / f"background-{len(list(self.folder.glob('background-*')))}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                ["bash", "-c", f"exec {command}"],
+                ["bash", "-c", f"exec env {command}"],
                 cwd=self.folder,
                 env=self.variables,
                 stdin=subprocess.DEVNULL,

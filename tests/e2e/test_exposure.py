@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import itertools
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,10 @@ def test_no_secret_is_in_the_log_the_audit_or_the_list_of_processes(plane: Plane
     made = plane.call(access.CreateToken, CreateTokenRequest(name="ci", role=ROLE_VIEWER))
     listing = ListClustersRequest()
     plane.call(clusters.ListClusters, listing, token=made.secret)
+    # A shell puts into the environment what comes before the program: no list of processes has it.
+    variable, *words = shlex.split(joining.command)
+    assert variable == f"ESTIMATOR_JOIN_TOKEN={joining.token}"
+    assert not any(joining.token in word for word in words)
     # Refused with what was right somewhere else, and with what looks like it.
     for wrong in (plane.agent_credential, joining.token, f"{made.secret}x"):
         plane.refused(clusters.ListClusters, listing, token=wrong)

@@ -143,6 +143,25 @@ def test_a_variable_that_means_nothing_is_warned_about(monkeypatch: pytest.Monke
     assert "ESTIMATOR_SERVICE_HOST" not in shown.stderr
 
 
+def test_a_token_that_all_who_list_processes_read_is_warned_about(tmp_path: Path) -> None:
+    """Not where it came from a place of its owner's alone."""
+    path = tmp_path / "agent.yaml"
+    path.write_text("join_token: s3cret\n", encoding="utf-8")
+    # Without an endpoint nothing is begun.
+    command = ["join", "--cluster", "member1", "--karmada-port", "10352"]
+    shown = CliRunner().invoke(cli, [*command, "--join-token", "s3cret"])
+    assert "give it in ESTIMATOR_JOIN_TOKEN" in shown.stderr
+    assert "s3cret" not in shown.output
+    for arguments, environment in (
+        (["--config", str(path)], {}),
+        ([], {"ESTIMATOR_JOIN_TOKEN": "s3cret"}),
+        (["--join-token-file", str(path)], {}),
+    ):
+        shown = CliRunner().invoke(cli, [*command, *arguments], env=environment)
+        assert "--endpoint: is required" in shown.stderr
+        assert "warning" not in shown.stderr
+
+
 def test_a_file_of_settings_that_cannot_be_read_is_not_quoted(tmp_path: Path) -> None:
     path = tmp_path / "agent.yaml"
     path.write_text("cluster: member1\njoin_token: 's3cret: [\n", encoding="utf-8")

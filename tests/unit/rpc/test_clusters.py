@@ -46,8 +46,8 @@ async def test_a_join_token_comes_with_the_one_command(running: RunningControlPl
     assert made.endpoint == str(running.plane.endpoint)
     assert (made.ca_url, made.ca_sha256) == ("", "")
     assert made.command == (
-        f"estimator run --cluster member1 --endpoint {made.endpoint} --insecure "
-        f"--join-token {made.token} --credential-file member1.credential"
+        f"ESTIMATOR_JOIN_TOKEN={made.token} estimator run --cluster member1 "
+        f"--endpoint {made.endpoint} --insecure --credential-file member1.credential"
     )
 
 

@@ -6,8 +6,8 @@ from federation.rpc.joining import Advertised, join_command
 
 
 def flags(command: str) -> dict[str, str]:
-    program, verb, *rest = shlex.split(command)
-    assert (program, verb) == ("estimator", "run")
+    token, program, verb, *rest = shlex.split(command)
+    assert (token, program, verb) == ("ESTIMATOR_JOIN_TOKEN=id.secret", "estimator", "run")
     named: dict[str, str] = {}
     for word in rest:
         if word.startswith("--"):
@@ -26,7 +26,6 @@ def test_the_command_pins_the_ca() -> None:
         "--endpoint": "api.example:7443",
         "--ca-url": "http://api.example:7080/ca.pem",
         "--ca-sha256": "ab12",
-        "--join-token": "id.secret",
         "--credential-file": "member1.credential",
     }
 
