@@ -5,9 +5,11 @@ Must not guess: what it does not know ends it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +49,7 @@ def render(chart: Path, values: Mapping[str, Any], *, namespace: str) -> list[Va
         "Values": merged(own, values),
         "Chart": {"AppVersion": facts["appVersion"]},
         "Release": {"Namespace": namespace},
+        "Files": {"Get": lambda name: (chart / name).read_text(encoding="utf-8")},
     }
     templates = sorted((chart / "templates").iterdir())
     renderer = _Renderer()
@@ -108,6 +111,8 @@ class _Renderer:
                 arguments.append(value)
             if call[0] == "include":
                 value = self._render(self._defined[arguments[0]], arguments[1], root)
+            elif call[0] == ".Files.Get":
+                value = root["Files"]["Get"](*arguments)
             elif call[0] in _FUNCTIONS:
                 value = _FUNCTIONS[call[0]](*arguments)
             elif len(call) == 1 and not number:
@@ -121,10 +126,10 @@ class _Renderer:
             return word[1:-1]
         if word.isdigit():
             return int(word)
-        if not word.startswith("."):
+        if not word.startswith((".", "$.")):
             raise TemplateError(f"{word!r} is not known")
-        found: Any = dot
-        for name in filter(None, word.split(".")):
+        found: Any = root if word.startswith("$") else dot
+        for name in filter(None, word.removeprefix("$").split(".")):
             if name not in found:
                 raise TemplateError(f"{word}: there is no {name}")
             found = found[name]
@@ -150,6 +155,8 @@ def _nodes(parts: Iterator[_Part]) -> tuple[list[Any], str]:
     for part in parts:
         word = part.words[0] if part.words else ""
         if word in ("else", "end"):
+            if len(part.words) > 1:
+                raise TemplateError(f"{' '.join(part.words)} is not known")
             return nodes, word
         if word in ("if", "with", "define"):
             body, end = _nodes(parts)
@@ -185,16 +192,38 @@ def _required(message: str, value: Any) -> Any:
     return value
 
 
+def _fail(message: str) -> Any:
+    raise TemplateError(message)
+
+
+def _to_json(value: Any) -> str:
+    """As Go writes it: without blanks, sorted."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes again what is there twice, as Go does."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
 def _to_yaml(value: Any) -> str:
-    return str(yaml.safe_dump(value, default_flow_style=False)).rstrip("\n")
+    return yaml.dump(value, Dumper=_Dumper, default_flow_style=False).rstrip("\n")
 
 
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "and": lambda *values: all(values),
     "default": lambda other, value: value or other,
+    "empty": lambda value: not value,
+    "fail": _fail,
     "ne": lambda one, other: one != other,
     "nindent": lambda count, text: "\n" + "\n".join(" " * count + t for t in text.splitlines()),
     "quote": lambda value: f'"{value}"',
+    "replace": lambda old, new, text: text.replace(old, new),
     "required": _required,
+    "sha256sum": lambda text: sha256(text.encode()).hexdigest(),
+    "toJson": _to_json,
     "toYaml": _to_yaml,
+    "trim": str.strip,
 }

@@ -2,88 +2,132 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
+import pytest
 import yaml
 
-from federation.certificates import make_certificates
+from federation.codec.role_rules import read_role_rules
 from federation.runtime.serving_rules import check_serving
 from federation.runtime.setting_options import OPTIONS
-from federation.runtime.settings import load_settings
-from tests.unit.deploy.manifests import CONTROL_PLANE, KUSTOMIZATION, one
+from tests.unit.deploy.kustomizing import kustomized
+from tests.unit.deploy.manifests import CONTROL_PLANE, KUSTOMIZATION
+from tests.unit.deploy.starting import NAME, POD_IP, by_name, container, environment, pod, started
+from tests.unit.deploy.test_manifests import NEWEST, OLDEST
 
-DATABASE_URL = "postgresql://fedsched@db.example/fedsched"
-POD_IP = "10.0.0.7"
+OBJECTS = kustomized(CONTROL_PLANE)
+ACCESS = [
+    CONTROL_PLANE / "access" / name
+    for name in ("role-rules", "oidc", "token-review", "client-certificates")
+]
 
 
 def found(kind: str) -> dict[str, Any]:
-    return one(kind, within=CONTROL_PLANE)
+    document: dict[str, Any] = OBJECTS[kind, NAME]
+    return document
 
 
-def pod() -> dict[str, Any]:
-    template: dict[str, Any] = found("Deployment")["spec"]["template"]
-    return template
-
-
-def container() -> dict[str, Any]:
-    (serving,) = pod()["spec"]["containers"]
-    spec: dict[str, Any] = serving
-    return spec
-
-
-def environment() -> dict[str, str]:
-    """What the container is given, on a pod with that address."""
-    values = dict(found("ConfigMap")["data"])
-    for variable in container()["env"]:
-        known = {"FEDERATION_DATABASE_URL": DATABASE_URL, "POD_IP": POD_IP}
-        value = variable.get("value", known.get(variable["name"]))
-        values[variable["name"]] = value.replace("$(POD_IP)", POD_IP)
-    return values
+def ports(rules: Any) -> list[list[int]]:
+    return [[each["port"] for each in rule["ports"]] for rule in rules]
 
 
 def test_the_program_starts_with_this_environment(tmp_path: Path) -> None:
-    certificates = make_certificates(tmp_path, ["fedsched.example"])
-    files = {"tls.crt": certificates.cert, "tls.key": certificates.key, "ca.crt": certificates.ca}
-    (mount,) = (each for each in container()["volumeMounts"] if each["name"] == "tls")
-    values = environment()
-    for name, value in values.items():
-        if value.startswith(mount["mountPath"]):
-            values[name] = str(files[Path(value).name])
-    loaded = load_settings(
-        flags={}, environment=values, document={}, source="", data_dir=tmp_path / "unused"
-    )
-    check_serving(loaded)
-    assert not loaded.warnings
-    assert str(loaded.settings.peer_endpoint) == f"{POD_IP}:7443"
-    assert {name for name in values if name.startswith("FEDERATION_")} <= set(
+    begun = started(OBJECTS, tmp_path)
+    check_serving(begun.settings)
+    assert not begun.settings.warnings
+    assert str(begun.settings.settings.peer_endpoint) == f"{POD_IP}:7443"
+    assert {name for name in begun.environment if name.startswith("FEDERATION_")} <= set(
         map(OPTIONS.variable, OPTIONS)
     )
 
 
+def test_it_starts_with_each_way_in_that_is_added_and_with_all(tmp_path: Path) -> None:
+    rules, *ways = ACCESS
+    for number, added in enumerate([*([way] for way in ways), ways]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        objects = kustomized(CONTROL_PLANE, [rules, *added])
+        for document in objects.values():
+            for version in (OLDEST, NEWEST):
+                kubernetes_validate.validate(document, version, strict=True)
+        begun = started(objects, folder)
+        check_serving(begun.settings)
+        assert not begun.settings.warnings
+        assert begun.settings.settings.role_rules is not None
+        assert read_role_rules(begun.settings.settings.role_rules)
+    # The last of them has all.
+    settings = begun.settings.settings
+    assert settings.oidc_issuer
+    assert settings.token_review
+    assert settings.client_ca is not None
+
+
+def test_what_is_added_gets_out_and_its_callers_in() -> None:
+    before = kustomized(CONTROL_PLANE)["NetworkPolicy", NAME]["spec"]
+    objects = kustomized(CONTROL_PLANE, ACCESS)
+    policy = objects["NetworkPolicy", NAME]["spec"]
+    # The issuer's keys, and the API server.
+    assert ports(policy["egress"]) == [*ports(before["egress"]), [443], [443, 6443]]
+    assert ports(policy["ingress"]) == [[7443, 7080, 7444]]
+    assert {each["port"]: each["targetPort"] for each in objects["Service", NAME]["spec"]["ports"]}[
+        7444
+    ] == "clients"
+    assert {"name": "clients", "containerPort": 7444} in container(objects)["ports"]
+    # Its own token asks for the reviews, and may do that alone.
+    assert pod(objects)["automountServiceAccountToken"]
+    assert not pod(OBJECTS)["automountServiceAccountToken"]
+    binding = objects["ClusterRoleBinding", f"{NAME}-token-review"]
+    assert binding["roleRef"]["name"] == "system:auth-delegator"
+    (subject,) = binding["subjects"]
+    account = objects[subject["kind"], subject["name"]]["metadata"]
+    assert (account["name"], account["namespace"]) == (
+        pod(objects)["serviceAccountName"],
+        subject["namespace"],
+    )
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl to try kustomize with")
+def test_kustomize_adds_the_same(tmp_path: Path) -> None:
+    shutil.copytree(CONTROL_PLANE, tmp_path / "plane")
+    names = [str(path.relative_to(CONTROL_PLANE)) for path in ACCESS]
+    with (tmp_path / "plane" / KUSTOMIZATION).open("a", encoding="utf-8") as file:
+        yaml.safe_dump({"components": names}, file)
+    run = subprocess.run(
+        ["kubectl", "kustomize", str(tmp_path / "plane")],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert by_name(yaml.safe_load_all(run.stdout)) == kustomized(CONTROL_PLANE, ACCESS)
+
+
 def test_every_port_is_the_one_that_is_listened_on() -> None:
     listened = {
-        name: int(environment()[f"FEDERATION_{variable}"].rpartition(":")[2])
+        name: int(environment(OBJECTS)[f"FEDERATION_{variable}"].rpartition(":")[2])
         for name, variable in (
             ("api", "LISTEN"),
             ("web", "WEB_LISTEN"),
             ("probes", "PROBE_LISTEN"),
         )
     }
-    assert {each["name"]: each["containerPort"] for each in container()["ports"]} == listened
+    assert {each["name"]: each["containerPort"] for each in container(OBJECTS)["ports"]} == listened
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        assert container()[probe]["httpGet"]["port"] == "probes"
+        assert container(OBJECTS)[probe]["httpGet"]["port"] == "probes"
     for port in found("Service")["spec"]["ports"]:
         assert listened[port["targetPort"]] == port["port"]
     (incoming,) = found("NetworkPolicy")["spec"]["ingress"]
     assert {each["port"] for each in incoming["ports"]} == {listened["api"], listened["web"]}
-    advertised = int(environment()["FEDERATION_ADVERTISE_ENDPOINT"].rpartition(":")[2])
+    advertised = int(environment(OBJECTS)["FEDERATION_ADVERTISE_ENDPOINT"].rpartition(":")[2])
     assert advertised == listened["api"]
 
 
 def test_everything_selects_the_pods() -> None:
-    labels = pod()["metadata"]["labels"]
-    spreads = pod()["spec"]["topologySpreadConstraints"]
+    labels = found("Deployment")["spec"]["template"]["metadata"]["labels"]
+    spreads = pod(OBJECTS)["topologySpreadConstraints"]
     for selector in (
         found("Service")["spec"]["selector"],
         found("Deployment")["spec"]["selector"]["matchLabels"],
@@ -96,15 +140,15 @@ def test_everything_selects_the_pods() -> None:
 
 
 def test_what_is_written_to_is_mounted() -> None:
-    mounts = {each["name"]: each["mountPath"] for each in container()["volumeMounts"]}
-    assert mounts["state"] == environment()["FEDERATION_DATA_DIR"]
+    mounts = {each["name"]: each["mountPath"] for each in container(OBJECTS)["volumeMounts"]}
+    assert mounts["state"] == environment(OBJECTS)["FEDERATION_DATA_DIR"]
     assert mounts["tmp"] == "/tmp"  # noqa: S108 - the pod's own
-    assert mounts.keys() == {each["name"] for each in pod()["spec"]["volumes"]}
+    assert mounts.keys() == {each["name"] for each in pod(OBJECTS)["volumes"]}
 
 
 def test_kustomize_sets_the_image_that_runs() -> None:
     kustomization = yaml.safe_load((CONTROL_PLANE / KUSTOMIZATION).read_text(encoding="utf-8"))
     (image,) = kustomization["images"]
-    spec = pod()["spec"]
+    spec = pod(OBJECTS)
     run = {each["image"] for each in (*spec["initContainers"], *spec["containers"])}
     assert run == {f"{image['name']}:{image['newTag']}"}

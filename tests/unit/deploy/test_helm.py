@@ -14,40 +14,28 @@ import pytest
 import yaml
 
 from tests.helm import TemplateError, merged, render
+from tests.unit.deploy.chart_values import (
+    ACCESS,
+    AGENT,
+    BRIDGED,
+    EVERY_PART,
+    EVERYTHING,
+    METRICS,
+    Values,
+)
 from tests.unit.deploy.manifests import BRIDGE, CHART, CONTROL_PLANE, KUBERNETES, documents
+from tests.unit.deploy.starting import by_name
 from tests.unit.deploy.test_manifests import NEWEST, OLDEST
 
-Values = dict[str, Any]
-OFF: Values = {"controlPlane": {"enabled": False}}
-JOINING = {
-    "enabled": True,
-    "cluster": "member1",
-    "endpoint": "control-plane.example:7443",
-    "caUrl": "http://control-plane.example:7080/ca.pem",
-    "caSha256": "0" * 64,
-}
-AGENT: Values = {**OFF, "agent": JOINING}
-BRIDGED: Values = {**OFF, "bridge": {"enabled": True}}
-EVERYTHING: Values = {
-    "controlPlane": {
-        "enabled": True,
-        "replicas": 3,
-        "settings": {"FEDERATION_LOST_SECONDS": "120"},
-        "service": {"type": "LoadBalancer", "annotations": {"team": "fleet"}},
-        "podAnnotations": {"team": "fleet"},
-        "nodeSelector": {"pool": "infra"},
-        "tolerations": [{"key": "infra", "operator": "Exists"}],
-    },
-    "agent": {**JOINING, "binder": True, "settings": {"ESTIMATOR_LOG_FORMAT": "json"}},
-    "bridge": {"enabled": True, "arguments": ["--failover"], "endpoint": "far.example:7443"},
-    "image": {"repository": "registry.example/fedsched", "tag": "9.9.9"},
-    "imagePullSecrets": [{"name": "pull"}],
+RENDERED: dict[str, Values] = {
+    "control plane": {},
+    "agent": AGENT,
+    "bridge": BRIDGED,
+    "everything": EVERYTHING,
+    "access": ACCESS,
+    "metrics": {**EVERY_PART, "metrics": METRICS},
 }
 Found = dict[tuple[str, str], dict[str, Any]]
-
-
-def by_name(objects: Any) -> Found:
-    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
 
 
 def rendered(values: Values, namespace: str = "fedsched") -> Found:
@@ -114,6 +102,19 @@ def test_network_policies_may_be_left_out() -> None:
     assert "NetworkPolicy" not in kinds
 
 
+def test_a_digest_names_the_image_and_comes_before_the_tag() -> None:
+    digest = f"sha256:{'0f' * 32}"
+    objects = rendered(merged(EVERYTHING, {"image": {"digest": digest}}))
+    images = {
+        container["image"]
+        for (kind, _), each in objects.items()
+        if kind == "Deployment"
+        for spec in [each["spec"]["template"]["spec"]]
+        for container in (*spec.get("initContainers", ()), *spec["containers"])
+    }
+    assert images == {f"registry.example/fedsched@{digest}"}
+
+
 def test_the_binder_has_the_rights_that_the_manifests_give_it() -> None:
     rights = by_name(documents("binder/rbac.yaml"))
     assert rights.items() <= rendered(EVERYTHING).items()
@@ -135,13 +136,15 @@ def test_the_schema_takes_the_values_and_refuses_what_is_none() -> None:
         {"controlPlane": {"replicas": "two"}},
         {"controlPlane": {"settings": {"FEDERATION_LOST_SECONDS": 120}}},
         {"agent": {"caSha256": "abc"}},
+        {"image": {"digest": "sha256:abc"}},
+        {"metrics": {"from": []}},
     ):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(merged(own, wrong), schema)
 
 
 @pytest.mark.skipif(shutil.which("helm") is None, reason="no helm to compare with")
-@pytest.mark.parametrize("values", [{}, AGENT, BRIDGED, EVERYTHING], ids=str)
+@pytest.mark.parametrize("values", RENDERED.values(), ids=RENDERED)
 def test_helm_makes_the_same(values: Values, tmp_path: Path) -> None:
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(values), encoding="utf-8")
@@ -160,7 +163,7 @@ def engine() -> Any:
     return pytest.importorskip("helm_python", reason="pip install helm-python-sdk")
 
 
-@pytest.mark.parametrize("values", [{}, AGENT, BRIDGED, EVERYTHING], ids=str)
+@pytest.mark.parametrize("values", RENDERED.values(), ids=RENDERED)
 def test_helms_own_code_lints_the_chart_and_makes_the_same(engine: Any, values: Values) -> None:
     report = engine.lint(CHART, values, strict=True)
     assert report["total_charts_linted"] == 1
@@ -168,7 +171,7 @@ def test_helms_own_code_lints_the_chart_and_makes_the_same(engine: Any, values: 
     with engine.Chart.load(CHART) as chart:
         made = chart.render(values, name="fedsched", namespace="fedsched")
     notes = made.pop("fedsched/templates/NOTES.txt")
-    assert ("admin-token" in notes) == ("controlPlane" not in values or values == EVERYTHING)
+    assert ("admin-token" in notes) == values.get("controlPlane", {}).get("enabled", True)
     objects = [each for text in made.values() for each in yaml.safe_load_all(text) if each]
     assert by_name(objects) == rendered(values)
 

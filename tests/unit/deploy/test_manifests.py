@@ -13,6 +13,7 @@ import yaml
 
 from bridge.__main__ import bridge
 from estimator.options import OPTIONS
+from tests.unit.deploy.kustomizing import kustomized
 from tests.unit.deploy.manifests import (
     BRIDGE,
     CONTROL_PLANE,
@@ -52,14 +53,17 @@ def test_kustomize_is_given_every_file_but_the_template() -> None:
     templates: dict[Path, set[str]] = {
         KUBERNETES: {"join-token.yaml"},
         KUBERNETES / "binder": set(),
+        KUBERNETES / "metrics": set(),
         CONTROL_PLANE: set(),
+        **{path.parent: set() for path in CONTROL_PLANE.glob(f"access/*/{KUSTOMIZATION}")},
         BRIDGE: set(),
         BRIDGE / "karmada": set(),
     }
     for directory, left_out in templates.items():
         kustomization = yaml.safe_load((directory / KUSTOMIZATION).read_text(encoding="utf-8"))
         there = {path.name for path in directory.glob("*.yaml")} - {KUSTOMIZATION}
-        assert set(kustomization["resources"]) == there - left_out
+        assert set(kustomization.get("resources", ())) == there - left_out
+    assert {path.parent for path in DEPLOY.rglob(KUSTOMIZATION)} == templates.keys()
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl to try kustomize with")
@@ -152,6 +156,20 @@ def test_the_network_policy_lets_nobody_in_and_names_every_port() -> None:
     control_plane_port = int(one("ConfigMap")["data"]["ESTIMATOR_ENDPOINT"].rpartition(":")[2])
     open_ports = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
     assert open_ports == {53, 443, 6443, control_plane_port, 7080}
+
+
+def test_prometheus_is_let_in_to_the_metrics_alone_where_that_is_asked_for() -> None:
+    objects = kustomized(KUBERNETES, [KUBERNETES / "metrics"])
+    (incoming,) = objects["NetworkPolicy", "fedsched-agent"]["spec"]["ingress"]
+    assert all(peer["namespaceSelector"]["matchLabels"] for peer in incoming["from"])
+    (container,) = agent_pod()["containers"]
+    assert {each["port"] for each in incoming["ports"]} == {
+        each["containerPort"] for each in container["ports"]
+    }
+    for version in (OLDEST, NEWEST):
+        kubernetes_validate.validate(
+            objects["NetworkPolicy", "fedsched-agent"], version, strict=True
+        )
 
 
 def test_the_environment_holds_settings_that_there_are() -> None:

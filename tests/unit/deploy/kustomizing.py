@@ -1,0 +1,45 @@
+"""What kustomize makes of a kustomization and components, where there is no kustomize.
+
+Must not guess: what it does not know ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.unit.deploy.manifests import KUSTOMIZATION, documents
+from tests.unit.deploy.starting import by_name
+
+Made = dict[tuple[str, str], Any]
+
+
+def kustomized(base: Path, components: Sequence[Path] = ()) -> Made:
+    """The resources of the base and of the components, patched in this order."""
+    made: Made = {}
+    for directory in (base, *components):
+        kustomization = yaml.safe_load((directory / KUSTOMIZATION).read_text(encoding="utf-8"))
+        for name in kustomization.get("resources", ()):
+            made |= by_name(documents(name, within=directory))
+        for patch in kustomization.get("patches", ()):
+            target = (patch["target"]["kind"], patch["target"]["name"])
+            for operation in yaml.safe_load(patch["patch"]):
+                _apply(made[target], **operation)
+    return made
+
+
+def _apply(document: Any, *, op: str, path: str, value: Any) -> None:
+    """One operation of a JSON patch."""
+    *way, last = path.removeprefix("/").split("/")
+    for step in way:
+        document = document[int(step) if isinstance(document, list) else step]
+    if (op, last) == ("add", "-"):
+        document.append(deepcopy(value))
+    elif op == "replace" and last in document:
+        document[last] = value
+    else:
+        raise NotImplementedError(f"{op} {path}")
