@@ -1,5 +1,7 @@
 # One image for the three programs: federation, estimator, fedctl.
-FROM python:3.13-slim AS build
+# With a digest nobody can change it: --build-arg PYTHON_IMAGE=python:3.13-slim@sha256:...
+ARG PYTHON_IMAGE=python:3.13-slim
+FROM ${PYTHON_IMAGE} AS build
 WORKDIR /src
 COPY requirements.lock ./
 RUN python -m venv /opt/fedsched \
@@ -11,7 +13,7 @@ COPY bridge ./bridge
 COPY migrations ./migrations
 RUN /opt/fedsched/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
-FROM python:3.13-slim
+FROM ${PYTHON_IMAGE}
 COPY --from=build /opt/fedsched /opt/fedsched
 ENV PATH=/opt/fedsched/bin:$PATH PYTHONUNBUFFERED=1
 # Fresh named volumes take their owner from these folders.

@@ -44,7 +44,7 @@ def test_prometheus_alone_is_let_in_to_the_port_of_the_metrics() -> None:
 def test_monitors_select_pods_and_ports_that_there_are() -> None:
     objects = rendered(METRICS)
     jobs = {}
-    for part in SERVED:
+    for part, served in SERVED.items():
         monitor = objects["PodMonitor", f"fedsched-{part}"]
         template = objects["Deployment", f"fedsched-{part}"]["spec"]["template"]
         assert monitor["metadata"]["labels"] == {"release": "prometheus"}
@@ -56,7 +56,7 @@ def test_monitors_select_pods_and_ports_that_there_are() -> None:
         (open_port,) = (
             each["containerPort"] for each in container["ports"] if each["name"] == endpoint["port"]
         )
-        assert open_port == SERVED[part]
+        assert open_port == served
         (incoming,) = ingress(objects, part)
         assert open_port in {each["port"] for each in incoming["ports"]}
         (relabeling,) = endpoint["relabelings"]
