@@ -4,7 +4,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 # As our programs run: see federation/runtime/native_libraries.py.
 export OPENBLAS_NUM_THREADS = 1
-.PHONY: help install check collect test test-all demo bench accuracy attack chaos replays fuzz soak drills truth proto reference lock sbom
+.PHONY: help install check collect test test-all demo bench accuracy attack chaos replays fuzz soak drills truth proto reference lock sbom dist
 
 BIN = .venv/bin
 PYTHONS = $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3
@@ -86,3 +86,6 @@ lock: ## Resolve the lock files again; UPGRADE=--upgrade for the newest of every
 
 sbom: install ## The bill of materials (CycloneDX) of requirements.lock, in dist/
 	@$(BIN)/python -m tools.sbom
+
+dist: install ## Wheel and sdist, in dist/, each built twice; 1 where the bytes differ
+	@$(BIN)/python -m tools.dist
