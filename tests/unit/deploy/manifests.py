@@ -13,6 +13,8 @@ import yaml
 
 # Of Prometheus and Grafana, no objects of Kubernetes.
 MONITORING = "monitoring"
+# Of an operator that Kubernetes knows nothing of.
+CLOUDNATIVE_PG = "cloudnative-pg"
 DEPLOY = Path(__file__).parents[3] / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 CONTROL_PLANE = DEPLOY / "control-plane"
@@ -28,7 +30,7 @@ def files(within: Path = KUBERNETES) -> list[Path]:
         each
         for each in within.rglob("*.yaml")
         if each.name != KUSTOMIZATION
-        and each.parent.name != MONITORING
+        and each.parent.name not in {MONITORING, CLOUDNATIVE_PG}
         and not each.is_relative_to(CHART)
     )
 

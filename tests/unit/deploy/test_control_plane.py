@@ -12,10 +12,11 @@ import pytest
 import yaml
 
 from federation.codec.role_rules import read_role_rules
+from federation.doctor import PLANE_CONNECTIONS
 from federation.runtime.serving_rules import check_serving
 from federation.runtime.setting_options import OPTIONS
 from tests.unit.deploy.kustomizing import kustomized
-from tests.unit.deploy.manifests import CONTROL_PLANE, KUSTOMIZATION
+from tests.unit.deploy.manifests import CLOUDNATIVE_PG, CONTROL_PLANE, KUSTOMIZATION
 from tests.unit.deploy.starting import NAME, POD_IP, by_name, container, environment, pod, started
 from tests.unit.deploy.test_manifests import NEWEST, OLDEST
 
@@ -90,10 +91,32 @@ def test_what_is_added_gets_out_and_its_callers_in() -> None:
     )
 
 
+def test_on_cloudnative_pg_nothing_is_acknowledged_that_one_server_alone_has() -> None:
+    objects = kustomized(CONTROL_PLANE, [CONTROL_PLANE / CLOUDNATIVE_PG])
+    cluster = objects["Cluster", "fedsched-db"]
+    spec = cluster["spec"]
+    synchronous = spec["postgresql"]["synchronous"]
+    # With one away there is still one that vouches.
+    assert spec["instances"] >= synchronous["number"] + 2
+    assert (synchronous["number"], synchronous["dataDurability"]) == (1, "required")
+    assert synchronous["failoverQuorum"]
+    # Those that run, one more while they are replaced, and one more still.
+    planes = objects["Deployment", NAME]["spec"]["replicas"] + 2
+    assert int(spec["postgresql"]["parameters"]["max_connections"]) > planes * PLANE_CONNECTIONS
+    # The operator's Secret for the database's owner, with the URL.
+    where = {"name": f"{cluster['metadata']['name']}-app", "key": "uri"}
+    for each in (*pod(objects)["initContainers"], container(objects)):
+        (given,) = (each for each in each["env"] if each["name"] == "FEDERATION_DATABASE_URL")
+        assert given["valueFrom"] == {"secretKeyRef": where}
+    assert cluster["metadata"]["namespace"] == objects["Deployment", NAME]["metadata"]["namespace"]
+    assert spec["bootstrap"]["initdb"]["database"]
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl to try kustomize with")
 def test_kustomize_adds_the_same(tmp_path: Path) -> None:
     shutil.copytree(CONTROL_PLANE, tmp_path / "plane")
-    names = [str(path.relative_to(CONTROL_PLANE)) for path in ACCESS]
+    components = [CONTROL_PLANE / CLOUDNATIVE_PG, *ACCESS]
+    names = [str(path.relative_to(CONTROL_PLANE)) for path in components]
     with (tmp_path / "plane" / KUSTOMIZATION).open("a", encoding="utf-8") as file:
         yaml.safe_dump({"components": names}, file)
     run = subprocess.run(
@@ -102,7 +125,7 @@ def test_kustomize_adds_the_same(tmp_path: Path) -> None:
         check=True,
         text=True,
     )
-    assert by_name(yaml.safe_load_all(run.stdout)) == kustomized(CONTROL_PLANE, ACCESS)
+    assert by_name(yaml.safe_load_all(run.stdout)) == kustomized(CONTROL_PLANE, components)
 
 
 def test_every_port_is_the_one_that_is_listened_on() -> None:

@@ -16,6 +16,7 @@ from estimator.options import OPTIONS
 from tests.unit.deploy.kustomizing import kustomized
 from tests.unit.deploy.manifests import (
     BRIDGE,
+    CLOUDNATIVE_PG,
     CONTROL_PLANE,
     DEPLOY,
     KUBERNETES,
@@ -55,6 +56,7 @@ def test_kustomize_is_given_every_file_but_the_template() -> None:
         KUBERNETES / "binder": set(),
         KUBERNETES / "metrics": set(),
         CONTROL_PLANE: set(),
+        CONTROL_PLANE / CLOUDNATIVE_PG: set(),
         **{path.parent: set() for path in CONTROL_PLANE.glob(f"access/*/{KUSTOMIZATION}")},
         BRIDGE: set(),
         BRIDGE / "karmada": set(),
