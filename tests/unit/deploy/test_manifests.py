@@ -87,12 +87,12 @@ def test_kustomize_makes_what_the_files_have(tmp_path: Path) -> None:
     for directory in directories:
         # It gives the image a name; that it is the one that runs is another test's.
         assert made(directory) == kept(directory), directory
-    # The binder is a part that is added, and an agent with it binds.
+    # Binder and metrics are parts that are added, and an agent with the binder binds.
     shutil.copytree(KUBERNETES, tmp_path / "agent")
     with (tmp_path / "agent" / KUSTOMIZATION).open("a", encoding="utf-8") as file:
-        file.write("\ncomponents: [binder]\n")
+        file.write("\ncomponents: [binder, metrics]\n")
     binding = made(tmp_path / "agent")
-    assert binding.keys() == kept(KUBERNETES).keys() | kept(KUBERNETES / "binder").keys()
+    assert binding == kustomized(KUBERNETES, [KUBERNETES / "binder", KUBERNETES / "metrics"])
     pod = binding["Deployment", "fedsched-agent"]["spec"]["template"]["spec"]
     assert "--binder" in pod["containers"][0]["command"]
 
