@@ -177,30 +177,30 @@ async def test_tls_under_the_pinned_root_alone(database_url: str, tmp_path: Path
         common = [
             *("--cluster", "member1", "--endpoint", str(plane.plane.endpoint)),
             *("--from", str(DUMPS / "member1.json"), "--credential-file", str(credential_file)),
-            *("--join-token", made.token),
         ]
+        token = {"ESTIMATOR_JOIN_TOKEN": made.token}
         trust = ["--ca-url", f"http://{plane.plane.web_endpoint}/ca.pem", "--ca-sha256"]
-        async with estimator("join", *common, *trust, "0" * 64) as agent:
+        async with estimator("join", *common, *trust, "0" * 64, **token) as agent:
             code, said = await agent.end()
             assert code == 1
             assert said.startswith("estimator: the CA certificate at http://")
             assert "is not the pinned one" in said
             assert said.count("\n") == 1
         assert not credential_file.exists()
-        async with estimator("join", *common, *trust, made.ca_sha256) as agent:
+        async with estimator("join", *common, *trust, made.ca_sha256, **token) as agent:
             assert (await agent.end())[0] == 0
         assert made.ca_sha256 == ca_fingerprint(files.ca.read_bytes())
         # From now on neither the token nor the page with the certificate is needed.
-        async with estimator("run", *common[:-2]):
+        async with estimator("run", *common):
             await cluster_where(plane, "member1", has_reported)
 
 
 async def test_a_used_token_is_refused(plane: RunningControlPlane, tmp_path: Path) -> None:
     token = (await join_token(plane, "member1")).token
-    source = ("--from", str(DUMPS / "member1.json"), "--join-token", token)
-    async with estimator("join", *flags(plane, "member1", tmp_path), *source) as agent:
+    arguments = (*flags(plane, "member1", tmp_path), "--from", str(DUMPS / "member1.json"))
+    async with estimator("join", *arguments, ESTIMATOR_JOIN_TOKEN=token) as agent:
         assert (await agent.end())[0] == 0
-    async with estimator("join", *flags(plane, "member1", tmp_path), *source) as agent:
+    async with estimator("join", *arguments, ESTIMATOR_JOIN_TOKEN=token) as agent:
         code, said = await agent.end()
     assert (code, said.count("\n")) == (1, 1)
     assert said.startswith("estimator: cluster member1 could not join:")
@@ -226,8 +226,9 @@ async def test_a_credential_that_is_unknown_ends_the_agent(
 async def test_it_waits_for_a_control_plane_that_is_not_there(tmp_path: Path) -> None:
     async with estimator(
         *("run", "--cluster", "member1", "--endpoint", "127.0.0.1:1", "--insecure"),
-        *("--from", str(DUMPS / "member1.json"), "--join-token", "x.y"),
+        *("--from", str(DUMPS / "member1.json")),
         *("--credential-file", str(tmp_path / "credential")),
+        ESTIMATOR_JOIN_TOKEN="x.y",
     ) as agent:
         assert agent.process.stderr is not None
         async with asyncio.timeout(SECONDS):
