@@ -33,7 +33,12 @@ EVERYTHING: Values = {
         "tolerations": [{"key": "infra", "operator": "Exists"}],
     },
     "agent": {**JOINING, "binder": True, "settings": {"ESTIMATOR_LOG_FORMAT": "json"}},
-    "bridge": {"enabled": True, "arguments": ["--failover"], "endpoint": "far.example:7443"},
+    "bridge": {
+        "enabled": True,
+        "arguments": ["--failover"],
+        "endpoint": "far.example:8443",
+        "networkPolicy": {"extraEgress": [{"ports": [{"protocol": "TCP", "port": 8443}]}]},
+    },
     "image": {"repository": "registry.example/fedsched", "tag": "9.9.9"},
     "imagePullSecrets": [{"name": "pull"}],
 }

@@ -94,7 +94,9 @@ def test_every_value_is_used_and_kubernetes_takes_the_objects() -> None:
     assert ("Role", "fedsched-binder") in found
     (bridge,) = found["Deployment", "fedsched-bridge"]["spec"]["template"]["spec"]["containers"]
     assert bridge["command"][-1] == "--failover"
-    assert {"name": "BRIDGE_ENDPOINT", "value": "far.example:7443"} in bridge["env"]
+    assert {"name": "BRIDGE_ENDPOINT", "value": "far.example:8443"} in bridge["env"]
+    rules = found["NetworkPolicy", "fedsched-bridge"]["spec"]["egress"]
+    assert rules[-1] == {"ports": [{"protocol": "TCP", "port": 8443}]}
 
 
 def test_network_policies_may_be_left_out() -> None:
