@@ -4,7 +4,9 @@ Must not compute answers: the API, or the same pure code it runs, does.
 
 - ``assumptions``: estimates for files of cases beside workloads that are assumed to be there, in
   sets or replicas
-- ``audit``: verbs about the audit: list, verify
+- ``audit``: verbs about the audit: list, verify, export
+- ``audit_chain``: the audit's chain of hashes, reckoned anew on the caller's side
+- ``audit_export``: the audit as lines of JSON, for programs that ship logs
 - ``cases``: files of cases: one JSON object a line in, one answer a line out, wrong lines
   included
 - ``columns``: texts in columns: how wide they are, what a narrow terminal leaves out, and how they

@@ -1,4 +1,4 @@
-"""Verbs about the audit: list, verify.
+"""Verbs about the audit: list, verify, export.
 
 Must not trust what the control plane says of the chain: it is reckoned anew here.
 """
@@ -7,24 +7,25 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import click
 
+from federation.cli.audit_chain import ALTERED, linked
+from federation.cli.audit_export import export
 from federation.cli.connection import connection
 from federation.cli.following import show_list
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.times import time_of
 from federation.client import Client
 from federation.codec.audit import head_from_message, record_from_message
-from federation.model.audit import AuditHead, AuditRecord, chained
+from federation.model.audit import AuditHead
 from federation.model.errors import PreconditionFailed
 from federation.runtime.terminal import say
 from federation.v1 import access_pb2
 
-ALTERED = "AUDIT_ALTERED"
 FORGOTTEN = "AUDIT_FORGOTTEN"
 # SEAL:HASH, or the whole line that ``verify`` prints.
 _EXPECTED: Final = re.compile(r"(?:seal )?([0-9]{1,18})(?::| hash )([0-9a-f]{64})", re.ASCII)
@@ -46,6 +47,9 @@ fedctl audit verify --expect "$(cat kept-elsewhere)"
 @click.group(epilog="Example: fedctl audit list")
 def audit() -> None:
     """See who changed what and who was refused, and verify that no record was altered."""
+
+
+audit.add_command(export)
 
 
 def _objects(record: access_pb2.AuditRecord) -> str:
@@ -151,7 +155,7 @@ async def _verified(api: Client, *, expected: AuditHead | None) -> VerifiedChain
     while page.records and reached.seal < head.seal:
         for message in page.records:
             if reached.seal < head.seal:
-                reached = _next(reached, record_from_message(message))
+                reached = linked(reached, record_from_message(message))
                 _compare(reached, expected)
         page = await api.get_audit_chain(reached.seal)
     if (reached.seal, reached.hash) != (head.seal, head.hash):
@@ -176,16 +180,3 @@ def _compare(reached: AuditHead, expected: AuditHead | None) -> None:
         f"{expected.hash.hex()} was expected.",
         reason=ALTERED,
     )
-
-
-def _next(reached: AuditHead, record: AuditRecord) -> AuditHead:
-    if record.seal != reached.seal + 1:
-        missing = reached.seal + 1
-        raise PreconditionFailed(f"The audit was altered: {missing} is missing.", reason=ALTERED)
-    if chained(reached.hash, record) != record.hash:
-        raise PreconditionFailed(
-            f"The audit was altered: the record with seal {record.seal} (id {record.id}) is not "
-            "what was sealed.",
-            reason=ALTERED,
-        )
-    return replace(reached, seal=record.seal, hash=record.hash)
