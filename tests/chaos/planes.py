@@ -86,6 +86,12 @@ class Plane:
         assert self._server is not None
         return self._server.newest_lines()
 
+    def lines(self) -> list[str]:
+        """What it has logged since it started."""
+        assert self._server is not None
+        self._server.newest_lines()
+        return [*self._server.lines]
+
     def restart(self) -> None:
         """As after a power cut."""
         self.kills += 1

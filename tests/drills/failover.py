@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.chaos.planes import Planes, running_planes
 from tests.databases import connect
 from tests.drills.fleet import REQUIREMENTS, binding, members
 from tests.drills.servers import MovableAddress, Pair, pair
+from tests.e2e.servers import federation
 from tests.patience import until
 from tests.simulator_cluster import Order
 
@@ -29,6 +30,8 @@ CALLERS = 16
 CALL_SECONDS = 10.0
 PAUSE_SECONDS = 0.02
 GOAL_SECONDS = 5.0
+# By who says it: that a standby follows later.
+WARNINGS = {"start": "decisions may be lost", "doctor": "standbys follow later"}
 DECISIONS = "SELECT id::text FROM decision"
 PACE = ("--heartbeat-seconds=2", "--report-seconds=1")
 
@@ -88,7 +91,9 @@ def run(members: dict[str, Member], uid: str, decision: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedOver:
-    """What came of it. ``back_seconds`` is from the promotion to the first decision told since."""
+    """What came of it. ``back_seconds`` is from the first command of who promotes to the first
+    decision told since. ``warned_by``: who said before that something may be lost.
+    """
 
     acknowledged: int
     before: int
@@ -96,6 +101,21 @@ class FailedOver:
     lost: int
     pending: int
     back_seconds: float
+    synchronous: bool = True
+    warned_by: frozenset[str] = frozenset()
+
+    def broken(self) -> list[str]:
+        """Which promises; what may be lost is lost with a warning only."""
+        broken = []
+        if self.lost and self.synchronous:
+            broken.append("what was told is lost")
+        if self.pending:
+            broken.append("what was promised has no node")
+        if self.back_seconds > GOAL_SECONDS:
+            broken.append("decisions came back late")
+        if self.warned_by != (frozenset() if self.synchronous else frozenset(WARNINGS)):
+            broken.append("what may be lost was not said, or said in vain")
+        return broken
 
 
 def fail_over(folder: Path, *, synchronous: bool, seconds: float) -> FailedOver:
@@ -105,9 +125,19 @@ def fail_over(folder: Path, *, synchronous: bool, seconds: float) -> FailedOver:
         both.follow(synchronous=synchronous)
         address = MovableAddress(both.primary_sockets)
         with running_planes(folder, 2, address.url, PACE) as planes:
+            warned_by = _warned_by(planes, address.url)
             result = asyncio.run(_drill(planes, both, address, seconds))
         address.close()
-        return result
+        return replace(result, synchronous=synchronous, warned_by=warned_by)
+
+
+def _warned_by(planes: Planes, url: str) -> frozenset[str]:
+    doctor = federation("doctor", FEDERATION_DATABASE_URL=url)
+    says = {
+        "start": "\n".join(line for plane in planes.all for line in plane.lines()),
+        "doctor": doctor.stdout + doctor.stderr,
+    }
+    return frozenset(who for who, warning in WARNINGS.items() if warning in says[who])
 
 
 async def _drill(planes: Planes, both: Pair, address: MovableAddress, seconds: float) -> FailedOver:
@@ -124,14 +154,16 @@ async def _drill(planes: Planes, both: Pair, address: MovableAddress, seconds: f
         await asyncio.sleep(seconds)
         before = len(load.acknowledged)
         await asyncio.to_thread(both.kill_primary)
+        began = time.monotonic()
         await asyncio.to_thread(both.promote)
-        promoted = time.monotonic()
         address.move(both.standby_sockets)
+        # What was under way when the primary died may be told until now.
+        moved = time.monotonic()
         told = await until(
-            _count(load), lambda _: any(at > promoted for at in load.acknowledged.values())
+            _count(load), lambda _: any(at > moved for at in load.acknowledged.values())
         )
         assert told
-        back = min(at for at in load.acknowledged.values() if at > promoted) - promoted
+        back = min(at for at in load.acknowledged.values() if at > moved) - began
         await asyncio.sleep(seconds)
         stopped.set()
         await asyncio.gather(*calling)

@@ -30,6 +30,7 @@ from federation.embedded_postgres.home import (
 from federation.embedded_postgres.process import launch
 from federation.embedded_postgres.server import EmbeddedPostgres
 from tests.databases import connect, run
+from tests.drills.page import promote_as_written
 from tests.patience import PATIENCE_SECONDS
 
 USER, DATABASE = "federation", "postgres"
@@ -183,21 +184,20 @@ class Pair:
 
     def follow(self, *, synchronous: bool) -> None:
         """Copy the primary, and follow it from now on."""
+        if synchronous:
+            # Before the copy, which has it then, too: once promoted it waits for itself.
+            self.wait_for(NAME)
         whom = f"host={self.primary_sockets} port={PORT} user={USER} application_name={NAME}"
-        binaries = runnable(self._found, self._home)
-        copying = (binaries.program("pg_basebackup"), "--dbname", whom, "--write-recovery-conf")
+        copying = (self._program("pg_basebackup"), "--dbname", whom, "--write-recovery-conf")
         copy = (*copying, "--checkpoint=fast", f"--pgdata={self._home.data}")
         run_to_end(copy, self._home)
         with self._home.log.open("ab") as log:
             settings = (f"unix_socket_directories={self._home.sockets}", "listen_addresses=")
             options = [option for each in settings for option in ("-c", each)]
-            command = (binaries.program("postgres"), "-D", str(self._home.data), *options)
+            command = (self._program("postgres"), "-D", str(self._home.data), *options)
             self._standby = launch(command, run_as=self._home.run_as, output=log)
         state = "SELECT sync_state FROM pg_stat_replication"
-        await_answer(self.primary_url, state, "async")
-        if synchronous:
-            self.wait_for(NAME)
-            await_answer(self.primary_url, state, "sync")
+        await_answer(self.primary_url, state, "sync" if synchronous else "async")
 
     def kill_primary(self) -> None:
         """As when its machine is gone."""
@@ -206,8 +206,12 @@ class Pair:
         os.kill(pid, signal.SIGKILL)
 
     def promote(self) -> None:
-        """Returns once the standby leads."""
-        assert execute(self.standby_url, "SELECT pg_promote()") is True
+        """As operators are told to. Returns once the standby leads."""
+        url = f"postgresql://{USER}@/{DATABASE}?host={self._home.sockets}&port={PORT}"
+        promote_as_written(url, Path(self._program("psql")).parent)
+
+    def _program(self, name: str) -> str:
+        return runnable(self._found, self._home).program(name)
 
     def discard(self) -> None:
         if self._standby is not None:
