@@ -72,7 +72,7 @@ drills: install ## PostgreSQL fails over and goes back to a backup under load; 1
 	@$(BIN)/python -m tests.drills failover --asynchronous --seconds $(or $(SECONDS),10)
 	@$(BIN)/python -m tests.drills restore
 
-soak: install ## Ten minutes of everything on one control plane; SECONDS, AGENTS; 1 if memory grows
+soak: install ## Ten minutes of everything on one control plane; SECONDS, AGENTS; 1 if memory grows or anything goes wrong
 	@$(BIN)/python -m tests.benchmarks.soak --seconds $(or $(SECONDS),600) --agents $(or $(AGENTS),1000)
 
 proto: install ## Generate the stubs from proto/

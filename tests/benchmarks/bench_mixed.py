@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -69,6 +69,7 @@ from tests.benchmarks.members import (
     beside,
     cluster_name,
     federation,
+    reason_of,
 )
 from tests.chaos.members import CONNECTION_OF_ITS_OWN
 from tests.chaos.planes import Planes
@@ -79,6 +80,7 @@ ESTIMATES_PER_SECOND, SCHEDULES_PER_SECOND = 100.0, 20.0
 OUTSTANDING, BATCH = chosen(5000, quick=500), 100
 NAMES = [cluster_name(number) for number in range(AGENTS)]
 SHAPES = random_shapes(500, seed=1)
+REPLICAS = 6
 SECONDS = chosen(60.0, quick=3.0, full=600.0)
 IDLE_CALLS = chosen(100, quick=20)
 FLOOD_SECONDS = chosen(30.0, quick=2.0, full=60.0)
@@ -113,8 +115,9 @@ class Calls:
 class Caller:
     """Who estimates and schedules; no shape and no binding is asked for twice."""
 
-    def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
+    def __init__(self, channel: grpc.aio.Channel, token: str, names: Sequence[str] = NAMES) -> None:
         self.channel = channel
+        self._names = names
         self.metadata = (("authorization", f"Bearer {token}"),)
         self._estimates: Any = EstimatesStub(channel)
         self._scheduling: Any = SchedulingStub(channel)
@@ -143,13 +146,13 @@ class Caller:
     def _binding(self, prefix: str, request: Mapping[str, int]) -> Any:
         """A few replicas in three clusters of its own."""
         number = next(self._numbers)
-        names = self._choices.sample(NAMES, 3)
+        names = self._choices.sample(self._names, 3)
         return binding_to_message(
             Binding(
                 namespace="bench",
                 name=f"{prefix}{number}",
                 uid=f"uid-{number}",
-                replicas=6,
+                replicas=REPLICAS,
                 requirements=RequestedReplica(request=request),
                 placement=Placement(
                     affinity=ClusterAffinity(cluster_names=tuple(sorted(names))),
@@ -158,8 +161,8 @@ class Caller:
             )
         )
 
-    async def _call(self, method: Any, request: Any) -> None:
-        await method(request, metadata=self.metadata, timeout=CALL_SECONDS)
+    async def _call(self, method: Any, request: Any) -> Any:
+        return await method(request, metadata=self.metadata, timeout=CALL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,8 +231,13 @@ async def watch(endpoint: str, token: str, watchers: int) -> None:
                 call = scheduling.WatchBindings(WatchBindingsRequest(), metadata=metadata)
             else:
                 call = clusters.WatchClusters(WatchClustersRequest(), metadata=metadata)
-            async for _ in call:
-                pass
+            try:
+                async for _ in call:
+                    pass
+            except grpc.aio.AioRpcError as error:
+                print(f"a watcher's stream: {reason_of(error)}", flush=True)
+                raise
+            print("a watcher's stream: it was ended", flush=True)
 
     await asyncio.gather(*map(hear, range(watchers)))
 

@@ -12,11 +12,13 @@ import json
 import random
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +105,10 @@ def capacity_report(number: int, sequence: int = 1) -> CapacityReport:
 
 
 class Agent:
-    """An agent that claims to run whatever it is asked to place, and reports that."""
+    """An agent that claims to run whatever it is asked to place, and reports that.
+
+    ``complain`` is told how each of its streams ended that it did not end itself.
+    """
 
     def __init__(
         self,
@@ -113,7 +118,9 @@ class Agent:
         report_seconds: float = REPORT_SECONDS,
         *,
         name: str = "",
+        complain: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._complain = complain
         self._number = number
         self._report_seconds = report_seconds
         self._name = name or cluster_name(number)
@@ -129,8 +136,10 @@ class Agent:
     async def live(self) -> None:
         """Until it is ended; dials again when it is sent away, as many who dial at once are."""
         while True:
-            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            try:
                 await self._converse()
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+                self._complain(f"an agent's stream: {reason_of(error)}")
             await asyncio.sleep(random.uniform(0, DIAL_AGAIN_SECONDS))
 
     async def _converse(self) -> None:
@@ -145,7 +154,8 @@ class Agent:
         while True:
             try:
                 return await self._report_once(is_known)
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+                self._complain(f"an agent's stream: {reason_of(error)}")
                 await asyncio.sleep(random.uniform(0, DIAL_AGAIN_SECONDS))
 
     async def _report_once(self, is_known: asyncio.Event) -> None:
@@ -223,6 +233,13 @@ class Agent:
         return PlaceReply(request_id=request.request_id, nodes=nodes, strategy="MostAllocated")
 
 
+def reason_of(error: Exception) -> str:
+    """Why a stream ended, in one line."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}".replace("\n", " ")
+    return "it was ended"
+
+
 @contextmanager
 def federation(
     folder: Path, planes: int, clusters: int, arguments: tuple[str, ...] = ()
@@ -240,27 +257,62 @@ def federation(
 @contextmanager
 def agents_there(
     planes: Planes, credentials: Mapping[str, str], report_seconds: float = REPORT_SECONDS
-) -> Iterator[None]:
+) -> Iterator[Beside]:
     """All agents of a fleet, connected to the first control plane, in a process of their own."""
     where = [planes.endpoints[0], credentials, report_seconds]
-    with beside("tests.benchmarks.members", given=where):
+    with beside("tests.benchmarks.members", given=where) as agents:
         asyncio.run(await_ready(planes, len(credentials)))
-        yield
+        yield agents
+
+
+class Beside:
+    """A program that runs meanwhile. Each line that it prints is a complaint."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self._complaints = Counter[str]()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def forget(self) -> None:
+        """What it complained of until now."""
+        self._complaints = Counter()
+
+    def complaints(self) -> Counter[str]:
+        """Since it was told to forget; that it runs no more is one."""
+        ended = Counter[str]()
+        if (code := self.process.poll()) is not None:
+            self.join()
+            program = " ".join(map(str, self.process.args[2:]))  # type: ignore[index] # a list
+            ended[f"{program} ended early, with {code}"] = 1
+        return self._complaints + ended
+
+    def join(self) -> None:
+        """Once it has ended."""
+        self._reader.join()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._complaints[line.strip()] += 1
 
 
 @contextmanager
-def beside(*program: str, given: object) -> Iterator[None]:
+def beside(*program: str, given: object) -> Iterator[Beside]:
     """A module with its arguments runs meanwhile, and reads as JSON what it is given."""
     command = [sys.executable, "-m", *program]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    print(json.dumps(given), file=process.stdin)
-    process.stdin.close()
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None
+        print(json.dumps(given), file=process.stdin)
+        process.stdin.close()
+        running = Beside(process)
+        try:
+            yield running
+        finally:
+            process.terminate()
+            process.wait()
+            running.join()
 
 
 async def await_ready(planes: Planes, clusters: int) -> None:
@@ -297,7 +349,7 @@ async def report_all(planes: Planes, credentials: Mapping[str, str]) -> None:
 async def run_agents(endpoint: str, credentials: Mapping[str, str], report_seconds: float) -> None:
     """All of them, until they are ended."""
     agents = [
-        Agent(number, endpoint, each, report_seconds)
+        Agent(number, endpoint, each, report_seconds, complain=partial(print, flush=True))
         for number, each in enumerate(credentials.values())
     ]
     await asyncio.gather(*(each.live() for each in agents))

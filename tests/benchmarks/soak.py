@@ -3,7 +3,8 @@
 Agents report, callers watch, estimate and schedule, bindings are deleted after a while, clusters
 join and leave. Prints how long calls take minute by minute, how much memory came to be needed after
 the first fifth of the time, and what the database keeps of a decision. Ends with 1 when a call
-failed, or memory grew by more than a fiftieth.
+failed, a binding got less than it asked for, an agent's or a watcher's stream ended, tables kept
+what is gone, or memory grew by more than a fiftieth.
 
     soak.py [--seconds 600] [--agents 1000] [--estimates 180] [--schedules 20] [--watchers 50]
 
@@ -20,7 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -34,16 +35,23 @@ from federation.v1.clusters_pb2 import DeleteClusterRequest
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.estimates_pb2 import EstimateReplicasRequest
 from federation.v1.resource_pb2 import ReplicaRequirements
-from federation.v1.scheduling_pb2 import DeleteBindingRequest, ScheduleRequest
+from federation.v1.scheduling_pb2 import (
+    OUTCOME_SCHEDULED,
+    DeleteBindingRequest,
+    Outcome,
+    ScheduleRequest,
+)
 from tests.attack.measures import Meter, metered
-from tests.benchmarks.bench_mixed import SHAPES, Caller, Calls
+from tests.benchmarks.bench_mixed import NAMES, REPLICAS, SHAPES, Caller, Calls
 from tests.benchmarks.measuring import show
 from tests.benchmarks.members import (
     CALL_SECONDS,
     REQUEST,
     Agent,
+    Beside,
     agents_there,
     beside,
+    cluster_name,
     federation,
 )
 from tests.chaos.members import CONNECTION_OF_ITS_OWN, enrolled
@@ -59,6 +67,10 @@ CHURN_SECONDS = 5.0
 KEPT_BINDINGS = 400
 WARM, MOST_GROWTH = 0.2, 0.02
 ROWS = "SELECT relname, n_live_tup FROM pg_stat_user_tables ORDER BY n_live_tup DESC LIMIT 5"
+# Tables that are as large as what there is; others keep for a time what there was.
+OF_CLUSTERS = ("cluster", "cluster_capacity", "cluster_report")
+OF_BINDINGS = ("binding", "reservation")
+OF_NOBODY = ("waiting", "preemption", "preview")
 KEPT = "SELECT pg_database_size(current_database()), (SELECT count(*) FROM decision)"
 
 
@@ -79,10 +91,13 @@ class Soak:
 
 
 class DeletingCaller(Caller):
-    """Deletes the oldest of its bindings when there are many."""
+    """Deletes the oldest of its bindings when there are many. ``wrong`` are decisions that did not
+    give what there was room for.
+    """
 
-    def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
-        super().__init__(channel, token)
+    def __init__(self, channel: grpc.aio.Channel, token: str, names: Sequence[str]) -> None:
+        super().__init__(channel, token, names)
+        self.wrong = Counter[str]()
         self._made: deque[Any] = deque()
         self._asked = cycle(
             EstimateReplicasRequest(
@@ -96,7 +111,12 @@ class DeletingCaller(Caller):
 
     async def schedule(self) -> None:
         made = self._binding("", REQUEST)
-        await self._call(self._scheduling.Schedule, ScheduleRequest(binding=made))
+        answer = await self._call(self._scheduling.Schedule, ScheduleRequest(binding=made))
+        decision = answer.decision
+        replicas = sum(each.replicas for each in decision.clusters)
+        if (decision.outcome, replicas) != (OUTCOME_SCHEDULED, REPLICAS):
+            outcome = Outcome.Name(decision.outcome)
+            self.wrong[f"{outcome} with {replicas} of {REPLICAS} replicas"] += 1
         self._made.append(made.metadata)
         if len(self._made) > KEPT_BINDINGS:
             oldest = self._made.popleft()
@@ -127,8 +147,12 @@ async def keep_calling(minutes: Minutes, call: Any, pace: float, seconds: float)
             under_way.create_task(minutes.of(second).one(call, began + second))
 
 
-async def churn(planes: Planes, seconds: float) -> int:
-    """How many clusters came and went."""
+async def churn(planes: Planes, seconds: float, ended: Counter[str]) -> int:
+    """How many clusters came and went; ``ended`` are streams of theirs that they did not end."""
+
+    def complain(what: str) -> None:
+        ended[what] += 1
+
     endpoint, token = planes.endpoints[0], planes.token
     until, came = time.monotonic() + seconds, 0
     async with grpc.aio.insecure_channel(endpoint, CONNECTION_OF_ITS_OWN) as channel:
@@ -138,7 +162,8 @@ async def churn(planes: Planes, seconds: float) -> int:
             credentials = await enrolled(endpoint, token, [name])
             is_known = asyncio.Event()
             is_known.set()
-            await Agent(0, endpoint, credentials[name], name=name).report_once(is_known)
+            guest = Agent(0, endpoint, credentials[name], name=name, complain=complain)
+            await guest.report_once(is_known)
             metadata = (("authorization", f"Bearer {token}"),)
             request = DeleteClusterRequest(name=name)
             await clusters.DeleteCluster(request, metadata=metadata, timeout=CALL_SECONDS)
@@ -161,17 +186,13 @@ def grown(meter: Meter, began: float, seconds: float) -> tuple[float, float]:
     return median(WARM), median(0.9)
 
 
-def show_minutes(name: str, minutes: Minutes) -> int:
-    """How many calls failed."""
+def show_minutes(name: str, minutes: Minutes) -> Counter[str]:
+    """What became of the calls that failed."""
     for number, calls in enumerate(minutes.calls):
         if len(calls.millis) > 1:
             figures = f"{calls.percentile(50):.1f} / {calls.percentile(99):.1f} ms"
             show(f"{name}, minute {number + 1}, p50 / p99", figures)
-    errors = [calls.errors for calls in minutes.calls]
-    for each in errors:
-        for error, times in each.most_common(3):
-            print(f"    {times} x {error}")
-    return sum(each.total() for each in errors)
+    return sum((calls.errors for calls in minutes.calls), Counter[str]())
 
 
 async def kept(url: str) -> tuple[int, int, Sequence[Mapping[str, Any]]]:
@@ -184,38 +205,76 @@ async def kept(url: str) -> tuple[int, int, Sequence[Mapping[str, Any]]]:
         await connection.close()
 
 
-async def soak(given: Soak, planes: Planes, url: str) -> int:
+async def oversized(url: str, given: Soak) -> Counter[str]:
+    """Tables with more rows than there is to tell of, and by how many."""
+    bounds = {
+        **dict.fromkeys(OF_CLUSTERS, given.agents),
+        **dict.fromkeys(OF_BINDINGS, KEPT_BINDINGS),
+        **dict.fromkeys(OF_NOBODY, 0),
+    }
+    connection = await connect(url)
+    try:
+        rows = {each: await connection.fetchval(f"SELECT count(*) FROM {each}") for each in bounds}
+    finally:
+        await connection.close()
+    return Counter({f"row too many in {each}": rows[each] - most for each, most in bounds.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Soaked:
+    """``wrong``: whatever was not as it should be, and how often; ``growth``: a share of memory."""
+
+    wrong: Counter[str]
+    growth: float
+
+    def is_kept(self) -> bool:
+        return not self.wrong and self.growth <= MOST_GROWTH
+
+
+async def soak(given: Soak, planes: Planes, url: str, agents: Beside) -> Soaked:
     (plane,), endpoint = planes.all, planes.endpoints[0]
-    estimates, schedules = Minutes(), Minutes()
+    estimates, schedules, wrong = Minutes(), Minutes(), Counter[str]()
     async with grpc.aio.insecure_channel(endpoint, CONNECTION_OF_ITS_OWN) as channel:
-        caller = DeletingCaller(channel, planes.token)
+        # No binding of the mixed load names more clusters than these.
+        names = [cluster_name(number) for number in range(min(given.agents, len(NAMES)))]
+        caller = DeletingCaller(channel, planes.token, names)
         asking = caller.estimate if given.unseen else caller.estimate_again
         before = await kept(url)
         watching = [endpoint, planes.token, given.watchers]
         with (
-            beside("tests.benchmarks.bench_mixed", "--watch", given=watching),
+            beside("tests.benchmarks.bench_mixed", "--watch", given=watching) as watchers,
             metered(plane.pid) as meter,
         ):
             began = meter.now().at
+            # Many who dialled at once were sent away at first.
+            agents.forget()
             async with asyncio.TaskGroup() as doing:
-                coming = doing.create_task(churn(planes, given.seconds))
+                coming = doing.create_task(churn(planes, given.seconds, wrong))
                 for minutes, call, pace in (
                     (estimates, asking, given.estimates),
                     (schedules, caller.schedule, given.schedules),
                 ):
                     doing.create_task(keep_calling(minutes, call, pace, given.seconds))
             warm, last = grown(meter, began, given.seconds)
-    failed = show_minutes("estimates", estimates) + show_minutes("schedules", schedules)
+            wrong += watchers.complaints() + agents.complaints()
+    wrong += show_minutes("estimates", estimates) + show_minutes("schedules", schedules)
+    wrong += caller.wrong + await oversized(url, given)
     show("clusters that came and went", str(coming.result()))
-    show("calls that failed", str(failed), goal="0", kept=not failed)
-    growth = last / warm - 1
-    goal = f"<= {MOST_GROWTH:.0%} more than {warm:.0f} MiB, is {growth:+.1%}"
-    show("memory", f"{last:.0f} MiB", goal=goal, kept=growth <= MOST_GROWTH)
+    result = Soaked(wrong=wrong, growth=last / warm - 1)
+    show_result(result, warm, last)
     size, decisions, largest = await kept(url)
     made = decisions - before[1]
     show("the database, by decision", f"{(size - before[0]) / max(made, 1) / 1024:.1f} KiB")
     print("    rows: " + ", ".join(f"{each['relname']} {each['n_live_tup']}" for each in largest))
-    return int(failed > 0 or growth > MOST_GROWTH)
+    return result
+
+
+def show_result(result: Soaked, warm: float, last: float) -> None:
+    show("what went wrong", str(result.wrong.total()), goal="0", kept=not result.wrong)
+    for what, times in result.wrong.most_common(9):
+        print(f"    {times} x {what}")
+    goal = f"<= {MOST_GROWTH:.0%} more than {warm:.0f} MiB, is {result.growth:+.1%}"
+    show("memory", f"{last:.0f} MiB", goal=goal, kept=result.growth <= MOST_GROWTH)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -235,9 +294,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with (
         tempfile.TemporaryDirectory(prefix="fedsched-soak-", dir="/var/tmp") as folder,
         federation(Path(folder), 1, given.agents) as (planes, postgres, credentials),
-        agents_there(planes, credentials, given.report_seconds),
+        agents_there(planes, credentials, given.report_seconds) as agents,
     ):
-        return asyncio.run(soak(given, planes, postgres.url))
+        return int(not asyncio.run(soak(given, planes, postgres.url, agents)).is_kept())
 
 
 if __name__ == "__main__":
