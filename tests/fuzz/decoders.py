@@ -18,25 +18,24 @@ from typing import Any, cast
 from estimator.extender.extender import Extender
 from estimator.kube.dump import DumpError, read_dump
 from estimator.kube.objects import RawNode, RawPod
+from estimator.kube.quotas import RawQuota, quota_from_raw
 from estimator.kube.reading import DEFAULT_PATIENCE, Expired, Garbled, ResourceReader, Watched
 from estimator.kube.translate import node_from_raw, pod_from_raw
-from federation.authenticators.keys import SigningKeys
-from federation.authenticators.oidc import OidcAuthenticator
+from estimator.scoring_config.reader import read_scoring_configuration
 from federation.cli.__main__ import fedctl
 from federation.codec.documents import read_documents
-from federation.codec.role_rules import role_rules_from_document
 from federation.history.replays import MALFORMED
 from federation.model.errors import FederationError, InvalidRequest
 from federation.model.quantity import parse_quantity
-from federation.parts import SystemClock
+from federation.plugins import read_profiles
 from federation.services.packed_previews import packed_preview, unpacked_preview
 from federation.services.packed_traces import packed_traces, unpacked_trace
 from federation.store.journal import change_of, packed_change
 from federation.store.reports import ReportReader, packed_report
 from federation.store.reservations import packed_reservations, reservations_of
 from tests.extenders import RecordingBinding, extender_of, two_nodes
+from tests.fuzz.access import who_is_it
 from tests.fuzz.fuzzing import FuzzTarget
-from tests.issuers import AUDIENCE, Issuer, forged
 from tests.traces import corpus, write_trace
 from tests.unit.store.test_bodies import ADVANCED, BINDING, DECIDED, DELETED, HELD, REPORT, VERDICT
 
@@ -46,10 +45,19 @@ QUANTITIES = (b"1", b"500m", b"1.5Gi", b"1e3", b"100n", b"-2Ki", b".5", b"12E", 
 BODY_REFUSALS = MALFORMED
 # As standard output and error are; click remembers all that it wrote to, so these are kept.
 _SAID = [io.TextIOWrapper(io.BytesIO(), "utf-8", each) for each in ("strict", "backslashreplace")]
-RULES = {
-    "apiVersion": "fedsched.io/v1",
-    "kind": "RoleRules",
-    "rules": [{"from": "oidc", "claim": "sub", "value": "*", "role": "viewer"}],
+QUOTA = {
+    "kind": "ResourceQuota",
+    "metadata": {"name": "q", "namespace": "d", "uid": "u", "resourceVersion": "3"},
+    "spec": {
+        "hard": {"requests.cpu": "10", "memory": "1Gi", "count/pods": "5"},
+        "scopes": ["NotTerminating"],
+        "scopeSelector": {
+            "matchExpressions": [
+                {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
+            ]
+        },
+    },
+    "status": {"hard": {"requests.cpu": "10"}, "used": {"requests.cpu": "500m"}},
 }
 POD = b'{"metadata":{"name":"p","namespace":"d","uid":"u"},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"500m","memory":"1Gi"}}}],"tolerations":[{"key":"a","operator":"Exists"}],"nodeSelector":{"zone":"a"}}}'  # noqa: E501 - one line, as it is sent
 
@@ -79,7 +87,8 @@ def decoders() -> Sequence[FuzzTarget]:
         ),
         *_kubernetes(),
         *_extender(),
-        _jwt(),
+        *who_is_it(folder),
+        *_configurations(folder),
         *_bodies(),
         _trace_file(folder),
     )
@@ -123,7 +132,7 @@ def _small_dump() -> bytes:
     nodes, pods = (
         [each for each in dump["items"] if each["kind"] == kind] for kind in ("Node", "Pod")
     )
-    return json.dumps({**dump, "items": [*nodes[:2], *pods[:2]]}).encode()
+    return json.dumps({**dump, "items": [*nodes[:2], *pods[:2], QUOTA]}).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +150,11 @@ class _Answer:
 
 def _kubernetes() -> Iterator[FuzzTarget]:
     items = json.loads(_small_dump())["items"]
-    for kind, raw, translate in (("Node", RawNode, node_from_raw), ("Pod", RawPod, pod_from_raw)):
+    for kind, raw, translate in (
+        ("Node", RawNode, node_from_raw),
+        ("Pod", RawPod, pod_from_raw),
+        ("ResourceQuota", RawQuota, quota_from_raw),
+    ):
         mine = [item for item in items if item["kind"] == kind]
         page = {"metadata": {"resourceVersion": "7"}, "items": mine}
         lines = [
@@ -216,22 +229,25 @@ def _asked(verb: str) -> Callable[[bytes], object]:
     return take
 
 
-def _jwt() -> FuzzTarget:
-    issuer = Issuer(url="http://issuer")
-    issuer.rotate("first")
-    keys = SigningKeys(lambda: json.dumps(issuer.jwks()).encode())
-    rules, clock = role_rules_from_document(RULES), SystemClock()
+def _configurations(folder: Path) -> Iterator[FuzzTarget]:
+    """Of control planes, and of those whose strategies agents follow."""
+    path = folder / "given-profiles.yaml"
 
-    def take(content: bytes) -> object:
-        authenticator = OidcAuthenticator(
-            issuer=issuer.url, audience=AUDIENCE, rules=rules, keys=keys, clock=clock
-        )
-        return asyncio.run(authenticator.identify(content.decode(errors="replace")))
+    def take_profiles(content: bytes) -> object:
+        path.write_bytes(content)
+        return read_profiles(path)
 
-    strange = forged({"alg": "ES256", "kid": ["first"]}, {"exp": "1e999"})
-    seeds = [issuer.token(), issuer.token(exp=1), strange, forged({"alg": "none"}, [])]
-    return FuzzTarget(
-        name="JWT", take=take, seeds=[each.encode() for each in seeds], refusals=(FederationError,)
+    yield FuzzTarget(
+        name="scheduler profiles",
+        take=take_profiles,
+        seeds=_examples("scheduler-config.yaml"),
+        refusals=(InvalidRequest,),
+    )
+    yield FuzzTarget(
+        name="scoring configuration",
+        take=lambda content: read_scoring_configuration(content.decode(errors="replace")),
+        seeds=_examples("scoring/*"),
+        refusals=(InvalidRequest,),
     )
 
 

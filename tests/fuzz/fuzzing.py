@@ -1,8 +1,8 @@
 """Inputs for one target, as many as wanted, and what went wrong with one of them.
 
-An input is wrong when the target raises what it must not, takes too much CPU, or when the process
-that reads it has come to need too much memory. CPU is counted instead of time: others may keep the
-machine busy.
+An input is wrong when the target raises what it must not, takes too much CPU or never ends, or when
+the processes that read it have come to need too much memory. CPU is what is counted, as others may
+keep the machine busy; time, much of it, finds what waits and does nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.fuzz.mutations import mutated
+from tests.patience import PATIENCE_SECONDS
 
 CPU_SECONDS = 10.0
+# Longer than calls of targets are waited for, which say more.
+REAL_SECONDS = PATIENCE_SECONDS + 60.0
 MOST_MEBIBYTES = 512
 
 
@@ -26,7 +29,7 @@ MOST_MEBIBYTES = 512
 class FuzzTarget:
     """``take`` may raise what is in ``refusals`` and nothing else. ``make`` makes inputs itself.
 
-    ``peak_mebibytes`` tells what the process that reads has needed at most; this one, if not told.
+    ``peak_mebibytes`` tells what those that read have needed at most; this process, if not told.
     """
 
     name: str
@@ -47,8 +50,8 @@ class FuzzResult:
     culprit: bytes = b""
 
 
-class TooMuchCpu(BaseException):
-    """Raised wherever the target is when it has taken too long; nothing there may catch it."""
+class TookTooLong(BaseException):
+    """Raised wherever the target is then; nothing there may catch it."""
 
 
 def fuzz(
@@ -78,12 +81,15 @@ def tried(target: FuzzTarget, content: bytes, before: float) -> tuple[str, bool]
     """
     was_refused = False
     try:
-        with _limited_cpu():
+        with (
+            _limited(signal.ITIMER_PROF, signal.SIGPROF, CPU_SECONDS, "of CPU"),
+            _limited(signal.ITIMER_REAL, signal.SIGALRM, REAL_SECONDS, "and does not end"),
+        ):
             target.take(content)
     except target.refusals:
         was_refused = True
-    except TooMuchCpu:
-        return f"it takes more than {CPU_SECONDS:g} s of CPU", False
+    except TookTooLong as error:
+        return f"it takes more than {error}", False
     except Exception as error:  # noqa: BLE001 - this is what is looked for
         return f"it raises {type(error).__name__}: {error}", False
     grown = target.peak_mebibytes() - before
@@ -98,14 +104,14 @@ def own_peak_mebibytes() -> float:
 
 
 @contextmanager
-def _limited_cpu() -> Iterator[None]:
+def _limited(timer: int, number: int, seconds: float, of_what: str) -> Iterator[None]:
     def stop(_number: int, _frame: object) -> None:
-        raise TooMuchCpu
+        raise TookTooLong(f"{seconds:g} s {of_what}")
 
-    before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+    before = signal.signal(number, stop)
+    signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+        signal.setitimer(timer, 0)
+        signal.signal(number, before)

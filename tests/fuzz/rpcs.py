@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import itertools
 import random
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +26,7 @@ from tests.attack.target import Target, attacked_plane, bearer
 from tests.control_planes import hello, report
 from tests.fuzz.decoders import ROOT
 from tests.fuzz.fuzzing import FuzzTarget
+from tests.fuzz.memory import FamilyPeak, family_peak
 from tests.fuzz.messages import Filler
 from tests.fuzz.mutations import mutated
 from tests.patience import PATIENCE_SECONDS
@@ -45,7 +44,6 @@ FAULTS: Final = frozenset(
     }
 )
 POOL: Final = Default()
-PEAK: Final = re.compile(r"VmHWM:\s+(\d+) kB")
 EXAMPLES: Final = [ROOT / "examples" / name for name in ("deployment.yaml", "policy.yaml")]
 (BINDING,) = bindings_from_documents(documents_of(map(str, EXAMPLES)))
 AGENTS: Final = 20
@@ -62,11 +60,12 @@ def attacked_rpcs() -> Iterator[Sequence[FuzzTarget]]:
         tempfile.TemporaryDirectory(prefix="fedsched-fuzz-", dir="/var/tmp") as folder,
         attacked_plane(Path(folder), tls=False) as target,
         target.channel() as channel,
+        family_peak(target.pid) as peak,
     ):
-        yield [*_rpcs(target, channel), _agent(target, channel)]
+        yield [*_rpcs(target, channel, peak), _agent(target, channel, peak)]
 
 
-def _rpcs(target: Target, channel: grpc.Channel) -> Iterator[FuzzTarget]:
+def _rpcs(target: Target, channel: grpc.Channel, peak: FamilyPeak) -> Iterator[FuzzTarget]:
     for service in SERVICES:
         for method in POOL.FindServiceByName(service).methods:
             path = f"/{service}/{method.name}"
@@ -77,11 +76,11 @@ def _rpcs(target: Target, channel: grpc.Channel) -> Iterator[FuzzTarget]:
                 take=_asked(channel, path, target.metadata, is_watch=method.server_streaming),
                 make=_requests(method.input_type),
                 refusals=(Refused,),
-                peak_mebibytes=partial(_peak_mebibytes, target.pid),
+                peak_mebibytes=peak.mebibytes,
             )
 
 
-def _agent(target: Target, channel: grpc.Channel) -> FuzzTarget:
+def _agent(target: Target, channel: grpc.Channel, peak: FamilyPeak) -> FuzzTarget:
     """What agents say after their hello and a report; by turns, as each may dial twice a second."""
     names = [f"fuzzed-{number:02}" for number in range(AGENTS)]
     credentials = {name: bearer(target.enrolled(name)) for name in names}
@@ -109,15 +108,8 @@ def _agent(target: Target, channel: grpc.Channel) -> FuzzTarget:
         take=take,
         make=named,
         refusals=(Refused,),
-        peak_mebibytes=partial(_peak_mebibytes, target.pid),
+        peak_mebibytes=peak.mebibytes,
     )
-
-
-def _peak_mebibytes(pid: int) -> float:
-    """Of the control plane; 0 where the system does not tell."""
-    status = Path(f"/proc/{pid}/status")
-    found = PEAK.search(status.read_text(encoding="utf-8")) if status.exists() else None
-    return int(found[1]) / 1024 if found else 0.0
 
 
 class Refused(Exception):

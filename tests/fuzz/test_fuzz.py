@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import random
+import subprocess
+import sys
+import threading
 
 import pytest
 
@@ -13,6 +17,7 @@ from federation.model.errors import InvalidRequest
 from tests.fuzz import fuzzing
 from tests.fuzz.decoders import decoders
 from tests.fuzz.fuzzing import FuzzTarget, fuzz, tried
+from tests.fuzz.memory import family_peak
 from tests.fuzz.rpcs import attacked_rpcs
 
 SEED, INPUTS, REQUESTS, EVENTS = 1, 150, 12, 2
@@ -37,6 +42,7 @@ def test_every_rpc_answers_or_refuses() -> None:
 
 def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzzing, "CPU_SECONDS", 0.05)
+    monkeypatch.setattr(fuzzing, "REAL_SECONDS", 0.2)
 
     def spin(content: bytes) -> None:
         while content:
@@ -46,6 +52,8 @@ def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         raise LookupError(content.decode(errors="replace"))
 
     assert "CPU" in fuzz(FuzzTarget(name="spins", take=spin, seeds=(b"a",)), SEED, inputs=1).wrong
+    waiting = FuzzTarget(name="waits", take=lambda _: threading.Event().wait(), seeds=(b"a",))
+    assert "does not end" in fuzz(waiting, SEED, inputs=1).wrong
     failing = FuzzTarget(name="fails", take=fail, seeds=(b"a",), peak_mebibytes=float)
     assert tried(failing, b"b", 0.0) == ("it raises LookupError: b", False)
     # Other tests of this process have made it large.
@@ -64,6 +72,16 @@ def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fuzz(growing, SEED, inputs=9).culprit == b"bb"
     made = FuzzTarget(name="makes", take=fail, make=lambda chance: chance.randbytes(2))
     assert fuzz(made, SEED, inputs=9).culprit == random.Random(SEED).randbytes(2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of others' memory")
+def test_memory_of_processes_that_are_gone_counts() -> None:
+    """What a worker of a control plane needs is what the control plane needs."""
+    program = "import time; content = bytearray(64 << 20); time.sleep(1.0)"
+    with family_peak(os.getpid()) as peak:
+        before = peak.mebibytes()
+        subprocess.run([sys.executable, "-c", program], check=True)
+        assert peak.mebibytes() - before > 64
 
 
 @pytest.mark.parametrize("name", ["simulate", "trace file"])
