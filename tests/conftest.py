@@ -44,6 +44,7 @@ def pytest_configure() -> None:
     would be started with that.
     """
     signal.signal(signal.SIGINT, interrupt_once)
+    signal.signal(signal.SIGTERM, terminate_once)
     # Nor must the contexts of whoever runs the tests count in them.
     os.environ["FEDCTL_CONFIG"] = os.devnull + ".yaml"
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -53,6 +54,14 @@ def pytest_configure() -> None:
 def interrupt_once(_number: int, _frame: FrameType | None) -> NoReturn:
     """Ctrl-C ends the tests; pressed again, it must not end the ending, which has the summary."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def terminate_once(_number: int, _frame: FrameType | None) -> NoReturn:
+    """As Ctrl-C: what tests have started and made is ended and removed. Pressed again, as above;
+    programs that are still started must not ignore it.
+    """
+    signal.signal(signal.SIGTERM, lambda _number, _frame: None)
     raise KeyboardInterrupt
 
 
@@ -118,6 +127,18 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server.start()
     yield server.url
     server.discard()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_of_databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Neither of these tests, nor of those that were killed."""
+    from tests.leftovers import discard_databases, discard_those_of_the_dead
+
+    ours = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
+        discard_those_of_the_dead(ours)
+    yield
+    discard_databases(ours)
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,7 @@ from federation.v1.clusters_pb2_grpc import ClustersStub
 from tests.control_planes import heartbeat, hello, report
 from tests.e2e.servers import started
 from tests.issuers import AUDIENCE, running_issuer
+from tests.leftovers import discard_databases
 
 # Of which nobody but its own agent speaks.
 CLUSTER = "innocent"
@@ -101,7 +102,7 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
 
 @contextmanager
 def attacked_plane(folder: Path, *, tls: bool, **variables: str) -> Iterator[Target]:
-    """With the agent of an innocent cluster connected to it."""
+    """With the agent of an innocent cluster connected to it. Its data is gone at the end."""
     data = folder / "data"
     flags, ca = ["--insecure"], None
     if tls:
@@ -112,6 +113,7 @@ def attacked_plane(folder: Path, *, tls: bool, **variables: str) -> Iterator[Tar
     rules = folder / "rules.yaml"
     rules.write_text(RULES)
     with (
+        _discarded(data),
         running_issuer() as issuer,
         started(
             *flags,
@@ -132,6 +134,14 @@ def attacked_plane(folder: Path, *, tls: bool, **variables: str) -> Iterator[Tar
         )
         with _connected(target):
             yield target
+
+
+@contextmanager
+def _discarded(data: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        discard_databases(data)
 
 
 @contextmanager

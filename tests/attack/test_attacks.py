@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from federation.embedded_postgres.home import prepare_home
+from tests.attack.__main__ import plane_of_its_own
 from tests.attack.attack import Attack, carry_out
 from tests.attack.measures import SAMPLE_SECONDS, Sample, metered
 from tests.attack.registry import ATTACKS
@@ -52,3 +56,15 @@ def test_others_are_served_during_an_attack(attack: Attack, target: Target) -> N
     assert [each for each in result.complaints if not each.startswith("/readyz: 503")] == []
     # It would prove nothing if nobody had called.
     assert result.figures["second caller's calls"] > 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
+def test_nothing_is_left_of_what_was_attacked() -> None:
+    """Root's databases lie in folders that nobody finds again without their own."""
+    with plane_of_its_own(tls=False) as target:
+        said = Path(f"/proc/{target.pid}/cmdline").read_text(encoding="utf-8").split("\0")
+        (data,) = (each.partition("=")[2] for each in said if each.startswith("--data-dir="))
+        kept = prepare_home(Path(data) / "postgres")
+        assert kept.data.exists()
+    assert not kept.private.exists()
+    assert not Path(data).parent.exists()

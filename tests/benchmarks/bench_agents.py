@@ -42,6 +42,7 @@ from federation.v1.resource_pb2 import AllocatableModeling
 from tests.benchmarks.measuring import arguments, chosen, cpu_seconds
 from tests.databases import connect
 from tests.e2e.servers import started
+from tests.ending import clean_up_when_ended
 
 AGENTS, SECONDS = chosen((1000, 60.0), quick=(50, 2.0))
 ENROLLED_AT_ONCE = 32
@@ -281,6 +282,7 @@ def asyncpg_url(postgres: EmbeddedPostgres) -> str:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     if sys.argv[1:2] == ["--agents"]:
         asyncio.run(live_all(sys.argv[2], json.loads(sys.stdin.readline())))
     else:

@@ -51,6 +51,7 @@ from tests.benchmarks.members import (
 from tests.chaos.members import CONNECTION_OF_ITS_OWN
 from tests.chaos.planes import Planes, Postgres
 from tests.databases import connect
+from tests.ending import clean_up_when_ended
 
 SECONDS = chosen(10.0, quick=1.5)
 CLUSTERS = 100
@@ -275,6 +276,7 @@ def main(seconds: float) -> None:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     if sys.argv[1:2] == ["--load"]:
         asked = json.loads(sys.stdin.read())
         load = next(each for each in LOADS if each.name == asked["load"])

@@ -39,6 +39,7 @@ from tests.benchmarks.members import (
     federation,
 )
 from tests.chaos.planes import Planes
+from tests.ending import clean_up_when_ended
 
 CLUSTERS, LOST = 100, 20
 MOVED = chosen(2_000, quick=200)
@@ -172,4 +173,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     main()

@@ -58,6 +58,7 @@ from tests.benchmarks.members import CALL_SECONDS, capacity_report
 from tests.chaos.members import enrolled
 from tests.chaos.planes import Plane, durable_postgres
 from tests.decisions import make_decision
+from tests.ending import clean_up_when_ended
 from tests.fleets import random_shapes
 
 CLUSTERS, BINDINGS = chosen((10_000, 100_000), quick=(300, 3000))
@@ -291,5 +292,6 @@ def main(clusters: int, count: int) -> None:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     given = [int(each) for each in arguments()]
     main(*(given + [CLUSTERS, BINDINGS][len(given) :]))

@@ -73,6 +73,7 @@ from tests.benchmarks.members import (
 )
 from tests.chaos.members import CONNECTION_OF_ITS_OWN
 from tests.chaos.planes import Planes
+from tests.ending import clean_up_when_ended
 from tests.fleets import random_shapes
 
 AGENTS, WATCHERS = chosen((300, 20), quick=(50, 4))
@@ -329,6 +330,7 @@ def main(seconds: float) -> None:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     if "--watch" in sys.argv:
         asyncio.run(watch(*json.load(sys.stdin)))
     elif "--flood" in sys.argv:

@@ -42,6 +42,7 @@ from tests.benchmarks.measuring import (
 from tests.benchmarks.members import CALL_SECONDS
 from tests.browsers.chromium import CHROMIUM, Tab, chromium
 from tests.chaos.planes import Plane, durable_postgres
+from tests.ending import clean_up_when_ended
 from tests.unit.web.browser import Browser
 
 CLUSTERS = chosen(1000, quick=100)
@@ -336,4 +337,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     main()

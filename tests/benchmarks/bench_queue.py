@@ -34,6 +34,7 @@ from tests.benchmarks.measuring import chosen, cpu_seconds, percentile, show
 from tests.benchmarks.members import CALL_SECONDS, HELLO, await_ready, cluster_name, federation
 from tests.chaos.members import CONNECTION_OF_ITS_OWN
 from tests.chaos.planes import Planes
+from tests.ending import clean_up_when_ended
 from tests.services import one_node
 
 CLUSTERS, WANTS = 100, 50
@@ -264,4 +265,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     main()

@@ -31,6 +31,7 @@ from federation.services.scheduling.measures import PHASES, Moment
 from tests.benchmarks.bench_decisions import CLUSTERS, SINGLE, driven
 from tests.benchmarks.measuring import arguments, chosen, cpu_seconds
 from tests.benchmarks.members import federation, report_all
+from tests.ending import clean_up_when_ended
 
 SECONDS = chosen(4.0, quick=1.0)
 ROUNDS = chosen(6, quick=1)
@@ -180,4 +181,5 @@ def main(seconds: float) -> None:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     main(float(arguments()[0]) if arguments() else SECONDS)

@@ -41,9 +41,14 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 def embedded_of(data: Path) -> EmbeddedPostgres:
     """The database in the data directory of a server that runs no more."""
+    return embedded_in(data / "postgres")
+
+
+def embedded_in(directory: Path) -> EmbeddedPostgres:
+    """What runs no more."""
     binaries = os.environ.get("FEDERATION_POSTGRES_BIN")
     found = find_binaries(Path(binaries) if binaries else None, os.environ.get("PATH", ""))
-    return EmbeddedPostgres(found, data / "postgres")
+    return EmbeddedPostgres(found, directory)
 
 
 def federation(

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.ending import clean_up_when_ended
 from tests.fuzz.decoders import decoders
 from tests.fuzz.fuzzing import FuzzTarget, fuzz, tried
 from tests.fuzz.rpcs import attacked_rpcs
@@ -61,4 +62,5 @@ def shown(target: FuzzTarget, given: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     raise SystemExit(main())

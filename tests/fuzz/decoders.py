@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import io
 import json
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -63,8 +65,9 @@ POD = b'{"metadata":{"name":"p","namespace":"d","uid":"u"},"spec":{"containers":
 
 
 def decoders() -> Sequence[FuzzTarget]:
-    """All of them; files that they need are made in a folder that is left to the system."""
+    """All of them; files that they need are made in a folder that goes with this process."""
     folder = Path(tempfile.mkdtemp(prefix="fedsched-fuzz-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return (
         FuzzTarget(
             name="quantity",
