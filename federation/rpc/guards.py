@@ -50,7 +50,7 @@ ADMITTED_SECONDS = 5.0
 Reading: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
 
 
-class Refused(Protocol):
+class RefusedCalls(Protocol):
     """Told how a peer's call ended with an error: before it was let in, or later."""
 
     def __call__(self, peer: str, error: Exception, *, is_let_in: bool) -> None: ...
@@ -70,7 +70,7 @@ class Guard:
     entered: Callable[[Context], AbstractAsyncContextManager[Reading]]
     admit: Callable[[Context], Awaitable[None]]
     revocation: Callable[[], asyncio.Future[None] | None]
-    refused: Refused
+    refused: RefusedCalls
     measures: CallMeasures
     large: LargeRequests
 
