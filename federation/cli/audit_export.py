@@ -24,7 +24,12 @@ from federation.client import Client
 from federation.codec.audit import head_from_message, record_from_message
 from federation.codec.written import document_from_message
 from federation.model.audit import AuditHead
-from federation.model.errors import InvalidRequest, PreconditionFailed, Unavailable
+from federation.model.errors import (
+    DeadlineMissed,
+    InvalidRequest,
+    PreconditionFailed,
+    Unavailable,
+)
 from federation.runtime.terminal import json_text, say, say_lines
 from federation.v1 import access_pb2
 
@@ -80,7 +85,7 @@ async def _records(api: Client, *, last: AuditHead | None, watch: bool) -> Async
     while True:
         try:
             page = await api.get_audit_chain(last.seal if last else 0)
-        except Unavailable as error:
+        except (Unavailable, DeadlineMissed) as error:
             if not watch:
                 raise
             say(f"error: {error.message}; asked again in {POLL_SECONDS:g} s", err=True)

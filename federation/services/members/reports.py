@@ -175,7 +175,7 @@ class Reporting:
         """What the agent says of its sight counts until it says something else."""
         presence = self._fleet.known(cluster).presence
         blindness = presence.blindness if presence.is_awaited else None
-        if sight.blind:
+        if sight.blind and not presence.is_awaited:
             blindness = Blindness(
                 since=self._clock.now() - sight.picture_age_seconds,
                 reason=API_SERVER_UNREACHABLE,
@@ -211,7 +211,7 @@ class Reporting:
             and report.epoch == known.presence.epoch
             and (report.sequence, report.content_hash) == (sequence, content_hash)
         )
-        if in_step:
+        if in_step and not (sight and sight.blind):
             self._see_again(cluster, AGENT_AWAITED)
         confirmed = sequence if in_step else 0
         self._mark_alive(cluster, known.presence.epoch, confirmed_sequence=confirmed)

@@ -64,6 +64,20 @@ async def test_nothing_is_promised_until_the_agent_stands_by_its_report(
     assert not plane.is_stale()
 
 
+async def test_an_agent_that_is_blind_stands_by_nothing(
+    reported: Plane, engine: AsyncEngine, store: PostgresStore, credential_id: str
+) -> None:
+    """What it sees when it sees again may be another picture."""
+    plane = await started_after(HOUR, engine, store, "after")
+    await plane.connect(credential_id, epoch=1)
+    plane.beat("h", AgentSight(blind=True, picture_age_seconds=1.0, message="gone"))
+    assert plane.is_stale()
+    plane.beat("another", AgentSight())
+    assert plane.is_stale()
+    plane.beat("h", AgentSight())
+    assert not plane.is_stale()
+
+
 async def test_a_report_ends_it_everywhere(
     reported: Plane, engine: AsyncEngine, store: PostgresStore, credential_id: str
 ) -> None:
