@@ -174,7 +174,7 @@ async def test_a_file_of_something_else_is_left_alone(
 
 async def test_two_exports_do_not_write_one_file(running: RunningControlPlane, file: Path) -> None:
     with file.open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+        fcntl.flock(held, fcntl.LOCK_SH)
         result = await exported(running, file)
     assert result.exit_code == 1
     assert "is written by another export" in result.output

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from federation.model.access import Role
 from federation.v1 import access_pb2
-from tests.control_planes import RunningControlPlane, running_control_plane
+from tests.control_planes import RunningControlPlane, report, running_control_plane
 from tests.unit.rpc.test_audit import listed
 from tests.unit.web.browser import Answered, Browser
-from tests.unit.web.test_ui import made_token
+from tests.unit.web.test_ui import WORKLOAD, made_token
 
 
 async def signed_in(running: RunningControlPlane, token: str) -> Browser:
@@ -59,3 +60,20 @@ async def test_changes_that_failed_and_who_may_not_are_recorded(
         ]
         actors = [record.actor for record in await listed(running) if record.result != "OK"]
         assert [actor.partition(" ")[0] for actor in actors] == ["token"] * 2 + ["admin"] * 3
+
+
+async def test_a_preview_of_another_namespace_is_not_committed(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with (
+        running_control_plane(database_url, tmp_path, ui="token") as running,
+        running.connected("alpha", report=report()),
+    ):
+        token = running.plane.admin_token_file.read_text(encoding="ascii").strip()
+        admin = await signed_in(running, token)
+        shown = await sent(admin, "/ui/preview", text=WORKLOAD)
+        preview = shown.document.field("preview_token")
+        stranger = await signed_in(running, await running.token(Role.SCHEDULER, "bank"))
+        refused = await sent(stranger, "/ui/commit", preview_token=preview)
+        assert (refused.status, "is not its caller" in refused.document.text) == (403, True)
+        assert (await sent(admin, "/ui/commit", preview_token=preview)).status == 303
