@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -31,12 +31,18 @@ class OpenPromise(msgspec.Struct, frozen=True, array_like=True):
 class Picture(Body, frozen=True):
     """A cluster: ``report`` without its echoes, None before the first, and what is outstanding, in
     the order in which it is packed. Grades are those of ``model``.
+
+    ``grade_counts`` are the report's, as pairs in ascending order: a body whose bytes name it has
+    no maps with keys that are numbers.
     """
+
+    newest: ClassVar[int] = 2
 
     model: ResourceModel
     report: CapacityReport | None = None
     follows_claims: bool = False
     promised: tuple[OpenPromise, ...] = ()
+    grade_counts: tuple[tuple[int, int], ...] = ()
 
 
 class Round(Body, frozen=True):
@@ -73,7 +79,9 @@ def packed_picture(
     follows_claims: bool,
 ) -> tuple[bytes, bytes]:
     """Its name and its body. ``report`` says nothing of pools: these are its ``pools``."""
+    grade_counts: tuple[tuple[int, int], ...] = ()
     if report is not None:
+        grade_counts = tuple(sorted(report.grade_counts.items()))
         # When it was confirmed last is no news of the cluster.
         report = replace(
             report,
@@ -81,6 +89,7 @@ def packed_picture(
             picture_age_seconds=0.0,
             pools=None if pools is None else reported_pools(pools),
             echoes=(),
+            grade_counts={},
         )
     encoded = _ENCODER.encode(
         Picture(
@@ -89,14 +98,19 @@ def packed_picture(
             report=report,
             follows_claims=follows_claims,
             promised=tuple(promised),
+            grade_counts=grade_counts,
         )
     )
     return hashlib.sha256(encoded).digest(), deflated(encoded)
 
 
 def unpacked_picture(body: bytes) -> Picture:
-    """Raises NewerBody."""
-    return read_body(_PICTURES, inflated(body)[0], "reports")
+    """A picture whose report has its grade counts again. Raises NewerBody."""
+    picture = read_body(_PICTURES, inflated(body)[0], "reports")
+    if picture.report is None or not picture.grade_counts:
+        return picture
+    report = replace(picture.report, grade_counts=dict(picture.grade_counts))
+    return msgspec.structs.replace(picture, report=report)
 
 
 def packed_round(since: int, pictures: Mapping[str, bytes], decided: frozenset[str]) -> bytes:

@@ -85,7 +85,7 @@ class DecisionHistory:
         if not pictures:
             raise PreconditionFailed(
                 f"No report is kept of the {REPORTS_MINUTES} minutes before decision "
-                f"{decision_id}: reports are kept as long as --keep-reports-hours says.",
+                f"{decision_id}: none was written then, or --keep-reports-hours is over.",
                 reason="REPORTS_NOT_KEPT",
             )
         since = min(each.since for each in pictures.values()) - LONGEST_COMMIT
