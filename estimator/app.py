@@ -28,7 +28,13 @@ from estimator.placing.place import MOST_ALLOCATED
 from estimator.scoring_config.choice import strategy_for
 from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
 from estimator.settings import RunSettings
-from estimator.side_servers import answer_karmada, bind_pods, serve_extender, tell_health
+from estimator.side_servers import (
+    answer_karmada,
+    bind_pods,
+    expire_assumptions,
+    serve_extender,
+    tell_health,
+)
 from estimator.sources import ClusterSource, DumpSource, ScriptSource
 from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import (
@@ -93,6 +99,8 @@ async def run(settings: RunSettings, stopping: asyncio.Event) -> None:
             tasks.append(serve_extender(settings, extending, configuration, source, stopping))
         if settings.scoring.binder:
             tasks.append(bind_pods(settings, configuration, source, stopping))
+        if isinstance(source.member, WatchedCluster) and source.member.follows_claims:
+            tasks.append(expire_assumptions(source.member, stopping))
         if settings.health is not None:
             tasks.append(tell_health(settings.health, source, stopping))
         await together(tasks)

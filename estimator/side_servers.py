@@ -42,6 +42,16 @@ PROMISES_SECONDS: Final = 30.0
 SETTLING_SECONDS: Final = 2.0
 
 
+# Also while nobody asks anything: reports and estimates count assumed pods.
+ASSUMPTIONS_SECONDS: Final = 1.0
+
+
+async def expire_assumptions(cluster: WatchedCluster, stopping: asyncio.Event) -> None:
+    """Count no longer, in time, the pods that were not seen on their nodes."""
+    while await unless_stopped(asyncio.sleep(ASSUMPTIONS_SECONDS, True), stopping):
+        cluster.expire_assumptions(time.time())
+
+
 async def answer_karmada(
     cluster: str, settings: KarmadaSettings, source: ClusterSource, stopping: asyncio.Event
 ) -> None:

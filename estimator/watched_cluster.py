@@ -58,11 +58,11 @@ class WatchedCluster:
         self.sight = sight or Sight(time.monotonic)
         self.measures = AgentMeasures()
         self.claims = Claims()
-        self.assumed = AssumedPods()
         self.follows_claims = False
         self.told = asyncio.Event()
         self._node_set = node_set
         self.cache = ClusterCache(on_bound=self._settle, on_change=self._follow)
+        self.assumed = AssumedPods(self.cache.assumptions)
         self._echoes = EchoCount(self.cache.pod)
         self._plans = Plans(self.claims, self._echoes, self.assumed)
         self._told_lost: frozenset[ReservationKey] = frozenset()
@@ -145,7 +145,16 @@ class WatchedCluster:
 
     def claimed_for(self, pod: IncomingPod, now: float) -> Claimed:
         """What is claimed for a pod, and what others have that are not on their nodes yet."""
+        self.expire_assumptions(now)
         return self._plans.claimed_for(pod, self._placeable(), now)
+
+    def expire_assumptions(self, now: float) -> None:
+        """Count no longer the pods that were not seen on their nodes in time."""
+        assumptions = self.cache.assumptions
+        if self.view().is_current:
+            assumptions.expire(now)
+        else:
+            assumptions.hold(now)
 
     def exact(self) -> ExactEstimates:
         self.view().check()
@@ -183,7 +192,3 @@ class WatchedCluster:
             self._plans.loosen(self._echoes.key_of(before))
         self._echoes.follow(before, after)
         self._label_use.follow(before, after)
-        if after is not None:
-            self.assumed.see(after)
-        elif before is not None:
-            self.assumed.drop(before.uid)

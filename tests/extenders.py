@@ -5,6 +5,7 @@ Must not hold any judgement.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from estimator.binpack.strategy import Strategy
@@ -61,12 +62,13 @@ def extender_of(
     cluster: WatchedCluster,
     binding: RecordingBinding | None = None,
     strategy: Strategy = MOST_ALLOCATED,
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> Extender:
     return Extender(
         cluster,
         lambda _: strategy,
         read_incoming,
-        clock=lambda: 0.0,
+        clock=clock,
         binding=binding,
         unbound="binding is off",
     )

@@ -14,7 +14,7 @@ from estimator.binder.candidate import LeaseCandidate
 from estimator.binder.election import Election
 from estimator.binder.gangs import Assigned, Gangs, UnreadableGroup
 from estimator.binder.ports import ClusterWrites
-from estimator.binder.queue import QueueState, SchedulingQueue
+from estimator.binder.queue import SchedulingQueue
 from estimator.binder.telling import Telling
 from estimator.binpack.strategy import Strategy
 from estimator.nodes import Pod, PodState
@@ -76,6 +76,8 @@ class Binder:
     def put_pod(self, pod: IncomingPod) -> None:
         """A pod came or changed."""
         self._known.add(pod.uid)
+        if pod.node:
+            self._cluster.cache.confirm(pod.uid)
         try:
             self._gangs.see(pod)
         except UnreadableGroup as error:
@@ -120,6 +122,7 @@ class Binder:
         if not self._election.is_leader(now):
             self._give_back(self._gangs.reject_all(), "this binder is not the leader any more", now)
             return False
+        self._cluster.expire_assumptions(self._clock())
         self._give_back(self._gangs.expired(now), "its group did not come together in time", now)
         if not self._cluster.view().is_current or len(self._binding) >= MAX_BINDING:
             return False
@@ -168,7 +171,10 @@ class Binder:
             waiting = self._gangs.reject(pod.uid)
             self._give_back(waiting, f"pod {pod.name} of its group got no node", now)
             return
-        self._cluster.cache.assume(self._cluster.cache.pod(pod.uid) or _as_waiting(pod), node)
+        if not self._cluster.cache.assume(_as_waiting(pod), node, self._clock()):
+            # The watch of all pods is ahead of the binder's own: this pod is gone.
+            self._forget(pod.uid)
+            return
         # Room that this pod takes is no news to the others.
         self._judged_on = self._cluster.cache.snapshot()
         for assigned in self._gangs.permit(pod, node, now):
@@ -229,7 +235,7 @@ class Binder:
             self._warn(each.pod, why)
 
     def _forget(self, uid: str) -> None:
-        if self._queue.place_of(uid) is QueueState.IN_HAND:
+        if self._cluster.cache.is_assumed(uid):
             self._cluster.cache.remove_pod(uid)
         self._known.discard(uid)
         self._queue.remove(uid)

@@ -1,6 +1,8 @@
 """The member cluster as it is now, kept current event by event.
 
 - ``assumed``: pods that an extender let on nodes and that are not seen there yet
+- ``assumptions``: pods that count on nodes before the API server shows them there, and how long
+  each one counts
 - ``cache``: the cluster as it is now, kept current event by event; hands out snapshots
 - ``claims``: room that was promised to a binding on nodes where its pods are not yet
   bound

@@ -1,8 +1,9 @@
 """Pods that an extender let on nodes and that are not seen there yet.
 
 kube-scheduler says neither which of the nodes it chose nor when it gave up, so that such a pod
-counts on each of its nodes until it is seen on one, is gone, is asked for again, or has expired.
-Must not judge who is let on which node. Times are in Unix seconds and passed in.
+counts on each of its nodes until kube-scheduler asks for it again or the assumption ends.
+Must not judge who is let on which node, nor decide when an assumption ends: ``assumptions`` does.
+Times are in Unix seconds and passed in.
 """
 
 from __future__ import annotations
@@ -14,16 +15,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from estimator.cluster.assumptions import Assumptions
 from estimator.cluster.claims import Claim
-from estimator.nodes import Pod, PodState
 from estimator.snapshot import NodeTable
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.errors import Unavailable
 from federation.model.resources import MAX_AMOUNT, PODS
 from federation.model.shapes import ReservationKey
 
-# As long as kube-scheduler may take to bind a pod: its volumes have ten minutes.
-EXPIRY_SECONDS: Final = 600.0
 # kube-scheduler binds fifty a second and judges many more: a burst of so many may be on its way.
 MAX_PODS: Final = 10_000
 _MOST_COUNTED: Final = MAX_AMOUNT // (2 * MAX_PODS)
@@ -39,13 +38,13 @@ class _Assumed:
     key: ReservationKey | None
     amounts: Mapping[str, int]
     nodes: npt.NDArray[np.uint8]
-    expires_at: float
 
 
 class AssumedPods:
-    """Who was let on which nodes of one cluster."""
+    """Who was let on which nodes of one cluster, each for as long as its assumption lasts."""
 
-    def __init__(self) -> None:
+    def __init__(self, assumptions: Assumptions | None = None) -> None:
+        self._assumptions = Assumptions() if assumptions is None else assumptions
         self._pods: dict[str, _Assumed] = {}
         self._table = NodeTable.of(())
         self._sums: dict[str, IntArray] = {}
@@ -65,46 +64,37 @@ class AssumedPods:
         table: NodeTable,
         now: float,
         key: ReservationKey | None = None,
+        *,
+        is_prepared: bool = False,
     ) -> None:
         """The pod may be on any of these nodes from now on, and is no longer where it was let.
 
-        ``request`` is without the pod slot. Raises Unavailable when too many are on their way.
+        A pod that was deleted takes nothing. ``request`` is without the pod slot; ``is_prepared``
+        is as in ``Assumptions.begin``. Raises Unavailable when too many are on their way.
         """
         self.drop(uid)
-        self.expire(now)
         if not node_n.any():
             return
         if len(self._pods) >= MAX_PODS:
+            self._assumptions.expire(now)
+        if len(self._pods) >= MAX_PODS:
             raise Unavailable(f"{MAX_PODS} pods were let on nodes and are not seen there yet")
+        if not self._assumptions.begin(uid, now, self._uncount, is_prepared=is_prepared):
+            return
         self._arrange(table)
         amounts = {name: min(amount, _MOST_COUNTED) for name, amount in request.items()}
         assumed = _Assumed(
             key=key,
             amounts={**amounts, PODS: 1},
             nodes=np.packbits(node_n),
-            expires_at=now + EXPIRY_SECONDS,
         )
         self._pods[uid] = assumed
         self._count(assumed, np.flatnonzero(node_n), +1)
 
     def drop(self, uid: str) -> None:
         """The pod is on no node but by what else is known of it."""
-        assumed = self._pods.pop(uid, None)
-        if assumed is not None:
-            self._count(assumed, self._rows(assumed), -1)
-
-    def see(self, pod: Pod) -> None:
-        """What the watch says of a pod: once it has a node, or has ended, nothing is assumed."""
-        if self._pods and pod.state is not PodState.WAITING:
-            self.drop(pod.uid)
-
-    def expire(self, now: float) -> None:
-        """Drop what was not bound in all that time. They expire in the order they came."""
-        while self._pods:
-            uid, assumed = next(iter(self._pods.items()))
-            if assumed.expires_at > now:
-                return
-            self.drop(uid)
+        if uid in self._pods:
+            self._assumptions.end(uid)
 
     def beside(self, claims: Iterable[Claim], table: NodeTable) -> dict[str, IntArray]:
         """What assumed pods take of every node beyond these claims, by resource.
@@ -142,6 +132,10 @@ class AssumedPods:
             for place, amounts in taken.items()
         }
 
+    def _uncount(self, uid: str) -> None:
+        assumed = self._pods.pop(uid)
+        self._count(assumed, self._rows(assumed), -1)
+
     def _count(self, assumed: _Assumed, rows: npt.NDArray[np.int64], sign: int) -> None:
         if assumed.key is not None:
             return
@@ -170,7 +164,6 @@ class AssumedPods:
                 key=assumed.key,
                 amounts=assumed.amounts,
                 nodes=np.packbits(bits[old_row_n]),
-                expires_at=assumed.expires_at,
             )
             self._pods[uid] = moved
             self._count(moved, self._rows(moved), +1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
+from estimator.cluster.assumptions import Assumptions
 from estimator.cluster.loads import NodeLoads
 from estimator.estimation.quota import Quota
 from estimator.nodes import Node, Pod, PodState, WorkloadRef
@@ -17,6 +18,7 @@ from federation.model.resources import PODS
 
 # Python 3.11 is slow to look a member of an enum up, and events ask for this again and again.
 _BOUND: Final = PodState.BOUND
+_WAITING: Final = PodState.WAITING
 
 
 class ClusterCache:
@@ -31,6 +33,7 @@ class ClusterCache:
 
         ``on_change`` is told before, of every pod, what it was and what it is: None, not there.
         """
+        self.assumptions = Assumptions(lambda uid: uid in self._pods)
         self._on_bound = on_bound
         self._on_change = on_change
         self._nodes: dict[str, Node] = {}
@@ -41,7 +44,9 @@ class ClusterCache:
             PodState.WAITING: {},
             PodState.DROPPED: {},
         }
+        # Nodes of assumed pods by uid, and the uids of pods that only a binder's watch has shown.
         self._assumed: dict[str, str] = {}
+        self._unshown: set[str] = set()
         self._repelling: dict[str, Pod] = {}
         self._table = NodeTable.of(())
         self._nodes_changed = False
@@ -61,9 +66,20 @@ class ClusterCache:
             self._snapshot = None
 
     def put_pod(self, pod: Pod) -> None:
-        """Add or replace a pod."""
-        if self._assumed:
-            pod = self._as_assumed(pod)
+        """Add or replace a pod, as a watch shows it."""
+        uid = pod.uid
+        self.assumptions.shown(uid)
+        if self._unshown:
+            self._unshown.discard(uid)
+        if self.assumptions:
+            if pod.state is not _WAITING:
+                self._assumed.pop(uid, None)
+                self.assumptions.end(uid)
+            elif uid in self._assumed:
+                pod = _bound_to(pod, self._assumed[uid])
+        self._put(pod)
+
+    def _put(self, pod: Pod) -> None:
         known = self._pods.get(pod.uid)
         if known == pod:
             return
@@ -80,6 +96,11 @@ class ClusterCache:
     def remove_pod(self, uid: str) -> None:
         """Forget a pod that was deleted, or that the watch stopped telling us about."""
         self._assumed.pop(uid, None)
+        self.assumptions.deleted(uid)
+        self._drop(uid)
+
+    def _drop(self, uid: str) -> None:
+        self._unshown.discard(uid)
         known = self._pods.pop(uid, None)
         if known is None:
             return
@@ -87,19 +108,39 @@ class ClusterCache:
         if self._on_change is not None:
             self._on_change(known, None)
 
-    def assume(self, pod: Pod, node: str) -> None:
+    def assume(self, pod: Pod, node: str, now: float) -> bool:
         """Count a waiting pod as bound to ``node`` from now on: it is being bound there.
 
-        Ends when the pod is seen with a node, or gone, or when the assumption is taken back.
+        False for a pod that was deleted or has ended. Ends when the pod is seen with a node, or
+        gone, when the assumption is taken back, or after a time.
         """
-        self._assumed[pod.uid] = node
-        self.put_pod(pod)
+        uid = pod.uid
+        known = self._pods.get(uid)
+        if known is not None and known.state is not _WAITING and uid not in self._assumed:
+            return known.state is _BOUND
+        if not self.assumptions.begin(uid, now, self._uncount):
+            return False
+        self._assumed[uid] = node
+        known = self._pods.get(uid)
+        if known is None:
+            self._unshown.add(uid)
+        self._put(_bound_to(known or pod, node))
+        return True
+
+    def confirm(self, uid: str) -> None:
+        """Note that another watch shows an assumed pod on its node: the cache's own is behind."""
+        if uid in self._assumed:
+            self._unshown.discard(uid)
+            self.assumptions.confirm(uid)
+
+    def is_assumed(self, uid: str) -> bool:
+        """Whether the pod counts on a node only because it is being bound there."""
+        return uid in self._assumed
 
     def take_back(self, uid: str) -> None:
         """The pod was not bound after all."""
-        known = self._pods.get(uid)
-        if self._assumed.pop(uid, None) is not None and known is not None:
-            self.put_pod(known._replace(node="", state=PodState.WAITING))
+        if uid in self._assumed:
+            self.assumptions.end(uid)
 
     def pod(self, uid: str) -> Pod | None:
         """A pod by its uid; None when it is not known, or not any more."""
@@ -142,7 +183,8 @@ class ClusterCache:
     def replace_pods(self, pods: Iterable[Pod]) -> None:
         """Make these the pods; what was not listed is gone."""
         listed = {pod.uid: pod for pod in pods}
-        for uid in self._pods.keys() - listed.keys():
+        # The list may be older than what a binder's watch has shown.
+        for uid in self._pods.keys() - listed.keys() - self._unshown:
             self.remove_pod(uid)
         for pod in listed.values():
             self.put_pod(pod)
@@ -164,14 +206,14 @@ class ClusterCache:
             )
         return self._snapshot
 
-    def _as_assumed(self, pod: Pod) -> Pod:
-        node = self._assumed.get(pod.uid)
-        if node is None:
-            return pod
-        if pod.state is PodState.WAITING:
-            return pod._replace(node=node, state=_BOUND, unschedulable_since=None)
-        del self._assumed[pod.uid]
-        return pod
+    def _uncount(self, uid: str) -> None:
+        """End an assumption: a pod that is shown meanwhile, or was removed, counts as it is."""
+        if self._assumed.pop(uid, None) is None:
+            return
+        if uid in self._unshown:
+            self._drop(uid)
+        else:
+            self._put(self._pods[uid]._replace(node="", state=_WAITING))
 
     def _count(self, pod: Pod, sign: int) -> None:
         if pod.state is not _BOUND:
@@ -191,6 +233,10 @@ class ClusterCache:
         self._table = NodeTable.of(self._nodes[name] for name in names)
         self._loads.arrange(names)
         self._nodes_changed = False
+
+
+def _bound_to(pod: Pod, node: str) -> Pod:
+    return pod._replace(node=node, state=_BOUND, unschedulable_since=None)
 
 
 def _accumulate(total: dict[str, int], pod: Pod, sign: int) -> None:

@@ -121,7 +121,7 @@ class Extender:
         )
         waiting = self._cluster.cache.pod(order.uid)
         if waiting is not None:
-            self._cluster.cache.assume(waiting, order.node)
+            self._cluster.cache.assume(waiting, order.node, self._clock())
         return error_answer("")
 
     def _pod(self, content: bytes) -> IncomingPod:
@@ -134,7 +134,7 @@ class Extender:
         """Count the pod on the nodes that it may get now."""
         pod, cache = judgement.pod, self._cluster.cache
         known = cache.pod(pod.uid)
-        if known is not None and known.state is PodState.BOUND:
+        if known is not None and known.state is not PodState.WAITING:
             return
         is_planned = bool((judgement.planned_n | ~kept_n).all())
         self._cluster.assumed.assume(
@@ -144,6 +144,7 @@ class Extender:
             cache.snapshot().table,
             self._clock(),
             judgement.promise if is_planned else None,
+            is_prepared=pod.is_prepared,
         )
 
     def _judged(self, pod: IncomingPod) -> tuple[Judgement, Mapping[str, int]]:

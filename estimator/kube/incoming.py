@@ -112,6 +112,7 @@ def incoming_from_raw(raw: RawIncoming) -> IncomingPod:
             labels=metadata.labels or {},
             unjudged=tuple(_unjudged(spec)),
             held=_held(raw),
+            is_prepared=bool(_prepared_volumes(spec) or spec.resource_claims),
             origin=belonging_of(metadata).origin,
         )
     except (QuantityError, ValueError) as error:
@@ -168,14 +169,19 @@ def _unjudged(spec: IncomingSpec) -> Iterator[str]:
     constraints = spec.topology_spread_constraints or ()
     if any(each.when_unsatisfiable != "ScheduleAnyway" for each in constraints):
         yield "topology spread constraints"
-    kinds = {kind for volume in spec.volumes or () for kind in volume if kind != "name"}
-    for kind in sorted(kinds - _VOLUMES_OF_ANY_NODE):
+    for kind in sorted(_prepared_volumes(spec)):
         yield f"a {kind} volume"
     if spec.resource_claims:
         yield "resource claims"
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     if any(port.host_port for each in containers for port in each.ports or ()):
         yield "host ports"
+
+
+def _prepared_volumes(spec: IncomingSpec) -> set[str]:
+    """The kinds of its volumes that are not on any node."""
+    kinds = {kind for volume in spec.volumes or () for kind in volume if kind != "name"}
+    return kinds - _VOLUMES_OF_ANY_NODE
 
 
 def _held(raw: RawIncoming) -> str:

@@ -20,6 +20,7 @@ class IncomingPod:
 
     ``unjudged`` names what it asks for that depends on more than one node's resources, labels
     and taints. ``held`` says why nobody may schedule it yet: it is gated, or being deleted.
+    ``is_prepared``: its volumes or devices are prepared before it is bound, which takes a while.
     ``origin`` is what promises find it by.
     """
 
@@ -35,6 +36,7 @@ class IncomingPod:
     labels: Mapping[str, str] = field(default_factory=dict)
     unjudged: tuple[str, ...] = ()
     held: str = ""
+    is_prepared: bool = False
     origin: PodOrigin = UNKNOWN_ORIGIN
 
     @property

@@ -176,7 +176,6 @@ class Plans:
         Only claims that have room: others do not keep anybody from anything.
         """
         self._claims.expire(now)
-        self._assumed.expire(now)
         self.keep(placeable)
         sighting = PodSighting(state=SightingState.UNBOUND, request=pod.amounts, origin=pod.origin)
         promise = self._echoes.key_for(sighting)

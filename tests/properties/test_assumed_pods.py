@@ -41,6 +41,14 @@ def answer(filtering: Any) -> Any:
     raise AssertionError
 
 
+def filter_call(uid: str, cpu: int, labels: dict[str, str], offered: list[str]) -> bytes:
+    pod = {
+        "metadata": {"name": uid, "namespace": "shop", "uid": uid, "labels": labels},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}]},
+    }
+    return json.dumps({"Pod": pod, "NodeNames": offered}).encode()
+
+
 class Racing(RuleBasedStateMachine):
     """Promises, their pods and others', each let on nodes, bound somewhere, and seen there late."""
 
@@ -120,7 +128,17 @@ class Racing(RuleBasedStateMachine):
         if uid in self.to_see:
             self.to_see.remove(uid)
         self.member.cache.remove_pod(uid)
-        self.member.assumed.drop(uid)
+
+    @rule(cpu=st.integers(1, 4))
+    def pod_deleted_before_its_call_comes(self, cpu: int) -> None:
+        self.count += 1
+        uid = f"p{self.count}"
+        waiting = Pod(uid=uid, namespace="shop", name=uid, state=PodState.WAITING)
+        self.member.cache.put_pod(waiting._replace(request={CPU: cpu}))
+        self.member.cache.remove_pod(uid)
+        before = len(self.member.assumed)
+        answer(self.extender.filter(filter_call(uid, cpu, {}, NAMES)))
+        assert len(self.member.assumed) == before
 
     @invariant()
     def nothing_holds_more_than_it_can(self) -> None:
@@ -142,11 +160,7 @@ class Racing(RuleBasedStateMachine):
             free[node] -= amount
         offered = [name for name in NAMES if free[name] >= cpu]
         labels = {BINDING_LABEL: binding} if binding else {}
-        pod = {
-            "metadata": {"name": uid, "namespace": "shop", "uid": uid, "labels": labels},
-            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}]},
-        }
-        body = json.dumps({"Pod": pod, "NodeNames": offered}).encode()
+        body = filter_call(uid, cpu, labels, offered)
         kept: list[str] = answer(self.extender.filter(body)).get("NodeNames") or []
         if kept:
             self.placed[uid] = cpu, binding, draw(st.sampled_from(kept))

@@ -35,8 +35,8 @@ def main() -> int:
     given = parser.parse_args()
     in_memory = given.virtual or given.adversary or given.odds > 0
     programs = None if given.simulated or in_memory else programs_there()
-    if in_memory and (given.foreign or given.kills):
-        parser.error("--foreign and --kills need processes")
+    if in_memory and (given.foreign or given.deleted or given.kills):
+        parser.error("--foreign, --deleted and --kills need processes")
     if given.virtual and not VIRTUAL.issuperset(given.lines):
         parser.error("--virtual knows careful and strict lines alone")
     patience = given.patience or (REAL_PATIENCE if programs else SIMULATED_PATIENCE)
@@ -47,6 +47,7 @@ def main() -> int:
         bindings=given.bindings,
         nodes=tuple(given.nodes),
         foreign=given.foreign,
+        deleted=given.deleted,
         kills=given.kills,
         burst=given.burst,
         shuffled=given.shuffled,
@@ -74,6 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--bindings", type=int, default=200)
     parser.add_argument("--nodes", type=int, nargs="+", default=[54, 58], help="of each member")
     parser.add_argument("--foreign", type=int, default=0, help="pods of others that come and go")
+    parser.add_argument(
+        "--deleted", type=int, default=0, help="pods that are deleted while a scheduler looks"
+    )
     parser.add_argument("--kills", type=int, default=0, help="kill -9 of agents and extenders")
     parser.add_argument("--burst", action="store_true", help="ask for everything at once")
     parser.add_argument("--shuffled", action="store_true", help="make pods in any order")

@@ -112,11 +112,18 @@ class ExtendedCluster:
         self.client.close()
         self._loop.wait_for(self._server.stop())
 
-    def create(self, manifest: dict[str, Any]) -> None:
-        """A pod is made: kube-scheduler hears of it at once, the agent after a while."""
+    def create(self, manifest: dict[str, Any], *, is_deleted: bool = False) -> None:
+        """A pod is made: kube-scheduler hears of it at once, the agent after a while.
+
+        ``is_deleted``: it is deleted while kube-scheduler first asks about it; the agent sees both
+        before the call comes.
+        """
         self._manifests[manifest["metadata"]["uid"]] = manifest
+        if is_deleted:
+            self._delete_during_call(manifest)
+        else:
+            self._tell(manifest)
         self.scheduler.put_pod(manifest)
-        self._tell(manifest)
 
     def delete(self, uid: str) -> None:
         del self._manifests[uid]
@@ -124,6 +131,25 @@ class ExtendedCluster:
         self.scheduler.remove_pod(uid)
         remove = self.member.cache.remove_pod
         self.timeline.after(self._late, lambda: self._loop.call(lambda: remove(uid)))
+
+    def _delete_during_call(self, manifest: dict[str, Any]) -> None:
+        uid = manifest["metadata"]["uid"]
+        pod = _seen(manifest)
+
+        def see_all() -> None:
+            self.member.cache.put_pod(pod)
+            self.member.cache.remove_pod(uid)
+
+        def delete() -> None:
+            self._loop.call(see_all)
+            # kube-scheduler takes events between two cycles.
+            self.timeline.after(0.0, lambda: self._forget(uid))
+
+        self.client.before_filter[uid] = delete
+
+    def _forget(self, uid: str) -> None:
+        del self._manifests[uid]
+        self.scheduler.remove_pod(uid)
 
     def promise(self, binding: str, request: Mapping[str, int], replicas: int) -> NodePlan:
         """Ask the agent for a plan, and tell it of the promise when it made one."""

@@ -6,6 +6,7 @@ Must not retry: kube-scheduler does not.
 from __future__ import annotations
 
 import http.client
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,11 +18,16 @@ TIMEOUT_SECONDS = 5.0
 
 
 class HttpExtender:
-    """``url`` is its urlPrefix. ``refusals`` are the newest reasons, by node."""
+    """``url`` is its urlPrefix. ``refusals`` are the newest reasons, by node.
+
+    ``before_filter`` has, by uid, a callback for the moment in which the pod's first call is under
+    way.
+    """
 
     def __init__(self, url: str, *, weight: int = 1) -> None:
         self.weight = weight
         self.refusals: dict[str, str] = {}
+        self.before_filter: dict[str, Callable[[], None]] = {}
         self._url = urlsplit(url)
         self._connection: http.client.HTTPConnection | None = None
 
@@ -31,6 +37,9 @@ class HttpExtender:
             self._connection = None
 
     def filter(self, pod: bytes, nodes: list[str]) -> list[str]:
+        if self.before_filter:
+            uid = msgspec.json.decode(pod)["metadata"]["uid"]
+            self.before_filter.pop(uid, lambda: None)()
         answer = self._post("filter", pod, nodes)
         if answer.get("Error"):
             raise ExtenderFailed(answer["Error"])

@@ -39,6 +39,9 @@ PAUSE_SECONDS = 0.5
 # How much later than its decision a pod is made; shuffled ones at any time until then.
 MAKING_SECONDS = 2.0
 SHUFFLED_SECONDS = 15.0
+# How soon a pod is deleted that a scheduler is being asked about.
+DELETED_SECONDS = 0.05
+REMADE_ONE_IN = 20
 # How long until a pod without a node surely was tried again. The simulated scheduler backs off for
 # ten seconds at most; real ones of some releases look at what found no node, or whose extender
 # failed, only after sixty.
@@ -49,6 +52,8 @@ SIMULATED_PATIENCE, REAL_PATIENCE = 15.0, 90.0
 class Plan:
     """One run. ``foreign`` is how many pods come and go that nobody decides anything about.
 
+    ``deleted`` is how many others are deleted while a scheduler asks about them. With any, one
+    promised pod of ``REMADE_ONE_IN`` is deleted in the same way and made again.
     ``kills`` is how often an agent is killed, and with it its extender or binder. With ``burst``
     all is asked for at once; ``shuffled`` pods are made in any order. Pods are left pending when
     for ``quiet_seconds`` none has found a node.
@@ -61,6 +66,7 @@ class Plan:
     bindings: int = 200
     nodes: tuple[int, ...] = (54, 58)
     foreign: int = 0
+    deleted: int = 0
     kills: int = 0
     burst: bool = False
     shuffled: bool = False

@@ -28,8 +28,10 @@ from tests.truth.judging import Answered, Found, fitted, pods_of
 from tests.truth.members import Node, nodes_of
 from tests.truth.plans import (
     AT_ONCE,
+    DELETED_SECONDS,
     MAKING_SECONDS,
     PAUSE_SECONDS,
+    REMADE_ONE_IN,
     SHUFFLED_SECONDS,
     Line,
     Plan,
@@ -200,11 +202,19 @@ class _Study:
     async def _make(self, pods: Sequence[tuple[str, Document]], seconds: float) -> None:
         await asyncio.sleep(seconds)
         for member, pod in pods:
-            await asyncio.to_thread(self._members[member].kubernetes.create, pod)
+            kubernetes = self._members[member].kubernetes
+            if self._plan.deleted and self._choices.randrange(REMADE_ONE_IN) == 0:
+                before = {
+                    **pod,
+                    "metadata": {**pod["metadata"], "uid": f"before-{pod['metadata']['uid']}"},
+                }
+                await self._visit(kubernetes, before, DELETED_SECONDS)
+            await asyncio.to_thread(kubernetes.create, pod)
 
     async def _disturb(self) -> None:
         """Foreign pods come and go, agents die, while the stream is decided."""
         kinds = ["foreign"] * self._plan.foreign + ["kill"] * self._plan.kills
+        kinds += ["deleted"] * self._plan.deleted
         self._choices.shuffle(kinds)
         pods = foreign_pods(self._plan.seed)
         seconds = self._plan.bindings / sum(AT_ONCE) * PAUSE_SECONDS
@@ -217,12 +227,15 @@ class _Study:
                 else:
                     pod = next(pods)
                     pod["spec"]["schedulerName"] = self._scheduler
-                    group.create_task(self._visit(member, pod))
+                    seconds = self._choices.uniform(*FOREIGN_SECONDS)
+                    if kind == "deleted":
+                        seconds = self._choices.uniform(0, DELETED_SECONDS)
+                    group.create_task(self._visit(member.kubernetes, pod, seconds))
 
-    async def _visit(self, member: _Member, pod: Document) -> None:
-        await asyncio.to_thread(member.kubernetes.create, pod)
-        await asyncio.sleep(self._choices.uniform(*FOREIGN_SECONDS))
-        await asyncio.to_thread(member.kubernetes.delete, pod)
+    async def _visit(self, kubernetes: Kubernetes, pod: Document, seconds: float) -> None:
+        await asyncio.to_thread(kubernetes.create, pod)
+        await asyncio.sleep(seconds)
+        await asyncio.to_thread(kubernetes.delete, pod)
 
     async def _until_quiet(self) -> None:
         """Until all pods have a node, or none has got one for long."""

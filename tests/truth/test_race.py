@@ -50,6 +50,26 @@ def test_a_plan_is_not_made_of_room_that_others_were_just_let_on(loop: Loop) -> 
         assert race.promise(BINDING, {CPU: 1000}, 2).claimed
 
 
+def test_pods_that_are_deleted_while_they_are_asked_about_take_no_room(loop: Loop) -> None:
+    """Promised pods find their nodes, and others theirs within two seconds."""
+    for seed in range(10):
+        random = np.random.default_rng(seed)
+        with cluster(loop, 3, seed) as race:
+            bindings = 0
+            for step in range(40):
+                race.create(pod(f"f{step}", str(random.integers(1, 4))), is_deleted=True)
+                if step % 4 == 0 and race.promise(f"shop/b{step}", {CPU: 2000}, 1).claimed:
+                    bindings += 1
+                    race.create(promised_pod(f"p{step}", f"shop/b{step}", "2"))
+                race.timeline.run(race.timeline.now + float(random.exponential(0.1)))
+            race.timeline.run(race.timeline.now + 60.0)
+            assert len(race.bound) == bindings == 10
+            assert len(race.member.assumed) == 0
+            race.create(pod("last", "4"))
+            race.timeline.run(race.timeline.now + 2.0)
+            assert "uid-last" in race.bound
+
+
 def test_pods_that_come_and_go_leave_promises_alone(loop: Loop) -> None:
     for seed in range(4):
         random = np.random.default_rng(seed)

@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from estimator.cluster.claims import Claim
-from tests.binders import cluster_of, in_gang, nodes_of, pending, running_binder, told, until
+from tests.binders import (
+    NAMESPACE,
+    cluster_of,
+    in_gang,
+    nodes_of,
+    pending,
+    running_binder,
+    told,
+    until,
+)
 from tests.kubeapi.documents import node, pod
 from tests.kubeapi.faults import Drop, First, bad_gateway
 from tests.kubeapi.resources import LEASES, PODS, Document
@@ -49,6 +58,23 @@ async def test_pods_are_packed_and_told(kubeconfig: Path) -> None:
             server.cluster.put(pending("r", cpu="1"))
             assert await bound(server, "p", "q", "r") == {"p": "b", "q": "b", "r": "a"}
             await has_said(server, "p", "Successfully assigned shop/p to b")
+
+
+async def test_pods_that_are_deleted_soon_leave_their_room(kubeconfig: Path) -> None:
+    """Whichever watch is ahead, and however far their bindings have come."""
+    whole = {"cpu": "4"}
+
+    def come_and_go(number: int) -> None:
+        for turn in range(20):
+            name = f"short-{number}-{turn}"
+            server.writer.create(PODS, NAMESPACE, pending(name, cpu="100m"))
+            server.writer.delete(PODS, NAMESPACE, name, {"gracePeriodSeconds": 0})
+
+    with serving(node("a", **whole)) as server:
+        async with running_binder(server, kubeconfig):
+            await asyncio.gather(*(asyncio.to_thread(come_and_go, number) for number in range(4)))
+            server.cluster.put(pending("last", **whole))
+            assert await bound(server, "last") == {"last": "a"}
 
 
 async def test_pods_of_other_schedulers_are_not_touched(kubeconfig: Path) -> None:

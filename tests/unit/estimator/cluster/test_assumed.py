@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimator.cluster import assumed as module
-from estimator.cluster.assumed import EXPIRY_SECONDS, AssumedPods
+from estimator.cluster.assumed import AssumedPods
+from estimator.cluster.assumptions import BINDING_SECONDS, PREPARING_SECONDS, Assumptions
 from estimator.cluster.claims import Claim
-from estimator.nodes import Node, Pod, PodState
+from estimator.nodes import Node
 from estimator.snapshot import NodeTable
 from federation.model.errors import Unavailable
 from federation.model.resources import MAX_AMOUNT
@@ -31,10 +32,6 @@ TWO = table("a", "b")
 
 def on(*rows: bool) -> np.ndarray:
     return np.array(rows)
-
-
-def seen(uid: str, state: PodState) -> Pod:
-    return Pod(uid=uid, namespace="d", name=uid, state=state, node="a")
 
 
 def taken(pods: AssumedPods, *claims: Claim, nodes: NodeTable = TWO) -> dict[str, list[int]]:
@@ -60,23 +57,33 @@ def test_whoever_asks_again_was_not_let_on_before() -> None:
     assert taken(pods) == {"cpu": [0, 2], "pods": [0, 1]}
 
 
-@pytest.mark.parametrize("state", [state for state in PodState if state is not PodState.WAITING])
-def test_what_is_seen_on_a_node_or_ended_is_not_assumed(state: PodState) -> None:
-    pods = AssumedPods()
+def test_a_pod_counts_as_long_as_its_assumption_lasts() -> None:
+    assumptions = Assumptions()
+    pods = AssumedPods(assumptions)
     pods.assume("p", {"cpu": 2}, on(True, True), TWO, 0.0)
-    pods.see(seen("p", PodState.WAITING))
-    assert len(pods) == 1
-    pods.see(seen("p", state))
+    pods.assume("q", {"cpu": 3}, on(True, False), TWO, 0.0)
+    assumptions.end("p")
+    assert (len(pods), taken(pods)) == (1, {"cpu": [3, 0], "pods": [1, 0]})
+    assumptions.expire(BINDING_SECONDS)
     assert (len(pods), taken(pods)) == (0, {})
 
 
-def test_what_was_never_bound_expires() -> None:
-    pods = AssumedPods()
-    pods.assume("p", {"cpu": 2}, on(True, False), TWO, 0.0)
-    pods.expire(EXPIRY_SECONDS - 1)
+def test_a_pod_whose_volumes_are_prepared_counts_longer() -> None:
+    assumptions = Assumptions()
+    pods = AssumedPods(assumptions)
+    pods.assume("p", {"cpu": 2}, on(True, False), TWO, 0.0, is_prepared=True)
+    assumptions.expire(PREPARING_SECONDS - 1)
     assert len(pods) == 1
-    pods.expire(EXPIRY_SECONDS)
-    assert taken(pods) == {}
+    assumptions.expire(PREPARING_SECONDS)
+    assert len(pods) == 0
+
+
+def test_a_pod_that_was_deleted_takes_nothing() -> None:
+    assumptions = Assumptions()
+    pods = AssumedPods(assumptions)
+    assumptions.deleted("p")
+    pods.assume("p", {"cpu": 2}, on(True, False), TWO, 0.0)
+    assert (len(pods), taken(pods)) == (0, {})
 
 
 def test_a_promises_pods_are_in_their_claims_as_long_as_those_last() -> None:
@@ -111,7 +118,7 @@ def test_too_many_on_their_way_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(Unavailable, match="2 pods were let on nodes"):
         pods.assume("r", {"cpu": 1}, on(True, True), TWO, 0.0)
     pods.assume("q", {"cpu": 2}, on(True, False), TWO, 0.0)
-    pods.assume("r", {"cpu": 1}, on(True, True), TWO, EXPIRY_SECONDS)
+    pods.assume("r", {"cpu": 1}, on(True, True), TWO, BINDING_SECONDS)
 
 
 @dataclass
@@ -127,13 +134,14 @@ verbs = st.one_of(
     st.tuples(st.just("assume"), st.integers(0, 4), st.sets(st.sampled_from("abcd"))),
     st.tuples(st.just("drop"), st.integers(0, 4), st.none()),
     st.tuples(st.just("nodes"), st.none(), st.sets(st.sampled_from("abcd"))),
-    st.tuples(st.just("wait"), st.integers(1, 700), st.none()),
+    st.tuples(st.just("wait"), st.integers(1, 70), st.none()),
 )
 
 
 @given(st.lists(verbs, max_size=30))
 def test_as_a_naive_ledger_counts(history: list[tuple[str, Any, Any]]) -> None:
-    pods, ledger, nodes, now = AssumedPods(), {}, table("a", "b", "c", "d"), 0
+    assumptions = Assumptions()
+    pods, ledger, nodes, now = AssumedPods(assumptions), {}, table("a", "b", "c", "d"), 0
     for verb, number, names in history:
         there = [node.name for node in nodes.nodes]
         match verb:
@@ -154,8 +162,8 @@ def test_as_a_naive_ledger_counts(history: list[tuple[str, Any, Any]]) -> None:
                 pods.beside((), nodes)
             case "wait":
                 now += number
-        pods.expire(now)
-        ledger = {uid: each for uid, each in ledger.items() if now < each.since + EXPIRY_SECONDS}
+        assumptions.expire(now)
+        ledger = {uid: each for uid, each in ledger.items() if now < each.since + BINDING_SECONDS}
         expected = [
             sum(each.cpu for each in ledger.values() if node.name in each.names)
             for node in nodes.nodes

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from estimator.cluster.assumptions import BINDING_SECONDS
 from estimator.cluster.cache import ClusterCache
 from estimator.nodes import Node, Pod, PodState, Repulsion
 from estimator.snapshot import Snapshot
@@ -199,7 +200,7 @@ def test_assumed_pod_counts_until_it_is_seen_bound() -> None:
     cache.replace_nodes([node("a"), node("b")])
     cache.put_pod(pod("p", cpu=250))
 
-    cache.assume(pod("p", cpu=250), "a")
+    cache.assume(pod("p", cpu=250), "a", 0.0)
     cache.put_pod(pod("p", cpu=250))  # an event from before the binding
     assert cache.snapshot().requested_n(CPU).tolist() == [250, 0]
     cache.put_pod(pod("p", on="a", cpu=250))
@@ -212,7 +213,7 @@ def test_assumed_pod_counts_until_it_is_seen_bound() -> None:
 
 def test_assumption_may_be_taken_back() -> None:
     cache = cache_of([node("a")], [pod("p", cpu=250)])
-    cache.assume(pod("p", cpu=250), "a")
+    cache.assume(pod("p", cpu=250), "a", 0.0)
     cache.take_back("p")
     assert cache.snapshot().requested_n(CPU).tolist() == [0]
     assert cache.snapshot().waiting[CPU] == 250
@@ -221,10 +222,54 @@ def test_assumption_may_be_taken_back() -> None:
 
 def test_pod_seen_on_another_node_than_assumed_counts_there() -> None:
     cache = cache_of([node("a"), node("b")], [pod("p", cpu=250)])
-    cache.assume(pod("p", cpu=250), "a")
+    cache.assume(pod("p", cpu=250), "a", 0.0)
     cache.put_pod(pod("p", on="b", cpu=250))
     cache.take_back("p")
     assert cache.snapshot().requested_n(CPU).tolist() == [0, 250]
+
+
+def test_a_pod_that_was_deleted_or_has_ended_is_not_assumed() -> None:
+    cache = cache_of([node("a")], [pod("p", cpu=250), pod("q", cpu=250)])
+    cache.remove_pod("p")
+    cache.put_pod(pod("q", cpu=250)._replace(state=PodState.SUCCEEDED))
+    assert not cache.assume(pod("p", cpu=250), "a", 0.0)
+    assert not cache.assume(pod("q", cpu=250), "a", 0.0)
+    assert cache.snapshot().requested_n(CPU).tolist() == [0]
+    assert cache.pod("p") is None
+
+
+def test_a_pod_that_only_a_binder_knows_is_forgotten() -> None:
+    cache = cache_of([node("a")], [])
+    assert cache.assume(pod("p", cpu=250), "a", 0.0)
+    cache.replace_pods([])  # a list from before the pod
+    assert cache.snapshot().requested_n(CPU).tolist() == [250]
+    cache.assumptions.expire(BINDING_SECONDS)
+    assert (cache.snapshot().requested_n(CPU).tolist(), cache.pod("p")) == ([0], None)
+
+    assert cache.assume(pod("q", cpu=250), "a", 0.0)
+    cache.take_back("q")
+    assert (dict(cache.snapshot().waiting), cache.pod("q")) == ({}, None)
+
+
+def test_a_pod_that_another_watch_shows_on_its_node_stays() -> None:
+    cache = cache_of([node("a")], [])
+    cache.assume(pod("p", cpu=250), "a", 0.0)
+    cache.confirm("p")
+    cache.assumptions.expire(BINDING_SECONDS)
+    cache.put_pod(pod("p", cpu=250))  # an event from before the binding
+    assert cache.snapshot().requested_n(CPU).tolist() == [250]
+    cache.replace_pods([])
+    assert cache.snapshot().requested_n(CPU).tolist() == [0]
+
+
+def test_a_pod_that_is_shown_without_a_node_waits_again_after_a_while() -> None:
+    cache = cache_of([node("a")], [pod("p", cpu=250)])
+    assert cache.assume(pod("p", cpu=250), "a", 0.0)
+    cache.assumptions.expire(BINDING_SECONDS - 1)
+    assert cache.snapshot().requested_n(CPU).tolist() == [250]
+    cache.assumptions.expire(BINDING_SECONDS)
+    assert cache.snapshot().requested_n(CPU).tolist() == [0]
+    assert cache.snapshot().waiting[CPU] == 250
 
 
 def test_bound_pods_that_repel_others_are_known() -> None:

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from estimator.cluster.assumptions import UNSHOWN_SECONDS
 from estimator.cluster.claims import Claim
 from estimator.extender import server as module
 from estimator.extender.extender import Extender
@@ -32,6 +33,7 @@ from estimator.extender.server import (
     HttpLog,
     server_tls,
 )
+from estimator.nodes import PodState
 from estimator.sight import PROOF_SECONDS, TOLERATED_SECONDS, Loss, Sight
 from estimator.watched_cluster import WatchedCluster
 from federation.certificates import make_certificates
@@ -389,6 +391,39 @@ async def test_a_pod_counts_where_it_was_let_until_it_is_seen(
     cluster.cache.put_pod(pod("p", "n0", cpu=1500))
     _, answer = await post(server, "filter", asked["q"])
     assert answer["NodeNames"] == ["n1"]
+
+
+@pytest.mark.parametrize("is_seen", [True, False], ids=["seen", "never seen"])
+async def test_a_pod_that_was_deleted_before_its_call_came_takes_nothing(
+    cluster: WatchedCluster, is_seen: bool
+) -> None:
+    """kube-scheduler asks about a pod that another has deleted meanwhile."""
+    now = 0.0
+    extender = extender_of(cluster, clock=lambda: now)
+    server = await served(extender)
+    claim = Claim(node="n1", replicas=1, request={"cpu": 500}, nonzero={})
+    cluster.claims.hold("shop/web", [claim], now=0.0)
+    asked = {name: {"Pod": asking(name, "3"), "NodeNames": ["n1"]} for name in ("r", "q")}
+    if is_seen:
+        cluster.cache.put_pod(pod("r"))
+        cluster.cache.remove_pod("r-uid")
+    _, answer = await post(server, "filter", asked["r"])
+    assert answer["NodeNames"] == ["n1"]
+    if not is_seen:
+        _, answer = await post(server, "filter", asked["q"])
+        assert "let on them just now" in answer["Error"]
+        now += UNSHOWN_SECONDS
+    _, answer = await post(server, "filter", asked["q"])
+    assert answer["NodeNames"] == ["n1"]
+    await server.stop()
+
+
+async def test_a_pod_that_has_ended_before_its_call_came_takes_nothing(
+    server: ExtenderServer, cluster: WatchedCluster
+) -> None:
+    cluster.cache.put_pod(pod("r")._replace(state=PodState.SUCCEEDED))
+    await post(server, "filter", {"Pod": asking("r", "3"), "NodeNames": ["n1"]})
+    assert len(cluster.assumed) == 0
 
 
 async def test_port_that_is_taken(server: ExtenderServer, cluster: WatchedCluster) -> None:
