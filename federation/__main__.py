@@ -31,6 +31,7 @@ from federation.runtime.serving_rules import check_serving
 from federation.runtime.setting_options import OPTIONS
 from federation.runtime.settings import LoadedSettings, load_settings
 from federation.runtime.terminal import Program, error_lines, say, say_lines
+from federation.runtime.watched_files import FileWatch
 
 REFUSED, USAGE = 1, 2
 INTERRUPTED = 128 + signal.SIGINT
@@ -79,6 +80,8 @@ def serve(loaded: LoadedSettings) -> None:
     Every flag is also an environment variable (--data-dir: FEDERATION_DATA_DIR) and a key of the
     file (data_dir). Without a database URL an embedded PostgreSQL runs in the data directory.
 
+    Changed TLS files are in use within ten seconds; after SIGHUP they are read at once.
+
     \b
     Example:
       federation serve --insecure --data-dir ./state
@@ -93,11 +96,14 @@ def serve(loaded: LoadedSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, interruptions.arrive)
     signal.signal(signal.SIGUSR1, lambda *_: change_level(settings.log_level))
+    file_watch = FileWatch()
+    signal.signal(signal.SIGHUP, lambda *_: file_watch.request())
     with told():
         check_serving(loaded)
         from federation.serving import serve_until_stopped  # noqa: PLC0415 - nearly all there is
 
-        serve_until_stopped(loaded, os.environ.get("PATH", os.defpath), interruptions)
+        search_path = os.environ.get("PATH", os.defpath)
+        serve_until_stopped(loaded, search_path, interruptions, file_watch)
 
 
 @main.command()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -37,15 +37,18 @@ from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.scoring import ScoringServicer
 from federation.rpc.served import (
     SERVICES,
+    TlsFiles,
     add_services,
     client_credentials,
-    server_credentials,
+    tls_files,
     unstarted_server,
 )
 from federation.rpc.simulation import add_simulation_to_server
 from federation.runtime.addresses import Address
 from federation.runtime.backoff import CAP_SECONDS
+from federation.runtime.served_certificates import renewed_credentials
 from federation.runtime.setting_values import Accept, Settings
+from federation.runtime.watched_files import FileWatch, WatchedFiles
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.access.namespace_quotas import QuotaService
 from federation.services.access.tokens import Tokens
@@ -86,7 +89,9 @@ class ControlPlane:
         profiles: Profiles = DEFAULT_PROFILES,
         watch_pace: WatchPace | None = None,
         vouchers: Vouchers | None = None,
+        file_watch: FileWatch | None = None,
     ) -> None:
+        """``file_watch`` is told by the program's entry when its files are to be read at once."""
         self._settings = settings
         self._database = database
         self._host_name = host_name
@@ -102,6 +107,7 @@ class ControlPlane:
         self._server = unstarted_server(self.parts.gate, settings.max_connections)
         self._web = WebPorts()
         self._tasks: list[asyncio.Task[None]] = []
+        self._file_watch = file_watch or FileWatch()
         self._not_ready: str | None = "starting"
         self.endpoint = settings.listen
         self.client_endpoint = settings.client_listen
@@ -126,9 +132,10 @@ class ControlPlane:
         self._keep(parts.loop_watch.keep_watching(), parts.readiness.keep_looking())
         self._keep(parts.identity.keep_looking(), parts.trail.keep_writing())
         self._keep(parts.following.run(), parts.finishing.run(), parts.ui.keep_looking())
-        ca_pem = parts.read_ca()
-        self._listen_web(ca_pem)
-        self._listen_grpc(ca_pem)
+        tls = tls_files(self._settings, self._file_watch, parts.channels.redial)
+        self._listen_web(tls)
+        self._listen_grpc(tls)
+        self._keep(self._file_watch.keep_reading())
         await self._meet_peers()
         await self._server.start()
         for name in SERVICES:
@@ -195,7 +202,8 @@ class ControlPlane:
                 await parts.replicas.leave()
         await parts.channels.close()
 
-    def _listen_web(self, ca_pem: bytes | None) -> None:
+    def _listen_web(self, tls: WatchedFiles[TlsFiles] | None) -> None:
+        ca_pem = None if tls is None else lambda: tls.value.authority
         more = (*self.parts.ui.routes, metrics_route(self.parts.metrics_pages().page))
         site = make_site(ca_pem=ca_pem, why_not_ready=self._why_not_ready, more=more)
         self.web_endpoint = self._web.serve(self._settings.web_listen, site)
@@ -203,13 +211,13 @@ class ControlPlane:
             probes = make_probe_site(self._why_not_ready)
             self.probe_endpoint = self._web.serve(self._settings.probe_listen, probes)
 
-    def _listen_grpc(self, ca_pem: bytes | None) -> None:
+    def _listen_grpc(self, tls: WatchedFiles[TlsFiles] | None) -> None:
         address = self._settings.listen
-        credentials = server_credentials(self._settings)
         try:
-            if credentials is None:
+            if tls is None:
                 port = self._server.add_insecure_port(str(address))
             else:
+                credentials = renewed_credentials(lambda: tls.value.served)
                 port = self._server.add_secure_port(str(address), credentials)
         except RuntimeError as error:
             raise Unavailable(f"cannot listen on {address}: is the port in use?") from error
@@ -217,11 +225,15 @@ class ControlPlane:
         if self._settings.client_listen is not None:
             self.client_endpoint = self._listen_to_clients(self._settings.client_listen)
         reached = Reached(endpoint=self.endpoint, web=self.web_endpoint, host_name=self._host_name)
-        self._add_services(advertised(self._settings, reached, ca_pem))
+        self._add_services(
+            lambda: advertised(
+                self._settings, reached, None if tls is None else tls.value.authority
+            )
+        )
 
     def _listen_to_clients(self, address: Address) -> Address:
         """With certificates of their own."""
-        credentials = client_credentials(self._settings)
+        credentials = client_credentials(self._settings, self._file_watch)
         try:
             port = self._server.add_secure_port(str(address), credentials)
         except RuntimeError as error:
@@ -229,7 +241,7 @@ class ControlPlane:
             raise Unavailable(text) from error
         return Address(host=address.host, port=port)
 
-    def _add_services(self, reached_at: Advertised) -> None:
+    def _add_services(self, reached_at: Callable[[], Advertised]) -> None:
         parts, server, reporting = self.parts, self._server, self.parts.reporting
         interests = Interests(parts.fleet)
         parts.fleet.observe(interests.changed)

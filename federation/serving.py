@@ -26,6 +26,7 @@ from federation.runtime.interruptions import Interruptions
 from federation.runtime.setting_values import UiAccess
 from federation.runtime.settings import LoadedSettings
 from federation.runtime.terminal import say_lines
+from federation.runtime.watched_files import FileWatch
 
 # A limit of the system is raised to this, where it may be: for a connection of each agent.
 MOST_FILES = 100_000
@@ -38,7 +39,10 @@ logger = logging.getLogger("federation")
 
 
 def serve_until_stopped(
-    loaded: LoadedSettings, search_path: str, interruptions: Interruptions
+    loaded: LoadedSettings,
+    search_path: str,
+    interruptions: Interruptions,
+    file_watch: FileWatch,
 ) -> None:
     """Blocks; ``search_path`` is looked through for PostgreSQL's programs. Raises FederationError,
     and KeyboardInterrupt when interrupted before it serves.
@@ -57,7 +61,9 @@ def serve_until_stopped(
             settings.trace_endpoint, "federation", socket.gethostname(), ratio=settings.trace_ratio
         )
         stack.enter_context(traces)
-        configured = functools.partial(ControlPlane, profiles=profiles, vouchers=vouchers)
+        configured = functools.partial(
+            ControlPlane, profiles=profiles, vouchers=vouchers, file_watch=file_watch
+        )
         asyncio.run(_serve(loaded, database, configured, interruptions))
 
 

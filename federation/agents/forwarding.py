@@ -35,6 +35,8 @@ CONNECT_SECONDS = 0.5
 # A peer that cannot be reached, or an agent that is not where it was said to be, costs nobody
 # else's time for so long.
 REMEMBERED_SECONDS = 1.0
+# Calls under way on a channel that nobody uses any more may take so long.
+CLOSE_SECONDS = 5.0
 # Peers that come back are found again as soon as failures are forgotten. The least pause between
 # two tries is also what gRPC gives one of them.
 CHANNEL_OPTIONS = (
@@ -122,6 +124,11 @@ class PeerChannels:
                 self._avoid(endpoint)
             raise Unavailable(error.message, reason=error.reason) from failure
         return answer
+
+    async def redial(self) -> None:
+        """Dial again for each next call: the authority of peers may be another one by now."""
+        channels, self._channels = self._channels, {}
+        await asyncio.gather(*(channel.close(CLOSE_SECONDS) for channel in channels.values()))
 
     async def close(self) -> None:
         for channel in self._channels.values():

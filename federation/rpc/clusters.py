@@ -5,7 +5,7 @@ Must not decide anything: reads the message, calls ``Registration``, writes the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 
@@ -48,7 +48,7 @@ class ClustersServicer(Servicer):
         self,
         registration: Registration,
         membership: Membership,
-        advertised: Advertised,
+        advertised: Callable[[], Advertised],
         clock: Clock,
         watches: Watches[str, messages.ClusterEvent],
         failover: FailoverControl,
@@ -67,13 +67,14 @@ class ClustersServicer(Servicer):
         made = await self._registration.create_join_token(
             request.cluster, DEFAULT_TOKEN_SECONDS if ttl_seconds is None else ttl_seconds
         )
+        advertised = self._advertised()
         return messages.CreateJoinTokenResponse(
             token=made.token,
             expire_time=timestamp_from_seconds(made.expires_at),
-            endpoint=self._advertised.endpoint,
-            ca_url=self._advertised.ca_url,
-            ca_sha256=self._advertised.ca_sha256,
-            command=join_command(self._advertised, made.cluster, made.token),
+            endpoint=advertised.endpoint,
+            ca_url=advertised.ca_url,
+            ca_sha256=advertised.ca_sha256,
+            command=join_command(advertised, made.cluster, made.token),
         )
 
     async def ListJoinTokens(

@@ -6,6 +6,7 @@ Must not start one.
 from __future__ import annotations
 
 import resource
+from typing import NamedTuple
 
 import grpc
 
@@ -14,7 +15,9 @@ from federation.model.errors import PreconditionFailed
 from federation.rpc.calls_ahead import server_with_calls_ahead
 from federation.rpc.decoding import MAX_REQUEST_BYTES
 from federation.runtime.files import read_whole
+from federation.runtime.served_certificates import ServedCertificate, renewed_credentials
 from federation.runtime.setting_values import Settings
+from federation.runtime.watched_files import Changed, FileWatch, WatchedFiles
 from federation.v1 import (
     agents_pb2_grpc,
     clusters_pb2_grpc,
@@ -87,17 +90,29 @@ def connections_left() -> int:
     return files - min(FILES_FOR_OTHERS, files // 2)
 
 
-def server_credentials(settings: Settings) -> grpc.ServerCredentials | None:
-    """None for plain text. Raises PreconditionFailed, and InvalidRequest where files do not fit."""
+class TlsFiles(NamedTuple):
+    """The newest content of the TLS files; the authority is the one that agents trust."""
+
+    served: ServedCertificate
+    authority: bytes
+
+
+def tls_files(
+    settings: Settings, watch: FileWatch, changed: Changed
+) -> WatchedFiles[TlsFiles] | None:
+    """None for plain text. Raises PreconditionFailed, also where files do not fit together."""
     cert, key, ca = settings.tls_cert, settings.tls_key, settings.tls_ca
     if cert is None or key is None or ca is None:
         return None
-    pair = (read_whole(key), read_whole(cert))
-    check_issued(cert, key, ca)
-    return grpc.ssl_server_credentials([pair])
+
+    def load() -> TlsFiles:
+        check_issued(cert, key, ca)
+        return TlsFiles(ServedCertificate.read(cert, key, None), read_whole(ca))
+
+    return watch.watch("--tls-cert, --tls-key, --tls-ca", (cert, key, ca), load, changed)
 
 
-def client_credentials(settings: Settings) -> grpc.ServerCredentials:
+def client_credentials(settings: Settings, watch: FileWatch) -> grpc.ServerCredentials:
     """Of the port for client certificates: without one of ``client_ca`` nobody comes in.
 
     Raises PreconditionFailed.
@@ -105,11 +120,10 @@ def client_credentials(settings: Settings) -> grpc.ServerCredentials:
     cert, key, ca = settings.tls_cert, settings.tls_key, settings.client_ca
     if cert is None or key is None or ca is None:
         raise PreconditionFailed("client certificates need TLS, and an authority of their own")
-    return grpc.ssl_server_credentials(
-        [(read_whole(key), read_whole(cert))],
-        root_certificates=read_whole(ca),
-        require_client_auth=True,
+    files = watch.watch(
+        "--client-ca", (ca, cert, key), lambda: ServedCertificate.read(cert, key, ca)
     )
+    return renewed_credentials(lambda: files.value)
 
 
 def add_services(

@@ -22,15 +22,20 @@ MetricsPage: TypeAlias = Callable[[str], Awaitable[tuple[bytes, str]]]
 
 
 def make_site(
-    *, ca_pem: bytes | None, why_not_ready: WhyNotReady, more: Sequence[BaseRoute] = ()
+    *,
+    ca_pem: Callable[[], bytes] | None,
+    why_not_ready: WhyNotReady,
+    more: Sequence[BaseRoute] = (),
 ) -> Starlette:
-    """``ca_pem`` is None where there is no TLS; ``why_not_ready`` answers None when ready."""
+    """``ca_pem`` gives the newest authority, and is None where there is no TLS;
+    ``why_not_ready`` answers None when ready.
+    """
 
     async def ca(_: Request) -> Response:
         if ca_pem is None:
             text = "this control plane serves plain text: there is no CA\n"
             return PlainTextResponse(text, status_code=404)
-        return Response(ca_pem, media_type="application/x-pem-file")
+        return Response(ca_pem(), media_type="application/x-pem-file")
 
     return Starlette(routes=[Route("/ca.pem", ca), *_probes(why_not_ready), *more])
 

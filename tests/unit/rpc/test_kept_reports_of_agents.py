@@ -63,9 +63,10 @@ async def test_reports_with_grades_are_kept_and_replayed(running: RunningControl
 async def test_reports_of_grades_alone_are_kept_and_replayed(
     database_url: str, tmp_path: Path
 ) -> None:
-    flags = {"keep_reports_hours": "0", "allow_unproven": "true"}
     async with (
-        running_control_plane(database_url, tmp_path, **flags) as running,
+        running_control_plane(
+            database_url, tmp_path, keep_reports_hours="0", allow_unproven="true"
+        ) as running,
         recorded_agents(running, tmp_path, tuple(SCRIPTS), SCRIPTS),
     ):
         assert await Keeper(running.plane)() == len(SCRIPTS)

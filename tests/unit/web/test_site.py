@@ -70,7 +70,8 @@ def readiness() -> Readiness:
 async def get(
     request: pytest.FixtureRequest, readiness: Readiness
 ) -> AsyncIterator[tuple[bytes | None, Get]]:
-    site = make_site(ca_pem=request.param, why_not_ready=readiness.why_not)
+    ca_pem = None if request.param is None else lambda: CA
+    site = make_site(ca_pem=ca_pem, why_not_ready=readiness.why_not)
     server = WebServer(site, socket.create_server(("127.0.0.1", 0)))
     server.start()
     yield request.param, lambda path: http_get(server.port, path)
