@@ -76,6 +76,8 @@ class Membership:
         """
         async with self._store.transaction() as tx:
             stored = await _locked(tx, name)
+            # Nobody is placed there from now on, and who was placed before is committed.
+            await tx.journal.lock([name])
             holding = await tx.bindings.holding(name, BINDINGS_NAMED + 1)
             if holding and not force:
                 raise PreconditionFailed(_still_holding(name, holding), reason="STILL_HOLDING")
