@@ -85,6 +85,9 @@ class Evicting:
         """Whether something is to be taken back that the rate holds up."""
         ended: dict[BindingName, set[EvictionTask]] = {}
         endings, is_held_up = Counter[Ending](), False
+        await self._moving.read_unknown(
+            task.from_cluster for binding in page for task in binding.eviction_tasks
+        )
         for binding in page:
             over = self._endings(binding, heard)
             back = [task for task, ending in over.items() if ending is Ending.TAKEN_BACK]

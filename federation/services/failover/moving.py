@@ -172,6 +172,10 @@ class Moving:
         tell(self._observers, [scheduled])
         return True
 
+    async def read_unknown(self, clusters: Iterable[str]) -> None:
+        """Bring clusters into the fleet that the journal has not shown here yet."""
+        await self._pipeline.following.read_unknown(clusters)
+
     async def look_no_more(self, name: BindingName, tasks: Iterable[EvictionTask]) -> None:
         """These evictions are over: of what left nothing is kept any more.
 

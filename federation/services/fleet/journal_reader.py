@@ -17,6 +17,7 @@ from typing import Protocol
 from federation.history.bodies import NewerBody
 from federation.model.errors import FederationError, Unavailable
 from federation.runtime.backoff import Backoff
+from federation.services.fleet.departed import DepartedClusters
 from federation.services.fleet.histories import WENT_BACK, Continuity
 from federation.services.fleet.own_entries import Appending, OwnEntries
 from federation.services.fleet.registry import FleetOwner
@@ -73,6 +74,7 @@ class Following:
         self._whole_at = time.monotonic()
         self._observers: list[JournalObserver] = []
         self._own = OwnEntries()
+        self._departed = DepartedClusters()
         self._continuity = Continuity(store)
         self._tell_anew: list[Callable[[], None]] = []
         self._why_unread: str | None = None
@@ -169,9 +171,10 @@ class Following:
     async def catch_up(self, tx: Transaction, versions: Mapping[str, LedgerVersion]) -> None:
         """Bring clusters' ledgers to these versions, at which the transaction holds them.
 
-        Clusters that are not in the fleet stay out of it. Raises Unavailable when the store is in
-        an earlier state than what is known: nothing may be promised on that.
+        Read clusters that are new to the fleet. Raises Unavailable when the store is in an earlier
+        state than what is known: nothing may be promised on that.
         """
+        await self._read_new(tx, {n: at for n, at in versions.items() if not self._fleet.has(n)})
         if off := self._off(versions):
             ahead = await tx.journal.read_ahead(self._fleet.position, MOST_AHEAD, self._own.changes)
             made_anew = {
@@ -189,6 +192,30 @@ class Following:
                     self._go_back(name)
         if off:
             await self._read_again(tx, {name: versions[name] for name in off})
+
+    async def read_unknown(self, names: Iterable[str]) -> None:
+        """Bring clusters into the fleet that the store has and the journal has not shown here yet.
+
+        After that a name without a cluster in the fleet is of a cluster that left. Raises
+        Unavailable.
+        """
+        unknown = {name for name in names if not self._fleet.has(name)}
+        if not unknown:
+            return
+        async with self._store.reading() as read:
+            stored = await read.clusters.find(unknown)
+        if stored:
+            async with self._store.transaction() as tx:
+                await self.catch_up(tx, await tx.journal.lock(sorted(stored)))
+
+    async def _read_new(self, tx: Transaction, versions: Mapping[str, LedgerVersion]) -> None:
+        """Clusters that are new to the fleet. The ledgers are locked."""
+        if not versions:
+            return
+        for name, stored in (await tx.clusters.find(versions.keys())).items():
+            self._fleet.put_cluster(stored.cluster)
+            self._fleet.put_facts(name, stored.facts)
+        await self._read_again(tx, {n: at for n, at in versions.items() if self._fleet.has(n)})
 
     def _go_back(self, name: str) -> None:
         """Its ledger here is of what is not in the store any more."""
@@ -227,6 +254,8 @@ class Following:
             await self._take(read, news)
         for name in sorted({each.cluster for each in clusters if each.deleted}):
             await self._read_anew(name)
+        for name in sorted(self._unknown_in(entries)):
+            await self._read_anew(name)
         for change in news:
             if not _makes_versions(change):
                 self._fleet.apply(change)
@@ -235,6 +264,15 @@ class Following:
         for entry in entries:
             tell([each.changed for each in self._observers], entry.change)
         return len(entries) == ENTRIES_AT_ONCE
+
+    def _unknown_in(self, entries: Iterable[Entry]) -> set[str]:
+        """Names of clusters that are not in the fleet, but for those that left after the entry."""
+        return {
+            name
+            for position, change in entries
+            for name in _clusters_of(change)
+            if not self._fleet.has(name) and not self._departed.left_after(name, position)
+        }
 
     async def _read_everything(self, *, anew: bool = False) -> None:
         await self._fleet.reload(anew=anew)
@@ -292,6 +330,7 @@ class Following:
         async with self._store.transaction() as tx:
             stored = await tx.clusters.lock(name)
             if stored is None:
+                self._departed.note(name, await tx.journal.position())
                 self._fleet.remove(name)
                 return
             self._fleet.put_cluster(stored.cluster)
@@ -318,6 +357,17 @@ class Following:
         for name, at in versions.items():
             fields = {"cluster": name, "version": at.version}
             logger.info("ledger read again", extra={"fields": fields})
+
+
+def _clusters_of(change: Change) -> Iterable[str]:
+    """Names of the clusters whose ledgers it changes."""
+    match change:
+        case BindingChanged():
+            return change.clusters
+        case ReportAdvanced():
+            return (change.cluster,)
+        case _:
+            return ()
 
 
 def _makes_versions(change: Change) -> bool:

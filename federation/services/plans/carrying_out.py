@@ -97,6 +97,8 @@ class CarryingOut:
             )
             found = await read.bindings.find([step.binding for step in moving]) if moving else {}
         bindings = {name: stored.binding for name, stored in found.items()}
+        left = {target.name for step in moving for target in step.leaves}
+        await self._pipeline.following.read_unknown(left)
         ended = [step for each in moving if (step := self._outcome(each, bindings)) is not None]
         late = [step for step in ended if step.state is StepState.FAILED]
         for step in ended:

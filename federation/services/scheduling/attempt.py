@@ -6,9 +6,10 @@ Must not decide anything. Belongs to one event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import TypeAlias
 from uuid import uuid4
 
@@ -259,6 +260,23 @@ class Attempt:
         return self.reserved.clusters if self.reserved else ()
 
     @property
+    def named_clusters(self) -> Iterator[str]:
+        """The clusters where the store says that it is, was, holds something or waits for others to
+        leave, with those of its affinity groups.
+        """
+        candidate, known = self.candidate, self.known
+        yield from (target.name for target in candidate.clusters)
+        if known is not None and known.binding.clusters is not candidate.clusters:
+            yield from (target.name for target in known.binding.clusters)
+        yield from (task.from_cluster for task in candidate.eviction_tasks)
+        yield from self.holding.clusters
+        for names in self.peers.affinity + self.peers.anti_affinity:
+            yield from names
+        wait = known.wait if known else None
+        if wait is not None and wait.nominated is not None:
+            yield from (each.cluster for each in wait.nominated.leaving)
+
+    @property
     def was_placed(self) -> bool:
         """Whether it is answered, with a decision that placed it."""
         answer = self.answer
@@ -273,6 +291,12 @@ class Attempt:
     def succeed(self, scheduled: Scheduled) -> None:
         if not self.answer.done():
             self.answer.set_result(scheduled)
+
+
+def named_clusters(attempts: Iterable[Attempt]) -> frozenset[str]:
+    """The clusters that one of them names; one that could not be read names none."""
+    readable = (each for each in attempts if each.error is None)
+    return frozenset(chain.from_iterable(each.named_clusters for each in readable))
 
 
 def marks_of(batch: Iterable[Attempt]) -> frozenset[Mark]:

@@ -28,7 +28,7 @@ from federation.services.journal import (
 from federation.services.packed_traces import packed_off_loop, packed_traces
 from federation.services.ports import Clock, Store, Transaction
 from federation.services.scheduling.answer import decision_record, keep_answers
-from federation.services.scheduling.attempt import Attempt
+from federation.services.scheduling.attempt import Attempt, named_clusters
 from federation.services.scheduling.decide import reserve
 from federation.services.scheduling.gangs import bindings_to_lock, has_same_gang, settle_gangs
 from federation.services.scheduling.hooks import tell_committed
@@ -86,12 +86,14 @@ class Committer:
         Conflict is raised.
         """
         touched = frozenset[str]().union(*(attempt.touched for attempt in attempts))
+        departed = departed_clusters(attempts, working)
         traces = await packed_off_loop([attempt.verdict for attempt in attempts])
         with self._following.appending() as own:
             async with self._store.transaction() as tx:
                 await lock_groups(tx, bindings_to_lock(attempts))
                 moved = await lock_clusters(tx, self._fleet, self._following, touched)
                 self.has_rivals = bool(moved)
+                await check_departed(tx, departed)
                 moved |= working.moved_since(self._fleet.snapshot, touched)
                 kept = await within_quotas(tx, await _unchanged(tx, attempts))
                 is_as_decided = not moved and len(kept) == len(attempts)
@@ -116,8 +118,12 @@ class Committer:
         with self._following.appending() as own:
             async with self._store.transaction() as tx:
                 await lock_groups(tx, bindings_to_lock(attempts))
-                await lock_clusters(tx, self._fleet, self._following, self._fleet.snapshot.names)
+                names = frozenset(self._fleet.snapshot.names)
+                await lock_clusters(tx, self._fleet, self._following, names)
                 working, now = self._working(), self._clock.now()
+                if not names.issuperset(working.snapshot.names):
+                    raise Conflict("A cluster was added meanwhile.")
+                await check_departed(tx, departed_clusters(attempts, working))
                 await UNDER_LOCKS.run(decide_all, working, attempts, now)
                 if wants_preemption(attempts):
                     working, attempts = await self._preemption.plan(
@@ -167,8 +173,8 @@ async def lock_clusters(
 ) -> frozenset[str]:
     """Hold the clusters' ledgers, as they are in the store, until the transaction ends.
 
-    Answers which of them had moved on: the fleet in memory has caught up with those. Clusters that
-    are gone count as moved, and are gone from the fleet.
+    Answers which of them had moved on: the fleet in memory has caught up with those, and with those
+    that were new to it. Clusters that are gone count as moved, and are gone from the fleet.
     """
     await following.check(tx)
     locked = await tx.journal.lock(sorted(names))
@@ -183,6 +189,19 @@ async def lock_clusters(
     if moved:
         await following.catch_up(tx, moved)
     return gone | moved.keys()
+
+
+def departed_clusters(attempts: Iterable[Attempt], working: WorkingCopy) -> frozenset[str]:
+    """The clusters that attempts name, and that the fleet they are decided on does not have."""
+    return named_clusters(attempts) - working.snapshot.positions.keys()
+
+
+async def check_departed(tx: Transaction, names: frozenset[str]) -> None:
+    """Raises Conflict where one of these clusters has not left: this control plane had not heard of
+    it when it decided, and what runs there would be dropped.
+    """
+    if names and (stored := await tx.clusters.find(names)):
+        raise Conflict(f"Cluster {min(stored)!r} was added meanwhile: try again.")
 
 
 async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[Packed]) -> Entries:

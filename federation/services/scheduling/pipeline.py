@@ -29,7 +29,7 @@ from federation.services.fleet.report_requests import Refreshing
 from federation.services.journal_ports import PreemptionLimits
 from federation.services.ports import CONNECTION_LOST, Clock, Store
 from federation.services.scheduling.answer import answer_as_before, answer_unwritten
-from federation.services.scheduling.attempt import Attempt, marks_of
+from federation.services.scheduling.attempt import Attempt, marks_of, named_clusters
 from federation.services.scheduling.commit import Committer
 from federation.services.scheduling.fresh_reports import FreshReports
 from federation.services.scheduling.gangs import join_gang, joins_gang, with_companions
@@ -181,6 +181,7 @@ class DecisionPipeline:
         """Add what the store knows of the bindings, or ``error``; nothing will come of it."""
         async with self._store.reading() as read:
             await read_attempts(read, attempts, self._profiles)
+        await self.following.read_unknown(named_clusters(attempts))
         for each in attempts:
             each.profile = replace(each.profile, reserves=(), post_binds=())
 
@@ -358,6 +359,7 @@ class DecisionPipeline:
             companions = await join_gang(read, joined)
             if companions:
                 await read_attempts(read, companions, self._profiles)
+        await self.following.read_unknown(named_clusters(companions))
         for attempt in joined:
             if attempt.error is not None:
                 attempt.fail(attempt.error)
@@ -478,6 +480,7 @@ class DecisionPipeline:
                     attempt.fail(error)
                     refused.append(attempt)
             await read_attempts(read, attempts, self._profiles)
+        await self.following.read_unknown(named_clusters(attempts))
         refused += [attempt for attempt in attempts if attempt.error is not None]
         if batch[0].atomic:
             place_all_or_none(attempts, refused)

@@ -154,7 +154,8 @@ class Preemption:
         victims = {
             stored.binding.key: victim
             for key, stored in known.items()
-            if (victim := self._victim(stored, holdings.get(key), peers.get(key)))
+            if is_wholly_in(working, stored)
+            and (victim := self._victim(stored, holdings.get(key), peers.get(key)))
         }
         possible = PossibleVictims(
             attempts=attempts,
@@ -185,6 +186,11 @@ class Preemption:
         victim.known, victim.holding = stored, holding or Holding()
         victim.peers = peers or Peers()
         return victim
+
+
+def is_wholly_in(working: WorkingCopy, stored: StoredBinding) -> bool:
+    """Whether the fleet has every cluster of a binding, so that all that stays is counted."""
+    return all(each.name in working.snapshot.positions for each in stored.binding.clusters)
 
 
 def _avoided(working: WorkingCopy, attempts: Sequence[Attempt]) -> frozenset[str]:

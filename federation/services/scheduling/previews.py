@@ -22,7 +22,13 @@ from federation.services.ports import Clock, Store, Transaction
 from federation.services.scheduling.answer import unstored_record
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.bindings import Scheduling
-from federation.services.scheduling.commit import lock_clusters, lock_groups, write
+from federation.services.scheduling.commit import (
+    check_departed,
+    departed_clusters,
+    lock_clusters,
+    lock_groups,
+    write,
+)
 from federation.services.scheduling.decide import asks_the_same, request_room, reserve
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.quotas import read_quotas, within_quotas
@@ -137,6 +143,7 @@ class Previews:
         if not names.issuperset(attempt.holding.clusters):
             raise _stale(preview, MOVED)
         working = self._pipeline.working()
+        await check_departed(tx, departed_clusters([attempt], working))
         if attempt.is_placed:
             if is_grouped(candidate):
                 _check_groups(preview, await tx.bindings.peers(candidate))

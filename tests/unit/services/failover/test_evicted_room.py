@@ -66,3 +66,15 @@ async def test_a_namespace_at_its_quota_leaves_a_lost_cluster(drill: Drill) -> N
     await moved_from_a_to_b(drill)
     # Until it is gone it counts there as well, for everybody else.
     assert decided(await apply(drill.deciders.scheduling, replace(OTHER, replicas=1))) == {}
+
+
+async def test_an_eviction_goes_on_in_a_cluster_that_was_not_heard_of(drill: Drill) -> None:
+    """Whoever has the duty may lag behind the control plane that added the cluster."""
+    await apply(drill.deciders.scheduling, replace(WEB, replicas=3))
+    drill.speaking.remove("a")
+    await drill.pass_time(65)
+    before = (await drill.stored()).eviction_tasks
+    drill.fleet.remove("a")
+    await drill.pass_time(3)
+    assert before
+    assert (await drill.stored()).eviction_tasks == before

@@ -25,9 +25,10 @@ from federation.model.workload import (
 )
 from federation.scheduler.decision import Outcome
 from federation.services.journal import BindingChanged, ClusterChanged
+from federation.services.members.lifecycle import Membership
 from federation.services.values import Scheduled
 from tests.services import DYNAMIC, WEB, apply, decided, shares
-from tests.unit.services.conftest import held, only
+from tests.unit.services.conftest import Streams, held, only
 from tests.unit.services.failover.conftest import SETTINGS, Drill
 
 THREE = replace(WEB, replicas=3)
@@ -444,7 +445,7 @@ async def test_a_cluster_that_is_deleted_ends_its_evictions(drill: Drill) -> Non
     drill.speaking.remove("a")
     await drill.pass_time(65)
     assert (await drill.stored()).eviction_tasks
-    drill.fleet.remove("a")
+    await Membership(drill.store, drill.fleet, Streams()).delete("a", force=True)
     await drill.pass_time(3)
     assert (await drill.stored()).eviction_tasks == ()
 

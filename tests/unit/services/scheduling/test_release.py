@@ -23,6 +23,7 @@ from federation.scheduler.decision import Outcome
 from federation.services.agent_values import AgentHello, Placer
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
+from federation.services.members.lifecycle import Membership
 from federation.services.members.reports import Reporting
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.release import ReleaseService
@@ -39,7 +40,15 @@ from tests.services import (
     join,
     make_deciders,
 )
-from tests.unit.services.conftest import ControlPlane, MeddledStore, StillClock, held, only, run_out
+from tests.unit.services.conftest import (
+    ControlPlane,
+    MeddledStore,
+    StillClock,
+    Streams,
+    held,
+    only,
+    run_out,
+)
 
 # It takes all that the three clusters have.
 LARGE = replace(WEB, replicas=12)
@@ -101,12 +110,12 @@ async def test_a_decision_after_a_release_says_what_it_is_for(
 
 
 async def test_nothing_was_released_where_the_cluster_is_gone(
-    releases: ReleaseService, scheduling: Scheduling, fleet: FleetOwner
+    releases: ReleaseService, scheduling: Scheduling, store: PostgresStore, fleet: FleetOwner
 ) -> None:
     wanted = replace(LARGE, replicas=6)
     await apply(scheduling, wanted)
     await releases.release("shop", "web", clusters=["c"])
-    fleet.remove("c")
+    await Membership(store, fleet, Streams()).delete("c", force=True)
     again = await apply(scheduling, wanted)
     assert again.record.decision.trace.triggers == ("cluster c is gone",)
 
