@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from math import inf
 
 from federation.model.cluster import Cluster
-from federation.model.placement import EVICTION_PRODUCER, Binding, EvictionTask, PurgeMode
+from federation.model.placement import (
+    EVICTION_PRODUCER,
+    Binding,
+    EvictionTask,
+    PurgeMode,
+    groups_of,
+)
 from federation.model.tolerations import Tolerations
 from federation.model.workload import TargetCluster
 from federation.scheduler.triggers import no_execute_taints
@@ -59,6 +65,19 @@ def moves_of(bindings: Iterable[Binding], clusters: Mapping[str, Cluster]) -> li
         if due_at < inf and not binding.suspended:
             moves.append(Move(binding=binding, due_at=due_at))
     return sorted(moves, key=lambda move: move.urgency)
+
+
+def moved_together(moves: Iterable[Move]) -> list[tuple[Move, ...]]:
+    """Put moves of one workload affinity group together; the groups have the order of their first
+    moves.
+    """
+    groups: dict[tuple[str, str, str], list[Move]] = {}
+    for move in moves:
+        binding = move.binding
+        group, _ = groups_of(binding)
+        name = "" if group else binding.name
+        groups.setdefault((binding.namespace, group, name), []).append(move)
+    return [tuple(group) for group in groups.values()]
 
 
 def leaves_at(binding: Binding, cluster: Cluster) -> float:

@@ -7,16 +7,22 @@ in memory. Replacements run at once, and nothing fails for a passing reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from federation.failover.breaker import Breaker, ClusterOrigin, judged
+from federation.failover.breaker import Breaker
 from federation.failover.evictions import Ending, Progress, ending_of, taken_back
-from federation.failover.moves import Move, eviction_tasks, leaves_at, moves_of
+from federation.failover.moves import (
+    Move,
+    eviction_tasks,
+    leaves_at,
+    moved_together,
+    moves_of,
+)
 from federation.failover.rate import MoveAllowance, cost_of
-from federation.failover.silence import Silence, Silences
 from federation.failover.virtual_claims import Earmarks, FirstInLine, PreemptionBudget
+from federation.failover.virtual_silence import SilentClusters
 from federation.failover.virtual_steps import (
     EventKind,
     FailoverRules,
@@ -42,8 +48,6 @@ from federation.scheduler.preemption import open_clusters
 from federation.scheduler.simulation import Simulation, SimulationOptions
 from federation.scheduler.triggers import evicting_taints, leaving
 
-# Three heartbeats of five seconds.
-SILENCE_SECONDS: Final = 15.0
 # What the rate holds up is looked at again so soon.
 LOOK_SECONDS: Final = 1.0
 # Replacements run at once.
@@ -67,7 +71,7 @@ class VirtualFleet:
         self._rules = rules
         self._began = self._now = began
         self._profiles = profiles
-        self._silent: dict[str, Silence] = {}
+        self._silent = SilentClusters(began)
         self._breaker = Breaker()
         self._allowance = MoveAllowance(at=began)
         self._bindings: dict[BindingName, Binding] = {}
@@ -229,9 +233,9 @@ class VirtualFleet:
         name, now = event.subject, self._now
         match event.kind:
             case EventKind.LOSE:
-                self._silent.setdefault(name, Silence(now, now + SILENCE_SECONDS))
+                self._silent.add(name, now)
             case EventKind.BACK:
-                if self._silent.pop(name, None) is not None:
+                if self._silent.remove(name):
                     self._put_taints(name, [])
                     self._tell(StepKind.BACK, name)
                     self._changed()
@@ -242,16 +246,19 @@ class VirtualFleet:
 
     def _look(self) -> None:
         """Who is stale, who is lost, and whether anything may move."""
-        now, stale = self._now, self._stale()
-        newly = [name for name in stale if self._silent[name].stale_at == now]
-        for name in newly:
+        now, rules = self._now, self._rules
+        stale = self._silent.stale(now)
+        for name in (newly := [each for each in stale if self._silent.stale_at(each) == now]):
             self._tell(StepKind.STALE, name)
-        before, self._breaker = self._breaker, self._judged(stale)
+        before = self._breaker
+        self._breaker = self._silent.judged(before, self._clusters, now, rules.breaker)
         if self._breaker.freeze is not None and before.freeze is None:
             self._tell(StepKind.FROZEN, "failover", reason=self._breaker.freeze.reason)
         elif before.freeze is not None and self._breaker.freeze is None:
             self._tell(StepKind.THAWED, "failover")
-        lost = [] if self._breaker.freeze else self._newly_lost()
+        lost: list[str] = []
+        if self._breaker.freeze is None:
+            lost = self._silent.newly_lost(now, rules.lost_seconds, self._lost)
         for name in lost:
             taint = Taint(key=UNREACHABLE_KEY, effect=TaintEffect.NO_EXECUTE, time_added=now)
             self._put_taints(name, [taint])
@@ -259,27 +266,13 @@ class VirtualFleet:
         if newly or lost:
             self._changed()
 
-    def _stale(self) -> list[str]:
-        return [name for name, each in self._silent.items() if each.stale_at <= self._now]
+    @property
+    def _clusters(self) -> list[Cluster]:
+        return [state.cluster for state in self._states.values()]
 
-    def _newly_lost(self) -> list[str]:
-        lost = self._silences(self._stale()).lost(self._rules.lost_seconds)
-        return [name for name in lost if self._states[name].cluster.lost_since is None]
-
-    def _silences(self, stale: Iterable[str]) -> Silences:
-        silent = {name: self._silent[name] for name in sorted(stale)}
-        return Silences(looked_at=self._now, listening_since=self._began, silent=silent)
-
-    def _judged(self, stale: Collection[str]) -> Breaker:
-        clusters = [state.cluster for state in self._states.values()]
-        return judged(
-            self._breaker,
-            self._silences(stale),
-            {each.name: ClusterOrigin(each.region, each.provider) for each in clusters},
-            heard=[each.name for each in clusters if each.name not in self._silent],
-            lost=[each.name for each in clusters if each.lost_since is not None],
-            limits=self._rules.breaker,
-        )
+    @property
+    def _lost(self) -> list[str]:
+        return [each.name for each in self._clusters if each.lost_since is not None]
 
     def _put_taints(self, name: str, ours: Sequence[Taint]) -> None:
         state = self._states[name]
@@ -295,7 +288,7 @@ class VirtualFleet:
 
     def _rebuilt(self) -> Simulation:
         """The fleet as it is, with what was placed beside what ran before."""
-        stale = set(self._stale())
+        stale = set(self._silent.stale(self._now))
         states = [
             replace(state, cluster=replace(state.cluster, ready=False)) if name in stale else state
             for name, state in self._states.items()
@@ -330,9 +323,9 @@ class VirtualFleet:
 
     def _evacuated(self) -> dict[str, Cluster]:
         return {
-            name: state.cluster
-            for name, state in self._states.items()
-            if any(each.effect is TaintEffect.NO_EXECUTE for each in state.cluster.taints)
+            each.name: each
+            for each in self._clusters
+            if any(taint.effect is TaintEffect.NO_EXECUTE for taint in each.taints)
         }
 
     def _move(self) -> bool:
@@ -342,15 +335,16 @@ class VirtualFleet:
         if not due or self._breaker.freeze is not None:
             return False
         a_minute, evacuated = self._a_minute, self._evacuated()
-        for move in due:
-            if self._bindings[move.binding.namespace, move.binding.name] is not move.binding:
+        for group in moved_together(due):
+            bindings = [move.binding for move in group]
+            if any(self._bindings[each.namespace, each.name] is not each for each in bindings):
                 # Another one has preempted it just now.
                 return True
-            cost = cost_of(move.replicas(evacuated, self._now), a_minute)
-            left = self._allowance.taken(cost)
+            costs = (cost_of(move.replicas(evacuated, self._now), a_minute) for move in group)
+            left = self._allowance.taken(sum(costs))
             if left is None:
                 return True
-            if self._has_moved(move.binding):
+            if self._have_moved(bindings):
                 self._allowance = left
         return False
 
@@ -399,23 +393,32 @@ class VirtualFleet:
         held = [each.replicas for every in self._bindings.values() for each in every.clusters]
         return sum(held) * self._rules.percent_a_minute / 100
 
-    def _has_moved(self, binding: Binding) -> bool:
-        key = binding.namespace, binding.name
-        taints = evicting_taints(binding, self._simulation.fleet, self._now)
-        decision = self._simulation.decide(leaving(binding, taints))
+    def _have_moved(self, group: Sequence[Binding]) -> bool:
+        """Whether a binding, or all that have to move with it, left what they had to leave."""
+        taints = [evicting_taints(each, self._simulation.fleet, self._now) for each in group]
+        leaves = [leaving(each, left) for each, left in zip(group, taints, strict=True)]
+        if len(group) == 1:
+            decisions = [self._simulation.decide(leaves[0])]
+        else:
+            decisions = self._simulation.decide_moves(leaves)
         self._settle_losses()
+        for binding, left, decision in zip(group, taints, decisions, strict=True):
+            self._settle_move(binding, left, decision)
+        return decisions[0].is_placed
+
+    def _settle_move(self, binding: Binding, left: Mapping[str, str], decision: Decision) -> None:
+        key = binding.namespace, binding.name
         if not decision.is_placed:
             self._stuck.add(key)
             self._queue.decided[key] = decision
             self._tell(StepKind.STAYS, binding.key, binding.clusters, decision.reason)
-            return False
-        tasks = eviction_tasks(binding, taints, decision.clusters, self._now)
+            return
+        tasks = eviction_tasks(binding, left, decision.clusters, self._now)
         after = replace(binding, clusters=decision.clusters)
         open_tasks = tuple(each for each in tasks if self._ending(after, each) is None)
         self._settle(key, decision, StepKind.MOVED, open_tasks)
         if key in self._queue.since:
             self._queue.put(key)
-        return True
 
     def _try(self) -> None:
         """Try who waits, in order, as long as somebody is to be tried."""
@@ -478,10 +481,7 @@ class VirtualFleet:
         """When something happens by itself."""
         times = [math.inf, self._queue.next_timeout]
         times += [self._budget.again_at, self._earmarks.next_at]
-        for name, silence in self._silent.items():
-            lost_at = silence.since + max(self._rules.lost_seconds, SILENCE_SECONDS)
-            is_lost = self._states[name].cluster.lost_since is not None
-            times += [silence.stale_at] + ([] if is_lost else [lost_at])
+        times += self._silent.times(self._rules.lost_seconds, self._lost)
         if is_held_up:
             times.append(self._now + LOOK_SECONDS)
         else:

@@ -7,6 +7,7 @@ Pure. Must not know rooms: it asks whether the bindings fit once some replicas a
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -121,6 +122,14 @@ def losses_by_binding(
         if loss:
             lost.setdefault(candidate.binding, {})[candidate.cluster] = loss
     return lost
+
+
+def losses_by_namespace(candidates: Sequence[Candidate], losses: Losses) -> Mapping[str, int]:
+    """Return how many replicas the bindings of each namespace lose."""
+    lost = Counter[str]()
+    for candidate, loss in zip(candidates, losses, strict=True):
+        lost[candidate.binding.rpartition("/")[0]] += loss
+    return +lost
 
 
 def loss_texts(candidates: Sequence[Candidate], losses: Losses) -> tuple[str, ...]:

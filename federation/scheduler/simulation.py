@@ -5,12 +5,11 @@ Must not read files or messages: it is the live cycle with nothing behind it.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from federation.model.errors import InvalidRequest
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
 from federation.model.placement import Binding, Certificate, Gang, PreemptionPolicy, gang_to_join
 from federation.model.workload import TargetCluster
+from federation.scheduler.common_clusters import common_clusters, stays_text
 from federation.scheduler.cycle import room_for, schedule
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
@@ -39,14 +39,15 @@ from federation.scheduler.preemption import (
     loss_decision,
     loss_texts,
     losses_by_binding,
+    losses_by_namespace,
     may_lose,
     open_clusters,
     ordered_candidates,
 )
 from federation.scheduler.promisable import instead_where, stuck_notes, without_room
 from federation.scheduler.scarcity import short_of, with_scarcity
+from federation.scheduler.simulated_peers import Placed, Places, counting_at, surroundings_of
 from federation.scheduler.simulated_rooms import KeptShares, SimulatedRooms
-from federation.scheduler.state import Surroundings
 from federation.scheduler.validation import violations_of
 from federation.scheduler.waiting.gangs import (
     GangMember,
@@ -86,14 +87,6 @@ def check_bindings(bindings: Iterable[tuple[str, Binding]], profiles: Profiles) 
         raise InvalidRequest(violations)
 
 
-class _Placed(NamedTuple):
-    """A binding, the newest decision that placed it, and where it ran as it came."""
-
-    binding: Binding
-    decision: Decision
-    ran: frozenset[str]
-
-
 class Simulation:
     """A fleet, and what the bindings decided so far have left of it. ``now`` in Unix seconds.
 
@@ -127,7 +120,7 @@ class Simulation:
         self._may_preempt = may_preempt
         self.kept: Sequence[tuple[Binding, int]] = ()
         self.first: Callable[[Binding], Sequence[Binding]] = lambda _: ()
-        self._placed: dict[str, _Placed] = {}
+        self._placed: dict[str, Placed] = {}
         # What became of those that lost something to later ones.
         self._lost: dict[str, Decision] = {}
 
@@ -169,6 +162,43 @@ class Simulation:
         why = unplaced_text(gang, joining[first].name, lacking, len(missed) - 1)
         return [_refused_by(each, why) if each.is_placed else each for each in decisions]
 
+    def decide_moves(self, group: Sequence[Binding]) -> list[Decision]:
+        """Decide bindings that go together, each without the clusters that it has to leave: all of
+        them get a place, or none does. They preempt nobody. Raises as ``decide`` does.
+        """
+        staying = {each.key: each.clusters for each in group}
+        first = self._decide_counting_at(group, staying)
+        if all(decision.is_placed for decision in first):
+            return first
+        rooms = [self._room_by_name(each, staying) for each in group]
+        for name in common_clusters(rooms, [Demand.of(each).units for each in group]):
+            there = (TargetCluster(name=name, replicas=0),)
+            decisions = self._decide_counting_at(group, dict.fromkeys(staying, there))
+            if all(decision.is_placed for decision in decisions):
+                return decisions
+        lacking = next(n for n, decision in enumerate(first) if not decision.is_placed)
+        why = stays_text(group[lacking].name, short_of(first[lacking]))
+        return [_refused_by(each, why) if each.is_placed else each for each in first]
+
+    def _decide_counting_at(self, group: Sequence[Binding], places: Places) -> list[Decision]:
+        """Decide a group, whose members count at ``places`` until they are decided; nothing comes
+        of it where one has no place.
+        """
+        before = self._as_it_is()
+        self._placed |= counting_at(self._placed, places)
+        decisions = list(map(self._decide, group))
+        if not all(decision.is_placed for decision in decisions):
+            self.__dict__.update(before)
+        return decisions
+
+    def _room_by_name(self, binding: Binding, places: Places) -> Mapping[str, int]:
+        """How many of its units each cluster could take, wherever its group goes."""
+        before = self._as_it_is()
+        self._placed |= counting_at(self._placed, places)
+        _, room_c = self._room_for(binding)
+        self.__dict__.update(before)
+        return {self.fleet.names[c]: int(room_c[c]) for c in room_c.nonzero()[0].tolist()}
+
     def hold(
         self,
         binding: Binding,
@@ -181,7 +211,7 @@ class Simulation:
         """
         if binding.clusters:
             newest = replace(decision, clusters=binding.clusters)
-            self._placed[binding.key] = _Placed(binding, newest, frozenset(ran))
+            self._placed[binding.key] = Placed(binding, newest, frozenset(ran))
         self._put(binding, clusters)
 
     def losses(self) -> Mapping[str, Decision]:
@@ -229,7 +259,7 @@ class Simulation:
         shape = _shape(binding)
         profile = self._profiles.profile_of(binding)
         asked = binding.certificate or profile.certificate
-        around = self._surroundings(binding)
+        around = surroundings_of(binding, self._placed.values())
         availability, kept_for = self._beside_kept(binding, self._availability(binding, asked))
         decide = partial(
             schedule, binding, self.fleet, now=self.now, profile=profile, surroundings=around
@@ -272,7 +302,7 @@ class Simulation:
         if decision.clusters:
             before = self._placed.get(binding.key)
             ran = before.ran if before else frozenset(each.name for each in binding.clusters)
-            self._placed[binding.key] = _Placed(binding, decision, ran)
+            self._placed[binding.key] = Placed(binding, decision, ran)
         return decision
 
     def _beside_kept(self, binding: Binding, available: Estimates) -> tuple[Estimates, str]:
@@ -308,7 +338,7 @@ class Simulation:
             self._availability(waiting, self._certificate_of(waiting)),
             now=self.now,
             profile=self._profiles.profile_of(waiting),
-            surroundings=self._surroundings(waiting),
+            surroundings=surroundings_of(waiting, self._placed.values()),
         )
 
     def _certificate_of(self, binding: Binding) -> Certificate | None:
@@ -333,7 +363,7 @@ class Simulation:
         why = ""
         if losses is None or not self._lose(candidates, losses, bindings[0].key):
             why = NOTHING_HELPS
-        elif not self._may_preempt(_by_namespace(candidates, losses)):
+        elif not self._may_preempt(losses_by_namespace(candidates, losses)):
             why = SPENT
         if losses is None or why:
             self.__dict__.update(after)
@@ -386,7 +416,7 @@ class Simulation:
                 return False
             left = loss_decision(placed, here, by, self.fleet.names, self.now)
             kept.append((placed, left.clusters, self._certificate_of(binding)))
-            self._placed[key], self._lost[key] = _Placed(binding, left, ran), left
+            self._placed[key], self._lost[key] = Placed(binding, left, ran), left
             for name, replicas in here.items():
                 position, units = self.fleet.index[name], 1 if binding.components else replicas
                 given_c[position].append((units, _shape(binding)))
@@ -452,27 +482,6 @@ class Simulation:
             reason=f"shares do not fit where the division puts them: {lacking}",
         )
 
-    def _surroundings(self, binding: Binding) -> Surroundings:
-        placement = binding.placement
-        return Surroundings(
-            affinity_peers=self._peers(binding, placement.workload_affinity_key),
-            anti_affinity_peers=self._peers(binding, placement.workload_anti_affinity_key),
-        )
-
-    def _peers(self, binding: Binding, key: str) -> tuple[frozenset[str], ...]:
-        """Where each earlier binding of the same group went."""
-        group = binding.labels.get(key) if key else None
-        if group is None:
-            return ()
-        return tuple(
-            frozenset(target.name for target in decision.clusters)
-            for other, decision, _ in self._placed.values()
-            if other.key != binding.key
-            and other.namespace == binding.namespace
-            and other.labels.get(key) == group
-            and decision.clusters
-        )
-
 
 def _gate(gang: Gang, members: Iterable[Binding]) -> str:
     return gate_of(gang, [GangMember.of(each, None) for each in members])
@@ -483,13 +492,6 @@ def _refused_by(decision: Decision, why: str) -> Decision:
     if decision.is_placed:
         return without_room(decision, {"": why})
     return replace(decision, reason=f"{decision.reason}; {why}")
-
-
-def _by_namespace(candidates: Sequence[Candidate], losses: Losses) -> Mapping[str, int]:
-    counted = Counter[str]()
-    for candidate, loss in zip(candidates, losses, strict=True):
-        counted[candidate.binding.rpartition("/")[0]] += loss
-    return +counted
 
 
 def _shape(binding: Binding) -> UnitRequest:

@@ -120,10 +120,14 @@ def cluster_eviction(state: CycleState) -> Refusals:
 
 
 def workload_affinity(state: CycleState) -> Refusals:
-    """Every scheduled peer of the group must be there; not where the binding already is."""
+    """Refuse clusters without one of the scheduled peers of the group, unless the binding is there
+    already. A peer whose clusters are all gone is nowhere.
+    """
     refused_c = np.zeros(len(state.fleet), np.bool_)
     for names in state.surroundings.affinity_peers:
-        refused_c |= ~state.fleet.named(names)
+        holding_c = state.fleet.named(names)
+        if holding_c.any():
+            refused_c |= ~holding_c
     return ((refused_c & ~state.placed_c, "does not hold the workloads of its affinity group"),)
 
 

@@ -12,7 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from federation.failover.breaker import Breaker
-from federation.failover.moves import PREEMPTED, TAINT_UNTOLERATED, Move, leaves_at, moves_of
+from federation.failover.moves import (
+    PREEMPTED,
+    TAINT_UNTOLERATED,
+    Move,
+    leaves_at,
+    moved_together,
+    moves_of,
+)
 from federation.failover.rate import MoveAllowance, cost_of
 from federation.model.cluster import Cluster, TaintEffect
 from federation.model.errors import FederationError
@@ -42,6 +49,10 @@ logger = logging.getLogger(__name__)
 
 # Told after the commit; agents are asked for nodes then.
 PlacedObserver: TypeAlias = Callable[[Sequence[Scheduled]], None]
+
+
+# Moves of one decision.
+_Group: TypeAlias = tuple[Move, ...]
 
 
 class _Retry(NamedTuple):
@@ -114,23 +125,24 @@ class Moving:
                 return True
             planning, self._planning = self._planning, None
             await planning
-        due = [move for move in self._moves if self._is_due(move, now)]
+        begun = moved_together(move for move in self._moves if move.due_at <= now)
+        due = [group for group in begun if self._is_due(group, now)]
         if not due:
             return False
         await self.count()
-        batch: list[tuple[Move, int, float]] = []
-        for move in due[:AT_ONCE]:
-            replicas = move.replicas(clusters, now)
-            cost = self.may_move(replicas)
+        batch: list[tuple[_Group, int, float]] = []
+        for group in due[:AT_ONCE]:
+            replicas = [move.replicas(clusters, now) for move in group]
+            cost = self.may_move(*replicas)
             if cost is None:
                 break
-            batch.append((move, replicas, cost))
-        await asyncio.gather(*(self._move(move, n, cost, clusters) for move, n, cost in batch))
+            batch.append((group, sum(replicas), cost))
+        await asyncio.gather(*(self._move(group, n, cost, clusters) for group, n, cost in batch))
         return len(batch) < len(due)
 
-    def may_move(self, replicas: int) -> float | None:
-        """What it costs to move so many now; None: not yet."""
-        cost = cost_of(replicas, self.replicas_a_minute)
+    def may_move(self, *replicas: int) -> float | None:
+        """What it costs to move bindings of so many replicas each now; None: not yet."""
+        cost = sum(cost_of(count, self.replicas_a_minute) for count in replicas)
         left = self._allowance.taken(cost)
         if left is None:
             return None
@@ -186,37 +198,48 @@ class Moving:
                 await self._releases.look_no_more(name, task.from_cluster)
 
     async def _move(
-        self, move: Move, replicas: int, cost: float, clusters: Mapping[str, Cluster]
+        self, group: _Group, replicas: int, cost: float, clusters: Mapping[str, Cluster]
     ) -> None:
-        key = move.binding.key
-        if await self._has_left(move.binding, clusters):
-            self._moved += 1
+        bindings = [move.binding for move in group]
+        if await self._have_left(bindings, clusters):
+            self._moved += len(group)
             self._moved_replicas += replicas
-            self._moves.remove(move)
-            self._retries.pop(key, None)
+            for move in group:
+                self._moves.remove(move)
+                self._retries.pop(move.binding.key, None)
             return
         self.not_moved(cost)
-        before = self._retries.get(key)
-        wait = min(before.after_seconds * 2, LAST_RETRY_SECONDS) if before else FIRST_RETRY_SECONDS
-        self._retries[key] = _Retry(move.binding, self._clock.now() + wait, wait)
+        before = [retry for each in bindings if (retry := self._retries.get(each.key))]
+        doubled = max((retry.after_seconds * 2 for retry in before), default=FIRST_RETRY_SECONDS)
+        wait = min(doubled, LAST_RETRY_SECONDS)
+        for binding in bindings:
+            self._retries[binding.key] = _Retry(binding, self._clock.now() + wait, wait)
 
-    async def _has_left(self, binding: Binding, clusters: Mapping[str, Cluster]) -> bool:
+    async def _have_left(
+        self, bindings: Sequence[Binding], clusters: Mapping[str, Cluster]
+    ) -> bool:
+        """Whether all have left what they had to leave, by one commit."""
         now = self._clock.now()
         try:
-            scheduled = await self._pipeline.move(binding)
+            if len(bindings) == 1:
+                moved = [await self._pipeline.move(bindings[0])]
+            else:
+                moved = await all_answers(self._pipeline.move_together(bindings))
         except FederationError as error:
             # It is gone, or suspended, or others change it: the next plan knows.
-            logger.info("binding not moved", extra={"fields": _fields(binding, error)})
+            logger.info("binding not moved", extra={"fields": _fields(bindings[0], error)})
             return False
-        stays = _names(scheduled) & clusters.keys()
-        if any(leaves_at(binding, clusters[name]) <= now for name in stays):
-            return False
-        tell(self._observers, [scheduled])
+        for binding, scheduled in zip(bindings, moved, strict=True):
+            stays = _names(scheduled) & clusters.keys()
+            if any(leaves_at(binding, clusters[name]) <= now for name in stays):
+                return False
+        tell(self._observers, moved)
         return True
 
-    def _is_due(self, move: Move, now: float) -> bool:
-        retry = self._retries.get(move.binding.key)
-        return move.due_at <= now and (retry is None or retry.at <= now)
+    def _is_due(self, group: _Group, now: float) -> bool:
+        """Whether no move of the group waits for another try."""
+        retries = (self._retries.get(move.binding.key) for move in group)
+        return all(retry is None or retry.at <= now for retry in retries)
 
     async def _plan(self, clusters: Mapping[str, Cluster]) -> None:
         """Read who is in these clusters, and put them in order."""
@@ -267,6 +290,15 @@ class Moving:
         async with self._store.reading() as read:
             self._replicas = await read.failover.replicas()
         self._count_again_at = now + COUNT_SECONDS
+
+
+async def all_answers(answers: Sequence[asyncio.Future[Scheduled]]) -> list[Scheduled]:
+    """What each was answered. Raises the first error once all are answered."""
+    ended = await asyncio.gather(*answers, return_exceptions=True)
+    for answer in ended:
+        if isinstance(answer, BaseException):
+            raise answer
+    return [answer for answer in ended if not isinstance(answer, BaseException)]
 
 
 def evacuated(fleet: FleetOwner) -> Mapping[str, Cluster]:

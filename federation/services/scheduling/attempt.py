@@ -219,11 +219,11 @@ class Attempt:
     @property
     def is_stored(self) -> bool:
         """Whether a new decision is kept: not one about a binding that is nowhere and does not
-        want to wait, nor one of an atomic batch that was not placed, nor one that does not take an
-        eviction back, or does not move as planned.
+        want to wait, nor one of an atomic batch of callers that was not placed, nor one that does
+        not take an eviction back, or does not move as planned.
         """
         is_whole = self.takes_back is not None or self.stated is not None
-        is_all_or_nothing = bool(self.atomic) or is_whole
+        is_all_or_nothing = bool(self.atomic and not self.is_moved) or is_whole
         return self.is_placed or (not is_all_or_nothing and bool(self.known or self.wait))
 
     @property

@@ -13,7 +13,7 @@ from functools import partial
 from federation.capacity.reserve import Refused
 from federation.failover.evictions import taken_back
 from federation.failover.moves import PLANNED_MOVE, PREEMPTED, TAINT_UNTOLERATED, eviction_tasks
-from federation.model.errors import NotFound, PreconditionFailed
+from federation.model.errors import FederationError, NotFound, PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate, EvictionTask, binding_key
 from federation.model.reservations import Share
@@ -166,6 +166,18 @@ def request_room(working: WorkingCopy, attempt: Attempt, asked: Certificate | No
         adopts=attempt.adopts,
         watched=_watched(working, attempt),
     )
+
+
+def decide_anew(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) -> None:
+    """Decide as if nobody had decided before; what is wrong with it is its ``error``."""
+    attempt.requested = attempt.reserved = attempt.standing = attempt.error = None
+    attempt.losses, attempt.unseen_in, attempt.nominated = {}, (), None
+    attempt.is_beyond_quota = False
+    let_go([attempt])
+    try:
+        decide_one(working, attempt, now, peers)
+    except FederationError as error:
+        attempt.error = error
 
 
 def decide_one(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) -> None:

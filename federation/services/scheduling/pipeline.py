@@ -35,6 +35,7 @@ from federation.services.scheduling.fresh_reports import FreshReports
 from federation.services.scheduling.gangs import join_gang, joins_gang, with_companions
 from federation.services.scheduling.hooks import give_back
 from federation.services.scheduling.measures import DecisionMeasures, timed
+from federation.services.scheduling.moved_groups import moved_attempts
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.preempting import DEFAULT_LIMITS, Preemption, preempting_of
 from federation.services.scheduling.preview_copies import PreviewCopies
@@ -174,8 +175,11 @@ class DecisionPipeline:
             Attempt(binding=binding, adopt=adopt, wait=False, once=once, place=place, atomic=batch)
             for place, (binding, adopt, once) in enumerate(bindings, start=1)
         ]
-        self._add(*attempts)
-        return [attempt.answer for attempt in attempts]
+        return self._add(*attempts)
+
+    def move_together(self, bindings: Iterable[Binding]) -> list[asyncio.Future[Scheduled]]:
+        """Moves stored bindings of one workload affinity group off clusters, or none of them."""
+        return self._add(*moved_attempts(bindings))
 
     async def read(self, attempts: Sequence[Attempt]) -> None:
         """Add what the store knows of the bindings, or ``error``; nothing will come of it."""
@@ -221,11 +225,12 @@ class DecisionPipeline:
         self._reports.close()
         self._thread.close()
 
-    def _add(self, *attempts: Attempt) -> None:
+    def _add(self, *attempts: Attempt) -> list[asyncio.Future[Scheduled]]:
         for attempt in attempts:
             attempt.is_joining = joins_gang(attempt)
         self.measures.enqueue(*attempts)
         self._begin()
+        return [attempt.answer for attempt in attempts]
 
     def _begin(self) -> None:
         if self._worker is None:

@@ -39,6 +39,7 @@ from federation.services.scheduling.claims import (
     waits_for,
 )
 from federation.services.scheduling.decide import tell
+from federation.services.scheduling.moved_groups import moves_as_group
 from federation.services.scheduling.nominating import ComingPlace, placed_beside, spare_slots
 from federation.services.scheduling.together import decide_all, is_atomic, is_together
 from federation.services.scheduling.victims import PossibleVictims, candidates_of, losable_shares
@@ -57,7 +58,7 @@ def wants_preemption(attempts: Sequence[Attempt]) -> bool:
     are placed together.
     """
     first = attempts[0] if attempts else None
-    if first is None or first.gate:
+    if first is None or first.gate or moves_as_group(attempts):
         return False
     group = attempts if is_together(first) else attempts[:1]
     lacking = [attempt for attempt in group if attempt.error is None and not attempt.is_placed]

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable, Sequence
 from copy import copy
 
-from federation.model.errors import FederationError, NotPlacedTogether
-from federation.model.placement import gang_to_join, groups_of
+from federation.model.errors import NotPlacedTogether
+from federation.model.placement import gang_to_join
 from federation.scheduler.decision import Outcome
 from federation.scheduler.scarcity import short_of
 from federation.scheduler.waiting.gangs import unplaced_text
@@ -18,7 +18,7 @@ from federation.scheduler.waiting.queue import Seen
 from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.decide import (
-    decide_one,
+    decide_anew,
     refuse,
     request_room,
     reserve,
@@ -27,6 +27,12 @@ from federation.services.scheduling.decide import (
     verdict_of,
 )
 from federation.services.scheduling.hooks import let_go
+from federation.services.scheduling.moved_groups import (
+    decide_moves,
+    moves_as_group,
+    peers_beside,
+    places_of,
+)
 from federation.services.scheduling.seeing import seen_by, surroundings_of
 from federation.services.scheduling.working_copy import WorkingCopy
 
@@ -44,21 +50,18 @@ def decide_all(working: WorkingCopy, attempts: Sequence[Attempt], now: float) ->
     """Each on what the ones before it left; what is wrong with one is its own ``error``.
 
     Where one of an atomic batch is not placed, none is, and nothing may come of the working copy;
-    where one of a gang is not, or not all are there, all go on waiting.
+    where one of a gang is not, or not all are there, all go on waiting. Bindings that go together
+    leave clusters together, or stay.
     """
+    if moves_as_group(attempts):
+        decide_moves(working, attempts, now)
+        return
     for attempt in attempts:
         if attempt.quota is not None:
             attempt.quota.used = attempt.quota.read
     for position, attempt in enumerate(attempts):
-        attempt.requested = attempt.reserved = attempt.standing = attempt.error = None
-        attempt.losses, attempt.unseen_in, attempt.nominated = {}, (), None
-        attempt.is_beyond_quota = False
-        let_go([attempt])
-        try:
-            before = attempts[:position] if is_together(attempt) else ()
-            decide_one(working, attempt, now, peers_of(attempt, before))
-        except FederationError as error:
-            attempt.error = error
+        before = attempts[:position] if is_together(attempt) else ()
+        decide_anew(working, attempt, now, peers_of(attempt, before))
     missed = [each for each in attempts if each.error or not each.is_placed]
     if attempts and attempts[0].atomic:
         place_all_or_none(attempts, missed)
@@ -181,15 +184,4 @@ def _leave_waiting(
 
 def peers_of(attempt: Attempt, before: Sequence[Attempt]) -> Peers:
     """Its peers as they were read, and those that were placed before it and go with it."""
-    group, anti_group = groups_of(attempt.candidate)
-    if not (before and (group or anti_group)):
-        return attempt.peers
-    together, apart = [*attempt.peers.affinity], [*attempt.peers.anti_affinity]
-    for each in before:
-        if each.error or not each.is_placed or each.binding.namespace != attempt.binding.namespace:
-            continue
-        names = frozenset(target.name for target in each.verdict.decision.clusters)
-        its_group, its_anti_group = groups_of(each.candidate)
-        together += [names] if group and its_group == group else []
-        apart += [names] if anti_group and its_anti_group == anti_group else []
-    return Peers(affinity=tuple(together), anti_affinity=tuple(apart))
+    return peers_beside(attempt, [(each, names) for each in before if (names := places_of(each))])

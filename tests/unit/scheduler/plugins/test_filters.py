@@ -166,6 +166,13 @@ def test_workload_affinity_means_where_every_peer_is() -> None:
     assert sorted(reasons) == ["a", "c"]
 
 
+def test_a_peer_whose_clusters_are_gone_holds_nobody_back() -> None:
+    clusters = [Cluster(name=name) for name in "ab"]
+    peers = Surroundings(affinity_peers=(frozenset(["gone"]), frozenset(["a", "gone"])))
+    binding = Binding(name="web", clusters=(TargetCluster(name="gone", replicas=1),))
+    assert sorted(refused("WorkloadAffinity", clusters, binding, surroundings=peers)) == ["b"]
+
+
 def test_workload_anti_affinity_means_where_no_peer_is() -> None:
     clusters = [Cluster(name=name) for name in "abcd"]
     peers = Surroundings(anti_affinity_peers=(frozenset("ab"), frozenset("bc")))

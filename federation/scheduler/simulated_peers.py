@@ -1,0 +1,56 @@
+"""Workload affinity groups of a simulation: where the peers of a binding are.
+
+Pure. Must not decide anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+from federation.model.placement import Binding, groups_of
+from federation.model.workload import TargetCluster
+from federation.scheduler.decision import Decision
+from federation.scheduler.state import ALONE, Surroundings
+
+# Clusters by the key of a binding.
+Places: TypeAlias = Mapping[str, tuple[TargetCluster, ...]]
+
+
+class Placed(NamedTuple):
+    """A binding, the newest decision that placed it, and where it ran as it came."""
+
+    binding: Binding
+    decision: Decision
+    ran: frozenset[str]
+
+
+def surroundings_of(binding: Binding, placed: Collection[Placed]) -> Surroundings:
+    """Return where the earlier bindings of the same groups went."""
+    group, anti_group = groups_of(binding)
+    if not (group or anti_group):
+        return ALONE
+    peers = [each for each in placed if each.binding.key != binding.key]
+    return Surroundings(
+        affinity_peers=tuple(_places(binding, peers, group, 0)),
+        anti_affinity_peers=tuple(_places(binding, peers, anti_group, 1)),
+    )
+
+
+def counting_at(placed: Mapping[str, Placed], clusters: Places) -> dict[str, Placed]:
+    """Return those that are placed as if they were in these clusters, by key."""
+    return {
+        key: was._replace(decision=replace(was.decision, clusters=targets))
+        for key, targets in clusters.items()
+        if (was := placed.get(key)) is not None
+    }
+
+
+def _places(
+    binding: Binding, peers: Iterable[Placed], group: str, position: int
+) -> Iterable[frozenset[str]]:
+    for other, decision, _ in peers:
+        is_peer = group and groups_of(other)[position] == group
+        if is_peer and other.namespace == binding.namespace and decision.clusters:
+            yield frozenset(target.name for target in decision.clusters)

@@ -1,0 +1,126 @@
+"""Groups of bindings that stay together, in virtual time: a group leaves a lost cluster as a whole
+or not at all, and leaves it where another cluster has room for all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from federation.cli import inputs
+from federation.failover.moves import Move, moved_together
+from federation.failover.virtual_steps import EventKind, FailoverRules, FleetEvent, StepKind
+from federation.failover.virtual_time import VirtualFleet
+from federation.model.placement import Binding
+from federation.scheduler.common_clusters import MAX_COMMON_CLUSTERS, common_clusters
+from federation.scheduler.simulation import SimulationOptions
+from tests.unit.cli.test_simulation import binding, cluster
+
+LOST, OTHERS = "a", ("b", "c", "d")
+AGGREGATED = {
+    "replicaSchedulingType": "Divided",
+    "replicaDivisionPreference": "Aggregated",
+}
+# All may be moved at once.
+RULES = FailoverRules(lost_seconds=60.0, percent_a_minute=100.0)
+
+
+def member(name: str, replicas: int, group: str) -> dict[str, Any]:
+    return binding(
+        name,
+        replicas,
+        AGGREGATED,
+        labels={"group": group},
+        clusters=[{"name": LOST, "replicas": replicas}],
+        placement={"workloadAffinity": {"affinity": {"groupByLabelKey": "group"}}},
+    )
+
+
+def ran(
+    cpus: Sequence[int], replicas: Sequence[tuple[int, str]]
+) -> tuple[VirtualFleet, list[Binding]]:
+    clusters = [cluster(name, cpu) for name, cpu in zip((LOST, *OTHERS), (99, *cpus), strict=True)]
+    states = inputs.clusters_of(inputs.by_position(clusters, "clusters"), now=0.0)
+    documents = [member(f"m{n}", count, group) for n, (count, group) in enumerate(replicas)]
+    messages = inputs.binding_messages_of(inputs.by_position(documents, "bindings"))
+    bindings = inputs.bindings_of(messages, None)
+    fleet = VirtualFleet(states, SimulationOptions(), RULES, began=1000.0)
+    fleet.run(bindings, [FleetEvent(10.0, EventKind.LOSE, LOST)])
+    return fleet, bindings
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(0, 8), min_size=3, max_size=3),
+    st.lists(st.tuples(st.integers(1, 4), st.sampled_from("xy")), min_size=1, max_size=5),
+)
+@example([2, 3, 0], [(1, "x"), (2, "x")])
+@example([9, 9, 9], [(1, "x"), (1, "x"), (1, "y")])
+def test_a_group_moves_as_a_whole_or_stays(
+    cpus: list[int], replicas: list[tuple[int, str]]
+) -> None:
+    fleet, bindings = ran(cpus, replicas)
+    totals = {group: sum(count for count, own in replicas if own == group) for _, group in replicas}
+    after = {
+        each.labels["group"]: [b for b in fleet.bindings if b.labels == each.labels]
+        for each in bindings
+    }
+    moves = {step.subject: step for step in fleet.steps if step.kind is StepKind.MOVED}
+    free = dict(zip(OTHERS, cpus, strict=True))
+    for group, members in after.items():
+        moved = [each for each in members if each.key in moves]
+        assert moved in ([], members)
+        assert len({moves[each.key].at for each in moved}) <= 1
+        for each in moved:
+            assert LOST not in {target.name for target in each.clusters}
+            assert sum(target.replicas for target in each.clusters) == each.replicas
+            for other in moved:
+                here = {target.name for target in other.clusters}
+                assert here & {target.name for target in each.clusters}
+        if len(totals) == 1 and totals[group] <= max(cpus):
+            assert moved
+    for name in OTHERS:
+        held = [t.replicas for b in fleet.bindings for t in b.clusters if t.name == name]
+        assert sum(held) <= free[name]
+
+
+@given(st.lists(st.sampled_from(["x", "y", ""]), max_size=8))
+def test_moves_of_one_group_are_put_together_in_the_order_of_the_first(groups: list[str]) -> None:
+    documents = [member(f"m{n}", 1, group) for n, group in enumerate(groups)]
+    for document, group in zip(documents, groups, strict=True):
+        if not group:
+            document["metadata"]["labels"] = {}
+    messages = inputs.binding_messages_of(inputs.by_position(documents, "bindings"))
+    moves = [Move(binding=each, due_at=0.0) for each in inputs.bindings_of(messages, None)]
+    together = moved_together(moves)
+    assert sorted(m.binding.name for every in together for m in every) == sorted(
+        m.binding.name for m in moves
+    )
+    assert [every[0] for every in together] == [
+        move for n, move in enumerate(moves) if not groups[n] or groups.index(groups[n]) == n
+    ]
+    for every in together:
+        assert len({move.binding.labels.get("group", move.binding.name) for move in every}) == 1
+
+
+rooms = st.lists(
+    st.dictionaries(st.sampled_from("abcdefghijklmnop"), st.integers(1, 9)), min_size=1, max_size=3
+)
+
+
+@given(rooms, st.data())
+def test_common_clusters_have_room_for_each(
+    rooms: list[dict[str, int]], data: st.DataObject
+) -> None:
+    units = [data.draw(st.integers(1, 5)) for _ in rooms]
+    names = common_clusters(rooms, units)
+    fits = {
+        name
+        for name in "abcdefghijklmnop"
+        if all(room.get(name, 0) >= count for room, count in zip(rooms, units, strict=True))
+    }
+    assert set(names) <= fits
+    assert len(names) == min(len(fits), MAX_COMMON_CLUSTERS)
