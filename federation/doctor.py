@@ -258,6 +258,16 @@ def fleet_findings(condition: DatabaseCondition) -> Iterator[Finding]:
     if condition.held:
         says = f"clusters wait to be accepted: {some(condition.held)}"
         yield note("joiners", says, "look at `fedctl get joiners`; accept or reject them")
+    yield from _duties(condition.failing_duties)
+
+
+def _duties(failing: Sequence[str]) -> Iterator[Finding]:
+    """Return a finding for each background duty whose last round failed."""
+    remedy = "look into the log of the control plane that has the duty; docs/runbooks has a page"
+    for duty in failing:
+        yield bad("duties", f"background work fails: {printable(duty)}", remedy)
+    if not failing:
+        yield good("duties", "all background work succeeds")
 
 
 def certificate_findings(settings: Settings, now: datetime) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.e2e.servers import ROOT, Server, environment, started
 from tests.karmadas import Karmada
+from tests.program_logs import checked_file
 
 LOCAL = "127.0.0.1:0"
 
@@ -41,7 +42,8 @@ def bridge_process(
         *("--token-file", str(folder / "admin.token"), "--lease-name", lease_name, *options),
     ]
     with (
-        (folder / "bridge.log").open("a", encoding="utf-8") as log,
+        checked_file("federation bridge", folder / "bridge.log") as path,
+        path.open("a", encoding="utf-8") as log,
         subprocess.Popen(
             [sys.executable, "-m", "federation", "bridge", *arguments],
             cwd=ROOT,

@@ -20,7 +20,7 @@ from hypothesis import settings
 
 import federation.runtime.native_libraries  # noqa: F401 - before numpy
 from federation.runtime.logs import PROGRAMS
-from tests import examples
+from tests import examples, program_logs
 from tests.databases import Databases
 from tests.patience import PATIENCE_SECONDS
 
@@ -30,6 +30,8 @@ THROWN_AWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": 
 HERE = Path(__file__).parent
 # Folders of tests whose files take longest: whole programs, and many examples.
 LONGEST = ("e2e", "truth", "chaos", "attack", "properties")
+# Folders of tests that run whole programs: an error in a log fails them.
+CHECKED_LOGS = ("e2e", "truth", "chaos", "attack", "docs", "drills", "replays", "skew")
 
 serial = itertools.count(1)
 
@@ -49,6 +51,7 @@ def pytest_configure() -> None:
     os.environ["FEDCTL_CONFIG"] = os.devnull + ".yaml"
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    program_logs.begin_recording()
 
 
 def interrupt_once(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -139,6 +142,33 @@ def nothing_left_of_databases(tmp_path_factory: pytest.TempPathFactory) -> Itera
         discard_those_of_the_dead(ours)
     yield
     discard_databases(ours)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_unexpected_error_of_a_module(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail where a program that served a whole file logged an error when it ended."""
+    yield
+    fail_on_unexpected_errors(request)
+
+
+@pytest.fixture(autouse=True)
+def no_unexpected_error(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail where any program of a test logged an error that the test does not expect."""
+    yield
+    fail_on_unexpected_errors(request)
+
+
+def fail_on_unexpected_errors(request: pytest.FixtureRequest) -> None:
+    """Take what was logged in any case, so that no later test fails because of it."""
+    errors = program_logs.RECORDS.take(program_logs.expected_by(request.node))
+    if checks_logs(request.path):
+        program_logs.fail_on(errors)
+
+
+@cache
+def checks_logs(path: Path) -> bool:
+    """Return whether the tests of a file fail on errors in logs: those of whole programs do."""
+    return path.is_relative_to(HERE) and path.relative_to(HERE).parts[0] in CHECKED_LOGS
 
 
 @pytest.fixture(autouse=True)

@@ -127,7 +127,9 @@ def metrics_page() -> str:
             ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ())),
             family.documentation,
         )
-        for family in families_of(Nothing(), Shared(waiting={}, failover=Nothing()))
+        for family in families_of(
+            Nothing(), Shared(waiting={}, failover=Nothing(), failing_duties=())
+        )
         # Of Prometheus' own library, and there on Linux alone.
         if not family.name.startswith("process_")
     )

@@ -21,6 +21,7 @@ from urllib.request import urlopen
 
 from federation.model.errors import FederationError
 from federation.runtime.interruptions import Interruptions
+from federation.runtime.log_errors import errors_in
 
 LOOPBACK = "127.0.0.1"
 STOP_SECONDS = 30.0
@@ -35,6 +36,10 @@ class DemoFailed(FederationError):
 
 class ProgramEnded(DemoFailed):
     """A program that was to run on has ended; the message has its last words."""
+
+
+class LoggedError(DemoFailed):
+    """A program has logged an error, which the message shows."""
 
 
 class Programs:
@@ -94,6 +99,13 @@ class Programs:
             if process.poll() is not None:
                 words = last_words(self._log(name))
                 raise ProgramEnded(f"{name} ended with exit code {process.returncode}:{words}")
+
+    def require_clean_logs(self) -> None:
+        """Raise LoggedError with the first error that a program has logged, if one has."""
+        for log in sorted(self._folder.glob("*.log")):
+            if errors := errors_in(log.read_text(errors="replace")):
+                shown = "".join(f"\n  {line}" for line in errors[0].splitlines())
+                raise LoggedError(f"{log.stem} logged an error:{shown}")
 
     def await_answer(self, url: str, deadline_seconds: float) -> None:
         """Waits until ``url`` answers 200."""

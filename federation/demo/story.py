@@ -30,6 +30,7 @@ from federation.demo.karmada import BINDING, NEEDED, karmada_command, start_brid
 from federation.demo.programs import (
     LOOPBACK,
     DemoFailed,
+    LoggedError,
     ProgramEnded,
     Programs,
     claimed_port,
@@ -121,10 +122,12 @@ def _play(
     try:
         with interruptions.allowed():
             _tell(stage, programs, interruptions)
+        programs.require_clean_logs()
         if stay:
             with suppress(KeyboardInterrupt), interruptions.allowed():
                 _stay(stage, programs)
             _stop(programs)
+            programs.require_clean_logs()
     except KeyboardInterrupt:
         _stop(programs)
         raise
@@ -141,7 +144,7 @@ def _kept_logs(stage: DemoStage, error: FederationError) -> str:
     """Where the logs are kept; and the control plane's last words, when no others are told."""
     kept = keep_logs(stage.folder)
     words = ""
-    if not isinstance(error, ProgramEnded):
+    if not isinstance(error, ProgramEnded | LoggedError):
         words = f"\nThe control plane's last words:{last_words(kept / f'{CONTROL_PLANE}.log')}"
     return f"{words}\nEvery log is kept in {kept}"
 

@@ -15,6 +15,8 @@ from functools import partial
 from typing import TypeAlias
 
 from federation.model.errors import Conflict, FederationError
+from federation.model.printable import printable
+from federation.services.journal_ports import DutyFailure
 from federation.services.ports import Clock, Store, Transaction
 from federation.services.troubles import Trouble
 
@@ -27,6 +29,9 @@ PRUNE_EVERY_SECONDS = 60.0
 PRUNED_AT_ONCE = 1000
 # They are large, and so many are moved in one transaction.
 DECISIONS_PRUNED_AT_ONCE = 200
+
+# Of the reason why a duty fails, in the database and wherever it is shown.
+MAX_REASON_CHARACTERS = 500
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +79,8 @@ class Duties:
         self._pause_seconds = lease_seconds / ROUNDS_PER_LEASE
         self._tokens: dict[str, int] = {}
         self._due_at: dict[str, float] = {}
+        # What the database says of each duty, as this one last wrote it.
+        self._recorded: dict[str, str] = {}
         self._troubles = {
             each.name: Trouble(logger, f"duty not done: {each.name}") for each in duties
         }
@@ -82,6 +89,11 @@ class Duties:
     def held(self) -> frozenset[str]:
         """The duties that were this one's in the last round."""
         return frozenset(self._tokens)
+
+    async def failures(self) -> Sequence[DutyFailure]:
+        """Return the duties whose last round failed, of all control planes. Raises Unavailable."""
+        async with self._store.reading() as read:
+            return await read.duties.failures()
 
     async def keep_doing(self) -> None:
         """Round after round until cancelled."""
@@ -135,6 +147,8 @@ class Duties:
         if taken:
             told = ", ".join(f"{name} ({tokens[name]})" for name in taken)
             logger.info("duties taken, with their tokens", extra={"fields": {"duties": told}})
+        for name in taken:
+            self._recorded.pop(name, None)
         self._tokens = tokens
 
     async def _try(self, duty: Duty) -> bool:
@@ -144,10 +158,23 @@ class Duties:
         try:
             has_more = await self._do(duty)
             self._troubles[duty.name].over()
+            await self._record(duty.name, "")
         except Exception as error:  # noqa: BLE001 - told; the other duties are done
             self._troubles[duty.name].met(error)
+            await self._record(duty.name, _reason_of(error))
             return False
         return has_more
+
+    async def _record(self, name: str, why: str) -> None:
+        """Write whether a duty fails, once for each change: doctor and every plane show it."""
+        token = self._tokens.get(name)
+        if token is None or self._recorded.get(name) == why:
+            return
+        # The next round writes it where the database is away.
+        with suppress(FederationError):
+            async with self._store.transaction() as tx:
+                await tx.duties.record_failure(name, token, why)
+            self._recorded[name] = why
 
     async def _do(self, duty: Duty) -> bool:
         """Piece by piece, no longer than until it is another duty's turn; whether there is more."""
@@ -172,6 +199,12 @@ class Duties:
             if token is None or not await tx.duties.check(duty.name, token):
                 raise DutyLost
             yield tx
+
+
+def _reason_of(error: Exception) -> str:
+    """Return why a duty failed: the kind of a fault of ours is a part of it."""
+    kind = "" if isinstance(error, FederationError) else f"{type(error).__name__}: "
+    return printable(f"{kind}{error}")[:MAX_REASON_CHARACTERS]
 
 
 def in_one(work: Callable[[Transaction], Awaitable[int]]) -> Callable[[Begin], Awaitable[int]]:

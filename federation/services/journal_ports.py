@@ -246,6 +246,15 @@ class Requests(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DutyFailure:
+    """A duty that fails: `since` in Unix seconds of the database's clock."""
+
+    duty: str
+    since: float
+    why: str
+
+
 class StoredDuties(Protocol):
     """Background work that one replica does at a time."""
 
@@ -263,6 +272,14 @@ class StoredDuties(Protocol):
         ...
 
     async def leave(self, duty: str, replica: str) -> None: ...
+
+    async def record_failure(self, duty: str, token: int, why: str) -> None:
+        """Record why the duty fails, or with an empty reason that it succeeds, for its holder."""
+        ...
+
+    async def failures(self) -> Sequence[DutyFailure]:
+        """Return the duties whose last round failed, by name."""
+        ...
 
 
 class StoredPresences(Protocol):

@@ -74,7 +74,10 @@ _FLEET = text("""
         (SELECT count(*) FROM cluster) AS clusters,
         ARRAY(SELECT name || ' ' || (facts ->> 'agent_version') FROM cluster
               WHERE facts ->> 'agent_version' <> '' ORDER BY 1) AS agents,
-        ARRAY(SELECT name FROM cluster WHERE (spec ->> 'held')::boolean ORDER BY 1) AS held
+        ARRAY(SELECT name FROM cluster WHERE (spec ->> 'held')::boolean ORDER BY 1) AS held,
+        ARRAY(SELECT name || ' since ' || to_char(failing_since AT TIME ZONE 'UTC',
+                                                  'YYYY-MM-DD"T"HH24:MI:SS"Z"') || ', ' || failure
+              FROM duty WHERE failing_since IS NOT NULL ORDER BY 1) AS failing_duties
 """)
 
 
@@ -90,7 +93,8 @@ class DatabaseCondition:
     not count. ``trip_seconds`` is how long the quickest of some answers took;
     ``clock_ahead_seconds`` is how far its clock is ahead of ours. ``is_pooled``: something between
     gives each transaction another server process. ``planes`` run now. ``agents`` are clusters, each
-    with its agent's version, and ``held`` those that wait to be accepted.
+    with its agent's version, and ``held`` those that wait to be accepted. ``failing_duties`` hold a
+    name, a time and a reason each.
     """
 
     version: int
@@ -119,6 +123,7 @@ class DatabaseCondition:
     clusters: int
     agents: Sequence[str]
     held: Sequence[str]
+    failing_duties: Sequence[str]
 
 
 async def condition_of(engine: AsyncEngine) -> DatabaseCondition:

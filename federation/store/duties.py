@@ -5,12 +5,13 @@ Must not know what the work is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import Double, Text, bindparam, func, select, text, update
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from federation.services.journal_ports import DutyFailure
 from federation.store.replica_tables import duty as table
 
 NOBODY = ""
@@ -51,6 +52,27 @@ class DutyStatements:
             .with_for_update(read=True)
         )
         return (await self._connection.execute(statement)).one_or_none() is not None
+
+    async def record_failure(self, duty: str, token: int, why: str) -> None:
+        since = func.coalesce(table.c.failing_since, func.now()) if why else None
+        statement = (
+            update(table)
+            .where(table.c.name == duty, table.c.token == token)
+            .values(failure=why, failing_since=since)
+        )
+        await self._connection.execute(statement)
+
+    async def failures(self) -> Sequence[DutyFailure]:
+        statement = (
+            select(table.c.name, table.c.failing_since, table.c.failure)
+            .where(table.c.failing_since.is_not(None))
+            .order_by(table.c.name)
+        )
+        rows = await self._connection.execute(statement)
+        return [
+            DutyFailure(duty=row.name, since=row.failing_since.timestamp(), why=row.failure)
+            for row in rows
+        ]
 
     async def leave(self, duty: str, replica: str) -> None:
         statement = (

@@ -26,6 +26,9 @@ duty = Table(
     Column("holder", Text, nullable=False),
     Column("token", BigInteger, nullable=False),
     Column("expires_at", TIME, nullable=False),
+    # Empty while the last round of it succeeded.
+    Column("failing_since", TIME),
+    Column("failure", Text, nullable=False, server_default=""),
     CheckConstraint("token >= 1", name="token_positive"),
 )
 

@@ -6,7 +6,7 @@ them, and there must not be more of them in a larger fleet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from federation.model.waiting import WaitState
 from federation.rpc.measures import CallMeasures
 from federation.runtime.measures import Distribution
 from federation.services.failover.control import FailoverOverview
+from federation.services.journal_ports import DutyFailure
 from federation.services.scheduling.measures import DecisionMeasures
 from federation.services.standing_process import StandingProcess
 from federation.services.waiting.keeper import QueueKeeper
@@ -48,6 +49,7 @@ def families_of(measured: Measured, shared: Shared | None) -> list[Metric]:
     families.of_queue(measured.keeper, shared.waiting if shared else None)
     if shared:
         families.of_failover(shared.failover)
+        families.of_duties(shared.failing_duties)
     families.of_fleet(measured)
     families.of_estimating(measured.estimating)
     families.of_process(measured)
@@ -127,6 +129,15 @@ class Families:
             "Decisions that are waited for by callers now.",
             len(decisions.queue),
         )
+
+    def of_duties(self, failures: Sequence[DutyFailure]) -> None:
+        failing = self._labelled(
+            "fedsched_failing_duties",
+            "1 for each duty of the fleet whose last round failed.",
+            ["duty"],
+        )
+        for failure in failures:
+            failing.add_metric([failure.duty], 1)
 
     def of_queue(self, keeper: QueueKeeper, waiting: Mapping[WaitState, WaitTally] | None) -> None:
         if waiting is not None:

@@ -5,7 +5,7 @@ Must not know how it is told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Pool
@@ -18,6 +18,7 @@ from federation.services.failover.control import FailoverControl, FailoverOvervi
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.overcommitment import Overcommitment
 from federation.services.fleet.registry import FleetOwner
+from federation.services.journal_ports import DutyFailure
 from federation.services.members.hearing import LoopWatch
 from federation.services.members.settling import Settling
 from federation.services.ports import Clock, Store
@@ -54,3 +55,4 @@ class Shared:
 
     waiting: Mapping[WaitState, WaitTally]
     failover: FailoverOverview
+    failing_duties: Sequence[DutyFailure]

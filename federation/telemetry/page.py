@@ -52,6 +52,11 @@ class MetricsPages:
             async with asyncio.timeout(DATABASE_SECONDS):
                 async with measured.store.reading() as read:
                     waiting = await read.waiting.tallies()
-                return Shared(waiting=waiting, failover=await measured.failover.overview())
+                    failing_duties = await read.duties.failures()
+                return Shared(
+                    waiting=waiting,
+                    failover=await measured.failover.overview(),
+                    failing_duties=failing_duties,
+                )
         except (FederationError, TimeoutError):
             return None

@@ -29,6 +29,7 @@ from tests.docs.fleet import Fleet
 from tests.docs.pages import PYTHON, ROOT, Step, commands_of
 from tests.e2e.servers import environment
 from tests.patience import PATIENCE_SECONDS
+from tests.program_logs import check_process
 
 PROGRAMS: Final[Mapping[str, click.Command]] = {
     "fedctl": fedctl,
@@ -200,6 +201,7 @@ class Walk:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            check_process(command, log.read_text("utf-8", "replace"))
 
     def _join_fleet(self, members: Sequence[str]) -> None:
         """A control plane with TLS whose page and API the walk knows, and these members."""

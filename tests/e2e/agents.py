@@ -34,6 +34,7 @@ from federation.v1.resource_pb2 import (
 from federation.v1.scheduling_pb2 import ScheduleRequest
 from tests.control_planes import RunningControlPlane
 from tests.patience import PATIENCE_SECONDS
+from tests.program_logs import check_process
 
 ROOT = Path(__file__).parents[2]
 DUMPS = ROOT / "examples" / "clusters"
@@ -53,6 +54,7 @@ class Process:
         async with asyncio.timeout(SECONDS):
             _, said = await self.process.communicate()
         assert self.process.returncode is not None
+        check_process("estimator", said.decode())
         return self.process.returncode, said.decode()
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
@@ -76,6 +78,7 @@ async def estimator(*arguments: str, **environment: str) -> AsyncIterator[Proces
         if process.returncode is None:
             process.kill()
             _, said = await process.communicate()
+            check_process("estimator", said.decode())
             # Shown beside a test that failed.
             sys.stderr.write(said.decode())
 

@@ -22,6 +22,7 @@ from queue import Empty, Queue
 from federation.embedded_postgres.binaries import find_binaries
 from federation.embedded_postgres.server import EmbeddedPostgres
 from tests.patience import PATIENCE_SECONDS
+from tests.program_logs import check_process
 
 START_SECONDS = PATIENCE_SECONDS
 STOP_SECONDS = PATIENCE_SECONDS
@@ -72,6 +73,7 @@ class Server:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self.lines: list[str] = []
+        self._printed: list[str] = []
         self._queue: Queue[str | None] = Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -83,6 +85,7 @@ class Server:
     def _read(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
+            self._printed.append(line)
             self._queue.put(line.rstrip("\n"))
         self._queue.put(None)
 
@@ -112,6 +115,11 @@ class Server:
         while (line := self._queue.get()) is not None:
             self.lines.append(line)
         return code
+
+    def check_log(self) -> None:
+        """Record the errors in all that it printed, once it has ended."""
+        self._reader.join(STOP_SECONDS)
+        check_process("federation serve", "".join(self._printed))
 
     def kill(self) -> None:
         """As a power cut would: no handler runs."""
@@ -145,8 +153,9 @@ def started(*arguments: str, site: Path | None = None, **extra: str) -> Iterator
         stdout=subprocess.DEVNULL,
         text=True,
     )
+    server = Server(process)
     try:
-        yield Server(process)
+        yield server
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -155,6 +164,7 @@ def started(*arguments: str, site: Path | None = None, **extra: str) -> Iterator
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        server.check_log()
         assert process.stderr is not None
         process.stderr.close()
 

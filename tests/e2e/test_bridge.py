@@ -286,6 +286,7 @@ def is_whole_list(resource: str, asked: Asked) -> bool:
     return asked.verb == "list" and asked.resource == resource and asked.query.get("limit") != "1"
 
 
+@pytest.mark.expected_errors("are not in Karmada")
 async def test_what_runs_is_adopted_and_a_list_that_lacks_it_empties_nothing(
     karmada: Karmada,
     plane: RunningControlPlane,

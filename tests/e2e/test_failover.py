@@ -209,6 +209,7 @@ async def test_a_killed_agents_cluster_is_left_and_has_its_share_again_once_it_i
 BRAKE = {"lost_seconds": "20", "breaker_clusters": "2", "breaker_percent": "50"}
 
 
+@pytest.mark.expected_errors("clusters of one place fell silent", "failover is frozen")
 @pytest.mark.parametrize("fleet", [BRAKE], indirect=True)
 async def test_nothing_moves_when_many_are_killed_at_once_until_people_say_so(
     fleet: Fleet,
@@ -247,6 +248,7 @@ async def test_nothing_moves_when_many_are_killed_at_once_until_people_say_so(
     assert sum(held(moved).values()) == 9
 
 
+@pytest.mark.expected_errors("failover is frozen")
 @pytest.mark.parametrize("fleet", [{"no_failover": "true"}], indirect=True)
 async def test_where_it_is_off_it_says_so_and_can_be_frozen(fleet: Fleet, tmp_path: Path) -> None:
     spec = {

@@ -75,6 +75,7 @@ async def execute(url: str, statement: str) -> None:
     await connection.close()
 
 
+@pytest.mark.expected_errors("the database cannot be used")
 async def test_a_full_disk_is_told_everywhere_and_once_in_the_log(
     fresh_database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -103,6 +104,7 @@ async def test_a_full_disk_is_told_everywhere_and_once_in_the_log(
     assert caplog.messages.count("the database can be used again") == 1
 
 
+@pytest.mark.expected_errors("the database cannot be used", "the database went back")
 @pytest.mark.parametrize(
     ("statement", "advice"),
     [

@@ -173,6 +173,7 @@ async def two_planes(
         yield here, there, proxy
 
 
+@pytest.mark.expected_errors("Exception closing connection")
 async def test_a_plane_that_is_cut_off_in_a_commit_does_not_hold_up_the_others(
     fresh_database_url: str, tmp_path: Path
 ) -> None:

@@ -137,6 +137,7 @@ def test_its_arguments_are_checked(installed: str, tmp_path: Path) -> None:
     assert answer.stderr == f"error: {args}: unknownPercent must be from 0 to 100\n"
 
 
+@pytest.mark.expected_errors(r"scheduler/plugins/run\.py")
 def test_the_example_decides_in_a_server(installed: str, tmp_path: Path) -> None:
     ports = ("--listen", "127.0.0.1:0", "--web-listen", "127.0.0.1:0")
     options = ("--insecure", "--data-dir", str(tmp_path), "--scheduler-config", str(PROFILES))

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from tests.chaos.planes import UNEXPECTED
+from federation.runtime.log_errors import errors_in
 from tests.e2e.agents import ROOT
 from tests.patience import PATIENCE_SECONDS
 
@@ -52,9 +52,8 @@ class AgentProcess:
         self.start()
 
     def unexpected(self) -> str:
-        """Its log, where it speaks of a mistake of its own; else nothing."""
-        said = self._log.read_text(encoding="utf-8", errors="replace")
-        return said if UNEXPECTED.search(said) else ""
+        """Return the errors in its log."""
+        return "\n".join(errors_in(self._log.read_text(encoding="utf-8", errors="replace")))
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is None:

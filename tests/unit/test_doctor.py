@@ -49,6 +49,7 @@ SOUND = DatabaseCondition(
     clusters=300,
     agents=[],
     held=[],
+    failing_duties=[],
 )
 
 
@@ -91,6 +92,12 @@ def test_of_a_sound_database_nothing_is_to_do() -> None:
         ({"agents": ["eu-1 9.9.0"]}, "versions", Severity.BAD, "0.2.0: eu-1 9.9.0"),
         ({"agents": ["eu-1 0.1.0"]}, "versions", Severity.NOTE, "0.2.0: eu-1 0.1.0"),
         ({"held": ["eu-1", "eu-2"]}, "joiners", Severity.NOTE, "accepted: eu-1, eu-2"),
+        (
+            {"failing_duties": ["keep reports since 2026-11-28T07:00:00Z, no room"]},
+            "duties",
+            Severity.BAD,
+            "background work fails: keep reports since 2026-11-28T07:00:00Z, no room",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_a_remedy(

@@ -289,6 +289,7 @@ class Views:
                 "endpoint": use_cases.replicas.endpoint,
                 "peers": sorted(use_cases.replicas.endpoints),
                 "duties": sorted(use_cases.duties.held),
+                "failing_duties": await use_cases.duties.failures(),
                 "clusters": use_cases.fleet.size,
                 "database": use_cases.database,
                 "trouble": await use_cases.why_not_ready(),

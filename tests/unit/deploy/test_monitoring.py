@@ -23,6 +23,7 @@ REFUSED = 'grpc_server_handled_total{grpc_method="EstimateReplicas",grpc_code="R
 LOOP = "fedsched_event_loop_delay_seconds_bucket"
 # A fleet of which nothing is to be told, for half an hour, in the notation of promtool.
 QUIET = {
+    'fedsched_failing_duties{duty="keep reports"}': "0x30",
     'up{job="fedsched",instance="cp-1"}': "1x30",
     'up{job="fedsched-agents",instance="member1"}': "1x30",
     f'{DECISION}{{le="0.1"}}': "0+60x30",
@@ -73,6 +74,7 @@ FIRING: Mapping[str, Mapping[str, str]] = {
     "FedschedPromisesLate": {'fedsched_reported_replicas{state="late"}': "30x30"},
     "FedschedOvercommitted": {"fedsched_overcommitted_clusters": "1x30"},
     "FedschedJournalBehind": {"fedsched_journal_age_seconds": "20+60x30"},
+    "FedschedDutyFailing": {'fedsched_failing_duties{duty="keep reports"}': "1x30"},
     "FedschedAgentDown": {'up{job="fedsched-agents",instance="member1"}': "0x30"},
     "FedschedAgentBlind": {'fedsched_agent_blind{instance="member1"}': "1x30"},
     "FedschedAgentDisconnected": {'fedsched_agent_connected{instance="member1"}': "0x30"},
