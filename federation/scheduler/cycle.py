@@ -24,6 +24,7 @@ import numpy as np
 from federation.model.arrays import BoolArray, IntArray, filled, read_only
 from federation.model.estimate import BLIND_UP_TO, Estimates, Source
 from federation.model.placement import Binding
+from federation.model.readable import counted
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
@@ -59,8 +60,7 @@ from federation.scheduler.trace import (
 
 _CAPACITY = Filter(name="Capacity", run=FILTERS["Capacity"])
 BLIND: Final = (
-    "the node selector and affinity were ignored in {clusters} clusters, "
-    "whose reports tell no nodes apart"
+    "the node selector and affinity were ignored in {clusters}, whose {report_tells} no nodes apart"
 )
 
 
@@ -154,7 +154,7 @@ def schedule(
         selection=best.selection,
         division=best.division,
         triggers=surroundings.triggers,
-        warnings=tuple(_warnings(binding, availability)),
+        warnings=tuple(_warnings(asked, best, availability)),
         min_available=binding.min_available or 0,
     )
     return _decision(demand, fleet, best, trace)
@@ -338,11 +338,19 @@ def _ending(
     return Outcome.PARTIAL if is_enough else Outcome.UNSCHEDULABLE, reason
 
 
-def _warnings(binding: Binding, availability: Estimates) -> Iterator[str]:
+def _warnings(asked: _Asked, best: _Attempt, availability: Estimates) -> Iterator[str]:
     """What people should know beside the decision: what had no effect, and what it rests on."""
+    binding = asked.binding
+    unnamed = asked.terms.unnamed_text
+    if unnamed and unnamed not in best.reason:
+        yield unnamed
     parts = [binding.requirements, *(each.requirements for each in binding.components)]
     if any(each.chooses_nodes for each in parts):
         source_c = availability.source_c
-        blind = int(np.count_nonzero((source_c > Source.NONE) & (source_c <= BLIND_UP_TO)))
+        is_blind_c = (source_c > Source.NONE) & (source_c <= BLIND_UP_TO)
+        blind = int(np.count_nonzero(is_blind_c & (best.filtering.refusal_c < 0)))
         if blind:
-            yield BLIND.format(clusters=blind)
+            clusters = counted(blind, "cluster")
+            yield BLIND.format(
+                clusters=clusters, report_tells="report tells" if blind == 1 else "reports tell"
+            )

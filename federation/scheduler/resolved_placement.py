@@ -24,6 +24,7 @@ from federation.scheduler.affinity import matching, tiers
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import toleration_deadlines
 from federation.scheduler.plugins.profile import Filter
+from federation.scheduler.reasons import unnamed_text
 from federation.scheduler.trace import FilterTrace
 
 _NO_CEILING: Final = 2**62
@@ -105,6 +106,10 @@ class Terms:
         self.group_names = tuple(name for name, _ in self._affinities)
         self._deadlines = toleration_deadlines(fleet.taints.values, placement.tolerations)
         self._groups: dict[int, Group] = {}
+        weighed = (rule.target for rule in scheduling.static_weights or ())
+        limited = (limit.target for limit in scheduling.limits)
+        chosen = (each for _, affinities in self._affinities for each in affinities)
+        self.unnamed_text = unnamed_text([*chosen, *weighed, *limited], fleet)
 
     @classmethod
     def of(cls, placement: Placement, fleet: Fleet) -> Terms:

@@ -131,7 +131,53 @@ def test_a_node_selector_that_was_not_heeded_is_told() -> None:
         reasons={},
     )
     (warning,) = schedule(wanted, fleet, blind, now=5.0).trace.warnings
-    assert "ignored in 2 clusters" in warning
+    assert "ignored in 2 clusters, whose reports tell" in warning
+    # A cluster that the affinity refuses takes no part.
+    first = replace(wanted, placement=replace(wanted.placement, affinity=named("a")))
+    (warning,) = schedule(first, fleet, blind, now=5.0).trace.warnings
+    assert "ignored in 1 cluster, whose report tells" in warning
+    last = replace(wanted, placement=replace(wanted.placement, affinity=named("c")))
+    assert schedule(last, fleet, blind, now=5.0).trace.warnings == ()
+
+
+def named(*names: str) -> ClusterAffinity:
+    return ClusterAffinity(cluster_names=names)
+
+
+@pytest.mark.parametrize(
+    "placement",
+    [
+        {"affinity": named("a", "east")},
+        {"affinity": ClusterAffinity(exclude=("east", "b"))},
+        {
+            "affinity_groups": (
+                AffinityGroup(name="first", affinity=named("a")),
+                AffinityGroup(name="second", affinity=named("east")),
+            )
+        },
+        {"replica_scheduling": replace(DYNAMIC, limits=(ClusterLimit(target=named("east")),))},
+        {
+            "replica_scheduling": ReplicaScheduling(
+                type=SchedulingType.DIVIDED,
+                static_weights=(
+                    StaticWeight(target=named("a"), weight=1),
+                    StaticWeight(target=named("east"), weight=1),
+                ),
+            )
+        },
+    ],
+)
+def test_names_that_no_cluster_has_are_warned_of(placement: dict[str, Any]) -> None:
+    decision = decide(web(2, **placement), {"a": 5, "b": 5, "c": 5})
+    assert decision.outcome is Outcome.SCHEDULED
+    assert decision.trace.warnings == ("no cluster is named east",)
+
+
+def test_a_name_that_is_the_reason_is_not_warned_of_too() -> None:
+    decision = decide(web(2, affinity=named("east")), {"a": 5, "b": 5, "c": 5})
+    assert decision.outcome is Outcome.NO_FIT
+    assert "no cluster is named east" in decision.reason
+    assert decision.trace.warnings == ()
 
 
 def test_unschedulable_names_numbers() -> None:
