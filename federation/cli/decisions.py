@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from federation.cli import output as show
 from federation.codec.decision_words import bound_word, outcome_name, source_word, why
 from federation.model.placement import binding_key
+from federation.model.workload import TargetCluster
 from federation.runtime.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
 
@@ -42,7 +43,11 @@ def print_decision(decision: scheduling_pb2.Decision, *, queued: bool = False) -
         show.print_table(
             columns,
             [
-                (each.name, each.replicas, *(_worth(promises.get(each.name)) if promises else ()))
+                (
+                    each.name,
+                    each.replicas or "-",
+                    *(_worth(promises.get(each.name)) if promises else ()),
+                )
                 for each in decision.clusters
             ],
             least=["REPORT", "CERTIFICATE"],
@@ -133,7 +138,12 @@ def _row(cluster: scheduling_pb2.ClusterTrace, *, wide: bool) -> list[object]:
 
 def shares_text(targets: Iterable[resource_pb2.TargetCluster]) -> str:
     """``member1=3, member2=2``."""
-    return ", ".join(f"{each.name}={each.replicas}" for each in targets) or "-"
+    return ", ".join(map(share_text, targets)) or "-"
+
+
+def share_text(target: resource_pb2.TargetCluster | TargetCluster) -> str:
+    """``member1=3``, or the name alone where the workload runs without a number of replicas."""
+    return f"{target.name}={target.replicas}" if target.replicas else target.name
 
 
 def outcome_word(decision: scheduling_pb2.Decision) -> str:

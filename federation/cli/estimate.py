@@ -5,7 +5,7 @@ Must not compute estimates: ``federation.model`` or the server does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -26,6 +26,7 @@ from federation.cli.file_options import cases_option, merge_option, model_rule_o
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.listing import print_list
 from federation.cli.names import pairs_of
+from federation.codec.amount_warnings import amount_warnings
 from federation.codec.document_files import documents_of
 from federation.codec.estimates import bound_word, source_word
 from federation.codec.requirements import requirements_to_message
@@ -33,6 +34,7 @@ from federation.codec.written import enum_word
 from federation.model.cluster import ClusterState
 from federation.model.estimate import BLIND_UP_TO, Bound, EstimateOptions, Estimates, Source
 from federation.model.reported_pools import pools_of
+from federation.model.resources import is_countable
 from federation.model.workload import ReplicaRequirements
 from federation.v1 import estimates_pb2
 
@@ -115,7 +117,9 @@ def estimate(
     if not requests:
         raise click.UsageError("say what a replica asks for with --request, or give --cases")
     node_claim = {"nodeSelector": pairs_of(selectors, "--selector")} if selectors else None
-    requirements = inputs.requirements_of(pairs_of(requests, "--request"), node_claim)
+    asked = pairs_of(requests, "--request")
+    requirements = inputs.requirements_of(asked, node_claim)
+    inputs.warn(amount_warnings(asked, "--request"))
     read = inputs.estimate_options(
         {
             "modelRule": options["model_rule"],
@@ -125,15 +129,39 @@ def estimate(
     )
     named = inputs.SOURCES.get(options["source"] or "", Source.EXACT)
     read = replace(read, ignore_claims=named <= BLIND_UP_TO)
+    summaries: list[Mapping[str, Any]] = []
     if paths:
         if clusters:
             raise click.UsageError("--clusters chooses among the control plane's, not a file's")
         documents, _ = inputs.split_clusters(documents_of(paths))
         states = inputs.clusters_in_files(documents)
         rows = offline_rows(states, requirements, read)
+        summaries = [each.report.summary.allocatable for each in states if each.report]
     else:
         rows = _online_rows(requirements, clusters, options)
+        if _finds_nothing(rows):
+            summaries = _online_summaries()
+    inputs.warn(_unreported(requirements, summaries))
     print_list(ESTIMATES, listing, rows)
+
+
+def _finds_nothing(rows: Sequence[Row]) -> bool:
+    return bool(rows) and not any(row["replicas"] for row in rows)
+
+
+def _unreported(
+    requirements: ReplicaRequirements, summaries: Sequence[Mapping[str, object]]
+) -> Iterator[str]:
+    """Yield a warning for each name, of those that a node may report, that no cluster reports."""
+    reported = {name for summary in summaries for name in summary}
+    for name in requirements.request:
+        if reported and is_countable(name) and name not in reported:
+            yield f"--request[{name}]: no cluster reports a resource of this name"
+
+
+def _online_summaries() -> list[Mapping[str, Any]]:
+    clusters = connection().call(lambda api: api.list_clusters())
+    return [each.status.resource_summary.allocatable for each in clusters]
 
 
 def answer_case(case: Case) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from federation.codec.requirements import read_requirements
 from federation.codec.strict import message_from_document
 from federation.codec.unread import warning_of
 from federation.codec.violations import Violations
-from federation.codec.workloads import CLUSTER_KINDS, shown_name
+from federation.codec.workloads import CLUSTER_KINDS, is_being_deleted, shown_name
 from federation.model.cluster import ClusterState
 from federation.model.errors import InvalidRequest, Violation
 from federation.model.estimate import EstimateOptions, Merge, ModelRule, Source
@@ -28,6 +28,8 @@ from federation.v1 import resource_pb2
 # A document with the path that its violations are told under.
 Placed = tuple[str, object]
 
+# Bindings that a warning names.
+MAX_NAMED: Final = 10
 SOURCES: Final = {source.name.lower(): source for source in Source if source is not Source.NONE}
 
 
@@ -42,16 +44,50 @@ def split_clusters(documents: Iterable[Document]) -> tuple[list[Document], list[
 
 def warn_of_unread(fields: Iterable[str]) -> None:
     """Names on standard error, once, the fields that are accepted and that nothing reads."""
-    warning = warning_of(fields)
-    if warning:
-        say(f"warning: {warning}", err=True)
+    warn(filter(None, [warning_of(fields)]))
+
+
+def warn(sentences: Iterable[str]) -> None:
+    """Print warnings on standard error."""
+    for sentence in sentences:
+        say(f"warning: {sentence}", err=True)
+
+
+def warn_of_bindings(warnings: Mapping[str, Sequence[str]]) -> None:
+    """Print warnings about bindings, by their names: each sentence once, for all that it is of."""
+    named: dict[str, list[str]] = {}
+    for name, sentences in warnings.items():
+        for sentence in dict.fromkeys(sentences):
+            named.setdefault(sentence, []).append(name)
+    for sentence, names in named.items():
+        rest = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+        warn([f"{', '.join(names[:MAX_NAMED])}{rest}: {sentence}"])
 
 
 def clusters_in_files(documents: Sequence[Document]) -> list[ClusterState]:
-    """The clusters in files, of which there must be one at least; their reports are of now."""
+    """The clusters in files, of which there must be one at least; their reports are of now.
+
+    Clusters that are being deleted are left out with a warning, as schedulers leave them out.
+    """
     if not documents:
         raise InvalidRequest.of("files", "hold no Cluster")
-    return clusters_of(by_name(documents), now=time.time())
+    staying = without_deleted(by_name(documents))
+    if not staying:
+        raise InvalidRequest.of("files", "hold no Cluster that is not being deleted")
+    names = {path for path, _ in staying}
+    for path, _ in by_name(documents):
+        if path not in names:
+            warn([f"{path} is being deleted, and left out"])
+    return clusters_of(staying, now=time.time())
+
+
+def without_deleted(documents: Iterable[Placed]) -> list[Placed]:
+    """The documents of objects that no API server is about to delete."""
+    return [
+        (path, document)
+        for path, document in documents
+        if not (isinstance(document, Mapping) and is_being_deleted(document))
+    ]
 
 
 def by_position(documents: Iterable[object], path: str) -> list[Placed]:

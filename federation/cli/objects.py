@@ -12,7 +12,7 @@ from federation.codec.clusters import cluster_from_message
 from federation.codec.document_files import documents_of
 from federation.codec.strict import message_from_document
 from federation.codec.unread import dropped_from_documents
-from federation.codec.workloads import bindings_from_documents
+from federation.codec.workloads import FileBindings, file_bindings
 from federation.model.errors import InvalidRequest
 from federation.v1 import resource_pb2
 
@@ -35,13 +35,13 @@ def clusters_in(paths: Sequence[str]) -> list[resource_pb2.Cluster]:
     return messages
 
 
-def bindings_in(paths: Sequence[str]) -> list[resource_pb2.ResourceBinding]:
+def bindings_in(paths: Sequence[str]) -> FileBindings:
     """What the files hold, all of it checked: nothing is decided when one of them is wrong."""
-    documents = documents_of(paths)
-    messages = bindings_from_documents(documents)
-    if not messages:
+    held = file_bindings(documents_of(paths))
+    inputs.warn(held.notes)
+    if not held.bindings:
         raise InvalidRequest.of("files", "hold nothing to schedule")
-    named = [(f"ResourceBinding/{each.metadata.name}", each) for each in messages]
+    named = [(f"ResourceBinding/{each.metadata.name}", each) for each in held.bindings]
     inputs.bindings_of(named, ties=None)
-    inputs.warn_of_unread(dropped_from_documents(documents))
-    return messages
+    inputs.warn_of_unread(dropped_from_documents(held.documents))
+    return held

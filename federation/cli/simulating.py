@@ -14,22 +14,22 @@ from typing import Any
 from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.cases import Case, answer_cases, objects_at, options_at
-from federation.cli.decisions import print_trace
+from federation.cli.decisions import print_trace, share_text
 from federation.cli.output import Output
 from federation.cli.virtual_time import fleet_events, rules_of, show_virtual_time, written_time
+from federation.codec.binding_warnings import request_warnings, warnings_of_binding
 from federation.codec.decisions import trace_to_message
 from federation.codec.document_files import documents_of
 from federation.codec.strict import message_from_document
 from federation.codec.unread import dropped_from_documents, unread_in_message
 from federation.codec.violations import Violations
 from federation.codec.virtual_time import events_from_message
-from federation.codec.workloads import bindings_from_documents
+from federation.codec.workloads import FileBindings, file_bindings
 from federation.failover.virtual_steps import EventKind
 from federation.failover.virtual_time import VirtualFleet
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding
 from federation.plugins import read_profiles
-from federation.runtime.terminal import say
 from federation.scheduler.decision import Decision
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.simulation import Simulation, SimulationOptions, check_bindings
@@ -55,7 +55,9 @@ def simulate_files(
     documents = documents_of(paths)
     clusters, others = inputs.split_clusters(documents)
     states = inputs.clusters_in_files(clusters)
-    messages = bindings_from_documents(others)
+    held = file_bindings(others)
+    messages = held.bindings
+    inputs.warn(held.notes)
     if not messages:
         raise InvalidRequest.of("files", "hold nothing to schedule")
     named = [(f"ResourceBinding/{each.metadata.name}", each) for each in messages]
@@ -63,25 +65,44 @@ def simulate_files(
     profiles = read_profiles(scheduler_config)
     check_bindings(zip((path for path, _ in named), bindings, strict=True), profiles)
     unread = [field for each in messages for field in unread_in_message(each)]
-    inputs.warn_of_unread(dict.fromkeys([*dropped_from_documents(documents), *unread]))
+    dropped = dropped_from_documents([*clusters, *held.documents])
+    inputs.warn_of_unread(dict.fromkeys([*dropped, *unread]))
+    warnings = _warnings_of(bindings, held, output)
     how = SimulationOptions(estimate=inputs.estimate_options(options), reserve=reserve)
     happens = {EventKind(kind): texts for kind, texts in later.items() if texts}
     if happens:
         events = fleet_events(happens, [state.cluster.name for state in states], bindings)
         fleet = VirtualFleet(states, how, rules_of(limits), began=time.time(), profiles=profiles)
         fleet.run(bindings, events)
-        show_virtual_time(fleet, output)
+        for binding in bindings:
+            warnings[binding.key] += fleet.decision_of(binding).trace.warnings
+        show_virtual_time(fleet, output, warnings)
         return
     simulation = Simulation(states, how, now=time.time(), profiles=profiles)
-    _show([*zip(bindings, simulation.decide_all(bindings), strict=True)], output)
+    decided = [*zip(bindings, simulation.decide_all(bindings), strict=True)]
+    for binding, decision in decided:
+        warnings[binding.key] += decision.trace.warnings
+    _show(decided, output, warnings)
+
+
+def _warnings_of(
+    bindings: Sequence[Binding], held: FileBindings, output: Output
+) -> dict[str, list[str]]:
+    """The warnings by binding; people see the fields that nothing reads once for all of them."""
+    return {
+        binding.key: [
+            *held.warnings.get(binding.key, ()),
+            *(warnings_of_binding(message) if output.is_document else request_warnings(message)),
+        ]
+        for binding, message in zip(bindings, held.bindings, strict=True)
+    }
 
 
 def answer_case(case: Case, profiles: Profiles = DEFAULT_PROFILES) -> dict[str, Any]:
     """One line of a file of cases."""
     options = options_at(case)
-    states = inputs.clusters_of(
-        inputs.by_position(objects_at(case, "clusters"), "clusters"), now=0.0
-    )
+    clusters = inputs.by_position(objects_at(case, "clusters"), "clusters")
+    states = inputs.clusters_of(inputs.without_deleted(clusters), now=0.0)
     names = [state.cluster.name for state in states]
     read = SimulationOptions(
         estimate=inputs.estimate_options(options),
@@ -114,13 +135,17 @@ def _written(binding: Binding, decision: Decision) -> dict[str, Any]:
     }
 
 
-def _show(decided: Sequence[tuple[Binding, Decision]], output: Output) -> None:
+def _show(
+    decided: Sequence[tuple[Binding, Decision]],
+    output: Output,
+    warnings: Mapping[str, Sequence[str]],
+) -> None:
     if output.is_document:
         written = [
             {
                 **_written(binding, decision),
                 "remainder": decision.remainder,
-                "warnings": list(decision.trace.warnings),
+                "warnings": list(warnings[binding.key]),
             }
             for binding, decision in decided
         ]
@@ -128,13 +153,11 @@ def _show(decided: Sequence[tuple[Binding, Decision]], output: Output) -> None:
         return
     rows = []
     for binding, decision in decided:
-        shares = " ".join(f"{each.name}={each.replicas}" for each in decision.clusters)
+        shares = " ".join(map(share_text, decision.clusters))
         rows.append((binding.key, decision.outcome.value, shares or "-", decision.reason or "-"))
     columns = ["BINDING", "OUTCOME", "CLUSTERS", "REASON"]
     show.print_table(columns, rows, prose=["CLUSTERS", "REASON"])
-    for binding, decision in decided:
-        for each in decision.trace.warnings:
-            say(f"warning: {binding.key}: {each}", err=True)
+    inputs.warn_of_bindings(warnings)
     if output.is_wide:
         for binding, decision in decided:
             show.print_heading(binding.key)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from federation.cli import inputs
 from federation.cli import output as show
+from federation.cli.decisions import share_text
 from federation.cli.output import Output
 from federation.cli.times import seconds_of
 from federation.failover.virtual_steps import (
@@ -55,9 +57,13 @@ def written_time(fleet: VirtualFleet) -> dict[str, Any]:
     }
 
 
-def show_virtual_time(fleet: VirtualFleet, output: Output) -> None:
+def show_virtual_time(
+    fleet: VirtualFleet, output: Output, warnings: Mapping[str, Sequence[str]]
+) -> None:
+    """Show all that happened, and the ``warnings`` by binding."""
     if output.is_document:
-        show.print_document(written_time(fleet), output)
+        some = {name: each for name, each in warnings.items() if each}
+        show.print_document({**written_time(fleet), "warnings": some}, output)
         return
     rows = [
         (f"{each.at:g}s", each.kind.value, each.subject, _text(each.clusters), each.reason or "-")
@@ -82,6 +88,7 @@ def show_virtual_time(fleet: VirtualFleet, output: Output) -> None:
         prose=["SHORT OF"],
         empty="Nothing waits.",
     )
+    inputs.warn_of_bindings(warnings)
 
 
 def _event(text: str, kind: EventKind) -> FleetEvent:
@@ -120,4 +127,4 @@ def _shares(clusters: Sequence[TargetCluster]) -> list[dict[str, Any]]:
 
 
 def _text(clusters: Sequence[TargetCluster]) -> str:
-    return " ".join(f"{each.name}={each.replicas}" for each in clusters) or "-"
+    return " ".join(map(share_text, clusters)) or "-"

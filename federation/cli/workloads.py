@@ -5,7 +5,7 @@ Must not decide anything: the control plane does.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 import click
@@ -124,11 +124,12 @@ def schedule(
             partial(Client.commit_preview, token=token, node_timeout_seconds=node_timeout)
             for token in tokens
         ]
-        _show_as_answered(asks, output, exit_code=exit_code)
+        _show_as_answered(asks, output, {}, exit_code=exit_code)
         return
     from federation.cli.objects import bindings_in  # noqa: PLC0415 - only this verb reads files
 
-    bindings = _promised(bindings_in(paths), certificate, lease_seconds)
+    held = bindings_in(paths)
+    bindings = _promised(held.bindings, certificate, lease_seconds)
     if idempotency_key and len(bindings) > 1:
         raise click.UsageError(f"a key stands for one request, and the files hold {len(bindings)}")
     if atomic:
@@ -138,7 +139,7 @@ def schedule(
             )
             for each in bindings
         ]
-        _show_together(items, output, exit_code=exit_code)
+        _show_together(items, output, held.warnings, exit_code=exit_code)
         return
     scheduling = partial(
         Client.schedule, node_timeout_seconds=node_timeout, idempotency_key=idempotency_key or ""
@@ -147,6 +148,7 @@ def schedule(
     _show_as_answered(
         [partial(method, binding=binding, adopt=adopt, wait=wait) for binding in bindings],
         output,
+        held.warnings,
         exit_code=exit_code,
     )
 
@@ -165,13 +167,23 @@ def _promised(
     return bindings
 
 
-def _show_as_answered(asks: Sequence[Ask], output: Output, *, exit_code: bool) -> None:
-    """One call after the other: what was committed is shown even when a later call fails."""
+def _show_as_answered(
+    asks: Sequence[Ask],
+    output: Output,
+    warnings: Mapping[str, Sequence[str]],
+    *,
+    exit_code: bool,
+) -> None:
+    """One call after the other: what was committed is shown even when a later call fails.
+
+    ``warnings`` are those of the files, by binding: a control plane never sees pod templates.
+    """
     documents, names = [], []
     outcomes = set()
     try:
         for ask in asks:
             answer = connection().call(ask)
+            _add_warnings(answer.decision, warnings)
             outcomes.add(answer.decision.outcome)
             if output.is_document:
                 documents.append(document_from_message(answer))
@@ -193,11 +205,21 @@ def _binding_name(decision: scheduling_pb2.Decision) -> str:
     return f"binding/{binding_key(decision.namespace, decision.name)}"
 
 
+def _add_warnings(decision: scheduling_pb2.Decision, warnings: Mapping[str, Sequence[str]]) -> None:
+    decision.warnings.extend(warnings.get(binding_key(decision.namespace, decision.name), ()))
+
+
 def _show_together(
-    items: Sequence[scheduling_pb2.ScheduleBatchItem], output: Output, *, exit_code: bool
+    items: Sequence[scheduling_pb2.ScheduleBatchItem],
+    output: Output,
+    warnings: Mapping[str, Sequence[str]],
+    *,
+    exit_code: bool,
 ) -> None:
     """One call for all of them; exits with 1 where one is wrong."""
     results = connection().call(lambda api: api.schedule_batch(items, atomic=True))
+    for result in results:
+        _add_warnings(result.decision, warnings)
     if output.is_document:
         documents = [document_from_message(each) for each in results]
         show.print_document(documents, output, (_binding_name(each.decision) for each in results))

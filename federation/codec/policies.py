@@ -95,5 +95,3 @@ def check_policy(message: resource_pb2.PropagationPolicy, path: str, found: Viol
             f"{here}.labelSelector.matchExpressions",
             found,
         )
-    if not message.spec.HasField("placement"):
-        found.add(f"{path}.spec.placement", "is required: write {} for every cluster")

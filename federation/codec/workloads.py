@@ -5,14 +5,17 @@ Must not decide where anything runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from federation.codec import ranges
+from federation.codec.binding_warnings import WITHOUT_REPLICAS, bounded
 from federation.codec.documents import Document
 from federation.codec.karmada_fields import ROOTS
 from federation.codec.kubernetes_fields import check_workload_fields
+from federation.codec.pod_warnings import pod_warnings
 from federation.codec.pods import message_at, object_at, requirements_of_pod
 from federation.codec.policies import (
     DEFAULT_NAMESPACE,
@@ -22,11 +25,16 @@ from federation.codec.policies import (
     policy_for,
 )
 from federation.codec.violations import Violations
+from federation.model.placement import binding_key
 from federation.v1 import resource_pb2
 
 _BINDING_VERSION, _BINDING_KINDS = ROOTS["ResourceBinding"]
 _POLICY_VERSION, _POLICY_KINDS = ROOTS["PropagationPolicy"]
 CLUSTER_KINDS: Final = ROOTS["Cluster"][1]
+_MAX_NAMED: Final = 5
+# Where pod templates are looked for: so many levels below spec, so many values of each.
+_MAX_TEMPLATE_DEPTH: Final = 6
+_MAX_VALUES: Final = 10_000
 
 # Kinds that cannot be without a pod template. Others that have one count as workloads too.
 _TEMPLATED: Final = frozenset(
@@ -38,9 +46,21 @@ _TEMPLATED: Final = frozenset(
         ("batch/v1", "Job"),
     }
 )
-# One pod a node, or a template of a template: a number of replicas does not describe them. They
-# go to every selected cluster whole, as Karmada's do.
-_WITHOUT_REPLICAS: Final = frozenset({"DaemonSet", "CronJob"})
+PLACEMENT_RULE: Final = "is required: write {} for every cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileBindings:
+    """The bindings that documents hold, and what people should know about them.
+
+    ``warnings`` are about a binding, by ``namespace/name``; ``notes`` are about other documents,
+    such as bindings that are not decided. ``documents`` are those without the latter.
+    """
+
+    bindings: Sequence[resource_pb2.ResourceBinding]
+    warnings: Mapping[str, Sequence[str]]
+    notes: Sequence[str]
+    documents: Sequence[Document]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,10 +70,23 @@ class _Sorted:
     bindings: list[resource_pb2.ResourceBinding] = field(default_factory=list)
     policies: list[resource_pb2.PropagationPolicy] = field(default_factory=list)
     workloads: list[Document] = field(default_factory=list)
+    documents: list[Document] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    # Paths of bindings without a placement, which follow no other.
+    unplaced: list[str] = field(default_factory=list)
 
 
-def bindings_from_documents(documents: Iterable[Document]) -> list[resource_pb2.ResourceBinding]:
-    """Bindings, then one for each workload with the placement of the policy that selects it.
+def bindings_from_documents(
+    documents: Iterable[Document],
+) -> Sequence[resource_pb2.ResourceBinding]:
+    """Return the bindings alone; raises as ``file_bindings`` does."""
+    return file_bindings(documents).bindings
+
+
+def file_bindings(documents: Iterable[Document]) -> FileBindings:
+    """Return bindings, then one for each workload with the placement of the policy that selects it.
+
+    A binding without a placement, and an object that is being deleted, are left out with a note.
 
     Raises InvalidRequest with every violation, each under ``Kind/name``; a workload that no
     policy selects is one, and so is a binding that is there twice.
@@ -65,14 +98,25 @@ def bindings_from_documents(documents: Iterable[Document]) -> list[resource_pb2.
     # Before a policy can be read, nothing can be said about what it selects.
     _check_policies_distinct(given.policies, found)
     found.check()
-    bindings = [*given.bindings]
+    bindings, warnings = [*given.bindings], {}
     for workload in given.workloads:
         binding = _binding(workload, given.policies, found)
         if binding is not None:
             bindings.append(binding)
+            key = binding_key(binding.metadata.namespace, binding.metadata.name)
+            warnings[key] = bounded(_warnings_of_workload(workload))
     _check_distinct(bindings, found)
+    if not bindings:
+        # One alone is a mistake of its author, and no part of an export.
+        for path in given.unplaced:
+            found.add(f"{path}.spec.placement", PLACEMENT_RULE)
     found.check()
-    return bindings
+    return FileBindings(
+        bindings=bindings,
+        warnings={key: each for key, each in warnings.items() if each},
+        notes=[*given.notes, *_policy_notes(given.policies)],
+        documents=given.documents,
+    )
 
 
 def is_policy(document: Document) -> bool:
@@ -89,6 +133,9 @@ def policies_from_documents(documents: Iterable[Document]) -> list[resource_pb2.
             found.add(shown_name(document, path), "is not a PropagationPolicy")
             continue
         _sort(document, path, given, found)
+    for policy in given.policies:
+        if policy.HasField("spec") and not policy.spec.HasField("placement"):
+            found.add(f"{_shown_policy(policy)}.spec.placement", PLACEMENT_RULE)
     _check_policies_distinct(given.policies, found)
     found.check()
     return given.policies
@@ -101,13 +148,23 @@ def shown_name(document: Document, otherwise: str) -> str:
     return f"{kind}/{name}" if isinstance(kind, str) and isinstance(name, str) else otherwise
 
 
+def is_being_deleted(document: Document) -> bool:
+    """Whether an API server has been asked to delete the object."""
+    metadata = document.get("metadata")
+    return isinstance(metadata, Mapping) and metadata.get("deletionTimestamp") is not None
+
+
 def _sort(document: Document, otherwise: str, given: _Sorted, found: Violations) -> None:
     kind, version = document.get("kind"), document.get("apiVersion")
     path = shown_name(document, otherwise)
+    if is_being_deleted(document) and kind not in CLUSTER_KINDS:
+        given.notes.append(f"{path} is being deleted, and left out")
+        return
+    given.documents.append(document)
     if not (isinstance(kind, str) and kind):
         found.add(f"{path}.kind", "is required")
     elif kind in _BINDING_KINDS and version in (None, _BINDING_VERSION):
-        given.bindings.append(message_at(document, resource_pb2.ResourceBinding, path, found))
+        _sort_binding(document, path, given, found)
     elif kind in _POLICY_KINDS and version in (None, _POLICY_VERSION):
         policy = message_at(document, resource_pb2.PropagationPolicy, path, found)
         if policy.HasField("spec"):
@@ -120,6 +177,42 @@ def _sort(document: Document, otherwise: str, given: _Sorted, found: Violations)
         found.add(path, "is a cluster, which cannot be scheduled")
     else:
         given.workloads.append(document)
+
+
+def _sort_binding(document: Document, path: str, given: _Sorted, found: Violations) -> None:
+    before = len(found)
+    message = message_at(document, resource_pb2.ResourceBinding, path, found)
+    if len(found) > before or message.spec.HasField("placement"):
+        given.bindings.append(message)
+        return
+    given.documents.pop()
+    followed = _followed(document)
+    if followed:
+        given.notes.append(f"{path} follows {followed} (spec.requiredBy), and is not decided")
+        return
+    given.unplaced.append(path)
+    given.notes.append(f"{path} has no spec.placement, and is not decided")
+
+
+def _followed(document: Document) -> str:
+    """The bindings that need this one, "" where there is none."""
+    snapshots = _mapping(document.get("spec")).get("requiredBy")
+    names = [
+        binding_key(str(each.get("namespace") or ""), str(each.get("name") or ""))
+        for each in map(_mapping, snapshots if isinstance(snapshots, list) else ())
+    ]
+    rest = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"{', '.join(names[:_MAX_NAMED])}{rest}"
+
+
+def _policy_notes(policies: Iterable[resource_pb2.PropagationPolicy]) -> Iterator[str]:
+    for policy in policies:
+        if policy.HasField("spec") and not policy.spec.HasField("placement"):
+            yield f"{_shown_policy(policy)} has no spec.placement: every cluster is allowed"
+
+
+def _shown_policy(policy: resource_pb2.PropagationPolicy) -> str:
+    return f"{policy.kind or _POLICY_KINDS[0]}/{policy.metadata.name}"
 
 
 def _binding(
@@ -193,7 +286,7 @@ def _demand(
     """How many replicas, and what each asks for; (0, None) for what runs no counted pods."""
     path = template.shown
     spec = object_at(document.get("spec"), f"{path}.spec", found)
-    if template.kind in _WITHOUT_REPLICAS:
+    if template.kind in WITHOUT_REPLICAS:
         return 0, None
     if (template.api_version, template.kind) == ("v1", "Pod"):
         return 1, requirements_of_pod(spec, template.namespace, f"{path}.spec", found)
@@ -210,6 +303,52 @@ def _demand(
     if template.kind == "Job":
         return _pods_of_job(spec, path, found), requirements
     return _replicas(spec.get("replicas"), f"{path}.spec.replicas", found), requirements
+
+
+def _warnings_of_workload(document: Document) -> Iterator[str]:
+    """Yield the warnings about a workload, of which any part may be wrong still."""
+    kind, spec = document["kind"], _mapping(document.get("spec"))
+    if kind in WITHOUT_REPLICAS:
+        return
+    if (document.get("apiVersion"), kind) == ("v1", "Pod"):
+        yield from pod_warnings(spec, "spec")
+        return
+    template = _mapping(spec.get("template"))
+    claims = ["volumeClaimTemplates"] if spec.get("volumeClaimTemplates") else []
+    yield from pod_warnings(_mapping(template.get("spec")), "spec.template.spec", claims)
+    if "template" not in spec and spec.get("replicas") is not None:
+        yield (
+            "spec.replicas is not read, because there is no pod template at spec.template: "
+            f"the {kind} goes whole to each cluster"
+        )
+    templates = list(islice(_other_templates(spec), _MAX_NAMED))
+    if templates:
+        yield f"pods of {', '.join(templates)} are not counted: only spec.template is read"
+
+
+def _other_templates(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield where pod templates stand beside ``spec.template``, in a workload of any kind."""
+    level: list[tuple[str, object]] = [
+        (f"spec.{name}", content) for name, content in spec.items() if name != "template"
+    ]
+    for _ in range(_MAX_TEMPLATE_DEPTH):
+        below: list[tuple[str, object]] = []
+        for path, value in level:
+            if _holds_containers(value):
+                yield path
+            elif isinstance(value, Mapping):
+                below += [(f"{path}.{name}", content) for name, content in value.items()]
+            elif isinstance(value, list):
+                below += [(f"{path}[{number}]", content) for number, content in enumerate(value)]
+        level = below[:_MAX_VALUES]
+
+
+def _holds_containers(value: object) -> bool:
+    return isinstance(_mapping(_mapping(value).get("spec")).get("containers"), list)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _pods_of_job(spec: Mapping[str, Any], path: str, found: Violations) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from federation.failover.virtual_steps import WaitingStep
 from federation.model.placement import Binding, BindingName, Gang, binding_key, gang_to_join
+from federation.model.waiting import SUSPENDED
 from federation.scheduler.decision import Decision
 from federation.scheduler.demand import Demand
 from federation.scheduler.scarcity import short_of
@@ -111,14 +112,20 @@ class VirtualQueue:
         return -binding.priority, self.since.get(key, math.inf), key
 
     def together(self, key: BindingName) -> list[BindingName]:
-        """Those that are tried with it, itself too; none while its gang is not complete."""
+        """Those that are tried with it, itself too; none while it is suspended, or its gang is not
+        complete.
+        """
+        if self._bindings[key].suspended:
+            return []
         gang = gang_to_join(self._bindings[key])
         if gang is None:
             return [key]
         return [] if self.gate(key) else self._of_gang(key[0], gang.name)
 
     def gate(self, key: BindingName) -> str:
-        """What its gang waits for, "" where that is complete, or there is none."""
+        """What it waits for beside room: its resumption, or members of its gang; "" for nothing."""
+        if self._bindings[key].suspended:
+            return SUSPENDED
         gang = self._bindings[key].gang
         return "" if gang is None else gate_of(gang, self._members(key[0], gang.name))
 

@@ -262,8 +262,10 @@ class Binding:
 
 
 def gang_to_join(binding: Binding) -> Gang | None:
-    """The gang that it is placed with, None where it has its place already, or none."""
-    return None if binding.clusters else binding.gang
+    """The gang that it is placed with, None where it has its place already, is suspended, or has
+    no gang.
+    """
+    return None if binding.clusters or binding.suspended else binding.gang
 
 
 def is_grouped(binding: Binding) -> bool:

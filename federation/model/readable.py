@@ -5,17 +5,7 @@ Pure. Must not know where they are shown.
 
 from __future__ import annotations
 
-from typing import Final
-
-from federation.model.resources import (
-    CPU,
-    EPHEMERAL_STORAGE,
-    HUGEPAGES_PREFIX,
-    MEMORY,
-    STORAGE,
-)
-
-_IN_BYTES: Final = frozenset({MEMORY, STORAGE, EPHEMERAL_STORAGE})
+from federation.model.resources import CPU, counts_bytes
 
 
 def amount(name: str, base_units: int) -> str:
@@ -23,7 +13,7 @@ def amount(name: str, base_units: int) -> str:
     left = max(0, base_units)
     if name == CPU:
         return f"{left / 1000:.12g}"
-    if name not in _IN_BYTES and not name.startswith(HUGEPAGES_PREFIX):
+    if not counts_bytes(name):
         return str(left)
     scaled: float = left
     for unit in ("", "Ki", "Mi", "Gi", "Ti"):

@@ -73,6 +73,11 @@ def is_countable(name: str) -> bool:
     )
 
 
+def counts_bytes(name: str) -> bool:
+    """Whether the resource's unit is a byte."""
+    return name in _BYTES or name.startswith(HUGEPAGES_PREFIX)
+
+
 def nanos_per_base_unit(name: str) -> int:
     """How many nanos one base unit of the resource holds: a millicore, or one whole unit."""
     return NANOS_PER_MILLI if name == CPU else NANOS_PER_UNIT
@@ -126,6 +131,6 @@ def format_amount(name: str, amount: int) -> str:
     """Base units as a quantity for people: cpu "500m" or "2", bytes "20Gi" where that is exact."""
     if name == CPU:
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
-    if amount >= 1024 and (name in _BYTES or name.startswith(HUGEPAGES_PREFIX)):
+    if amount >= 1024 and counts_bytes(name):
         return binary_text(amount)
     return str(amount)

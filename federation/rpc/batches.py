@@ -13,7 +13,7 @@ from typing import TypeVar
 from federation.codec.decisions import put_decision
 from federation.codec.violations import Violations
 from federation.model.errors import FederationError, InvalidRequest, NotPlacedTogether, PluginFailed
-from federation.rpc.bindings import once_of, read_binding, read_off_loop, warn_of_unread
+from federation.rpc.bindings import add_warnings, once_of, read_binding, read_off_loop
 from federation.rpc.calls import caller
 from federation.rpc.placing import NodePlacing
 from federation.rpc.status import shortened
@@ -54,7 +54,7 @@ async def scheduled_batch(
             _put_undecided(item, answer, result)
         else:
             put_decision(answer.record, result.decision)
-            warn_of_unread(item.binding, result.decision)
+            add_warnings(item.binding, result.decision)
             result.queued = answer.queued
         size_bytes = result.ByteSize()
         if size_bytes > room:

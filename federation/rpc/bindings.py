@@ -13,10 +13,10 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import TypeVar
 
+from federation.codec.binding_warnings import warnings_of_binding
 from federation.codec.bindings import binding_from_message
 from federation.codec.counts import refuse_too_many
 from federation.codec.ranges import size
-from federation.codec.unread import unread_in_message, warning_of
 from federation.codec.violations import Violations
 from federation.model.placement import Binding
 from federation.rpc.large_requests import is_large_request
@@ -32,13 +32,9 @@ M = TypeVar("M")
 T = TypeVar("T")
 
 
-def warn_of_unread(
-    binding: resource_pb2.ResourceBinding, decision: scheduling_pb2.Decision
-) -> None:
-    """Names, in the answer about a binding, the fields of it that nothing reads."""
-    warning = warning_of(unread_in_message(binding))
-    if warning:
-        decision.warnings.append(warning)
+def add_warnings(binding: resource_pb2.ResourceBinding, decision: scheduling_pb2.Decision) -> None:
+    """Add the warnings about a binding as it was sent to the answer about it."""
+    decision.warnings.extend(warnings_of_binding(binding))
 
 
 def read_binding(message: resource_pb2.ResourceBinding) -> Binding:

@@ -18,7 +18,7 @@ from federation.codec.waits import wait_to_message
 from federation.model.errors import InvalidRequest, NotFound
 from federation.model.placement import Binding, BindingName
 from federation.rpc.batches import scheduled_batch
-from federation.rpc.bindings import once_of, read_binding, read_off_loop, warn_of_unread
+from federation.rpc.bindings import add_warnings, once_of, read_binding, read_off_loop
 from federation.rpc.calls import Context, caller, seconds_left
 from federation.rpc.history import HistoryCalls
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
@@ -78,7 +78,7 @@ class SchedulingServicer(Servicer):
             queued=scheduled.queued,
             binding=binding_to_message(binding) if binding else None,
         )
-        warn_of_unread(request.binding, response.decision)
+        add_warnings(request.binding, response.decision)
         return response
 
     async def ScheduleBatch(
@@ -227,7 +227,7 @@ class SchedulingServicer(Servicer):
                 None if expires_at is None else timestamp_from_seconds(expires_at)
             ),
         )
-        warn_of_unread(request.binding, response.decision)
+        add_warnings(request.binding, response.decision)
         return response
 
     async def _scheduled(self, request: messages.ScheduleRequest, once: Once | None) -> Scheduled:

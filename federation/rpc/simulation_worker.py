@@ -36,7 +36,7 @@ from federation.history.recent_what_ifs import RecentQuestion, answer_of, questi
 from federation.history.recorded import Recorded
 from federation.history.reported_fleet import KeptBeside, beside_reports
 from federation.model.errors import FederationError, LimitExceeded, PluginFailed
-from federation.rpc.bindings import warn_of_unread
+from federation.rpc.bindings import add_warnings
 from federation.rpc.decoding import decoded, deserialized
 from federation.rpc.status import wire_status_of
 from federation.rpc.worker_pipes import end_with_parent, read_frame
@@ -186,7 +186,7 @@ def _simulated(body: bytes, setup: Setup, now: float) -> SimulateResponse:
             decision=decision,
         )
         response.decisions.append(decision_to_message(record, trace=asked.include_traces))
-        warn_of_unread(request.bindings[position - 1], response.decisions[-1])
+        add_warnings(request.bindings[position - 1], response.decisions[-1])
         size_bytes += response.decisions[-1].ByteSize()
         if size_bytes > MAX_ANSWER_BYTES:
             raise LimitExceeded(

@@ -22,6 +22,7 @@ from federation.model.component_sets import shape_of
 from federation.model.errors import InvalidRequest
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
 from federation.model.placement import Binding, Certificate, Gang, PreemptionPolicy, gang_to_join
+from federation.model.waiting import SUSPENDED
 from federation.model.workload import TargetCluster
 from federation.scheduler.common_clusters import common_clusters, stays_text
 from federation.scheduler.cycle import room_for, schedule
@@ -246,12 +247,13 @@ class Simulation:
         }
 
     def decide(self, binding: Binding) -> Decision:
-        """The binding's decision, on what the earlier ones left.
+        """The binding's decision, on what the earlier ones left; a suspended one gets nothing.
 
         Raises InvalidRequest for a scheduler name without a profile, and PluginFailed.
         """
-        (decision,) = self._with_room_made([binding])
-        return decision
+        if binding.suspended:
+            return self._decide_gated(binding, f"scheduling is {SUSPENDED}")
+        return self._with_room_made([binding])[0]
 
     def _decide(self, binding: Binding) -> Decision:
         """The same, where nobody makes room."""

@@ -29,7 +29,7 @@ class GangMember:
 
     @classmethod
     def of(cls, binding: Binding, wait: Wait | None) -> GangMember:
-        is_suspended = wait is not None and wait.is_suspended
+        is_suspended = binding.suspended or (wait is not None and wait.is_suspended)
         return cls(
             name=binding.name,
             size=binding.gang.size if binding.gang else 0,

@@ -11,15 +11,15 @@ from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 
+from federation.codec.binding_warnings import warnings_of_binding
 from federation.codec.bindings import binding_from_message
 from federation.codec.counts import refuse_too_many
 from federation.codec.documents import Document, read_documents
 from federation.codec.estimates import bound_word, source_word
 from federation.codec.requirements import read_requirements
 from federation.codec.strict import message_from_document
-from federation.codec.unread import unread_in_message, warning_of
 from federation.codec.violations import Violations
-from federation.codec.workloads import bindings_from_documents
+from federation.codec.workloads import file_bindings
 from federation.model.access import Scope
 from federation.model.errors import (
     FederationError,
@@ -120,12 +120,12 @@ class Asking:
         refuse_parts_of_fleet(scope)
         text = fields.get("text", "")
         try:
-            binding, warning = await DECODING.run(binding_in, text)
+            binding, warnings = await DECODING.run(binding_in, text)
             refuse_unseen(binding, scope)
             previewed = await self._use_cases.previews.preview(binding, adopt=False, wait=True)
         except FederationError as refused:
             return self._page(text=text, error=refused, status=422)
-        return await self._previewed(text, previewed, warning, scope)
+        return await self._previewed(text, previewed, warnings, scope)
 
     async def commit(self, fields: Mapping[str, str], scope: Scope) -> Scheduled:
         """What a preview showed; agents choose nodes for it behind the answer."""
@@ -144,16 +144,18 @@ class Asking:
             raise NotFound("There is no cluster that your token may see.")
         return seen
 
-    async def _previewed(self, text: str, previewed: Previewed, warning: str, scope: Scope) -> Page:
+    async def _previewed(
+        self, text: str, previewed: Previewed, warnings: Sequence[str], scope: Scope
+    ) -> Page:
         picture = await DRAWING.run(decision_picture, previewed.record, scope)
-        return self._page(text=text, preview=previewed, picture=picture, warning=warning)
+        return self._page(text=text, preview=previewed, picture=picture, warnings=warnings)
 
     def _page(self, *, status: int = 200, **values: Any) -> Page:
         nothing = {
             **dict.fromkeys(("fit", "error", "preview", "picture")),
             "asked": dict.fromkeys(FIELDS, ""),
             "text": "",
-            "warning": "",
+            "warnings": (),
             "first": 0,
         }
         return Page(
@@ -229,25 +231,36 @@ def refuse_unseen(binding: Binding, scope: Scope) -> None:
         raise InvalidRequest.of("metadata.namespace", f"must be one of {allowed}")
 
 
-def binding_in(text: str) -> tuple[Binding, str]:
-    """The one binding that a text means, and what of it nothing reads. Raises InvalidRequest."""
-    return read_binding(single_message(read_documents(text, source=PASTED), PASTED))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pasted:
+    """The one binding that a text means, and the warnings about the text."""
+
+    message: resource_pb2.ResourceBinding
+    warnings: Sequence[str]
 
 
-def single_message(documents: Iterable[Document], source: str) -> resource_pb2.ResourceBinding:
+def binding_in(text: str) -> tuple[Binding, Sequence[str]]:
+    """The one binding that a text means, and all warnings about it. Raises InvalidRequest."""
+    return read_binding(pasted_binding(read_documents(text, source=PASTED), PASTED))
+
+
+def pasted_binding(documents: Iterable[Document], source: str) -> Pasted:
     """The one binding that documents mean. Raises InvalidRequest."""
-    messages = bindings_from_documents(documents)
-    if len(messages) != 1:
+    held = file_bindings(documents)
+    if len(held.bindings) != 1:
         rule = (
-            f"must hold one workload with its policy, or one ResourceBinding, not {len(messages)}"
+            "must hold one workload with its policy, or one ResourceBinding, "
+            f"not {len(held.bindings)}"
         )
         raise InvalidRequest.of(source, rule)
-    return messages[0]
+    about = (each for warnings in held.warnings.values() for each in warnings)
+    return Pasted(message=held.bindings[0], warnings=[*held.notes, *about])
 
 
-def read_binding(message: resource_pb2.ResourceBinding) -> tuple[Binding, str]:
-    """The binding, and what of it nothing reads. Raises InvalidRequest."""
+def read_binding(pasted: Pasted) -> tuple[Binding, Sequence[str]]:
+    """The binding, and all warnings about it. Raises InvalidRequest."""
     found = Violations()
-    refuse_too_many(message, "", found)
+    refuse_too_many(pasted.message, "", found)
     found.check()
-    return binding_from_message(message), warning_of(unread_in_message(message))
+    binding = binding_from_message(pasted.message)
+    return binding, [*warnings_of_binding(pasted.message), *pasted.warnings]

@@ -6,7 +6,7 @@ Must not commit anything: what is shown first is committed by ``asking``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
@@ -22,10 +22,11 @@ from federation.v1 import resource_pb2, scheduling_pb2
 from federation.web.ui.asking import (
     EXAMPLE,
     PASTED,
+    Pasted,
+    pasted_binding,
     read_binding,
     refuse_parts_of_fleet,
     refuse_unseen,
-    single_message,
 )
 from federation.web.ui.funnel import DecisionPicture, decision_picture
 from federation.web.ui.requests import text_of
@@ -49,12 +50,12 @@ spec:
 
 
 class Side(NamedTuple):
-    """One of the two: what was previewed, how it is drawn, and what of the text nothing reads."""
+    """One of the two: what was previewed, how it is drawn, and what the text is warned of."""
 
     title: str
     preview: Previewed
     picture: DecisionPicture
-    warning: str
+    warnings: Sequence[str]
 
 
 class ComparedCluster(NamedTuple):
@@ -108,7 +109,7 @@ class Comparing:
             ]
         except FederationError as refused:
             return _page(text=text, other=other, error=refused, status=422)
-        warnings = [warning for _, warning in pair]
+        warnings = [each for _, each in pair]
         comparison = await DRAWING.run(_compared, previews, warnings, scope)
         return _page(text=text, other=other, comparison=comparison)
 
@@ -125,39 +126,37 @@ def _page(*, status: int = 200, **values: Any) -> Page:
     )
 
 
-def _bindings_in(text: str, other: str) -> list[tuple[Binding, str]]:
-    """Both bindings, and what of each nothing reads. Raises InvalidRequest."""
+def _bindings_in(text: str, other: str) -> list[tuple[Binding, Sequence[str]]]:
+    """Both bindings, and the warnings about each. Raises InvalidRequest."""
     own, others = read_documents(text, source=PASTED), read_documents(other, source=OTHER)
-    first = single_message(own, PASTED)
-    return [read_binding(each) for each in (first, _other_message(own, others, first))]
+    first = pasted_binding(own, PASTED)
+    return [read_binding(each) for each in (first, _other_binding(own, others, first))]
 
 
-def _other_message(
-    own: Sequence[Document], others: Sequence[Document], first: resource_pb2.ResourceBinding
-) -> resource_pb2.ResourceBinding:
+def _other_binding(own: Sequence[Document], others: Sequence[Document], first: Pasted) -> Pasted:
     """The same with the other placement, unless the other text has a workload of its own."""
     if not others:
         raise InvalidRequest.of(OTHER, "is required: a PropagationPolicy to compare with")
     if not all(map(is_policy, others)):
-        return single_message(others, OTHER)
+        return pasted_binding(others, OTHER)
     workloads = [each for each in own if not is_policy(each)]
-    if any(each.get("kind") == first.DESCRIPTOR.name for each in workloads):
+    if any(each.get("kind") == first.message.DESCRIPTOR.name for each in workloads):
         policies = policies_from_documents(others)
         if len(policies) != 1:
             raise InvalidRequest.of(OTHER, f"must hold one policy, not {len(policies)}")
-        changed = resource_pb2.ResourceBinding.FromString(first.SerializeToString())
+        changed = resource_pb2.ResourceBinding.FromString(first.message.SerializeToString())
         changed.spec.placement.CopyFrom(policies[0].spec.placement)
-        return changed
-    return single_message([*workloads, *others], OTHER)
+        return replace(first, message=changed)
+    return pasted_binding([*workloads, *others], OTHER)
 
 
 def _compared(
-    previews: Sequence[Previewed], warnings: Sequence[str], scope: Scope
+    previews: Sequence[Previewed], warnings: Sequence[Sequence[str]], scope: Scope
 ) -> PlacementComparison:
     """Of a large fleet that takes too long for an event loop."""
     first, second = (
-        Side(title, preview, decision_picture(preview.record, scope), warning)
-        for title, preview, warning in zip(("First", "Other"), previews, warnings, strict=True)
+        Side(title, preview, decision_picture(preview.record, scope), about)
+        for title, preview, about in zip(("First", "Other"), previews, warnings, strict=True)
     )
     rows = tuple(sorted(_rows(first.picture, second.picture), key=_difference))
     return PlacementComparison(

@@ -301,3 +301,46 @@ def test_an_empty_idempotency_key_is_none(key: str, file: str) -> None:
     result = CliRunner().invoke(fedctl, ["schedule", "-f", file, "--idempotency-key", key])
     assert result.exit_code == 2
     assert "--idempotency-key: must not be empty" in result.stderr
+
+
+async def test_what_a_template_asks_for_and_nobody_judges_is_in_the_answer(
+    running: RunningControlPlane, tmp_path: Path
+) -> None:
+    spread = [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+    pod = {"topologySpreadConstraints": spread, "containers": [{"name": "a"}]}
+    workload = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"namespace": "shop", "name": "web"},
+        "spec": {"replicas": 2, "template": {"spec": pod}},
+    }
+    policy = {
+        "kind": "PropagationPolicy",
+        "metadata": {"namespace": "shop", "name": "web"},
+        "spec": {
+            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
+            "placement": BINDING["spec"]["placement"],  # type: ignore[index]  # a plain document
+        },
+    }
+    fraction = {**BINDING, "metadata": {"namespace": "shop", "name": "fraction"}}
+    fraction["spec"] = {
+        **BINDING["spec"],  # type: ignore[dict-item]  # a plain document
+        "replicaRequirements": {"resourceRequest": {"cpu": 1, "memory": "2048m"}},
+    }
+    path = tmp_path / "workload.yaml"
+    path.write_text(yaml.safe_dump_all([workload, policy, fraction]), encoding="utf-8")
+    unjudged = (
+        "not judged: topologySpreadConstraints (zone); "
+        "pods may stay pending where replicas are placed"
+    )
+    async with running.connected("m1", report=report(nodes=2)):
+        for option in ("--preview", "--atomic", "--no-wait"):
+            arguments = ("schedule", "-f", str(path), option)
+            answers = await answered(running, *arguments)
+            warnings = {each["decision"]["name"]: each["decision"]["warnings"] for each in answers}
+            assert warnings["web-deployment"] == [unjudged], option
+            assert len(warnings["fraction"]) == 1, option
+            assert "[memory]: 2048m is a fraction" in warnings["fraction"][0]
+        shown = await run(running, "schedule", "-f", str(path), "--no-wait")
+        assert " ".join(shown.stdout.split()).count(unjudged) == 1
+        assert "Warning" in shown.stdout

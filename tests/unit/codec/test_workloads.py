@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from federation.codec.bindings import binding_from_message
-from federation.codec.workloads import bindings_from_documents
+from federation.codec.workloads import bindings_from_documents, policies_from_documents
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding
 from federation.v1 import resource_pb2
@@ -296,9 +296,11 @@ def test_a_policy_is_checked_before_it_is_used() -> None:
     assert list(found) == ["PropagationPolicy/policy.spec.resourceSelector"]
     del lacking["spec"]["resourceSelector"]
     assert set(violations(workload(), lacking)) == {
-        "PropagationPolicy/policy.spec.placement",
         "PropagationPolicy/policy.spec.resourceSelectors[0].apiVersion",
     }
+    # Karmada's default is every cluster; who names a policy as the placement to try means one.
+    with pytest.raises(InvalidRequest, match=r"policy.spec.placement: is required"):
+        policies_from_documents([{**policy(), "spec": {"resourceSelectors": []}}])
 
 
 def test_a_binding_that_is_there_twice_is_refused() -> None:
