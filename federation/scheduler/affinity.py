@@ -5,7 +5,7 @@ Must not look at readiness, taints or capacity: those are filters of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -41,6 +41,12 @@ def tiers(affinities: Sequence[ClusterAffinity], fleet: Fleet) -> IntArray:
     for tier, affinity in enumerate(affinities):
         tier_c[(tier_c < 0) & matching(affinity, fleet)] = tier
     return tier_c
+
+
+def unnamed(affinities: Iterable[ClusterAffinity], fleet: Fleet) -> tuple[str, ...]:
+    """The names in these affinities that no cluster has, in order."""
+    names = {name for each in affinities for name in (*each.cluster_names, *each.exclude)}
+    return tuple(sorted(names - fleet.index.keys()))
 
 
 def _labelled(key: str, value: str) -> Requirement:

@@ -26,6 +26,7 @@ from federation.model.estimate import BLIND_UP_TO, Estimates, Source
 from federation.model.placement import Binding
 from federation.model.readable import counted
 from federation.model.workload import TargetCluster
+from federation.scheduler.affinity import unnamed
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 from federation.scheduler.division.ties import TieOrder
@@ -292,7 +293,7 @@ def _attempt(
         details = [
             closed_text(closed_k, state.fleet),
             refusals_text(filtering),
-            unnamed_text(group.affinities, state.fleet),
+            unnamed_text(unnamed(group.affinities, state.fleet)),
         ]
         if demand.need.heeds_capacity:
             details.append(unknown_text(availability, feasible_c))
@@ -341,9 +342,9 @@ def _ending(
 def _warnings(asked: _Asked, best: _Attempt, availability: Estimates) -> Iterator[str]:
     """What people should know beside the decision: what had no effect, and what it rests on."""
     binding = asked.binding
-    unnamed = asked.terms.unnamed_text
-    if unnamed and unnamed not in best.reason:
-        yield unnamed
+    text = unnamed_text(asked.terms.unnamed)
+    if text and text not in best.reason:
+        yield text
     parts = [binding.requirements, *(each.requirements for each in binding.components)]
     if any(each.chooses_nodes for each in parts):
         source_c = availability.source_c

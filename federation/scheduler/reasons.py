@@ -6,14 +6,13 @@ Must not decide: it reads what the stages recorded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
 
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import Estimates
-from federation.model.placement import ClusterAffinity
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.trace import FilterTrace
 
@@ -44,13 +43,11 @@ def closed_text(closed_k: IntArray, fleet: Fleet) -> str:
     return f"{', '.join(named[:_MOST_NAMED])}{more}"
 
 
-def unnamed_text(affinities: Iterable[ClusterAffinity], fleet: Fleet) -> str:
-    """Which names of an affinity no cluster has; empty when there is none.
+def unnamed_text(unnamed: Sequence[str]) -> str:
+    """Which names no cluster has; empty when there is none.
 
     For instance ``no cluster is named east, west``.
     """
-    named = {name for each in affinities for name in (*each.cluster_names, *each.exclude)}
-    unnamed = sorted(named - fleet.index.keys())
     if not unnamed:
         return ""
     more = f" and {len(unnamed) - _MOST_NAMED} more" if len(unnamed) > _MOST_NAMED else ""

@@ -20,11 +20,10 @@ from federation.model.placement import (
     StaticWeight,
 )
 from federation.model.workload import ObjectReference
-from federation.scheduler.affinity import matching, tiers
+from federation.scheduler.affinity import matching, tiers, unnamed
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import toleration_deadlines
 from federation.scheduler.plugins.profile import Filter
-from federation.scheduler.reasons import unnamed_text
 from federation.scheduler.trace import FilterTrace
 
 _NO_CEILING: Final = 2**62
@@ -109,7 +108,8 @@ class Terms:
         weighed = (rule.target for rule in scheduling.static_weights or ())
         limited = (limit.target for limit in scheduling.limits)
         chosen = (each for _, affinities in self._affinities for each in affinities)
-        self.unnamed_text = unnamed_text([*chosen, *weighed, *limited], fleet)
+        # Names, wherever the placement has them, that no cluster has.
+        self.unnamed = unnamed([*chosen, *weighed, *limited], fleet)
 
     @classmethod
     def of(cls, placement: Placement, fleet: Fleet) -> Terms:
