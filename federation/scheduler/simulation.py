@@ -50,12 +50,7 @@ from federation.scheduler.scarcity import short_of, with_scarcity
 from federation.scheduler.simulated_peers import Placed, Places, counting_at, surroundings_of
 from federation.scheduler.simulated_rooms import KeptShares, SimulatedRooms
 from federation.scheduler.validation import violations_of
-from federation.scheduler.waiting.gangs import (
-    GangMember,
-    Roster,
-    gate_of,
-    unplaced_text,
-)
+from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of, unplaced_text
 from federation.scheduler.waiting.kept import is_kept_from, room_is_kept_for
 
 
