@@ -12,6 +12,8 @@ anything runs: the control plane does.
 - ``counts``: what the bridge did since it began, for its log
 - ``fleet``: keeps the control plane's clusters in step with Karmada's
 - ``health``: whether the bridge lives and is ready, and its metrics, over plain HTTP
+- ``echoes``: which promised replicas a cluster without an agent has by now
+- ``jobs``: Jobs that run in several clusters, whose completions are fixed
 - ``karmada``: Karmada's objects as structs with only the fields that are needed
 - ``known_fields``: documents of newer Karmada versions without the fields that are not known yet
 - ``member``: one cluster that has no agent: its status told to the control plane, as an agent would

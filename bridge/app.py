@@ -159,7 +159,8 @@ async def _bridge(
             troubled=lambda cluster, why: bindings.start(writes.warn(cluster, why)),
             unknown=counts.unknown_fields,
         )
-        fleet = BridgedFleet(_line(client, channel), changes, failover=settings.failover)
+        line = _line(client, channel, bindings.listed)
+        fleet = BridgedFleet(line, changes, failover=settings.failover)
         bindings.serve(fleet)
         watches = KarmadaWatches(
             settings.kubeconfig,
@@ -197,13 +198,14 @@ async def _hold(election: Election, lease: str) -> None:
     raise Unavailable(f"the lease {lease} was lost")
 
 
-def _line(client: Client, channel: grpc.aio.Channel) -> Line:
+def _line(client: Client, channel: grpc.aio.Channel, listed: asyncio.Event) -> Line:
     return Line(
         client=client,
         channel=channel,
         version=f"{AGENT_VERSION}/{version('fedsched')}",
         clock=time.time,
         monotonic=time.monotonic,
+        listed=listed,
     )
 
 

@@ -16,15 +16,15 @@ from bridge.affected import goes_everywhere
 from bridge.asking import Answers
 from bridge.counts import Counts
 from bridge.fleet import BridgedFleet
-from bridge.karmada import SCHEDULED, KarmadaBinding
+from bridge.jobs import keeps_shares, note_of, with_fixed_shares
+from bridge.karmada import NO_REPLICAS, SCHEDULED, KarmadaBinding
 from bridge.patches import BindingVerdict
-from bridge.requests import KARMADA_GENERATION, KARMADA_SCHEDULER
+from bridge.requests import KARMADA_SCHEDULER, asked_generation
 from bridge.steps import Asked, BridgeStep, BridgeSurroundings, HeldBinding, leaving, next_step
 from bridge.triggers import trigger_of
 from bridge.writing import KarmadaWrites, Overtaken
 from federation.client import Client
 from federation.model.errors import DeadlineMissed, FederationError, NotFound, PreconditionFailed
-from federation.model.waiting import SUSPENDED
 from federation.runtime.backoff import Backoff
 from federation.v1 import resource_pb2, scheduling_pb2
 
@@ -40,6 +40,7 @@ FEW: Final = 20
 # A binding that a webhook refuses is decided again after up to so long.
 REFUSED_SECONDS: Final = 60.0
 FAILED_SECONDS: Final = 10.0
+NEVER_ASKED: Final = Asked(uid="", generation=-1)
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class BridgedBindings:
         scheduler: str,
     ) -> None:
         self.counts = counts
+        # Set once Karmada has listed the bindings of both kinds.
+        self.listed = asyncio.Event()
         self._client = client
         self._writes = writes
         self._answers = answers
@@ -74,6 +77,8 @@ class BridgedBindings:
         self._woken = asyncio.Event()
         self._unlisted = {True, False}
         self._is_stored_known = False
+        # At first: clusters may have changed while no bridge watched them.
+        self._is_fleet_changed = True
         self._asking = 0
         self._at_once = MOST_AT_ONCE
         # Asked about without an answer: what was decided is stored, if it was.
@@ -93,6 +98,8 @@ class BridgedBindings:
         for binding in listed.values():
             self.put(binding)
         self._unlisted.discard(namespaced)
+        if not self._unlisted:
+            self.listed.set()
         self._look_for_missing()
         self._woken.set()
 
@@ -113,7 +120,7 @@ class BridgedBindings:
         known, told = before.ready if before else {}, now.ready if now else {}
         named = now or before
         if self._fleet is not None and named is not None and known != told:
-            self._fleet.tell_ready(named.key, {**dict.fromkeys(known, 0), **told})
+            self._fleet.tell_ready(named.key, {**dict.fromkeys(known, NO_REPLICAS), **told})
 
     def tell_ready_in(self, cluster: str) -> None:
         """Somebody begins to speak for a cluster: all that is ready there."""
@@ -123,7 +130,13 @@ class BridgedBindings:
                     self._fleet.tell_ready(binding.key, {cluster: ready})
 
     def clusters_changed(self) -> None:
-        """Labels or spec of a cluster: who goes everywhere may go elsewhere now."""
+        """A cluster came, or its labels or spec changed: duplicated bindings are asked about."""
+        self._is_fleet_changed = True
+        self._woken.set()
+
+    def _ask_about_duplicated(self) -> None:
+        """Ask again about bindings that may go elsewhere since clusters changed."""
+        self._is_fleet_changed = False
         for key, binding in self._karmada.items():
             # What waits for room is the control plane's to try again.
             is_nowhere = not binding.targets and key not in self._stored
@@ -136,13 +149,12 @@ class BridgedBindings:
         self._woken.set()
 
     def _ask_again(self, key: str) -> None:
-        """As if it had changed, where it was asked about, or is now."""
+        """Ask as if the binding had changed, whichever process asked about it last."""
         if key in self._working:
             self._outdated.add(key)
-            self._want(key)
-        if (asked := self._asked.get(key)) is not None:
-            self._asked[key] = replace(asked, generation=-1)
-            self._want(key)
+        if key in self._asked or key in self._karmada:
+            self._asked[key] = replace(self._asked.get(key, NEVER_ASKED), generation=-1)
+        self._want(key)
 
     def _put_asked(self, key: str, asked: Asked) -> None:
         """It was asked about, unless it is to be asked again since."""
@@ -171,7 +183,7 @@ class BridgedBindings:
             while True:
                 await self._woken.wait()
                 self._woken.clear()
-                while self._dirty and self.is_known:
+                while (self._dirty or self._is_fleet_changed) and self.is_known:
                     await self._round()
         finally:
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -182,19 +194,13 @@ class BridgedBindings:
         return not self._unlisted and self._is_stored_known and self._fleet is not None
 
     def _see(self, event: scheduling_pb2.BindingEvent) -> None:
-        metadata, spec = event.binding.metadata, event.binding.spec
+        metadata = event.binding.metadata
         key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
         if event.type == resource_pb2.EVENT_TYPE_DELETED:
             self._stored.pop(key, None)
             self._ask_again(key)
         elif metadata.annotations.get(KARMADA_SCHEDULER) == self._scheduler:
-            self._stored[key] = HeldBinding(
-                uid=metadata.uid,
-                asked_generation=_whole(metadata.annotations.get(KARMADA_GENERATION, "")),
-                targets={each.name: each.replicas for each in spec.clusters},
-                decision_id=event.decision_id,
-                is_suspended=event.wait.gate == SUSPENDED,
-            )
+            self._stored[key] = HeldBinding.of(event)
         else:
             return
         self._want(key)
@@ -241,6 +247,8 @@ class BridgedBindings:
 
     async def _round(self) -> None:
         """Take some of what is to be looked at; what is asked for together is asked at once."""
+        if self._is_fleet_changed:
+            self._ask_about_duplicated()
         around = self._around()
         keys = [key for key in self._dirty if key not in self._working][: self._at_once]
         if not keys or self._asking >= ASKING_AT_ONCE:
@@ -296,8 +304,10 @@ class BridgedBindings:
         task.add_done_callback(self._tasks.discard)
 
     async def _schedule(self, bindings: list[KarmadaBinding], around: BridgeSurroundings) -> None:
+        new = {each.key for each in bindings if each.key not in self._stored}
+        asked = [with_fixed_shares(each, self._stored.get(each.key)) for each in bindings]
         try:
-            answers = await self._answers.ask(bindings, around.deleting)
+            answers = await self._answers.ask(asked, around.deleting)
             self._at_once = min(2 * self._at_once, MOST_AT_ONCE)
         except FederationError as error:
             self._unanswered.update(each.key for each in bindings)
@@ -309,7 +319,7 @@ class BridgedBindings:
             self._woken.set()
         await asyncio.gather(
             *(
-                self._settle(binding, answers[binding.key], around)
+                self._settle(binding, answers[binding.key], around, is_new=binding.key in new)
                 for binding in bindings
                 if binding.key in answers
             )
@@ -320,10 +330,17 @@ class BridgedBindings:
         binding: KarmadaBinding,
         answer: tuple[BindingVerdict, str],
         around: BridgeSurroundings,
+        *,
+        is_new: bool = False,
     ) -> None:
-        """Write what was decided. Without a trigger of Karmada's, what stays needs none."""
+        """Write what was decided. Without a trigger of Karmada's, what stays needs none.
+
+        A binding that is ``new`` to the control plane and stays is adopted, which people are told.
+        """
         verdict, decision_id = answer
         key = binding.key
+        if verdict.is_scheduled and (note := note_of(binding, verdict.targets or {})):
+            verdict = replace(verdict, message=f"{verdict.message} {note}")
         asked = Asked(
             uid=binding.uid,
             generation=binding.generation,
@@ -344,6 +361,8 @@ class BridgedBindings:
             return
         except FederationError as error:
             logger.warning("binding %s is not written: %s", key, error.message)
+            # The decision is stored: to decide again would lose a reschedule.
+            self._unanswered.add(key)
             self._again(key, FAILED_SECONDS)
             return
         self._put_asked(key, replace(asked, generation=written.generation))
@@ -355,7 +374,7 @@ class BridgedBindings:
             self._again(key, REFUSED_SECONDS)
         elif told.is_scheduled:
             self._backing_off.pop(key, None)
-        if written.version != binding.version and not stands:
+        if is_new if stands else written.version != binding.version:
             self.start(self._writes.tell(written, told))
 
     def _keep_newer(self, written: KarmadaBinding) -> None:
@@ -421,6 +440,9 @@ class BridgedBindings:
             # Before this bridge began: what Karmada refused then is promised no more.
             self._asking += 1
             await self._schedule([binding], self._around())
+        elif verdict is not None and not keeps_shares(binding, verdict.targets):
+            self._asking += 1
+            await self._schedule([binding], self._around())
         elif verdict is not None:
             around = self._around()
             await self._settle(binding, (verdict, stored.decision.id), around)
@@ -453,11 +475,12 @@ class BridgedBindings:
             stored = await self._client.get_binding(binding.namespace, binding.name)
         except NotFound:
             return None
-        asked = stored.binding.metadata.annotations.get(KARMADA_GENERATION, "")
-        if _whole(asked) != binding.generation:
+        if asked_generation(stored.binding) != binding.generation:
             return None
         verdict = await self._answers.of_stored(binding, stored)
-        return None if verdict is None else (verdict, stored.decision.id)
+        if verdict is None or not keeps_shares(binding, verdict.targets):
+            return None
+        return verdict, stored.decision.id
 
     def _again(self, key: str, most_seconds: float) -> None:
         """Look at it once more after a while, and ask anew."""
@@ -470,8 +493,3 @@ class BridgedBindings:
             self._want(key)
 
         asyncio.get_running_loop().call_later(1.0 + backoff.next_seconds(), look)
-
-
-def _whole(text: str) -> int:
-    """-1 for what is no number: people may write annotations, too."""
-    return int(text) if text.isascii() and text.isdigit() else -1

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
 from bridge.clusters import cluster_message, is_lost, says_the_same
-from bridge.karmada import KarmadaCluster
+from bridge.karmada import KarmadaCluster, ReadyReplicas
 from bridge.member import Line, Member, speaks_for_itself
 from federation.client import Client
 from federation.model.errors import (
@@ -171,11 +171,11 @@ class BridgedFleet:
         known = [name for name in others if name in self._stored]
         return min(known or [name for name in others if name < cluster.name], default="")
 
-    def tell_ready(self, binding: str, ready: dict[str, int]) -> None:
+    def tell_ready(self, binding: str, ready: Mapping[str, ReadyReplicas]) -> None:
         """Replicas of a binding that are ready, by cluster."""
-        for name, count in ready.items():
+        for name, replicas in ready.items():
             if (speaking := self._speaking.get(name)) is not None:
-                speaking.member.tell_ready(binding, count)
+                speaking.member.tell_ready(binding, replicas)
 
     async def follow(self) -> None:
         """Know the control plane's clusters, until cancelled."""
@@ -301,10 +301,11 @@ class BridgedFleet:
             if is_changed:
                 message.metadata.annotations.update(stored.metadata.annotations)
                 self._stored[name] = await self._client.update_cluster(message)
-            if name not in self._in_step:
+            is_new = name not in self._in_step
+            if is_new:
                 self._in_step.add(name)
                 self._changes.moved(name)
-            if is_changed:
+            if is_changed or is_new:
                 self._changes.changed()
         if stored is not None and self._has_agent(name):
             await self._hush(name)

@@ -6,8 +6,8 @@ Must not interpret more than a field's absence: zeros are omitted on the wire.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -52,6 +52,16 @@ class RawBinding(RawStored, frozen=True):
     status: BindingStatus | None = None
 
 
+class ReadyReplicas(NamedTuple):
+    """Replicas of a binding in one cluster: ready on nodes, and of a Job those that succeeded."""
+
+    running: int = 0
+    finished: int = 0
+
+
+NO_REPLICAS: Final = ReadyReplicas()
+
+
 class RawCluster(RawStored, frozen=True):
     metadata: StoredMetadata
     spec: Document = msgspec.field(default_factory=dict)
@@ -62,7 +72,7 @@ class RawCluster(RawStored, frozen=True):
 class KarmadaBinding:
     """A ResourceBinding, or a ClusterResourceBinding where ``namespace`` is empty.
 
-    ``ready`` says by cluster how many replicas are ready there, as far as Karmada was told.
+    ``ready`` says by cluster which replicas are ready there, as far as Karmada was told.
     """
 
     namespace: str
@@ -78,7 +88,7 @@ class KarmadaBinding:
     observing_affinity: str = ""
     last_scheduled_time: str = ""
     conditions: tuple[Document, ...] = ()
-    ready: Mapping[str, int] = field(default_factory=dict)
+    ready: Mapping[str, ReadyReplicas] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -123,6 +133,10 @@ class KarmadaBinding:
         """Whether the scheduler of that name has to decide it, now or when it is resumed."""
         named = self.spec.get("schedulerName") or DEFAULT_SCHEDULER
         return named == scheduler and any(self.labels.get(label) for label in MANAGED_BY)
+
+    def with_spec(self, spec: Document) -> KarmadaBinding:
+        """The same binding if its spec were this."""
+        return replace(self, spec=spec)
 
     def condition(self, kind: str) -> Document | None:
         return next((each for each in self.conditions if each.get("type") == kind), None)
@@ -181,7 +195,7 @@ def cluster_from_raw(raw: RawCluster) -> KarmadaCluster:
     )
 
 
-def _ready(spec: Document, items: list[AggregatedItem]) -> dict[str, int]:
+def _ready(spec: Document, items: list[AggregatedItem]) -> dict[str, ReadyReplicas]:
     """What is evidence that pods run: applied, of the newest spec, and ready. Zeros are omitted.
 
     ``health`` is none: it may be of an older assignment, and kinds without a rule are always
@@ -189,19 +203,21 @@ def _ready(spec: Document, items: list[AggregatedItem]) -> dict[str, int]:
     """
     assigned = {each["name"]: int(each.get("replicas") or 0) for each in spec.get("clusters") or ()}
     return {
-        item.cluster_name: min(_ready_replicas(item.status), assigned[item.cluster_name])
+        item.cluster_name: _ready_replicas(item.status, assigned[item.cluster_name])
         for item in items
         if item.applied and item.status and item.cluster_name in assigned
     }
 
 
-def _ready_replicas(status: Document) -> int:
+def _ready_replicas(status: Document, assigned: int) -> ReadyReplicas:
     generation = status.get("generation")
     if generation is not None and status.get("observedGeneration", generation) != generation:
-        return 0
+        return NO_REPLICAS
     # Jobs say active and succeeded: both have, or had, their room.
     ready = status.get("readyReplicas")
-    return _count(status.get("active") if ready is None else ready)
+    running = _count(status.get("active") if ready is None else ready)
+    finished = _count(status.get("succeeded"))
+    return ReadyReplicas(min(running, assigned), min(finished, assigned))
 
 
 def _count(value: object) -> int:

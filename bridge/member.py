@@ -17,8 +17,9 @@ import grpc.aio
 
 from bridge.clusters import report_of
 from bridge.echoes import Evidence
-from bridge.karmada import KarmadaCluster
+from bridge.karmada import KarmadaCluster, ReadyReplicas
 from estimator.control_plane.enrolment import ClusterIdentity, enrol, refusal
+from estimator.control_plane.reconnecting import MAX_AFTER_SECONDS, Reconnecting, wait_until
 from federation.client import Client
 from federation.codec.interests import interests_from_message
 from federation.codec.reports import report_to_message
@@ -51,6 +52,9 @@ from federation.v1.agents_pb2_grpc import AgentsStub
 # What a bridge says that it is, where agents say their release.
 AGENT_VERSION: Final = "karmada-bridge"
 REPORT_SECONDS: Final = 1.0
+# How long a first report waits for Karmada's bindings, and for the interests of a stream.
+LISTED_SECONDS: Final = 30.0
+INTEREST_SECONDS: Final = 5.0
 WELCOME_SECONDS: Final = 20.0
 NO_NODES: Final = "no agent sees this cluster's nodes: its status comes from Karmada"
 MOST_QUEUED: Final = 256
@@ -62,13 +66,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """How the control plane is reached, and what time it is: Unix seconds, and a steady clock."""
+    """How the control plane is reached, and what time it is: Unix seconds, and a steady clock.
+
+    Members report once ``listed`` is set: from then on what is ready is known.
+    """
 
     client: Client
     channel: grpc.aio.Channel
     version: str
     clock: Callable[[], float]
     monotonic: Callable[[], float]
+    listed: asyncio.Event
 
 
 def speaks_for_itself(cluster: resource_pb2.Cluster) -> bool:
@@ -104,6 +112,8 @@ class Member:
         self._heartbeat_seconds = 10.0
         self._sent_hash = ""
         self._changed = asyncio.Event()
+        # Everything that is looked for was said on this stream.
+        self._is_told = asyncio.Event()
         self._outgoing: asyncio.Queue[ConnectRequest] = asyncio.Queue(MOST_QUEUED)
 
     def put(self, cluster: KarmadaCluster, message: resource_pb2.Cluster) -> None:
@@ -113,15 +123,17 @@ class Member:
         self._cluster, self._message = cluster, message
         self._changed.set()
 
-    def tell_ready(self, binding: str, ready: int) -> None:
-        """So many replicas of a binding are ready there, says Karmada."""
-        if self._evidence.tell(binding, ready, self._line.monotonic()):
+    def tell_ready(self, binding: str, replicas: ReadyReplicas) -> None:
+        """Note the replicas of a binding that are ready there, says Karmada."""
+        if self._evidence.tell(binding, replicas, self._line.monotonic()):
             self._changed.set()
 
     async def run(self) -> None:
         """Until cancelled, or taken over. Raises PermissionRefused: it will not be let in."""
         backoff = Backoff()
+        await wait_until(self._line.listed, LISTED_SECONDS)
         while True:
+            pause_seconds: float | None = None
             try:
                 if not self._credential:
                     await self._enrol()
@@ -130,9 +142,12 @@ class Member:
                 self._credential = ""
             except PermissionRefused:
                 raise
+            except Reconnecting as asked:
+                backoff.reset()
+                pause_seconds = backoff.within(min(asked.after_seconds, MAX_AFTER_SECONDS))
             except FederationError as error:
                 logger.debug("cluster %s: %s", self._cluster.name, error.message)
-            await asyncio.sleep(backoff.next_seconds())
+            await asyncio.sleep(backoff.next_seconds() if pause_seconds is None else pause_seconds)
 
     async def _enrol(self) -> None:
         cluster, line = self._cluster, self._line
@@ -161,6 +176,7 @@ class Member:
         call = AgentsStub(self._line.channel).Connect(metadata=metadata)
         self._outgoing = asyncio.Queue(MOST_QUEUED)
         self._sent_hash, self._interests, self._interest_version = "", {}, 0
+        self._is_told.clear()
         workers: list[asyncio.Task[None]] = []
         try:
             await call.write(self._said(hello=self._hello()))
@@ -237,6 +253,8 @@ class Member:
                 name = self._cluster.name
                 logger.warning("cluster %s: its %s: %s", name, refused.kind, refused.reason)
                 self.reported.set()
+            case "reconnect":
+                raise Reconnecting(message.reconnect.reason, message.reconnect.after_seconds)
             case "goodbye":
                 raise PermissionRefused(message.goodbye.reason)
 
@@ -253,6 +271,7 @@ class Member:
             logger.warning("cluster %s: %s", self._cluster.name, error.message)
             return
         is_first = not self._interest_version
+        are_taken_over = self._evidence.take_over(update)
         if update.whole:
             self._interests = {}
         for binding in update.removed:
@@ -260,13 +279,20 @@ class Member:
         self._interests.update((each.binding, each) for each in update.interests)
         if update.version:
             self._interest_version = update.version
+        if update.is_complete:
+            self._is_told.set()
         # What is not there yet changes no report.
         told = (*update.removed, *(each.binding for each in update.interests))
-        if is_first or any(map(self._evidence.has, told)):
+        if is_first or are_taken_over or any(map(self._evidence.has, told)):
             self._changed.set()
 
     async def _report(self) -> None:
-        """A report when there is news, at most one a second; else a heartbeat."""
+        """A report when there is news, at most one a second; else a heartbeat.
+
+        The first one waits until it is known which bindings are looked for: a report without
+        echoes would have the control plane count twice what is promised and there.
+        """
+        await wait_until(self._is_told, INTEREST_SECONDS)
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._heartbeat_seconds):

@@ -69,6 +69,15 @@ def request_of(
     return message
 
 
+def asked_generation(message: resource_pb2.ResourceBinding) -> int:
+    """Which of Karmada's generations the control plane's copy was asked with; -1: none.
+
+    People may write annotations, too.
+    """
+    text = message.metadata.annotations.get(KARMADA_GENERATION, "")
+    return int(text) if text.isascii() and text.isdigit() else -1
+
+
 def without_eviction(taint: Document) -> Document:
     """The taint as it keeps replicas away: moving those that are there is Karmada's own."""
     return {**taint, "effect": NO_SCHEDULE} if taint.get("effect") == NO_EXECUTE else taint

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from bridge.karmada import KarmadaBinding
+from bridge.requests import asked_generation
+from federation.model.waiting import SUSPENDED
+from federation.v1.scheduling_pb2 import BindingEvent
 
 
 class BridgeStep(StrEnum):
@@ -31,14 +34,28 @@ class BridgeStep(StrEnum):
 class HeldBinding:
     """The control plane's copy: replicas by cluster, and the newest decision about it.
 
-    ``asked_generation`` is that of Karmada's binding when it was asked about.
+    ``replicas`` is how many it asks for. ``asked_generation`` is that of Karmada's binding when it
+    was asked about.
     """
 
     uid: str
+    replicas: int = 0
     asked_generation: int = -1
     targets: Mapping[str, int] = field(default_factory=dict)
     decision_id: str = ""
     is_suspended: bool = False
+
+    @classmethod
+    def of(cls, event: BindingEvent) -> HeldBinding:
+        binding = event.binding
+        return cls(
+            uid=binding.metadata.uid,
+            replicas=binding.spec.replicas,
+            asked_generation=asked_generation(binding),
+            targets={each.name: each.replicas for each in binding.spec.clusters},
+            decision_id=event.decision_id,
+            is_suspended=event.wait.gate == SUSPENDED,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +107,9 @@ def next_step(
             # Who asked was killed before it was written: to ask again would be to decide twice.
             return moved
         is_seen = binding.observed_generation == binding.generation
-        return moved if is_seen else BridgeStep.SCHEDULE
+        # Clusters that are deleted are left, whoever was asked about the binding before.
+        is_settled = is_seen and not leaving(binding, around)
+        return moved if is_settled else BridgeStep.SCHEDULE
     if not leaving(binding, around) <= asked.leaving:
         return BridgeStep.SCHEDULE
     if stored and stored.decision_id != asked.decision_id:

@@ -171,6 +171,12 @@ class Karmada:
         resource = RESOURCE_BINDINGS if where else CLUSTER_RESOURCE_BINDINGS
         self.server.writer.patch(resource, where, name, {"spec": spec})
 
+    def edit_status(self, name: str, **status: Any) -> None:
+        """As Karmada's controllers write the status of a binding."""
+        self.server.writer.patch(
+            RESOURCE_BINDINGS, "default", name, {"status": status}, part="status"
+        )
+
     def edit_cluster(self, name: str, part: str = "", **patch: Any) -> None:
         self.server.writer.patch(CLUSTERS, "", name, patch, part=part)
 

@@ -9,6 +9,8 @@
 - ``orders``: orders of the control plane: nodes are chosen for the shares, and the answers go back
   together
 - ``outbox``: what waits to be sent on a stream, bounded: one report, one heartbeat, some replies
+- ``reconnecting``: a control plane that asks to be dialled again, after a while that its clients
+  share
 - ``stream``: one stream to the control plane, from Hello to its end; and dialling again after it
 - ``trust``: the control plane's certificate authority, fetched over HTTP and held to its
   fingerprint

@@ -8,19 +8,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
 
 import grpc
 import grpc.aio
 
 from estimator.agent import Agent
-from estimator.control_plane.stream import Reconnecting, Speaker, Stream, wait_until
+from estimator.control_plane.reconnecting import MAX_AFTER_SECONDS, Reconnecting, wait_until
+from estimator.control_plane.stream import Speaker, Stream
 from federation.model.errors import FederationError, PermissionRefused, Unauthenticated
 from federation.runtime.backoff import Backoff
 
 logger = logging.getLogger(__name__)
-
-MAX_AFTER_SECONDS: Final = 600.0
 
 
 async def keep_connected(

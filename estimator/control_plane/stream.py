@@ -28,6 +28,7 @@ from estimator.control_plane.messages import (
 )
 from estimator.control_plane.orders import Orders
 from estimator.control_plane.outbox import Outbox
+from estimator.control_plane.reconnecting import Reconnecting, wait_until
 from estimator.sight import Visibility
 from federation.codec.interests import interests_from_message
 from federation.codec.timestamps import seconds_from_timestamp, timestamp_from_seconds
@@ -79,14 +80,6 @@ class Bearer(Protocol):
         Raises PreconditionFailed and Unavailable, and goes on with the one it had.
         """
         ...
-
-
-class Reconnecting(Exception):
-    """The control plane asks to be dialled again, some time within ``after_seconds``."""
-
-    def __init__(self, reason: str, after_seconds: float) -> None:
-        super().__init__(reason)
-        self.after_seconds = after_seconds
 
 
 async def unknown_apis() -> frozenset[tuple[str, str]] | None:
@@ -372,12 +365,3 @@ class Stream:
         if sent is not None:
             message = heartbeat_message(self._speaker.cluster, sent, self._agent.view())
             self._outbox.put_heartbeat(message)
-
-
-async def wait_until(event: asyncio.Event, seconds: float) -> None:
-    """Wait until it is set, at most so long."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return

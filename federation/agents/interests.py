@@ -15,6 +15,7 @@ from federation.codec.interests import interest_messages
 from federation.model.echoes import Interest, InterestUpdate, Owner, SoughtShape
 from federation.model.errors import NotFound
 from federation.model.reservations import PromiseCertificate, Reservation, Share
+from federation.model.shapes import Echo
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
 from federation.services.threads import TELLING_AGENTS
 from federation.v1.agents_pb2 import ConnectResponse
@@ -142,7 +143,8 @@ class Interests:
 def interest_of(ledger: ClusterLedger, binding: str, owner: Owner | None, uid: str) -> Interest:
     """What to look for on behalf of a binding that holds something in the cluster."""
     held = _newest_first(ledger.of_binding(binding))
-    return Interest(binding=binding, uid=uid, owner=owner, shapes=tuple(map(_sought, held)))
+    shapes = tuple(_sought(each, ledger.echo_of(each)) for each in held)
+    return Interest(binding=binding, uid=uid, owner=owner, shapes=shapes)
 
 
 def _newest_first(held: Sequence[Reservation]) -> list[Reservation]:
@@ -153,13 +155,14 @@ def _newest_first(held: Sequence[Reservation]) -> list[Reservation]:
     return [each for found in by_component.values() for each in found]
 
 
-def _sought(reservation: Reservation) -> SoughtShape:
+def _sought(reservation: Reservation, echo: Echo | None) -> SoughtShape:
     is_planned = reservation.certificate is PromiseCertificate.PLANNED and reservation.replicas
     return SoughtShape(
         component=reservation.component,
         shape=reservation.shape,
         decisions=reservation.decisions,
         planned=_share(reservation) if is_planned else None,
+        echoed=max(reservation.adopted, echo.bound if echo else 0),
     )
 
 

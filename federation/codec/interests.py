@@ -91,6 +91,7 @@ def _sought(message: agents_pb2.SoughtShape, path: str, found: Violations) -> So
         shape=request_shape(message.request),
         decisions=tuple(message.decisions),
         planned=planned,
+        echoed=ranges.replicas(message.echoed, f"{path}.echoed", found),
     )
 
 
@@ -123,4 +124,5 @@ def _sought_message(sought: SoughtShape) -> agents_pb2.SoughtShape:
         request=dict(sought.shape),
         decisions=sought.decisions,
         planned=planned,
+        echoed=sought.echoed,
     )

@@ -34,16 +34,18 @@ _ARRAYS: Final = (
 class Packable(NamedTuple):
     """The pools of a report, and what is outstanding there in the order in which it is packed.
 
-    ``stuck`` is how much of each of those finds no room there, where that is known.
+    ``stuck`` is how much of each of those finds no room there, where that is known. Without pools
+    promises are deducted from totals.
     """
 
-    pools: ReportedPools
+    pools: ReportedPools | None
     promised: tuple[Outstanding, ...]
     stuck: tuple[int, ...] = ()
 
 
 def packable_to_message(packable: Packable) -> resource_pb2.PackableCapacity:
-    reported = pools_to_message(packable.pools)
+    pools = packable.pools
+    reported = agents_pb2.NodePools() if pools is None else pools_to_message(pools)
     return resource_pb2.PackableCapacity(
         **{name: getattr(reported, name) for name in _ARRAYS},
         pools=[
@@ -78,7 +80,9 @@ def read_packable(message: resource_pb2.PackableCapacity, path: str, found: Viol
         _promise(each, f"{path}.promises[{position}]", found)
         for position, each in enumerate(message.promises)
     )
-    return Packable(pools=read_pools(reported, path, found), promised=promised)
+    # Pools have cpu, memory and pods at least.
+    pools = read_pools(reported, path, found) if message.resources else None
+    return Packable(pools=pools, promised=promised)
 
 
 def _promise(message: resource_pb2.OutstandingPromise, path: str, found: Violations) -> Outstanding:

@@ -80,13 +80,15 @@ class SoughtShape:
     """A shape of one component and the decisions that asked for it.
 
     ``planned`` are the replicas promised by plan: nodes are claimed for those of them that are
-    not seen bound. None: nothing hangs on claims.
+    not seen bound. None: nothing hangs on claims. ``echoed`` replicas count as bound by the newest
+    report, or ran before the binding was known.
     """
 
     component: str
     shape: Shape
     decisions: tuple[str, ...]
     planned: Share | None = None
+    echoed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

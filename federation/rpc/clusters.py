@@ -245,6 +245,8 @@ class ClustersServicer(Servicer):
                 promised=room.outstanding,
                 stuck=tuple(each.unplaced if each.is_broken else 0 for each in room.holdings),
             )
+        elif packable and view.outstanding:
+            packed_into = Packable(pools=None, promised=view.outstanding)
         return cluster_to_message(
             view.state,
             view.presence,

@@ -20,7 +20,7 @@ from federation.model.cluster import Cluster, ClusterState
 from federation.model.estimate import Estimates
 from federation.model.node_plans import NodePlan
 from federation.model.placement import Binding, binding_key
-from federation.model.reservations import PromiseCertificate
+from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.waiting import Wait
 from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.decision import Decision
@@ -101,9 +101,19 @@ class KnownCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView(KnownCluster):
-    """``room`` has the report's pools, and what is promised in them and on no node yet."""
+    """``room`` has the report's pools, and what is promised in them and on no node yet.
+
+    ``outstanding`` is the latter where the cluster has no pools, and no room.
+    """
 
     room: Room | None = None
+    outstanding: tuple[Outstanding, ...] = ()
+
+    @classmethod
+    def of(
+        cls, known: KnownCluster, room: Room | None, outstanding: tuple[Outstanding, ...]
+    ) -> ClusterView:
+        return cls(state=known.state, presence=known.presence, room=room, outstanding=outstanding)
 
     @property
     def overcommitted(self) -> int:

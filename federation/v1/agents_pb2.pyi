@@ -650,7 +650,12 @@ class SoughtShape(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     DECISIONS_FIELD_NUMBER: _builtins.int
     PLANNED_FIELD_NUMBER: _builtins.int
+    ECHOED_FIELD_NUMBER: _builtins.int
     component: _builtins.str
+    echoed: _builtins.int
+    """Replicas that the newest report counts as bound, or that ran before the binding was known. A
+    reporter that sees no pods goes on from here after a restart.
+    """
     @_builtins.property
     def request(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     @_builtins.property
@@ -670,10 +675,11 @@ class SoughtShape(_message.Message):
         request: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         decisions: _abc.Iterable[_builtins.str] | None = ...,
         planned: Global___Share | None = ...,
+        echoed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["planned", b"planned"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "decisions", b"decisions", "planned", b"planned", "request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "decisions", b"decisions", "echoed", b"echoed", "planned", b"planned", "request", b"request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

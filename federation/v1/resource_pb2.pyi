@@ -588,7 +588,9 @@ Global___ClusterStatus: _TypeAlias = ClusterStatus  # noqa: Y015
 
 @_typing.final
 class PackableCapacity(_message.Message):
-    """The node pools of the newest report, and what is promised in them and on no node yet."""
+    """The node pools of the newest report, and what is promised in them and on no node yet. Without
+    resources the report has no pools: promises are deducted from its totals.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

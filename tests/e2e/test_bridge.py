@@ -271,10 +271,15 @@ async def a_renamed_cluster_waits_for_the_old_name(
 
 def not_bridged(karmada: Karmada) -> set[str]:
     """The clusters with an event that says so."""
+    return told_of(karmada, "ClusterNotBridged")
+
+
+def told_of(karmada: Karmada, reason: str) -> set[str]:
+    """The objects with an event of that reason."""
     return {
         each["involvedObject"]["name"]
         for each in karmada.cluster.all(EVENTS)
-        if each["reason"] == "ClusterNotBridged"
+        if each["reason"] == reason
     }
 
 
@@ -301,6 +306,8 @@ async def test_what_runs_is_adopted_and_a_list_that_lacks_it_empties_nothing(
     )
     async with bridging(karmada.kubeconfig(tmp_path), await target_of(plane)):
         await is_stored(plane, *names)
+        # Who looks sees that they have another scheduler now.
+        await until(lambda: told_of(karmada, "ScheduleBindingSucceed") >= set(names))
         # A server that forgot everything: its watches have expired, and its lists are empty.
         nothing = {"kind": "List", "metadata": {"resourceVersion": "900"}, "items": []}
         so_far = len(karmada.server.requests)

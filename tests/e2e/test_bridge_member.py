@@ -93,7 +93,9 @@ async def test_it_never_takes_a_cluster_back(plane: RunningControlPlane, moment:
             version=f"{AGENT_VERSION}/test",
             clock=time.time,
             monotonic=time.monotonic,
+            listed=asyncio.Event(),
         )
+        line.listed.set()
         speaker = Member(line, m2(), cluster_message(m2(), Counter()), print)
         with pytest.raises(PermissionRefused):
             await asyncio.wait_for(speaker.run(), SECONDS)

@@ -144,8 +144,8 @@ class FleetOwner:
 
     def view(self, name: str) -> ClusterView:
         """A cluster with its room, which may have to be packed. Raises NotFound."""
-        known = self.known(name)
-        return ClusterView(state=known.state, presence=known.presence, room=self._room(name))
+        known, room = self.known(name), self._room(name)
+        return ClusterView.of(known, room, () if room else self.ledger(name).outstanding())
 
     def known(self, name: str) -> KnownCluster:
         """Raises NotFound."""

@@ -1,4 +1,4 @@
-"""Karmada's Cluster as the control plane's, its status as a report, and echoes of what is ready."""
+"""Karmada's Cluster as the control plane's, its status as a report, and what is ready there."""
 
 from __future__ import annotations
 
@@ -8,26 +8,15 @@ from typing import Any
 import msgspec
 
 from bridge.clusters import cluster_message, is_lost, report_of, says_the_same
-from bridge.echoes import COLLECTED_SECONDS, Evidence
-from bridge.karmada import KarmadaCluster, RawCluster, cluster_from_raw
+from bridge.karmada import KarmadaCluster, RawCluster, ReadyReplicas, cluster_from_raw
 from federation.model.cluster import UNREACHABLE_KEY
-from federation.model.echoes import Interest, SoughtShape
 from federation.model.grades import DEFAULT_MODEL, model_hash
-from federation.model.shapes import request_shape
 from federation.v1 import resource_pb2
 from tests.karmadas import member
 from tests.unit.bridge.bindings import read, stored
 
 GRADES = [{"grade": 0, "count": 1}, {"grade": 3, "count": 3}]
 HASH = model_hash(DEFAULT_MODEL)
-SHAPE = request_shape({"cpu": 1000})
-INTERESTS = {
-    "default/web": Interest(
-        binding="default/web",
-        owner=None,
-        shapes=(SoughtShape(component="", shape=SHAPE, decisions=()),),
-    )
-}
 
 
 def cluster(**spec: Any) -> KarmadaCluster:
@@ -106,7 +95,7 @@ def test_grades_that_cannot_be_are_left_out() -> None:
 def test_only_evidence_of_the_newest_spec_counts_as_ready() -> None:
     """Not health: it may be of an older assignment, and a Job is always healthy."""
 
-    def ready(status: dict[str, Any] | None, *, applied: bool = True) -> dict[str, int]:
+    def ready(status: dict[str, Any] | None, *, applied: bool = True) -> dict[str, ReadyReplicas]:
         item = {"clusterName": "m1", "applied": applied, "health": "Healthy", "status": status}
         elsewhere = {"clusterName": "m9", "applied": True, "status": {"readyReplicas": 5}}
         told = stored(
@@ -115,30 +104,13 @@ def test_only_evidence_of_the_newest_spec_counts_as_ready() -> None:
         )
         return dict(told.ready)
 
-    assert ready({"readyReplicas": 2, "generation": 4, "observedGeneration": 4}) == {"m1": 2}
-    assert ready({"readyReplicas": 9}) == {"m1": 3}
-    assert ready({"replicas": 3}) == {"m1": 0}
-    assert ready({"readyReplicas": 2, "generation": 5, "observedGeneration": 4}) == {"m1": 0}
-    assert ready({"active": 2}) == {"m1": 2}
+    current = {"readyReplicas": 2, "generation": 4, "observedGeneration": 4}
+    assert ready(current) == {"m1": ReadyReplicas(2)}
+    assert ready({"readyReplicas": 9}) == {"m1": ReadyReplicas(3)}
+    assert ready({"replicas": 3}) == {"m1": ReadyReplicas()}
+    assert ready({**current, "generation": 5}) == {"m1": ReadyReplicas()}
+    assert ready({"active": 2}) == {"m1": ReadyReplicas(2)}
+    assert ready({"active": 1, "succeeded": 5}) == {"m1": ReadyReplicas(1, 3)}
     assert ready({"readyReplicas": 2}, applied=False) == {}
     assert ready(None) == {}
     assert read({"metadata": {"name": "web"}, "spec": {}}).ready == {}
-
-
-def test_what_is_ready_counts_once_the_totals_are_newer() -> None:
-    evidence = Evidence()
-    assert evidence.tell("default/web", 2, now=0.0)
-    assert not evidence.tell("default/web", 2, now=1.0)
-    assert not evidence.count(1.0, is_ready=True)
-    assert list(evidence.echoes(INTERESTS)) == []
-    evidence.totals_changed()
-    assert evidence.count(2.0, is_ready=True)
-    (echo,) = evidence.echoes(INTERESTS)
-    assert (echo.binding, echo.shape, echo.bound) == ("default/web", SHAPE, 2)
-    # Less is less at once; and a ready cluster's totals are collected again and again.
-    assert evidence.tell("default/web", 1, now=3.0)
-    assert next(evidence.echoes(INTERESTS)).bound == 1
-    assert evidence.tell("default/web", 3, now=4.0)
-    assert not evidence.count(4.0 + COLLECTED_SECONDS, is_ready=False)
-    assert evidence.count(4.0 + COLLECTED_SECONDS, is_ready=True)
-    assert next(evidence.echoes(INTERESTS)).bound == 3

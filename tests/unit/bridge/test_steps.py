@@ -92,6 +92,8 @@ def test_a_deleted_cluster_is_left_once() -> None:
         scheduler="fedsched", known=frozenset({"m1"}), deleting=frozenset({"m2"})
     )
     assert next_step(resting(), HELD, ASKED, around) is BridgeStep.SCHEDULE
+    # Whichever process asked about it last.
+    assert next_step(resting(), HELD, None, around) is BridgeStep.SCHEDULE
     left = Asked(uid="uid-web", generation=1, decision_id="d1", leaving=frozenset({"m2"}))
     assert next_step(resting(), HELD, left, around) is BridgeStep.REST
 

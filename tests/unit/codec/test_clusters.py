@@ -15,6 +15,7 @@ from federation.codec.clusters import (
     cluster_state_from_message,
     cluster_to_message,
 )
+from federation.codec.packable import Packable
 from federation.codec.strict import message_from_document
 from federation.model.cluster import (
     API_SERVER_UNREACHABLE,
@@ -26,7 +27,9 @@ from federation.model.cluster import (
 )
 from federation.model.errors import InvalidRequest
 from federation.model.grades import DEFAULT_MODEL
+from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.resources import MAX_AMOUNT
+from federation.model.workload import ReplicaRequirements
 from federation.v1 import resource_pb2
 
 NOW = 1_700_000_000.0
@@ -247,6 +250,23 @@ def test_a_cluster_with_its_report_comes_back() -> None:
     assert written.status.agent.connected
     assert written.status.kubernetes_version == "v1.36.2"
     assert cluster_state_from_message(written, NOW + 100) == state
+
+
+def test_promises_of_a_cluster_without_pools_come_back() -> None:
+    resources = {"allocatable": {"cpu": "1500m"}}
+    state = cluster_state_from_message(cluster(status={"resourceSummary": resources}), NOW)
+    requirements = ReplicaRequirements(request={"cpu": 250})
+    promise = Outstanding(
+        binding="shop/web",
+        requirements=requirements,
+        in_cells=3,
+        in_summary=3,
+        certificate=PromiseCertificate.SUMMARY_CHECKED,
+    )
+    written = cluster_to_message(state, packable=Packable(pools=None, promised=(promise,)))
+    read = cluster_state_from_message(written, NOW)
+    assert read.promised == (promise,)
+    assert read.report == state.report
 
 
 def test_a_cluster_that_its_agent_does_not_see_says_since_when_and_why() -> None:

@@ -36,6 +36,7 @@ WEB = Interest(
             shape=request_shape(REQUEST),
             decisions=("d1", "d2"),
             planned=PLANNED,
+            echoed=2,
         ),
         SoughtShape(component="", shape=(), decisions=()),
     ),
