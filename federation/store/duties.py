@@ -15,16 +15,34 @@ from federation.services.journal_ports import DutyFailure
 from federation.store.replica_tables import duty as table
 
 NOBODY = ""
-# In ascending order: two replicas that ask for the same wait for each other, and never in a circle.
+# A holder renews under a lock that its own work, which holds FOR KEY SHARE, does not hinder. Whoever
+# takes over needs FOR UPDATE, which that work does hinder: a row in use is passed over, so that no
+# replica waits for another one's work.
 HOLD = text("""
-    INSERT INTO duty AS held (name, holder, token, expires_at)
-    SELECT name, :replica, 1, now() + :seconds * interval '1 second'
-    FROM unnest(:names) AS given (name) ORDER BY name
-    ON CONFLICT (name) DO UPDATE
-    SET holder = excluded.holder, token = held.token + (held.holder != excluded.holder)::int,
-        expires_at = excluded.expires_at
-    WHERE held.holder = excluded.holder OR held.expires_at <= now()
-    RETURNING name, token
+    WITH renewed AS (
+        UPDATE duty SET expires_at = now() + :seconds * interval '1 second'
+        WHERE name = ANY (:names) AND holder = :replica
+        RETURNING name, token
+    ), free AS (
+        SELECT name FROM duty
+        WHERE name = ANY (:names) AND holder != :replica AND expires_at <= now()
+        ORDER BY name FOR UPDATE SKIP LOCKED
+    ), taken AS (
+        UPDATE duty
+        SET holder = :replica, token = duty.token + 1,
+            expires_at = now() + :seconds * interval '1 second'
+        FROM free WHERE duty.name = free.name
+        RETURNING duty.name, duty.token
+    ), begun AS (
+        INSERT INTO duty (name, holder, token, expires_at)
+        SELECT name, :replica, 1, now() + :seconds * interval '1 second'
+        FROM unnest(:names) AS given (name) ORDER BY name
+        ON CONFLICT (name) DO NOTHING
+        RETURNING name, token
+    )
+    SELECT name, token FROM renewed
+    UNION ALL SELECT name, token FROM taken
+    UNION ALL SELECT name, token FROM begun
 """).bindparams(
     bindparam("names", type_=ARRAY(Text)),
     bindparam("replica", type_=Text),
@@ -49,7 +67,7 @@ class DutyStatements:
         statement = (
             select(table.c.name)
             .where(table.c.name == duty, table.c.token == token, table.c.holder != NOBODY)
-            .with_for_update(read=True)
+            .with_for_update(read=True, key_share=True)
         )
         return (await self._connection.execute(statement)).one_or_none() is not None
 

@@ -69,10 +69,35 @@ async def test_nobody_takes_a_duty_over_while_its_holder_commits(
     await run_out(engine)
     async with store.transaction() as tx:
         assert await tx.duties.check("leases", token)
-        taker = asyncio.create_task(hold(store, "y"))
+        # Nor does anybody wait for it: other duties have to be held meanwhile.
+        assert await hold(store, "y") is None
+    assert await hold(store, "y") == 2
+
+
+async def test_a_holder_renews_while_it_works(store: PostgresStore, engine: AsyncEngine) -> None:
+    """The lease outlasts a piece of work: nobody gets the duty in the moment after it."""
+    token = await hold(store, "x")
+    assert token == 1
+    async with store.transaction() as tx:
+        assert await tx.duties.check("leases", token)
+        await run_out(engine)
+        assert await hold(store, "x") == token
+    assert await hold(store, "y") is None
+    assert await check(store, token)
+
+
+async def test_a_check_waits_for_who_is_taking_over(
+    store: PostgresStore, engine: AsyncEngine
+) -> None:
+    assert await hold(store, "x") == 1
+    await run_out(engine)
+    async with store.transaction() as tx:
+        assert await tx.duties.hold(["leases"], "y", 60.0) == {"leases": 2}
+        checking = asyncio.create_task(check(store, 1))
         await until_waiting(engine)
-        assert not taker.done()
-    assert await taker == 2
+        assert not checking.done()
+    assert not await checking
+    assert await check(store, 2)
 
 
 async def test_a_duty_that_nobody_ever_held_is_not_anybodys(store: PostgresStore) -> None:

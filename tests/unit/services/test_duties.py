@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from sqlalchemy import text
@@ -164,6 +164,37 @@ async def test_a_lease_is_renewed_while_a_piece_that_outlasts_it_is_done(
     a = Duties(store, "a", [Duty(name="work", work=do)], clock, lease_seconds=0.5)
     await a.do_round()
     assert a.held == {"work"}
+
+
+async def test_work_under_its_transaction_may_outlast_a_lease_and_hinders_no_other_duty(
+    store: PostgresStore, clock: Clock, engine: AsyncEngine
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def do(_: Transaction) -> int:
+        begun.set()
+        await go_on.wait()
+        return 0
+
+    async def renewed() -> bool:
+        async with engine.connect() as connection:
+            query = text("SELECT expires_at > now() FROM duty WHERE name = 'work'")
+            return bool((await connection.execute(query)).scalar_one())
+
+    work, other = Work(), Work(pieces=0)
+    a = Duties(store, "a", [Duty(name="work", work=in_one(do))], clock, lease_seconds=0.5)
+    b = duties(store, clock, "b", work.by("b"), replace(other.by("b"), name="other"))
+    doing = asyncio.create_task(a.do_round())
+    await begun.wait()
+    for _ in range(3):
+        await run_out(engine)
+        await b.do_round()
+        assert b.held == {"other"}
+        await until(renewed, bool)
+    go_on.set()
+    await doing
+    assert a.held == {"work"}
+    assert work.done == []
 
 
 async def test_leaving_hands_over_at_once(store: PostgresStore, clock: Clock) -> None:
