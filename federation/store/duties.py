@@ -15,9 +15,9 @@ from federation.services.journal_ports import DutyFailure
 from federation.store.replica_tables import duty as table
 
 NOBODY = ""
-# A holder renews under a lock that its own work, which holds FOR KEY SHARE, does not hinder. Whoever
-# takes over needs FOR UPDATE, which that work does hinder: a row in use is passed over, so that no
-# replica waits for another one's work.
+# A holder renews under a lock that its own work, which holds FOR KEY SHARE, does not hinder.
+# A replica that takes over needs FOR UPDATE, which that work does hinder: a row in use is passed
+# over, so that no replica waits for another one's work.
 HOLD = text("""
     WITH renewed AS (
         UPDATE duty SET expires_at = now() + :seconds * interval '1 second'

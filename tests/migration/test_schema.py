@@ -16,8 +16,16 @@ from sqlalchemy import Connection, NullPool, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from federation.model.errors import Unavailable
+from federation.store import migrate
 from federation.store.engine import driver_target
-from federation.store.migrate import current, one_at_a_time, pending, scripts_directory, upgrade
+from federation.store.migrate import (
+    _run_next,
+    current,
+    one_at_a_time,
+    pending,
+    scripts_directory,
+    upgrade,
+)
 from federation.store.schema import metadata
 from tests.databases import Databases
 from tests.patience import PATIENCE_SECONDS
@@ -52,6 +60,12 @@ INDEXES = text(f"""
     AND tablename NOT IN ({PARTITIONS})
 """)
 
+BACKEND = text("SELECT pg_backend_pid()")
+ADVISORY = text("""
+    SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()
+""")
+TIMEOUTS = text("SELECT current_setting('lock_timeout'), current_setting('statement_timeout')")
+HELD = text("SELECT pg_advisory_lock(hashtextextended('fedsched migrations', 0))")
 PROMISED = text("""
     INSERT INTO reservation (namespace, name, uid, clusters, body) VALUES ('', 'web', '', '{a}', '')
 """)
@@ -138,6 +152,41 @@ def test_several_programs_may_upgrade_at_once(empty_database_url: str) -> None:
     for started in programs:
         _, complaint = started.communicate(timeout=PATIENCE_SECONDS)
         assert started.returncode == 0, complaint
+    assert pending(empty_database_url) == []
+
+
+async def test_a_migration_leaves_nothing_in_the_session_that_ran_it(
+    empty_database_url: str,
+) -> None:
+    """A transaction pooler gives the session to others: a lock would be held for ever."""
+    await asyncio.to_thread(upgrade, empty_database_url)
+    engine = create_async_engine(driver_target(empty_database_url)[0], pool_size=1)
+    async with engine.connect() as connection:
+        pid = (await connection.execute(BACKEND)).scalar_one()
+        await connection.run_sync(_run_next)
+        await connection.rollback()
+        assert (await connection.execute(BACKEND)).scalar_one() == pid
+        assert (await connection.execute(ADVISORY)).scalar_one() == 0
+        settings = (await connection.execute(TIMEOUTS)).one()
+    await engine.dispose()
+    assert settings == ("0", "0")
+
+
+async def test_who_holds_the_lock_of_migrations_is_named(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a lock of a session was left where an earlier release migrated through a pooler."""
+    monkeypatch.setattr(migrate, "WAIT_FOR_OTHERS", "100ms")
+    engine = engine_of(empty_database_url)
+    async with engine.connect() as connection:
+        pid = (await connection.execute(BACKEND)).scalar_one()
+        await connection.execute(HELD)
+        await connection.commit()
+        with pytest.raises(Unavailable, match=f"server process {pid} of user") as refused:
+            await asyncio.to_thread(upgrade, empty_database_url)
+    await engine.dispose()
+    assert "pg_terminate_backend" in refused.value.message
+    await asyncio.to_thread(upgrade, empty_database_url)
     assert pending(empty_database_url) == []
 
 
