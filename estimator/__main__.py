@@ -25,10 +25,11 @@ from estimator.settings import RunSettings, run_settings, shown_to_all
 from estimator.sources import parse_dump
 from estimator.watched_cluster import WatchedCluster
 from federation.codec import document_files
+from federation.codec.requirements import quantities_of
 from federation.model.errors import FederationError, InvalidRequest
 from federation.model.grades import DEFAULT_MODEL
 from federation.model.pools.values import DEFAULT_BUDGET, MAX_BUDGET, MIN_BUDGET
-from federation.model.resources import amounts_of
+from federation.model.resources import PODS, amounts_of
 from federation.model.workload import NodeClaim, ReplicaRequirements
 from federation.runtime import flags, spans
 from federation.runtime.findings import told_findings
@@ -174,7 +175,8 @@ def report(
     cluster = _dumped(dump, node_set)
     wanted = filter(None, pool_labels.split(","))
     cluster.pool_by(Pooling(pool_budget, [*wanted, *USUAL_LABEL_KEYS]))
-    document = document_of(cluster.capacity(DEFAULT_MODEL))
+    capacity = cluster.capacity(DEFAULT_MODEL)
+    document = document_of(capacity)
     match output:
         case "json":
             say_lines(json_text(document, indent=2))
@@ -182,6 +184,11 @@ def report(
             say_lines(yaml_text(document).rstrip("\n"))
         case _:
             _print_report(document)
+            if capacity.gated:
+                gated = quantities_of(capacity.gated)
+                count = gated.pop(PODS)
+                asked = ", ".join(f"{name} {quantity}" for name, quantity in gated.items())
+                say(f"gated: {count} pods behind scheduling gates ({asked}), in no total")
 
 
 @cli.command(

@@ -43,9 +43,14 @@ class PodState(StrEnum):
 
     BOUND = "holds its request on a node"
     WAITING = "has no node yet"
+    GATED = "has no node yet, and asks for none until its scheduling gates open"
     DROPPED = "ended without ever having had a node"
     DONE = "has given its node's resources back"
     SUCCEEDED = "has given them back, and its work is done"
+
+    @property
+    def has_no_node_yet(self) -> bool:
+        return self is _WAITING or self is _GATED
 
     @property
     def is_over(self) -> bool:
@@ -56,6 +61,8 @@ class PodState(StrEnum):
 # Python 3.11 is slow to look a member of an enum up, and events ask for these again and again.
 _DONE: Final = PodState.DONE
 _SUCCEEDED: Final = PodState.SUCCEEDED
+_WAITING: Final = PodState.WAITING
+_GATED: Final = PodState.GATED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +97,9 @@ class Pod(NamedTuple):
     kube-scheduler's scoring counts them on the node: containers that ask for none count a default.
     ``revision`` is which of a Deployment's ReplicaSets it belongs to. Times are in Unix seconds;
     ``unschedulable_since`` is None unless the scheduler has found no node for it. ``origin`` is
-    what promises find it by. ``selects_by`` are the node labels that its selector and its required
-    affinity look at, each once.
+    what promises find it by. ``nominated_node`` is where a pod without a node is expected to run:
+    its room there is taken from pods of no higher ``priority``. ``selects_by`` are the node labels
+    that its selector and its required affinity look at, each once.
     """
 
     uid: str
@@ -108,3 +116,5 @@ class Pod(NamedTuple):
     repulsions: tuple[Repulsion, ...] = ()
     origin: PodOrigin = UNKNOWN_ORIGIN
     selects_by: tuple[str, ...] = ()
+    nominated_node: str = ""
+    priority: int = 0

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from estimator.nodes import Node
+from estimator.nodes import Node, Pod
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.cluster import Taint
-from federation.model.resources import MAX_AMOUNT
+from federation.model.resources import MAX_AMOUNT, PODS
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -95,20 +95,66 @@ class Snapshot:
     """Nodes, and what is requested on them. Arrays are read-only.
 
     ``requested`` holds the sums of the bound pods' requests, ``pods`` among them; ``nonzero``
-    their cpu and memory with scoring defaults. ``waiting`` and ``dropped`` are totals over pods
-    without a node: those that may still get one, and those that ended without. ``homeless`` is
-    the total over pods bound to nodes that are not, or no longer, there.
+    their cpu and memory with scoring defaults. ``waiting``, ``gated`` and ``dropped`` are totals
+    over pods without a node: those that may get one, those that may not yet, and those that ended
+    without. ``homeless`` is the total over pods bound to nodes that are not, or no longer, there.
+    ``nominated`` are pods of ``waiting`` that ``requested`` counts where they are expected to run.
     """
 
     table: NodeTable
     requested: Mapping[str, IntArray]
     nonzero: Mapping[str, IntArray] = field(default_factory=dict)
     waiting: Mapping[str, int] = field(default_factory=dict)
+    gated: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     homeless: Mapping[str, int] = field(default_factory=dict)
+    nominated: tuple[Pod, ...] = ()
 
     def __len__(self) -> int:
         return len(self.table)
+
+    def with_nominated(self, pods: Iterable[Pod]) -> Snapshot:
+        """Return this with pods counted on the nodes, among these, that they are nominated for."""
+        nominated = tuple(pods)
+        if not nominated:
+            return self
+        requested = self._moved(nominated, +1)
+        return replace(self, requested=requested, nominated=nominated)
+
+    def seen_by(self, uid: str, priority: int) -> Snapshot:
+        """Return this as for a pod: others' nominations count unless its priority is higher."""
+        gone = [pod for pod in self.nominated if pod.uid == uid or pod.priority < priority]
+        if not gone:
+            return self
+        staying = tuple(pod for pod in self.nominated if pod not in gone)
+        return replace(self, requested=self._moved(gone, -1), nominated=staying)
+
+    def nominated_amounts(self, counted_n: BoolArray) -> dict[str, int]:
+        """Sum up what nominated pods take of these nodes."""
+        sums: dict[str, int] = {}
+        for pod in self.nominated:
+            if counted_n[self.table.names.codes[pod.nominated_node]]:
+                for name, amount in (*pod.request.items(), (PODS, 1)):
+                    sums[name] = sums.get(name, 0) + amount
+        return sums
+
+    def _moved(self, pods: Sequence[Pod], sign: int) -> dict[str, IntArray]:
+        """Add the pods to, or take them from, what is requested on their nominated nodes."""
+        requested = dict(self.requested)
+        changed: set[str] = set()
+        for pod in pods:
+            row = self.table.names.codes[pod.nominated_node]
+            for name, amount in (*pod.request.items(), (PODS, 1)):
+                if name not in changed:
+                    changed.add(name)
+                    requested[name] = self._column(requested, name).copy()
+                before = int(requested[name][row])
+                # Amounts stop at MAX_AMOUNT: it is not known what a sum beyond it was.
+                if before < MAX_AMOUNT:
+                    requested[name][row] = min(before + sign * amount, MAX_AMOUNT)
+        for name in changed:
+            requested[name].flags.writeable = False
+        return requested
 
     def allocatable_n(self, resource: str) -> IntArray:
         return self._column(self.table.allocatable, resource)

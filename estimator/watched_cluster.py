@@ -61,7 +61,11 @@ class WatchedCluster:
         self.follows_claims = False
         self.told = asyncio.Event()
         self._node_set = node_set
-        self.cache = ClusterCache(on_bound=self._settle, on_change=self._follow)
+        self.cache = ClusterCache(
+            on_bound=self._settle,
+            on_change=self._follow,
+            is_promised=lambda pod: self._echoes.key_of(pod) is not None,
+        )
         self.assumed = AssumedPods(self.cache.assumptions)
         self._echoes = EchoCount(self.cache.pod)
         self._plans = Plans(self.claims, self._echoes, self.assumed)
@@ -114,6 +118,7 @@ class WatchedCluster:
 
     def look_for(self, update: InterestUpdate, now: float) -> Iterator[None]:
         yield from self._echoes.tell(update)
+        self.cache.promises_changed()
         if self.follows_claims:
             yield from self._plans.look_for(update, self._placeable(), now)
         if update.is_complete:

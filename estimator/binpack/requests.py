@@ -5,7 +5,7 @@ Must not sum by itself: the rule for containers, sidecars and overhead is the mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from estimator.binpack.arrays import DEFAULT_CPU_MILLIS, DEFAULT_MEMORY_BYTES, ReplicaRequest
@@ -38,13 +38,24 @@ def _with_defaults(pod: PodResources, resources: Iterable[str]) -> PodResources:
     defaults = {name: _DEFAULTS[name] for name in resources}
 
     def filled(container: ContainerRequest) -> ContainerRequest:
-        return replace(container, requests=defaults | dict(container.requests))
+        return replace(
+            container,
+            requests=defaults | dict(container.requests),
+            allocated=_completed(defaults, container.allocated),
+            actuated=_completed(defaults, container.actuated),
+        )
 
     return replace(
         pod,
         containers=tuple(map(filled, pod.containers)),
         init_containers=tuple(map(filled, pod.init_containers)),
     )
+
+
+def _completed(
+    defaults: Mapping[str, str], quantities: Mapping[str, str] | None
+) -> dict[str, str] | None:
+    return None if quantities is None else {**defaults, **quantities}
 
 
 def _cpu_and_memory(pod: PodResources) -> dict[str, int]:

@@ -28,10 +28,12 @@ class ClusterCache:
         self,
         on_bound: Callable[[Pod], None] | None = None,
         on_change: Callable[[Pod | None, Pod | None], None] | None = None,
+        is_promised: Callable[[Pod], bool] = lambda _: False,
     ) -> None:
         """``on_bound`` is told of every pod that was not known to hold room on its node.
 
         ``on_change`` is told before, of every pod, what it was and what it is: None, not there.
+        ``is_promised`` says whether a pod stands for a promise, which takes its room already.
         """
         self.assumptions = Assumptions(lambda uid: uid in self._pods)
         self._on_bound = on_bound
@@ -42,8 +44,12 @@ class ClusterCache:
         # Sums by resource name.
         self._without_node: dict[PodState, dict[str, int]] = {
             PodState.WAITING: {},
+            PodState.GATED: {},
             PodState.DROPPED: {},
         }
+        # Pods without a node by uid, of which Kubernetes says where they are expected to run.
+        self._nominated: dict[str, Pod] = {}
+        self._is_promised = is_promised
         # Nodes of assumed pods by uid, and the uids of pods that only a binder's watch has shown.
         self._assumed: dict[str, str] = {}
         self._unshown: set[str] = set()
@@ -72,7 +78,7 @@ class ClusterCache:
         if self._unshown:
             self._unshown.discard(uid)
         if self.assumptions:
-            if pod.state is not _WAITING:
+            if not pod.state.has_no_node_yet:
                 self._assumed.pop(uid, None)
                 self.assumptions.end(uid)
             elif uid in self._assumed:
@@ -116,7 +122,7 @@ class ClusterCache:
         """
         uid = pod.uid
         known = self._pods.get(uid)
-        if known is not None and known.state is not _WAITING and uid not in self._assumed:
+        if known is not None and not known.state.has_no_node_yet and uid not in self._assumed:
             return known.state is _BOUND
         if not self.assumptions.begin(uid, now, self._uncount):
             return False
@@ -201,8 +207,13 @@ class ClusterCache:
                 requested=self._loads.requested(),
                 nonzero=self._loads.nonzero(),
                 waiting=dict(self._without_node[PodState.WAITING]),
+                gated=dict(self._without_node[PodState.GATED]),
                 dropped=dict(self._without_node[PodState.DROPPED]),
                 homeless=self._loads.homeless(),
+            ).with_nominated(
+                pod
+                for pod in self._nominated.values()
+                if pod.nominated_node in self._nodes and not self._is_promised(pod)
             )
         return self._snapshot
 
@@ -220,6 +231,10 @@ class ClusterCache:
             if not pod.state.is_over:
                 self._snapshot = None
                 _accumulate(self._without_node[pod.state], pod, sign)
+                if pod.nominated_node and sign > 0:
+                    self._nominated[pod.uid] = pod
+                elif pod.nominated_node:
+                    self._nominated.pop(pod.uid, None)
             return
         self._snapshot = None
         if pod.repulsions and sign > 0:
@@ -227,6 +242,11 @@ class ClusterCache:
         elif pod.repulsions:
             self._repelling.pop(pod.uid, None)
         self._loads.add(pod, sign)
+
+    def promises_changed(self) -> None:
+        """Take another look at which nominated pods stand for a promise."""
+        if self._nominated:
+            self._snapshot = None
 
     def _rebuild(self) -> None:
         names = sorted(self._nodes)

@@ -243,7 +243,7 @@ def state_of(pod: Pod) -> echoes.SightingState | None:
     match pod.state:
         case PodState.BOUND:
             return echoes.SightingState.BOUND
-        case PodState.WAITING:
+        case PodState.WAITING | PodState.GATED:
             return echoes.SightingState.UNBOUND
         case PodState.SUCCEEDED:
             is_replaced = pod.origin.owners and pod.origin.owners[0].kind in _REPLACING

@@ -17,7 +17,7 @@ from federation.model.arrays import BoolArray, IntArray
 from federation.model.cluster import NodeSummary, ReportedPools, ResourceSummary
 from federation.model.grade_counts import count_grades
 from federation.model.grades import ResourceModel
-from federation.model.resources import CPU, MAX_AMOUNT, MEMORY
+from federation.model.resources import CPU, MAX_AMOUNT, MEMORY, PODS
 
 # A greater part than this of what was free came or went.
 CHANGED_PART: Final = 0.05
@@ -28,7 +28,7 @@ LEAST_BASE: Final = 0.01
 class NodeSet(Enum):
     """Which nodes count as capacity, and which pods without a node as allocating."""
 
-    SCHEDULABLE = "Ready and not cordoned; pods that wait for a node"
+    SCHEDULABLE = "Ready and not cordoned; pods that wait for a node, none behind gates"
     EVERY = "all, as Karmada counts; pods without a node, even ended ones"
 
 
@@ -37,14 +37,17 @@ class Capacity:
     """A cluster's totals, its nodes counted, and how many of them are in each grade.
 
     ``allocated_elsewhere`` is requested on nodes that are not capacity, and so in no total.
-    ``grade_counts`` is empty without a model. Nodes that are overdrawn are in no grade, and are
-    not among the graded. ``pools`` is None where nobody made them.
+    ``grade_counts`` is empty without a model. Nodes that are overdrawn are in no grade, and
+    are not among the graded; in a schedulable set those without a free pod slot, too. ``gated``
+    is what pods behind scheduling gates ask for, in no other total of a schedulable set. ``pools``
+    is None where nobody made them.
     """
 
     summary: ResourceSummary
     nodes: NodeSummary
     grade_counts: Mapping[int, int] = field(default_factory=dict)
     allocated_elsewhere: Mapping[str, int] = field(default_factory=dict)
+    gated: Mapping[str, int] = field(default_factory=dict)
     pools: ReportedPools | None = None
 
 
@@ -58,15 +61,26 @@ def counted_nodes(snapshot: Snapshot, node_set: NodeSet) -> BoolArray:
 def capacity_of(snapshot: Snapshot, model: ResourceModel, node_set: NodeSet) -> Capacity:
     """The capacity of a snapshot, graded by ``model`` unless that has no grades."""
     counted_n = counted_nodes(snapshot, node_set)
+    # Totals count nominated pods with those that wait.
+    nominated = snapshot.nominated_amounts(counted_n)
     if node_set is NodeSet.SCHEDULABLE:
-        allocated = _totals(snapshot.requested, counted_n)
-        elsewhere = _sum(_totals(snapshot.requested, ~counted_n), snapshot.homeless)
+        allocated = _without(_totals(snapshot.requested, counted_n), nominated)
+        elsewhere = _without(
+            _sum(_totals(snapshot.requested, ~counted_n), snapshot.homeless),
+            snapshot.nominated_amounts(~counted_n),
+        )
         allocating = _sum(snapshot.waiting)
     else:
-        allocated = _sum(_totals(snapshot.requested, counted_n), snapshot.homeless)
+        allocated = _without(
+            _sum(_totals(snapshot.requested, counted_n), snapshot.homeless), nominated
+        )
         elsewhere = {}
-        allocating = _sum(snapshot.waiting, snapshot.dropped)
-    grade_counts = _grade_counts(snapshot, model, counted_n)
+        allocating = _sum(snapshot.waiting, snapshot.gated, snapshot.dropped)
+    graded_n = counted_n
+    if node_set is NodeSet.SCHEDULABLE:
+        # A replica takes a pod slot whatever it asks for: a node without any is of no use.
+        graded_n = counted_n & (snapshot.free_n(PODS) > 0)
+    grade_counts = _grade_counts(snapshot, model, graded_n)
     return Capacity(
         summary=ResourceSummary(
             allocatable=_totals(snapshot.table.allocatable, counted_n),
@@ -80,13 +94,14 @@ def capacity_of(snapshot: Snapshot, model: ResourceModel, node_set: NodeSet) -> 
         ),
         grade_counts=grade_counts,
         allocated_elsewhere=elsewhere,
+        gated=_sum(snapshot.gated),
     )
 
 
-def _grade_counts(snapshot: Snapshot, model: ResourceModel, counted_n: BoolArray) -> dict[int, int]:
+def _grade_counts(snapshot: Snapshot, model: ResourceModel, graded_n: BoolArray) -> dict[int, int]:
     if not model.grades:
         return {}
-    free_rn = np.stack([snapshot.free_n(name)[counted_n] for name in model.resources])
+    free_rn = np.stack([snapshot.free_n(name)[graded_n] for name in model.resources])
     return count_grades(model, free_rn)
 
 
@@ -94,6 +109,12 @@ def _totals(columns: Mapping[str, IntArray], counted_n: BoolArray) -> dict[str, 
     """Sums without zeros. In Python's integers: a sum of int64 may pass what an int64 holds."""
     sums = {name: sum(column[counted_n].tolist()) for name, column in columns.items()}
     return _sum(sums)
+
+
+def _without(total: Mapping[str, int], nominated: Mapping[str, int]) -> dict[str, int]:
+    if not nominated:
+        return dict(total)
+    return _sum({name: max(0, amount - nominated.get(name, 0)) for name, amount in total.items()})
 
 
 def _sum(*totals: Mapping[str, int]) -> dict[str, int]:

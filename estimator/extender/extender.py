@@ -22,7 +22,6 @@ from estimator.extender.wire import (
     read_nodes,
     read_victims,
 )
-from estimator.nodes import PodState
 from estimator.placing.incoming import IncomingPod
 from estimator.placing.judgement import Judgement, Positions
 from estimator.watched_cluster import WatchedCluster
@@ -134,7 +133,7 @@ class Extender:
         """Count the pod on the nodes that it may get now."""
         pod, cache = judgement.pod, self._cluster.cache
         known = cache.pod(pod.uid)
-        if known is not None and known.state is not PodState.WAITING:
+        if known is not None and not known.state.has_no_node_yet:
             return
         is_planned = bool((judgement.planned_n | ~kept_n).all())
         self._cluster.assumed.assume(

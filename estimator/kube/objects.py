@@ -94,6 +94,7 @@ class Container(RawObject, frozen=True):
 class ContainerStatus(RawObject, frozen=True):
     name: str = ""
     allocated_resources: Quantities | None = None
+    resources: Resources | None = None
 
 
 class RawRequirement(RawObject, frozen=True):
@@ -138,6 +139,10 @@ class Affinity(RawObject, frozen=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
+class SchedulingGate(RawObject, frozen=True):
+    name: str = ""
+
+
 class PodSpec(RawObject, frozen=True):
     node_name: str | None = None
     containers: Sequence[Container] | None = None
@@ -146,6 +151,8 @@ class PodSpec(RawObject, frozen=True):
     resources: Resources | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
+    priority: int | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
 
 
 class PodCondition(RawObject, frozen=True):
@@ -160,6 +167,9 @@ class PodStatus(RawObject, frozen=True):
     conditions: list[PodCondition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
+    allocated_resources: Quantities | None = None
+    resources: Resources | None = None
+    nominated_node_name: str | None = None
 
 
 class RawPod(RawStored, frozen=True):

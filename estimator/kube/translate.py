@@ -5,7 +5,7 @@ Pure. Must not fetch anything. What an API server would refuse raises Untranslat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from sys import intern
@@ -33,6 +33,7 @@ from federation.model.workload import Operator, Requirement
 # Python 3.11 is slow to look a member of an enum up.
 _BOUND: Final = PodState.BOUND
 _WAITING: Final = PodState.WAITING
+_GATED: Final = PodState.GATED
 
 _SUCCEEDED: Final = "Succeeded"
 _TERMINAL: Final = frozenset({_SUCCEEDED, "Failed"})
@@ -99,7 +100,7 @@ def pod_from_raw(raw: RawPod) -> Pod:
         metadata.uid or f"{metadata.namespace}/{metadata.name}",
         metadata.namespace or "",
         metadata.name,
-        _pod_state(node, status.phase),
+        _pod_state(node, status.phase, spec.scheduling_gates),
         node,
         shape.counted,
         shape.request.nonzero_placed,
@@ -110,12 +111,16 @@ def pod_from_raw(raw: RawPod) -> Pod:
         repulsions,
         origin,
         _selects_by(spec),
+        (status.nominated_node_name or "") if not node else "",
+        spec.priority or 0,
     )
 
 
-def _pod_state(node: str, phase: str) -> PodState:
+def _pod_state(node: str, phase: str, gates: Sequence[object] | None) -> PodState:
     if phase not in _TERMINAL:
-        return _BOUND if node else _WAITING
+        if node:
+            return _BOUND
+        return _GATED if gates else _WAITING
     if not node:
         return PodState.DROPPED
     return PodState.SUCCEEDED if phase == _SUCCEEDED else PodState.DONE

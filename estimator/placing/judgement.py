@@ -85,6 +85,7 @@ class Judgement:
         strategy: Strategy,
     ) -> Judgement:
         """``positions`` are the nodes' rows by name."""
+        snapshot = snapshot.seen_by(pod.uid, pod.priority)
         arrays = arrays_beside(claimed.others, snapshot, positions)
         filled = beside_assumed(arrays, claimed.assumed)
         feasible = feasible_n(snapshot.table, pod.node_claim)

@@ -5,7 +5,7 @@ Sums are exact and rounded up once a pod. Pure; must not read Kubernetes objects
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from federation.model.quantity import divide_up, parse_quantity
@@ -19,59 +19,109 @@ class ContainerRequest:
     """A container's requests as written, by resource name.
 
     ``restart_always`` marks an init container that keeps running: a native sidecar.
-    ``allocated`` is what the kubelet has set aside while a resize is under way; None when it has
-    not said.
+    ``allocated`` is what the kubelet has set aside for it, ``actuated`` what the runtime gives it:
+    None is the same as the requests, and as what is allocated.
     """
 
     requests: Mapping[str, str] = field(default_factory=dict)
     restart_always: bool = False
     allocated: Mapping[str, str] | None = None
+    actuated: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodResources:
-    """The parts of a pod that ask for resources; init containers in the order they start."""
+    """The parts of a pod that ask for resources; init containers in the order they start.
+
+    ``pod_level`` is written in the pod's spec; ``allocated`` and ``actuated`` are its status for
+    the pod as a whole, None where it has none. ``is_infeasible``: the kubelet refuses to resize
+    the pod to its requests.
+    """
 
     containers: tuple[ContainerRequest, ...] = ()
     init_containers: tuple[ContainerRequest, ...] = ()
     overhead: Mapping[str, str] = field(default_factory=dict)
     pod_level: Mapping[str, str] = field(default_factory=dict)
+    allocated: Mapping[str, str] | None = None
+    actuated: Mapping[str, str] | None = None
+    is_infeasible: bool = False
 
 
 def pod_request(pod: PodResources) -> dict[str, int]:
-    """kube-scheduler's rule, in base units by resource name; ``pods`` is not among them.
+    """Return what kube-scheduler counts, in base units by resource name, without ``pods``.
 
-    Sidecars run beside everything that starts after them; pod-level cpu, memory and huge pages
-    replace the sum; overhead comes on top. During a resize a container counts the larger of what
-    is wanted and what is allocated. Raises QuantityError for a text that is no quantity.
+    The greatest of three sums counts: desired, unless that is infeasible, allocated and actuated.
+    Pod-level cpu, memory and huge pages replace it; overhead comes on top. Raises QuantityError
+    for a text that is no quantity.
     """
+    counted: _Nanos = {}
+    for nanos in _sums(pod):
+        _raise_to(counted, nanos)
+    for name, amount in _pod_level(pod).items():
+        if _is_pod_level(name):
+            counted[name] = amount
+    _add(counted, _nanos(pod.overhead))
+    return _rounded_up(counted)
+
+
+def _sums(pod: PodResources) -> Iterator[_Nanos]:
+    """Yield the sums over the containers of which the greatest counts."""
+    if not pod.is_infeasible:
+        yield _sum(pod, lambda container: container.requests)
+    if pod.allocated is not None and pod.actuated is not None:
+        # The status of the whole pod holds sums already.
+        yield _nanos(pod.allocated)
+        yield _nanos(pod.actuated)
+    elif pod.is_infeasible or any(
+        container.allocated is not None or container.actuated is not None
+        for container in (*pod.containers, *pod.init_containers)
+    ):
+        yield _sum(pod, _allocated)
+        yield _sum(pod, _actuated)
+
+
+def _allocated(container: ContainerRequest) -> Mapping[str, str]:
+    return container.requests if container.allocated is None else container.allocated
+
+
+def _actuated(container: ContainerRequest) -> Mapping[str, str]:
+    return _allocated(container) if container.actuated is None else container.actuated
+
+
+def _sum(pod: PodResources, quantities: Callable[[ContainerRequest], Mapping[str, str]]) -> _Nanos:
+    """Sum up all that runs at once; sidecars run beside everything that starts after them."""
     running: _Nanos = {}
     for container in pod.containers:
-        _add(running, _wanted(container))
+        _add(running, _nanos(quantities(container)))
     sidecars: _Nanos = {}
     starting: _Nanos = {}
     for container in pod.init_containers:
-        wanted = _wanted(container)
+        nanos = _nanos(quantities(container))
         if container.restart_always:
-            _add(running, wanted)
-            _add(sidecars, wanted)
+            _add(running, nanos)
+            _add(sidecars, nanos)
             _raise_to(starting, sidecars)
         else:
-            _add(wanted, sidecars)
-            _raise_to(starting, wanted)
+            _add(nanos, sidecars)
+            _raise_to(starting, nanos)
     _raise_to(running, starting)
-    for name, nanos in _nanos(pod.pod_level).items():
-        if name in (CPU, MEMORY) or name.startswith(HUGEPAGES_PREFIX):
-            running[name] = nanos
-    _add(running, _nanos(pod.overhead))
-    return _rounded_up(running)
+    return running
 
 
-def _wanted(container: ContainerRequest) -> _Nanos:
-    wanted = _nanos(container.requests)
-    if container.allocated is not None:
-        _raise_to(wanted, _nanos(container.allocated))
-    return wanted
+def _pod_level(pod: PodResources) -> _Nanos:
+    """Return what replaces the sums, where the spec has any of it."""
+    if not any(map(_is_pod_level, pod.pod_level)):
+        return {}
+    if pod.actuated is None:
+        return _nanos(pod.pod_level)
+    level = {} if pod.is_infeasible else _nanos(pod.pod_level)
+    _raise_to(level, _nanos(pod.actuated))
+    _raise_to(level, _nanos(pod.allocated or {}))
+    return level
+
+
+def _is_pod_level(name: str) -> bool:
+    return name in (CPU, MEMORY) or name.startswith(HUGEPAGES_PREFIX)
 
 
 def _nanos(quantities: Mapping[str, str]) -> _Nanos:

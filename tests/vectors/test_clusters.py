@@ -6,6 +6,7 @@ Every shape was also created as real pending pods: kube-scheduler bound exactly 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from estimator.cluster.cache import ClusterCache
 from estimator.estimation.capacity import NodeSet, capacity_of
 from estimator.estimation.fit import replicas_n
 from estimator.kube.dump import Dump, read_dump
+from estimator.nodes import PodState
 from estimator.snapshot import Snapshot
 from federation.model.arrays import IntArray
 from federation.model.cluster import TaintEffect
 from federation.model.grades import DEFAULT_MODEL
+from federation.model.resources import PODS
 from federation.model.workload import (
     NodeClaim,
     NodeSelectorTerm,
@@ -92,6 +95,8 @@ def test_capacity(
     member: str, node_set: NodeSet, recorded_name: str, snapshots: dict[str, Snapshot]
 ) -> None:
     recorded = TRUTH[member]["summary"][recorded_name]
+    if node_set is NodeSet.SCHEDULABLE:
+        recorded = as_usable(member, recorded)
     capacity = capacity_of(snapshots[member], DEFAULT_MODEL, node_set)
     assert capacity.summary.allocatable == recorded["allocatable"]
     assert capacity.summary.allocated == recorded["allocated"]
@@ -116,6 +121,31 @@ def test_shapes(member: str, shape: dict[str, Any], snapshots: dict[str, Snapsho
     }
     assert per_node == nonzero(shape["per_node"])
     assert int(fitting_n.sum()) == shape["replicas"] == shape["kube_scheduler_bound"]
+
+
+def as_usable(member: str, recorded: dict[str, Any]) -> dict[str, Any]:
+    """The recorded sums without gated pods, and without nodes whose pod slots are used up.
+
+    What was recorded has both; neither is of any use to a replica.
+    """
+    allocating = Counter(recorded["allocating"])
+    for pod in dump_of(member).pods:
+        if pod.state is PodState.GATED:
+            allocating.subtract({**pod.request, PODS: 1})
+    grade_counts = list(recorded["grade_counts"])
+    full = [
+        each
+        for each in TRUTH[member]["nodes"]
+        if each["ready"] and not each["unschedulable"] and each["free"][PODS] <= 0
+    ]
+    for each in full:
+        grade_counts[each["grade"]] -= 1
+    return {
+        **recorded,
+        "allocating": nonzero(allocating),
+        "grade_counts": grade_counts,
+        "nodes": recorded["nodes"] - len(full),
+    }
 
 
 def at(columns: Mapping[str, IntArray], row: int) -> dict[str, int]:

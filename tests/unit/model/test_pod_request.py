@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from federation.model.pod_request import (
     ContainerRequest,
     PodResources,
@@ -68,8 +72,65 @@ def test_rounding_is_done_once_a_pod() -> None:
     assert pod_request(pod) == {"cpu": 1}
 
 
-def test_a_resize_counts_the_larger_of_wanted_and_allocated() -> None:
+def resized(
+    requests: str, allocated: str | None = None, actuated: str | None = None
+) -> ContainerRequest:
+    return ContainerRequest(
+        requests={"cpu": requests},
+        allocated=None if allocated is None else {"cpu": allocated},
+        actuated=None if actuated is None else {"cpu": actuated},
+    )
+
+
+@pytest.mark.parametrize(
+    ("container", "millis"),
+    [
+        (resized("4", "1", "1"), 4000),  # grows
+        (resized("1", "2"), 2000),  # shrinks, and is not allocated less yet
+        (resized("1", "1", "4"), 4000),  # shrinks, and the runtime has not done it yet
+        (resized("1", None, "4"), 4000),
+        (resized("1"), 1000),
+    ],
+)
+def test_a_resize_counts_until_it_is_done(container: ContainerRequest, millis: int) -> None:
+    assert pod_request(PodResources(containers=(container,))) == {"cpu": millis}
+
+
+def test_the_greatest_of_three_sums_counts() -> None:
+    """Not the sum of the greatest: kube-scheduler compares what all containers have together."""
     shrinking = ContainerRequest(requests={"cpu": "1"}, allocated={"cpu": "2", "memory": "1Gi"})
     growing = ContainerRequest(requests={"cpu": "3"}, allocated={"cpu": "2"})
     pod = PodResources(containers=(shrinking, growing))
-    assert pod_request(pod) == {"cpu": 5000, "memory": 1 << 30}
+    assert pod_request(pod) == {"cpu": 4000, "memory": 1 << 30}
+
+
+def test_an_infeasible_resize_counts_what_there_is() -> None:
+    pod = PodResources(containers=(resized("64", "2", "3"),), overhead={"cpu": "1"})
+    assert pod_request(pod) == {"cpu": 65000}
+    assert pod_request(replace(pod, is_infeasible=True)) == {"cpu": 4000}
+
+
+def test_sidecars_and_init_containers_are_resized_too() -> None:
+    growing = replace(resized("1", "1", "3"), restart_always=True)
+    pod = PodResources(containers=(app("1"),), init_containers=(growing, app("2")))
+    assert pod_request(pod) == {"cpu": 5000}
+
+
+def test_pod_level_resources_are_resized_too() -> None:
+    pod = PodResources(
+        containers=(resized("1"),),
+        pod_level={"cpu": "2"},
+        allocated={"cpu": "3"},
+        actuated={"cpu": "4"},
+    )
+    assert pod_request(pod) == {"cpu": 4000}
+    growing = replace(pod, pod_level={"cpu": "8"})
+    assert pod_request(growing) == {"cpu": 8000}
+    assert pod_request(replace(growing, is_infeasible=True)) == {"cpu": 4000}
+
+
+def test_the_status_of_a_whole_pod_counts_where_the_spec_has_no_pod_level() -> None:
+    pod = PodResources(
+        containers=(app("1"),), allocated={"cpu": "1"}, actuated={"cpu": "2", "memory": "1Gi"}
+    )
+    assert pod_request(pod) == {"cpu": 2000, "memory": 1 << 30}

@@ -133,6 +133,7 @@ pods = st.builds(
     state=st.sampled_from(PodState),
     request=st.dictionaries(st.sampled_from((CPU, MEMORY, GPU)), st.integers(1, 1000)),
     nonzero=st.fixed_dictionaries({CPU: st.integers(1, 9), MEMORY: st.integers(1, 9)}),
+    nominated_node=st.sampled_from(["", *NODE_NAMES]),
 )
 events = st.one_of(
     nodes.map(lambda each: ("put_node", each)),
@@ -167,8 +168,9 @@ def assert_same(left: Snapshot, right: Snapshot) -> None:
         for name in ours.keys() | others.keys():
             zeros = np.zeros(len(left), dtype=np.int64)
             assert ours.get(name, zeros).tolist() == others.get(name, zeros).tolist()
-    assert (left.waiting, left.dropped, left.homeless) == (
+    assert (left.waiting, left.gated, left.dropped, left.homeless) == (
         right.waiting,
+        right.gated,
         right.dropped,
         right.homeless,
     )
@@ -176,8 +178,8 @@ def assert_same(left: Snapshot, right: Snapshot) -> None:
 
 def assert_counted(snapshot: Snapshot, known_pods: Iterable[Pod]) -> None:
     """Every pod that is not done is in exactly one sum."""
-    counted = int(snapshot.requested_n(PODS).sum())
-    for total in (snapshot.waiting, snapshot.dropped, snapshot.homeless):
+    counted = int(snapshot.requested_n(PODS).sum()) - len(snapshot.nominated)
+    for total in (snapshot.waiting, snapshot.gated, snapshot.dropped, snapshot.homeless):
         counted += total.get(PODS, 0)
     assert counted == sum(not each.state.is_over for each in known_pods)
 
@@ -281,3 +283,55 @@ def test_bound_pods_that_repel_others_are_known() -> None:
     assert list(cache.repelling()) == [bound]
     cache.remove_pod("p")
     assert list(cache.repelling()) == []
+
+
+def nominated(uid: str, node: str, *, cpu: int = 100, priority: int = 0) -> Pod:
+    return pod(uid, cpu=cpu)._replace(nominated_node=node, priority=priority)
+
+
+def test_a_nominated_pod_takes_its_room_until_it_is_bound_elsewhere() -> None:
+    cache = cache_of([node("a"), node("b")], [nominated("p", "a", cpu=250)])
+    snapshot = cache.snapshot()
+    assert snapshot.requested_n(CPU).tolist() == [250, 0]
+    assert snapshot.requested_n(PODS).tolist() == [1, 0]
+    assert snapshot.waiting[CPU] == 250
+    assert snapshot.nominated_amounts(np.array([True, False])) == {CPU: 250, PODS: 1}
+    cache.put_pod(pod("p", on="b", cpu=250))
+    assert cache.snapshot().requested_n(CPU).tolist() == [0, 250]
+
+
+def test_a_nomination_for_a_node_that_is_not_there_takes_nothing() -> None:
+    cache = cache_of([node("a")], [nominated("p", "gone", cpu=250)])
+    assert cache.snapshot().requested_n(CPU).tolist() == [0]
+    cache.put_node(node("gone"))
+    assert cache.snapshot().requested_n(CPU).tolist() == [0, 250]
+    cache.remove_pod("p")
+    assert cache.snapshot().requested_n(CPU).tolist() == [0, 0]
+
+
+def test_only_pods_of_no_higher_priority_keep_off_a_nomination() -> None:
+    cache = cache_of([node("a")], [nominated("p", "a", cpu=250, priority=10)])
+    snapshot = cache.snapshot()
+    found = {
+        (uid, priority): snapshot.seen_by(uid, priority).requested_n(CPU).tolist()
+        for uid, priority in (("q", 9), ("q", 10), ("q", 11), ("p", 10))
+    }
+    assert found == {("q", 9): [250], ("q", 10): [250], ("q", 11): [0], ("p", 10): [0]}
+
+
+def test_a_nominated_pod_of_a_promise_takes_no_room_beside_it() -> None:
+    promised: set[str] = set()
+    cache = ClusterCache(is_promised=lambda each: each.uid in promised)
+    cache.replace_nodes([node("a")])
+    cache.put_pod(nominated("p", "a", cpu=250))
+    assert cache.snapshot().requested_n(CPU).tolist() == [250]
+    promised.add("p")
+    cache.promises_changed()
+    assert cache.snapshot().requested_n(CPU).tolist() == [0]
+
+
+def test_gated_pods_ask_for_nothing_until_their_gates_open() -> None:
+    cache = cache_of([node("a")], [pod("p", cpu=250, state=PodState.GATED)])
+    assert (dict(cache.snapshot().waiting), cache.snapshot().gated[CPU]) == ({}, 250)
+    cache.put_pod(pod("p", cpu=250))
+    assert (cache.snapshot().waiting[CPU], dict(cache.snapshot().gated)) == (250, {})

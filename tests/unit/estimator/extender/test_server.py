@@ -418,6 +418,23 @@ async def test_a_pod_that_was_deleted_before_its_call_came_takes_nothing(
     await server.stop()
 
 
+@pytest.mark.parametrize(("priority", "kept"), [(9, []), (10, []), (11, ["n1"])])
+async def test_room_of_a_nominated_pod_is_open_to_higher_priorities_alone(
+    server: ExtenderServer, cluster: WatchedCluster, priority: int, kept: list[str]
+) -> None:
+    nominated = pod("urgent", cpu=3000)._replace(nominated_node="n1", priority=10)
+    cluster.cache.put_pod(nominated)
+    question = {"Pod": asking("r", "2"), "NodeNames": ["n1"]}
+    question["Pod"]["spec"]["priority"] = priority
+    _, answer = await post(server, "filter", question)
+    assert answer["NodeNames"] == kept
+    own = {"Pod": asking("urgent", "3"), "NodeNames": ["n1"]}
+    own["Pod"]["spec"]["priority"] = 10
+    if not kept:
+        _, answer = await post(server, "filter", own)
+        assert answer["NodeNames"] == ["n1"]
+
+
 async def test_a_pod_that_has_ended_before_its_call_came_takes_nothing(
     server: ExtenderServer, cluster: WatchedCluster
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +24,7 @@ containers = st.lists(
         requests=quantities,
         restart_always=st.booleans(),
         allocated=st.none() | quantities,
+        actuated=st.none() | quantities.filter(bool),
     ),
     max_size=3,
 ).map(tuple)
@@ -31,6 +34,8 @@ pods = st.builds(
     init_containers=containers,
     overhead=quantities,
     pod_level=quantities,
+    allocated=st.none() | quantities,
+    actuated=st.none() | quantities,
 )
 
 
@@ -50,6 +55,7 @@ def as_stored(
         ContainerStatus(
             name=str(position),
             allocated_resources=None if each.allocated is None else dict(each.allocated),
+            resources=None if each.actuated is None else Resources(requests=dict(each.actuated)),
         )
         for position, each in enumerate(requests)
     ]
@@ -69,9 +75,17 @@ def test_a_shape_is_what_its_pod_asks_for(resources: list[PodResources]) -> None
                 resources=Resources(requests=dict(each.pod_level)),
             ),
             PodStatus(
-                container_statuses=running_statuses, init_container_statuses=starting_statuses
+                container_statuses=running_statuses,
+                init_container_statuses=starting_statuses,
+                allocated_resources=None if each.allocated is None else dict(each.allocated),
+                resources=(
+                    None if each.actuated is None else Resources(requests=dict(each.actuated))
+                ),
             ),
         )
+        if each.actuated is None:
+            # Without it Kubernetes takes no notice of the status of the pod as a whole.
+            each = replace(each, allocated=None)  # noqa: PLW2901 - as stored
         expected = replica_request(each)
         assert shape.request == expected
         assert shape.counted == {
