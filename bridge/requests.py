@@ -5,11 +5,13 @@ Pure. Must not know whether it is decided already.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any, Final
 
-from bridge.karmada import Document, KarmadaBinding
+from bridge.karmada import APPLIED_PLACEMENT, Document, KarmadaBinding
 from bridge.known_fields import known
+from bridge.triggers import applied_placement, is_placement_new
 from federation.codec.bindings import BINDING_API_VERSION
 from federation.codec.strict import message_from_document
 from federation.model.placement import OnClusterLoss
@@ -62,8 +64,18 @@ def request_of(
         },
         "spec": known(spec, resource_pb2.ResourceBindingSpec.DESCRIPTOR, "spec", unknown),
     }
+    if placement is not None and is_placement_new(binding):
+        applied = _placement(applied_placement(binding), as_karmada=as_karmada, failover=failover)
+        document["metadata"]["annotations"][APPLIED_PLACEMENT] = json.dumps(
+            known(applied, resource_pb2.Placement.DESCRIPTOR, "spec.placement", unknown)
+        )
+    status = {}
     if binding.last_scheduled_time:
-        document["status"] = {"lastScheduledTime": binding.last_scheduled_time}
+        status["lastScheduledTime"] = binding.last_scheduled_time
+    if binding.observing_affinity:
+        status["schedulerObservingAffinityName"] = binding.observing_affinity
+    if status:
+        document["status"] = status
     message = message_from_document(document, resource_pb2.ResourceBinding)
     message.spec.on_cluster_loss = OnClusterLoss.WAIT.value
     return message

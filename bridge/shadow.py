@@ -106,7 +106,9 @@ class Shadow:
             if self._waiting.full():
                 self._waiting.get_nowait()
             clusters = tuple(self._messages.values())
-            self._waiting.put_nowait(_Seen(_running(binding, prior), binding, clusters))
+            applied = before.applied_placement if before is not None and prior else None
+            asked = replace(_running(binding, prior), applied_placement=applied)
+            self._waiting.put_nowait(_Seen(asked, binding, clusters))
 
     def remove_binding(self, binding: KarmadaBinding) -> None:
         self._bindings.pop(binding.key, None)

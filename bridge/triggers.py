@@ -22,7 +22,7 @@ _DIFFERENT: Final = (
 
 def trigger_of(binding: KarmadaBinding, deleting: AbstractSet[str]) -> str:
     """Why it is to be decided, "" where it is not. ``deleting`` clusters are to be left."""
-    if _placement_changed(binding):
+    if is_placement_new(binding):
         return "its placement changed"
     if _replicas_changed(binding):
         return "its replicas changed"
@@ -41,22 +41,44 @@ def is_rescheduled(binding: KarmadaBinding) -> bool:
     return bool(triggered and last and _time(triggered) > _time(last))
 
 
-def _placement_changed(binding: KarmadaBinding) -> bool:
+def is_placement_new(binding: KarmadaBinding) -> bool:
+    """Whether the placement was changed since its clusters were chosen; so it is where no
+    annotation says by which placement they were.
+    """
     if binding.applied_placement is None:
         return True
-    try:
-        applied = json.loads(binding.applied_placement)
-    except ValueError:
+    applied = _parsed(binding.applied_placement)
+    if applied is None:
         return False
-    if not isinstance(applied, dict):
-        return False
-    now, before = meaning(binding.placement or {}), meaning(applied)
+    now, before = meaning(_without_limits(binding.placement or {})), meaning(applied)
     if now == before:
         return False
     if any(now.get(each) != before.get(each) for each in _DIFFERENT):
         return True
     observing = binding.observing_affinity
     return not observing or _term(now, observing) != _term(before, observing)
+
+
+def applied_placement(binding: KarmadaBinding) -> Document:
+    """The placement that its clusters were chosen by; empty where nothing says which."""
+    return _parsed(binding.applied_placement or "{}") or {}
+
+
+def _without_limits(placement: Document) -> Document:
+    """The placement as Karmada has it: limits by cluster are those of Jobs that run."""
+    strategy = placement.get("replicaScheduling")
+    if not isinstance(strategy, dict) or "clusterLimits" not in strategy:
+        return placement
+    strategy = {key: value for key, value in strategy.items() if key != "clusterLimits"}
+    return {**placement, "replicaScheduling": strategy}
+
+
+def _parsed(text: str) -> Document | None:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def _replicas_changed(binding: KarmadaBinding) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from federation.codec import ranges, texts
+from federation.codec.applied_placement import has_new_placement
 from federation.codec.placements import placement_to_message, read_placement
 from federation.codec.requirements import (
     component_messages,
@@ -193,6 +194,12 @@ def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -
         ),
         # A trigger that no scheduling has followed yet asks to divide anew.
         fresh=triggered is not None and (last is None or triggered > last),
+        is_unsettled=has_new_placement(message),
+        observed_affinity=texts.word(
+            message.status.scheduler_observing_affinity_name,
+            f"{joined(path, 'status')}.schedulerObservingAffinityName",
+            found,
+        ),
     )
 
 

@@ -21,7 +21,7 @@ LocalSecretReference: namespace name
 ClusterStatus: remedyActions
 ResourceBindingSpec: propagateDeps requiredBy=BindingSnapshot failover=FailoverBehavior \
 conflictResolution preserveResourcesOnDeletion workloadAffinityGroups=WorkloadAffinityGroups
-ResourceBindingStatus: schedulerObservedGeneration schedulerObservingAffinityName \
+ResourceBindingStatus: schedulerObservedGeneration \
 aggregatedStatus=AggregatedStatusItem
 BindingSnapshot: namespace name clusters=TargetCluster
 AggregatedStatusItem: clusterName status applied appliedMessage health

@@ -188,6 +188,7 @@ class Counterfactual:
                 around,
                 affinity_peers=self._peers(key, affinity, 0, around.affinity_peers),
                 anti_affinity_peers=self._peers(key, anti_affinity, 1, around.anti_affinity_peers),
+                is_settled=around.is_settled and binding.placement == inputs.binding.placement,
                 triggers=known.triggers,
             ),
         )

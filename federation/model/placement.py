@@ -224,7 +224,9 @@ class Binding:
 
     ``min_available`` is from how many replicas on, over all clusters, a partial placement is
     acceptable. ``clusters`` is where it runs now. ``fresh`` asks to divide anew instead of
-    steadily: true when a reschedule was triggered after the last scheduling.
+    steadily: true when a reschedule was triggered after the last scheduling. ``is_unsettled``
+    says that it asks for something that no decision has placed yet. ``observed_affinity`` is the
+    affinity group of ``clusters`` where a caller states both, "" elsewhere.
     """
 
     namespace: str = ""
@@ -255,6 +257,8 @@ class Binding:
     on_cluster_loss: OnClusterLoss = OnClusterLoss.REPLACE
     on_cluster_return: OnClusterReturn = OnClusterReturn.KEEP_REPLACEMENT
     gang: Gang | None = None
+    is_unsettled: bool = False
+    observed_affinity: str = ""
 
     @property
     def key(self) -> str:

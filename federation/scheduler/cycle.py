@@ -15,8 +15,8 @@ Must not reserve, store or wait: it turns values into a Decision and nothing els
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -41,6 +41,8 @@ from federation.scheduler.stages import (
     candidate_order,
     divide_units,
     division_trace,
+    holds_all,
+    keep_clusters,
     refused_further,
     run_filters,
     run_permits,
@@ -132,7 +134,9 @@ def schedule(
     demand, terms = asked.demand, asked.terms
     available_c = _available(fleet, availability)
     attempts: list[_Attempt] = []
-    for group, state in _states(asked, available_c, surroundings, now):
+    if surroundings.is_settled:
+        attempts += _kept(asked, available_c, surroundings, now, profile, availability)
+    for group, state in () if attempts else _states(asked, available_c, surroundings, now):
         attempts.append(_attempt(group, terms, state, profile, demand, availability))
         if attempts[-1].is_last:
             break
@@ -191,11 +195,19 @@ def _available(fleet: Fleet, availability: Estimates) -> IntArray:
 
 
 def _states(
-    asked: _Asked, available_c: IntArray, surroundings: Surroundings, now: float
+    asked: _Asked,
+    available_c: IntArray,
+    surroundings: Surroundings,
+    now: float,
+    groups: Iterable[int] | None = None,
 ) -> Iterator[tuple[Group, CycleState]]:
-    """The affinity groups to try, in order, each with what its plugins are told."""
+    """The affinity groups to try, in order, or these by position, each with what its plugins are
+    told.
+    """
     prior_c = asked.demand.prior_units(asked.prior_c, asked.placed_c)
-    for position in _groups_to_try(asked.binding, asked.terms, surroundings):
+    if groups is None:
+        groups = _groups_to_try(asked.binding, asked.terms, surroundings)
+    for position in groups:
         group = asked.terms.group(position, asked.fleet)
         yield (
             group,
@@ -224,6 +236,32 @@ def _groups_to_try(binding: Binding, terms: Terms, surroundings: Surroundings) -
     names, observed = terms.group_names, surroundings.observed_affinity
     first = names.index(observed) if observed in names and not binding.fresh else 0
     return range(first, len(names))
+
+
+def _kept(
+    asked: _Asked,
+    available_c: IntArray,
+    surroundings: Surroundings,
+    now: float,
+    profile: Profile,
+    availability: Estimates,
+) -> Sequence[_Attempt]:
+    """The attempt that leaves a settled binding as it is, in the affinity group of the last
+    decision, or else in the first that allows that; none where its clusters may not all stay.
+    """
+    demand, terms = asked.demand, asked.terms
+    names, observed = terms.group_names, surroundings.observed_affinity
+    order = sorted(range(len(names)), key=lambda position: names[position] != observed)
+    for group, state in _states(asked, available_c, surroundings, now, order):
+        feasible_c = _filtered(group, state, profile, demand).refusal_c < 0
+        if not holds_all(state, demand, terms.limits, feasible_c):
+            continue
+        attempt = _attempt(group, terms, state, profile, demand, availability, stays=True)
+        share_c, prior_c = attempt.division.share_c, state.prior_c
+        stays = share_c[state.placed_c].all() if demand.is_whole else (share_c == prior_c).all()
+        if attempt.is_last and (stays or not demand.units):
+            return (attempt,)
+    return ()
 
 
 def _rank(attempt: _Attempt) -> tuple[int, int]:
@@ -262,19 +300,24 @@ def _attempt(
     profile: Profile,
     demand: Demand,
     availability: Estimates,
+    *,
+    stays: bool = False,
 ) -> _Attempt:
-    """Filter, score, select and divide within one affinity."""
-    filtering = run_filters(state, profile.filters, group)
-    if demand.in_sets:
-        # A component set is never torn apart: where not one fits nothing does.
-        filtering = refused_further(state, (_CAPACITY,), filtering)
+    """Filter, score, select and divide within one affinity, or keep what is placed there."""
+    filtering = _filtered(group, state, profile, demand)
     feasible_c = filtering.refusal_c < 0
     scoring = run_scores(state, profile.scores)
     ties = TieOrder.of(
         state.fleet.encoded_names, state.binding.resource.uid, state.binding.placement.tie_break
     )
     index_k = candidate_order(state, demand, terms.limits, feasible_c, scoring.total_c, ties)
-    selection = select_clusters(state, demand, scoring.total_c, terms.limits, index_k)
+    selection = None
+    if stays:
+        selection = keep_clusters(state, demand, scoring.total_c, terms.limits, index_k)
+    if selection is None:
+        selection = select_clusters(state, demand, scoring.total_c, terms.limits, index_k)
+    elif not demand.is_whole:
+        demand = replace(demand, rule=replace(demand.rule, is_kept=True))
     chosen_k = index_k[selection.order_k]
     division = divide_units(state, demand, terms, ties, chosen_k)
     outcome, reason = _ending(demand, filtering, selection, division)
@@ -309,6 +352,14 @@ def _attempt(
         selection=selection_trace(selection, chosen_k),
         division=divided,
     )
+
+
+def _filtered(group: Group, state: CycleState, profile: Profile, demand: Demand) -> FilterTrace:
+    filtering = run_filters(state, profile.filters, group)
+    if demand.in_sets:
+        # A component set is never torn apart: where not one fits nothing does.
+        return refused_further(state, (_CAPACITY,), filtering)
+    return filtering
 
 
 def _ending(

@@ -76,6 +76,11 @@ class Demand:
         )
 
     @property
+    def is_whole(self) -> bool:
+        """Whether each selected cluster gets all of it."""
+        return self.rule.strategy is DivisionStrategy.DUPLICATED
+
+    @property
     def need(self) -> Need:
         """What a selection of clusters must hold."""
         return Need(

@@ -1,4 +1,4 @@
-"""Workload affinity groups of a simulation: where the peers of a binding are.
+"""The surroundings of a binding in a simulation: its peers, and whether it is settled.
 
 Pure. Must not decide anything.
 """
@@ -13,6 +13,7 @@ from federation.model.placement import Binding, groups_of
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision
 from federation.scheduler.state import ALONE, Surroundings
+from federation.scheduler.triggers import is_answered
 
 # Clusters by the key of a binding.
 Places: TypeAlias = Mapping[str, tuple[TargetCluster, ...]]
@@ -27,14 +28,16 @@ class Placed(NamedTuple):
 
 
 def surroundings_of(binding: Binding, placed: Collection[Placed]) -> Surroundings:
-    """Return where the earlier bindings of the same groups went."""
+    """Return where the earlier bindings of the same groups went, and whether it may stay."""
     group, anti_group = groups_of(binding)
-    if not (group or anti_group):
+    if not (group or anti_group or binding.clusters):
         return ALONE
     peers = [each for each in placed if each.binding.key != binding.key]
     return Surroundings(
         affinity_peers=tuple(_places(binding, peers, group, 0)),
         anti_affinity_peers=tuple(_places(binding, peers, anti_group, 1)),
+        observed_affinity=binding.observed_affinity,
+        is_settled=is_answered(binding),
     )
 
 

@@ -22,7 +22,7 @@ from federation.scheduler.plugins.filters import STANDING
 from federation.scheduler.plugins.profile import Filter, Permit, Score
 from federation.scheduler.plugins.run import is_in_tree, objection_by, refusals_by, scores_by
 from federation.scheduler.resolved_placement import Group, Limits, Standing, Terms
-from federation.scheduler.selection.spread import Selection, Shortlist, select
+from federation.scheduler.selection.spread import Selection, Shortlist, keep, select
 from federation.scheduler.state import CycleState
 from federation.scheduler.trace import (
     DivisionTrace,
@@ -148,11 +148,49 @@ def _taken(demand: Demand, limits: Limits, capacity_k: IntArray) -> int:
     return most if int(capacity_k[:most].sum()) >= demand.need.total else count
 
 
+def holds_all(state: CycleState, demand: Demand, limits: Limits, feasible_c: BoolArray) -> bool:
+    """Whether the binding may stay where it is, and has all its replicas there."""
+    running_c = state.placed_c if demand.is_whole else state.prior_c > 0
+    is_known = int(state.placed_c.sum()) == len(state.binding.clusters)
+    if not is_known or not running_c.any() or not feasible_c[running_c].all():
+        return False
+    prior_k = state.prior_c[running_c]
+    if demand.is_whole:
+        return bool((prior_k == demand.units).all())
+    is_within = limits.floor_c[running_c] <= prior_k
+    is_within &= prior_k <= limits.ceiling_c[running_c]
+    return int(prior_k.sum()) == demand.units and bool(is_within.all())
+
+
+def keep_clusters(
+    state: CycleState, demand: Demand, score_c: IntArray, limits: Limits, index_k: IntArray
+) -> Selection | None:
+    """Choose the clusters where the binding is; None where constraints do not allow as many.
+
+    An object that goes to each cluster as a whole goes to others too, where it leaves none.
+    """
+    shortlist = _shortlist(state, demand, score_c, limits, index_k)
+    running_c = state.placed_c if demand.is_whole else state.prior_c > 0
+    (running_k,) = running_c[index_k].nonzero()
+    if demand.is_whole:
+        chosen = select(shortlist, demand.constraints, demand.need)
+        if np.isin(running_k, chosen.order_k).all():
+            return chosen
+    return keep(shortlist, demand.constraints, running_k)
+
+
 def select_clusters(
     state: CycleState, demand: Demand, score_c: IntArray, limits: Limits, index_k: IntArray
 ) -> Selection:
     """Choose among the candidates; positions are those of ``index_k``."""
-    shortlist = Shortlist(
+    shortlist = _shortlist(state, demand, score_c, limits, index_k)
+    return select(shortlist, demand.constraints, demand.need)
+
+
+def _shortlist(
+    state: CycleState, demand: Demand, score_c: IntArray, limits: Limits, index_k: IntArray
+) -> Shortlist:
+    return Shortlist(
         score_k=score_c[index_k],
         capacity_k=np.minimum(state.capacity_c, limits.ceiling_c)[index_k],
         groups={
@@ -161,7 +199,6 @@ def select_clusters(
             if constraint.by is not SpreadField.CLUSTER
         },
     )
-    return select(shortlist, demand.constraints, demand.need)
 
 
 def _groups(fleet: Fleet, by: SpreadField, index_k: IntArray) -> Column[tuple[str, ...]]:

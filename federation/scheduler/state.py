@@ -21,13 +21,15 @@ class Surroundings:
     ``affinity_peers`` and ``anti_affinity_peers`` are the cluster names of each other scheduled
     binding of the same workload (anti-)affinity group. ``observed_affinity`` names the affinity
     group of the last decision: groups before it are not tried again unless the binding is fresh
-    (failing back is a rebalance, not a side effect); empty means from the first. ``triggers`` say
-    why it is decided.
+    (failing back is a rebalance, not a side effect); empty means from the first. ``is_settled``
+    says that nothing asks for another placement: what the filters allow stays as it is.
+    ``triggers`` say why it is decided.
     """
 
     affinity_peers: tuple[frozenset[str], ...] = ()
     anti_affinity_peers: tuple[frozenset[str], ...] = ()
     observed_affinity: str = ""
+    is_settled: bool = False
     triggers: tuple[str, ...] = ()
 
     @property

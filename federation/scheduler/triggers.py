@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from federation.model.cluster import UNREACHABLE_KEY, Cluster, Taint, TaintEffect
-from federation.model.placement import Binding, OnClusterLoss
+from federation.model.placement import Binding, OnClusterLoss, TieBreak
 from federation.model.tolerations import Tolerations
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import taint_text
@@ -31,6 +31,14 @@ _ASKED: Final[Mapping[str, Callable[[Binding], object]]] = {
     "its clusters were stated anew": lambda binding: binding.clusters,
     "schedulerName changed": lambda binding: binding.scheduler_name,
 }
+
+# A change of one of these asks for another placement. Replicas are not among them: a placement that
+# holds as many as are wanted is the answer already. The order among equals moves nothing.
+_MOVING: Final[tuple[Callable[[Binding], object], ...]] = (
+    lambda binding: replace(binding.placement, partial=False, tie_break=TieBreak.HASH),
+    lambda binding: binding.requirements,
+    lambda binding: binding.components,
+)
 
 
 def evicting_taints(binding: Binding, fleet: Fleet, now: float) -> dict[str, str]:
@@ -68,7 +76,26 @@ def leaving(binding: Binding, taints: Mapping[str, str]) -> Binding:
     if not taints:
         return binding
     staying = tuple(target for target in binding.clusters if target.name not in taints)
-    return replace(binding, clusters=staying)
+    return replace(binding, clusters=staying, is_unsettled=True)
+
+
+def is_settled(before: Binding | None, binding: Binding) -> bool:
+    """Whether the binding asks for nothing that its clusters do not give it already.
+
+    ``before`` is the binding as last stored, None when it is new: then its clusters are taken for
+    the answer to what it asks for now. Whether each of them may stay is for filters to say, and
+    whether they hold all replicas for the cycle.
+    """
+    if not binding.clusters or binding.fresh or binding.is_unsettled:
+        return False
+    return before is None or all(part(before) == part(binding) for part in _MOVING)
+
+
+def is_answered(binding: Binding) -> bool:
+    """Whether a binding of which only its own fields are known is settled: a scheduler placed it,
+    and nothing that is written on it was changed since.
+    """
+    return binding.last_scheduled_time is not None and is_settled(None, binding)
 
 
 def triggers_of(

@@ -60,6 +60,7 @@ COLUMNS = (
     "clusters",
     "fresh",
     "last_scheduled_time",
+    "observed_affinity",
 )
 SPEC = tuple(field.name for field in fields(Binding) if field.name not in COLUMNS)
 
@@ -284,13 +285,19 @@ def binding_spec(binding: Binding) -> dict[str, Any]:
 
 
 def binding_of(row: Row[Any]) -> StoredBinding:
-    """A row of ``NAMED``."""
+    """A row of ``NAMED``.
+
+    An older release does not write whether a binding is unsettled: one that waits may be.
+    """
+    binding, wait = plain_binding(row), wait_of(row)
+    if wait is not None and "is_unsettled" not in row.spec:
+        binding = replace(binding, is_unsettled=True)
     return StoredBinding(
         id=row.id,
-        binding=plain_binding(row),
+        binding=binding,
         decision_id=str(row.decision_id or ""),
         observed_affinity=row.observed_affinity,
-        wait=wait_of(row),
+        wait=wait,
     )
 
 

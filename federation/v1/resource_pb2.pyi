@@ -1174,6 +1174,11 @@ class ResourceBindingStatus(_message.Message):
 
     LAST_SCHEDULED_TIME_FIELD_NUMBER: _builtins.int
     CONDITIONS_FIELD_NUMBER: _builtins.int
+    SCHEDULER_OBSERVING_AFFINITY_NAME_FIELD_NUMBER: _builtins.int
+    scheduler_observing_affinity_name: _builtins.str
+    """The affinity group of spec.clusters, where a request states these. Groups before it are not
+    tried again without a triggered reschedule.
+    """
     @_builtins.property
     def last_scheduled_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -1183,10 +1188,11 @@ class ResourceBindingStatus(_message.Message):
         *,
         last_scheduled_time: _timestamp_pb2.Timestamp | None = ...,
         conditions: _abc.Iterable[Global___Condition] | None = ...,
+        scheduler_observing_affinity_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_scheduled_time", b"last_scheduled_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conditions", b"conditions", "last_scheduled_time", b"last_scheduled_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conditions", b"conditions", "last_scheduled_time", b"last_scheduled_time", "scheduler_observing_affinity_name", b"scheduler_observing_affinity_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -41,6 +41,8 @@ def divide(rule: DivisionRule, candidates: Candidates, tier_k: IntArray, replica
 
     One tier is given everything, so that strategies that ignore capacity do.
     """
+    if rule.is_kept:
+        return _apportioned(_kept_task(candidates.prior_k), candidates, replicas)
     if len(tier_k) and (tier_k == tier_k[0]).all():
         few = divide_few(rule, candidates, replicas)
         return few if few is not None else divide_tier(rule, candidates, replicas)
@@ -215,14 +217,7 @@ def _task_by_availability(rule: DivisionRule, candidates: Candidates, replicas: 
             ceiling_k=held_k,
         )
     if held == replicas:
-        return _Task(
-            mode=Mode.KEEP,
-            target=0,
-            kept_k=held_k,
-            weight_k=held_k,
-            floor_k=none_k,
-            ceiling_k=none_k,
-        )
+        return _kept_task(held_k)
     kept_k = np.minimum(prior_k, ceiling_k)
     return _Task(
         mode=Mode.SCALE_UP,
@@ -231,6 +226,19 @@ def _task_by_availability(rule: DivisionRule, candidates: Candidates, replicas: 
         weight_k=candidates.available_k,
         floor_k=held_k - kept_k,
         ceiling_k=np.minimum(candidates.available_k, ceiling_k - kept_k),
+    )
+
+
+def _kept_task(held_k: IntArray) -> _Task:
+    """Nothing is left to divide."""
+    none_k = np.zeros_like(held_k)
+    return _Task(
+        mode=Mode.KEEP,
+        target=0,
+        kept_k=held_k,
+        weight_k=held_k,
+        floor_k=none_k,
+        ceiling_k=none_k,
     )
 
 

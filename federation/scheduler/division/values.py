@@ -57,11 +57,14 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivisionRule:
-    """How to divide; ``capacity_bounded`` gives static weights no more than fits."""
+    """How to divide; ``capacity_bounded`` gives static weights no more than fits. ``is_kept``: the
+    prior replicas are the answer, whatever the strategy.
+    """
 
     strategy: DivisionStrategy
     fresh: bool = False
     capacity_bounded: bool = False
+    is_kept: bool = False
 
     @classmethod
     def of(cls, scheduling: ReplicaScheduling, *, fresh: bool) -> DivisionRule:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from federation.scheduler.fleet import Column
 from federation.scheduler.selection.regions import Region, choose_regions
 from federation.scheduler.selection.search import UNLIMITED, Found, Level, SearchProblem, search
 
+# The rule of a selection that is as it was.
+KEPT: Final = "kept"
 # A replica that a region can hold outweighs any mean score of its clusters.
 _REPLICA_WORTH = 1000
 
@@ -114,6 +117,16 @@ def select(shortlist: Shortlist, constraints: Sequence[SpreadConstraint], need: 
             nothing = selection.order_k[:0]
             return replace(selection, order_k=nothing, shortage=shortage, lacks_capacity=True)
     return replace(_searched(shortlist, bounds, need), group_scores=group_scores)
+
+
+def keep(
+    shortlist: Shortlist, constraints: Sequence[SpreadConstraint], choice_k: IntArray
+) -> Selection | None:
+    """The choice as it is; None where it has more groups than a constraint allows."""
+    limited = (each for each in constraints if each.max_groups is not None)
+    if any(_count(shortlist, each.by, choice_k) > (each.max_groups or 0) for each in limited):
+        return None
+    return Selection(order_k=choice_k, rule=KEPT)
 
 
 def _by_cluster(shortlist: Shortlist, bounds: _Bounds, need: Need) -> IntArray:

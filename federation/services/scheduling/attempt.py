@@ -23,6 +23,7 @@ from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile, Reserve
 from federation.scheduler.scarcity import short_of
 from federation.scheduler.state import CycleState
+from federation.scheduler.triggers import is_settled
 from federation.scheduler.waiting.gangs import GangMember
 from federation.scheduler.waiting.queue import NOTHING, Seen
 from federation.services.audited_calls import AuditedCall, current_call
@@ -242,13 +243,18 @@ class Attempt:
 
     @property
     def decided(self) -> Binding:
-        """The binding with the evictions that the decision leaves it; its clusters are as before
-        the decision.
+        """The binding with the evictions that the decision leaves it, and whether it asks for more
+        than that; its clusters are as before the decision.
         """
-        candidate = self.candidate
-        if not self.is_placed or self.evictions in (None, candidate.eviction_tasks):
+        candidate, tasks = self.candidate, self.candidate.eviction_tasks
+        if self.is_placed and self.evictions is not None:
+            tasks = self.evictions
+        before = self.known.binding if self.known else None
+        has_changed = bool(candidate.clusters) and not is_settled(before, candidate)
+        is_unsettled = has_changed and not self.is_placed
+        if (tasks, is_unsettled) == (candidate.eviction_tasks, candidate.is_unsettled):
             return candidate
-        return replace(candidate, eviction_tasks=self.evictions)
+        return replace(candidate, eviction_tasks=tasks, is_unsettled=is_unsettled)
 
     @property
     def is_to_write(self) -> bool:

@@ -21,7 +21,7 @@ from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.promisable import stuck_notes, without_room
 from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.scarcity import with_scarcity
-from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
+from federation.scheduler.triggers import evicting_taints, is_settled, leaving, triggers_of
 from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.scheduling.answer import decision_record
@@ -46,10 +46,11 @@ def candidate_of(binding: Binding, known: StoredBinding | None, *, adopt: bool) 
     Raises PreconditionFailed when the known one has another uid.
     """
     if known is None:
-        fresh = _is_fresh(binding)
-        if (binding.generation, binding.resource_version, binding.fresh) == (1, 0, fresh):
+        fresh, affinity = _is_fresh(binding), binding.observed_affinity
+        stated = binding.generation, binding.resource_version, binding.fresh, affinity
+        if stated == (1, 0, fresh, ""):
             return binding
-        return replace(binding, generation=1, resource_version=0, fresh=fresh)
+        return replace(binding, generation=1, resource_version=0, fresh=fresh, observed_affinity="")
     before = known.binding
     if binding.uid and before.uid and binding.uid != before.uid:
         raise other_uid(before, binding.uid)
@@ -59,6 +60,8 @@ def candidate_of(binding: Binding, known: StoredBinding | None, *, adopt: bool) 
         clusters=binding.clusters if adopt else before.clusters,
         eviction_tasks=(*_others(binding), *_ours(before)),
         last_scheduled_time=before.last_scheduled_time,
+        is_unsettled=binding.is_unsettled or before.is_unsettled,
+        observed_affinity="",
         generation=before.generation,
         resource_version=before.resource_version,
     )
@@ -274,11 +277,12 @@ def verdict_of(
     before = known.binding if known else None
     ended = _reservation_end(attempt, snapshot.positions)
     triggers = triggers_of(before, binding, fleet, taints, ended)
+    around = surroundings_of(attempt, peers, planned.triggers if planned else triggers)
+    remaining = planned.whole(binding) if planned else leaving(binding, taints)
+    if not planned:
+        around = replace(around, is_settled=is_settled(before, remaining))
     inputs = DecisionInputs(
-        binding=planned.whole(binding) if planned else leaving(binding, taints),
-        fleet=fleet,
-        profile=attempt.profile,
-        surroundings=surroundings_of(attempt, peers, planned.triggers if planned else triggers),
+        binding=remaining, fleet=fleet, profile=attempt.profile, surroundings=around
     )
     decision = inputs.decide(available, now)
     if planned and before:
@@ -415,4 +419,6 @@ def _spec_of(binding: Binding) -> Binding:
         resource_version=0,
         fresh=False,
         last_scheduled_time=None,
+        is_unsettled=False,
+        observed_affinity="",
     )

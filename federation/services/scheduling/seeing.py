@@ -43,9 +43,10 @@ def seen_by(
 def surroundings_of(attempt: Attempt, peers: Peers, triggers: tuple[str, ...] = ()) -> Surroundings:
     """What is known of its binding beyond its own fields, the peers included."""
     known = attempt.known
+    observed = attempt.binding.observed_affinity if attempt.adopts else ""
     return Surroundings(
         affinity_peers=peers.affinity,
         anti_affinity_peers=peers.anti_affinity,
-        observed_affinity=known.observed_affinity if known else "",
+        observed_affinity=observed or (known.observed_affinity if known else ""),
         triggers=triggers,
     )

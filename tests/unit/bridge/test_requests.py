@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from bridge.karmada import KarmadaBinding
 from bridge.requests import KARMADA_SCHEDULER, request_of
+from federation.codec.bindings import binding_from_message
 from federation.model.errors import InvalidRequest
 from federation.v1 import resource_pb2
 from tests.karmadas import PLACEMENT
@@ -42,6 +44,42 @@ def test_a_binding_is_asked_for_with_where_it_runs_and_when_it_was_scheduled() -
     assert not spec.scheduler_name
     assert not spec.placement.tie_break
     assert asked(binding, as_karmada=True).spec.placement.tie_break == "karmada"
+
+
+def test_the_affinity_group_of_what_runs_is_told() -> None:
+    binding = stored(status={"schedulerObservingAffinityName": "spare"})
+    assert asked(binding).status.scheduler_observing_affinity_name == "spare"
+
+
+@pytest.mark.parametrize("as_karmada", [False, True])
+@pytest.mark.parametrize("failover", [False, True])
+def test_a_placement_that_was_changed_is_told_from_one_that_was_applied(
+    *, as_karmada: bool, failover: bool
+) -> None:
+    weighted: dict[str, Any] = {
+        "clusterAffinity": {"clusterNames": ["m1", "m2"]},
+        "clusterTolerations": [{"key": "lost", "effect": "NoExecute", "tolerationSeconds": 300}],
+        "replicaScheduling": {"replicaSchedulingType": "Divided", "galaxyAffinity": "Orion"},
+    }
+    other = {**weighted, "clusterAffinity": {"clusterNames": ["m1"]}}
+
+    def is_unsettled(applied: str | None) -> bool:
+        clusters = [{"name": "m1", "replicas": 4}]
+        binding = stored(placement=weighted, clusters=clusters, applied=applied)
+        message = request_of(
+            binding,
+            scheduler="fedsched",
+            as_karmada=as_karmada,
+            failover=failover,
+            unknown=Counter(),
+        )
+        return binding_from_message(message).is_unsettled
+
+    assert not is_unsettled(json.dumps(weighted))
+    assert is_unsettled(json.dumps(other))
+    # As for Karmada's own scheduler: nobody says by which placement its clusters were chosen.
+    assert is_unsettled(None)
+    assert not is_unsettled("{")
 
 
 def test_fields_of_newer_versions_are_counted_and_not_refused() -> None:
