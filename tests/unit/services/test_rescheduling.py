@@ -24,11 +24,13 @@ from federation.model.workload import (
 from federation.scheduler.decision import Outcome
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
+from federation.services.members.lifecycle import Membership
 from federation.services.members.reports import Reporting
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.values import Scheduled
+from federation.store.postgres import PostgresStore
 from tests.services import DYNAMIC, WEB, apply, decided, make_report, shares
-from tests.unit.services.conftest import StillClock
+from tests.unit.services.conftest import StillClock, Streams
 from tests.unit.services.scheduling.test_bindings import rows
 
 LOST = Taint(key="unreachable", effect=TaintEffect.NO_EXECUTE)
@@ -147,12 +149,12 @@ async def label(registration: Registration, name: str) -> None:
 
 
 async def test_replicas_of_a_cluster_that_is_gone_are_placed_again(
-    scheduling: Scheduling, fleet: FleetOwner
+    scheduling: Scheduling, fleet: FleetOwner, store: PostgresStore
 ) -> None:
     wanted = replace(WEB, replicas=6)
     first = await apply(scheduling, wanted)
     lost = decided(first)["c"]
-    fleet.remove("c")
+    await Membership(store, fleet, Streams()).delete("c", force=True)
     again = await apply(scheduling, wanted)
     assert sum(decided(again).values()) == 6
     assert not set(decided(again)) - {"a", "b"}
