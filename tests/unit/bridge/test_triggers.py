@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bridge.triggers import trigger_of
+from bridge.triggers import is_placement_new, trigger_of
 from tests.karmadas import DYNAMIC, EVERYWHERE, PLACEMENT
 from tests.unit.bridge.bindings import stored
 
@@ -104,3 +104,12 @@ def test_a_cluster_that_is_deleted_is_left() -> None:
     binding = stored(clusters=TWO, applied=json.dumps(PLACEMENT))
     assert trigger_of(binding, {"m2"})
     assert not trigger_of(binding, {"m3"})
+
+
+def test_the_limits_of_a_running_job_are_no_change_of_its_placement() -> None:
+    limits = [{"targetCluster": {"clusterNames": ["m1"]}, "min": 3, "max": 3}]
+    strategy = {**DYNAMIC, "clusterLimits": limits}
+    limited = {**PLACEMENT, "replicaScheduling": strategy}
+    applied = json.dumps({**PLACEMENT, "replicaScheduling": DYNAMIC})
+    assert not is_placement_new(stored(clusters=TWO, placement=limited, applied=applied))
+    assert is_placement_new(stored(clusters=TWO, placement=limited, applied="{}"))
