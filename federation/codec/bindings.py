@@ -195,12 +195,13 @@ def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -
         # A trigger that no scheduling has followed yet asks to divide anew.
         fresh=triggered is not None and (last is None or triggered > last),
         is_unsettled=has_new_placement(message),
-        observed_affinity=texts.word(
-            message.status.scheduler_observing_affinity_name,
-            f"{joined(path, 'status')}.schedulerObservingAffinityName",
-            found,
-        ),
+        observed_affinity=_observed_affinity(message, joined(path, "status"), found),
     )
+
+
+def _observed_affinity(message: resource_pb2.ResourceBinding, path: str, found: Violations) -> str:
+    name = message.status.scheduler_observing_affinity_name
+    return texts.word(name, f"{path}.schedulerObservingAffinityName", found)
 
 
 def _word(text: str, choices: type[ranges.Word], path: str, found: Violations) -> ranges.Word:
