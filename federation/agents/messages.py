@@ -19,6 +19,7 @@ from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.errors import FederationError, Unavailable
 from federation.model.node_plans import NodePlan, NodeShare, PlaceOrder
+from federation.model.quotations import quoted
 from federation.runtime import spans
 from federation.services.agent_values import AgentHello, AgentSight, Placer, WelcomeFacts
 from federation.services.values import ExactQuestion, IssuedCredential
@@ -108,7 +109,7 @@ def sight_of(
     return AgentSight(
         picture_age_seconds=sight.picture_age_seconds,
         blind=sight.blind,
-        message=sight.message[:MAX_TEXT_CHARACTERS],
+        message=quoted(sight.message[:MAX_TEXT_CHARACTERS]),
         skipped_objects=sight.skipped_objects,
     )
 
@@ -216,7 +217,7 @@ def estimates_from_message(
     Raises Unavailable when the agent cannot tell, InvalidRequest when its answer breaks a rule.
     """
     if message.message:
-        why = message.message[:MAX_TEXT_CHARACTERS]
+        why = quoted(message.message[:MAX_TEXT_CHARACTERS])
         raise Unavailable(f"the agent of cluster {cluster} cannot tell: {why}")
     found = Violations()
     asked = 1 if question.components else len(question.shapes)
@@ -260,7 +261,7 @@ def node_plan_from_message(cluster: str, order: PlaceOrder, message: PlaceReply)
             for node in message.nodes
         ),
         unplaced=message.unplaced,
-        message=message.message[:MAX_TEXT_CHARACTERS],
+        message=quoted(message.message[:MAX_TEXT_CHARACTERS]),
         strategy=message.strategy[:MAX_TEXT_CHARACTERS],
         claimed=message.claimed,
     )

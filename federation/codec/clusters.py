@@ -34,6 +34,7 @@ from federation.model.cluster import (
     NodeSummary,
 )
 from federation.model.grades import DEFAULT_MODEL, model_hash
+from federation.model.quotations import quoted
 from federation.model.reservations import Outstanding
 from federation.v1 import resource_pb2
 
@@ -229,8 +230,8 @@ def _frozen_condition(freeze: Freeze) -> resource_pb2.Condition:
         type=FAILOVER_FROZEN,
         status="True",
         reason="FrozenByItself" if freeze.is_by_breaker else "FrozenByPeople",
-        message=f"Nothing is moved off this cluster: failover is frozen by {freeze.by}: "
-        f"{freeze.reason}",
+        message=f"Nothing is moved off this cluster: failover is frozen by "
+        f"{quoted(freeze.by)}: {quoted(freeze.reason)}",
         last_transition_time=_moment(freeze.since),
     )
 

@@ -12,6 +12,7 @@ from typing import Final
 from federation.codec import ranges
 from federation.codec.violations import Violations
 from federation.model.node_plans import LostPlan
+from federation.model.quotations import quoted
 from federation.model.shapes import Echo, Shape, request_shape
 from federation.v1 import agents_pb2
 
@@ -66,7 +67,7 @@ def read_lost_plans(message: agents_pb2.Report) -> tuple[LostPlan, ...]:
                 binding=each.binding,
                 component=each.component,
                 decision=each.decision,
-                reason=each.reason[:MAX_REASON_CHARACTERS],
+                reason=quoted(each.reason[:MAX_REASON_CHARACTERS]),
             )
         )
     found.check()

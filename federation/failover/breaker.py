@@ -11,9 +11,12 @@ from enum import StrEnum
 from typing import Final, NamedTuple, assert_never
 
 from federation.failover.silence import Silences
+from federation.model.access import EVERYTHING, Scope
 from federation.model.cluster import Cluster
+from federation.model.quotations import HIDDEN_SENTENCE
 
 BREAKER: Final = "breaker"
+HIDDEN_PEOPLE: Final = "people"
 AT_ONCE_SECONDS: Final = 60.0
 NAMED: Final = 20
 
@@ -45,6 +48,13 @@ class Freeze:
     @property
     def is_by_breaker(self) -> bool:
         return self.by == BREAKER
+
+    def as_seen(self, scope: Scope) -> Freeze:
+        """Without names, for who may not see everything: people and clusters are in its reason."""
+        if scope == EVERYTHING:
+            return self
+        by = self.by if self.is_by_breaker else HIDDEN_PEOPLE
+        return replace(self, by=by, reason=HIDDEN_SENTENCE)
 
 
 class ScopeKind(StrEnum):
@@ -95,6 +105,10 @@ class FrozenPlace:
 
     def has(self, cluster: Cluster) -> bool:
         return cluster.name in self.clusters or self.place.has(cluster)
+
+    def as_seen(self, scope: Scope) -> FrozenPlace:
+        """Without names of others, for who sees some cluster of it."""
+        return replace(self, freeze=self.freeze.as_seen(scope))
 
 
 class SilentPlace(NamedTuple):

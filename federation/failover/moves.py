@@ -24,6 +24,8 @@ from federation.scheduler.triggers import no_execute_taints
 TAINT_UNTOLERATED = "TaintUntolerated"
 PLANNED_MOVE = "PlannedMove"
 PREEMPTED = "Preempted"
+# What the message of such a task begins with, before the key of the binding that caused it.
+PREEMPTED_BY = "preempted by "
 PODS_PENDING = "PodsPending"
 # Nothing of it is worth keeping until something else runs.
 _AT_ONCE = (PREEMPTED, PODS_PENDING)

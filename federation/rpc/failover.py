@@ -5,7 +5,6 @@ Must not decide anything: reads the message, calls the use case, writes the answ
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from federation.codec import texts
@@ -16,7 +15,6 @@ from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.failover.breaker import FreezeScope, ScopeKind
-from federation.model.access import EVERYTHING
 from federation.rpc.calls import Context, caller
 from federation.services.failover.control import FailoverControl, FailoverStatus
 from federation.v1 import failover_pb2 as messages
@@ -39,7 +37,9 @@ class FailoverServicer(Servicer):
     async def GetFailover(
         self, request: messages.GetFailoverRequest, context: Context
     ) -> messages.GetFailoverResponse:
-        return messages.GetFailoverResponse(status=_message(_seen(await self._control.get())))
+        return messages.GetFailoverResponse(
+            status=_message(await self._control.get(caller().scope))
+        )
 
     async def FreezeFailover(
         self, request: messages.FreezeFailoverRequest, context: Context
@@ -50,7 +50,7 @@ class FailoverServicer(Servicer):
         texts.word(request.reason, "reason", found)
         place = _place(request, found)
         found.check()
-        status = await self._control.freeze(str(caller()), request.reason, place)
+        status = await self._control.freeze(str(caller()), request.reason, place, caller().scope)
         return messages.FreezeFailoverResponse(status=_message(status))
 
     async def ResumeFailover(
@@ -60,7 +60,7 @@ class FailoverServicer(Servicer):
         refuse_nul(request, "", found)
         place = _place(request, found)
         found.check()
-        status = await self._control.resume(str(caller()), place)
+        status = await self._control.resume(str(caller()), place, caller().scope)
         return messages.ResumeFailoverResponse(status=_message(status))
 
 
@@ -78,25 +78,6 @@ def _place(
         beside = _PATHS[places[0].kind]
         found.add(_PATHS[each.kind], f"must not be set beside {beside}: a freeze is of one place")
     return places[0] if places else None
-
-
-def _seen(status: FailoverStatus) -> FailoverStatus:
-    """What the caller may see of it."""
-    scope = caller().scope
-    if not scope.sees_all_clusters:
-        status = replace(
-            status,
-            silent=tuple(one for one in status.silent if scope.sees_cluster(one.name)),
-            evacuated=tuple(one for one in status.evacuated if scope.sees_cluster(one.name)),
-        )
-    if scope != EVERYTHING:
-        evictions = tuple(
-            one
-            for one in status.evictions
-            if scope.sees_namespace(one.binding[0]) and scope.sees_cluster(one.task.from_cluster)
-        )
-        status = replace(status, evictions=evictions, eviction_count=len(evictions))
-    return status
 
 
 def _message(status: FailoverStatus) -> messages.FailoverStatus:

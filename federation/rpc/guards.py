@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import grpc
 
+from federation.model.access import EVERYTHING, Scope
 from federation.model.errors import (
     DeadlineMissed,
     FederationError,
@@ -101,7 +102,7 @@ class Guard:
             with traced(self.method, context):
                 answer = await behaviour(await self._only(requests, reading, context), context)
                 principal = caller_if_known()
-                sees_all = principal is None or not principal.scope.namespaces
+                sees_all = principal is None or principal.scope == EVERYTHING
                 return answer if sees_all else await as_seen(answer, principal)
 
         return await self._served(context, work)
@@ -173,11 +174,13 @@ class Guard:
         # gRPC itself keeps the deadline of a caller who gave one.
         unlimited = self.handler.response_streaming or left is not None
         limit = None if unlimited else asyncio.timeout(self.deadline_seconds)
-        is_let_in = False
+        is_let_in, scope = False, EVERYTHING
         try:
             refuse_late(left)
             async with limit or NO_LIMIT, self.entered(context) as reading:
                 is_let_in = True
+                principal = caller_if_known()
+                scope = EVERYTHING if principal is None else principal.scope
                 return await work(reading)
         except EndedElsewhere as ended:
             status = ended.status
@@ -187,7 +190,7 @@ class Guard:
         except Exception as error:  # noqa: BLE001 - the one place where errors are answered
             missed = limit is not None and isinstance(error, TimeoutError) and limit.expired()
             answered = DeadlineMissed() if missed else error
-            status = answer_to(answered, self.method)
+            status = answer_to(answered, self.method, scope)
             self.refused(context.peer(), answered, is_let_in=is_let_in)
             release_frames(error)
             if isinstance(error, UNREAD):  # Or too large.
@@ -247,12 +250,15 @@ async def relay(behaviour: Any, request: Any, context: Context) -> None:
             await context.write(answer)
 
 
-def answer_to(error: Exception, method: str) -> Any:
-    """The status that a call ends with for an error; what nobody expected is logged, not told."""
+def answer_to(error: Exception, method: str, scope: Scope = EVERYTHING) -> Any:
+    """The status that a call ends with for an error, as who may see the scope reads it.
+
+    What nobody expected is logged, not told.
+    """
     if isinstance(error, PluginFailed):
         tell_plugin_failure(error)
     if isinstance(error, FederationError) and type(error) is not FederationError:
-        return status_of(error)
+        return status_of(error, scope)
     error_id = secrets.token_hex(6)
     logger.error(
         "unexpected error",

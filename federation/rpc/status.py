@@ -14,6 +14,8 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from federation.codec.hidden_names import hidden_in
+from federation.model.access import EVERYTHING, Scope
 from federation.model.errors import (
     AlreadyExists,
     Conflict,
@@ -74,9 +76,11 @@ def code_of(error: FederationError) -> grpc.StatusCode:
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
 
 
-def status_of(error: FederationError) -> grpc.Status:
-    """What a call ends with."""
-    return rpc_status.to_status(wire_status_of(error))
+def status_of(error: FederationError, scope: Scope = EVERYTHING) -> grpc.Status:
+    """What a call ends with, as who may see the scope reads it."""
+    wire_status = wire_status_of(error)
+    wire_status.message = hidden_in(wire_status.message, scope)
+    return rpc_status.to_status(wire_status)
 
 
 def wire_status_of(error: FederationError) -> status_pb2.Status:

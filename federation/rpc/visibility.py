@@ -1,4 +1,4 @@
-"""Answers as their callers may see them: who sees some namespaces alone reads no names of others.
+"""Answers as their callers may see them: a caller with a scope reads no names of others.
 
 Must not leave anything out but names: lists are filtered where they are read.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message import Message
 
 from federation.codec.hidden_names import hide_names
-from federation.model.access import Scope
+from federation.model.access import EVERYTHING, Scope
 from federation.services.threads import ENCODING
 from federation.services.values import Principal
 
@@ -22,7 +22,7 @@ LARGE_BYTES: Final = 32_768
 
 async def as_seen(answer: Any, principal: Principal | None) -> Any:
     """The answer, changed in place; what is no message is the caller's own."""
-    if principal is None or not principal.scope.namespaces or not isinstance(answer, Message):
+    if principal is None or principal.scope == EVERYTHING or not isinstance(answer, Message):
         return answer
     if answer.ByteSize() > LARGE_BYTES:
         await ENCODING.run(hide_names, answer, principal.scope)
@@ -35,11 +35,14 @@ def events_as_seen(scope: Scope, namespace_of: Callable[[M], str]) -> Callable[[
     """Events that others are told of, too: copies, and None for what may not be seen."""
 
     def seen(event: M) -> M | None:
-        if not scope.sees_namespace(namespace_of(event)):
-            return None
-        copy = type(event)()
-        copy.CopyFrom(event)
-        hide_names(copy, scope)
-        return copy
+        return event_as_seen(event, scope) if scope.sees_namespace(namespace_of(event)) else None
 
     return seen
+
+
+def event_as_seen(event: M, scope: Scope) -> M:
+    """A copy, as others are told of the event, too."""
+    copy = type(event)()
+    copy.CopyFrom(event)
+    hide_names(copy, scope)
+    return copy

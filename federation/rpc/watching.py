@@ -16,12 +16,12 @@ from google.protobuf.message import Message
 from federation.codec.bindings import binding_to_message
 from federation.codec.clusters import cluster_to_message
 from federation.codec.waits import wait_to_message
-from federation.model.access import Scope
+from federation.model.access import EVERYTHING, Scope
 from federation.model.errors import Conflict, Unavailable
 from federation.model.placement import BindingName
 from federation.rpc.calls import Context
 from federation.rpc.pages import fitting
-from federation.rpc.visibility import events_as_seen
+from federation.rpc.visibility import event_as_seen, events_as_seen
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged, ReportAdvanced
@@ -89,18 +89,18 @@ async def serve_watch(
 
 
 def bindings_seen(scope: Scope) -> SeenEvents[scheduling_pb2.BindingEvent] | None:
-    """Events of bindings in the scope; None where that is all of them."""
-    if not scope.namespaces:
+    """Events of bindings in the scope; None where that is all of them, with all that they say."""
+    if scope == EVERYTHING:
         return None
     return events_as_seen(scope, lambda event: event.binding.metadata.namespace)
 
 
 def clusters_seen(scope: Scope) -> SeenEvents[clusters_pb2.ClusterEvent] | None:
-    """Events of clusters in the scope; None where that is all of them.
+    """Events of clusters in the scope; None where that is all of them, with all that they say.
 
     One that lost its labels, or was deleted and has none any more, is told of as deleted.
     """
-    if scope.sees_all_clusters:
+    if scope == EVERYTHING:
         return None
     told = set[str]()
 
@@ -108,7 +108,7 @@ def clusters_seen(scope: Scope) -> SeenEvents[clusters_pb2.ClusterEvent] | None:
         name = event.cluster.metadata.name
         if scope.sees_cluster(name):
             told.add(name)
-            return event
+            return event_as_seen(event, scope)
         if name not in told:
             return None
         told.discard(name)

@@ -7,13 +7,16 @@ reads cannot be written to, what it answers is checked and copied.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from federation.model.arrays import BoolArray, FloatArray, IntArray
 from federation.model.errors import PluginFailed
+from federation.model.quotations import quoted
 from federation.scheduler.plugins.filters import FILTERS
+from federation.scheduler.plugins.permits import PERMITS
 from federation.scheduler.plugins.profile import (
     Filter,
     Permit,
@@ -29,11 +32,18 @@ from federation.scheduler.state import CycleState, SortState
 MAX_REASON: Final = 1_000
 # Unix seconds, far beyond any time that bindings wait.
 MAX_INSTANT: Final = 1e10
+_OURS: Final = (*FILTERS.values(), *PERMITS.values())
 
 
 def is_in_tree(plugin: Filter | Score) -> bool:
     """Whether it is what comes with the scheduler under this name."""
     return plugin.run is (FILTERS if isinstance(plugin, Filter) else SCORES).get(plugin.name)
+
+
+def _is_ours(plugin: Filter | Permit | Reserve) -> bool:
+    """Whether its function comes with the scheduler, whatever its arguments are."""
+    run = plugin.run.func if isinstance(plugin.run, partial) else plugin.run
+    return any(run is ours for ours in _OURS)
 
 
 def refusals_by(plugin: Filter, state: CycleState) -> list[tuple[BoolArray, str]]:
@@ -49,7 +59,7 @@ def refusals_by(plugin: Filter, state: CycleState) -> list[tuple[BoolArray, str]
             raise _wrong(plugin.name, f"answered {_kind(pair)}, not a pair of clusters and reason")
         refused_c, reason = pair
         _check_array(plugin.name, refused_c, "b", len(state.fleet))
-        refusals.append((refused_c.copy(), _reason(plugin.name, reason)))
+        refusals.append((refused_c.copy(), _reason(plugin, reason)))
     return refusals
 
 
@@ -100,7 +110,7 @@ def order_by(plugin: QueueSort, state: SortState) -> FloatArray:
     (wrong,) = np.nonzero(~((instant_w >= 0) & (instant_w <= MAX_INSTANT)))
     if len(wrong):
         worst, key = instant_w[wrong[0]], state.bindings[wrong[0]].key
-        rule = f"ordered binding {key} by {worst}; instants are from 0 to {MAX_INSTANT:g}"
+        rule = f"ordered binding {quoted(key)} by {worst}; instants are from 0 to {MAX_INSTANT:g}"
         raise _wrong(plugin.name, rule)
     # As exact as a database keeps them.
     rounded_w: FloatArray = instant_w.astype(np.float64).round(6)
@@ -109,7 +119,7 @@ def order_by(plugin: QueueSort, state: SortState) -> FloatArray:
 
 def _objection(plugin: Permit | Reserve, state: CycleState, replicas_c: IntArray) -> str:
     objection = _answer(plugin.name, plugin.run, state, _shown(replicas_c))
-    return "" if objection == "" else _reason(plugin.name, objection)
+    return "" if objection == "" else _reason(plugin, objection)
 
 
 def _shown(replicas_c: IntArray) -> IntArray:
@@ -122,7 +132,8 @@ def _answer(name: str, run: Callable[..., Any], *arguments: object) -> Any:
     try:
         return run(*arguments)
     except (Exception, SystemExit) as error:
-        raise _wrong(name, f"raised {type(error).__name__}: {str(error)[:MAX_REASON]}") from error
+        why = quoted(str(error)[:MAX_REASON])
+        raise _wrong(name, f"raised {type(error).__name__}: {why}") from error
 
 
 def _check_array(name: str, array: object, kinds: str, count: int) -> None:
@@ -135,10 +146,12 @@ def _check_array(name: str, array: object, kinds: str, count: int) -> None:
         raise _wrong(name, f"answered an array of shape {array.shape}, not {(count,)}")
 
 
-def _reason(name: str, reason: object) -> str:
+def _reason(plugin: Filter | Permit | Reserve, reason: object) -> str:
+    """Quoted unless the scheduler's own code says it: it may name what not everybody may see."""
     if not (isinstance(reason, str) and 0 < len(reason) <= MAX_REASON and reason.isprintable()):
-        raise _wrong(name, f"gave no reason, which is up to {MAX_REASON} printable characters")
-    return reason
+        rule = f"gave no reason, which is up to {MAX_REASON} printable characters"
+        raise _wrong(plugin.name, rule)
+    return reason if _is_ours(plugin) else quoted(reason)
 
 
 def _kind(answer: object) -> str:

@@ -5,15 +5,17 @@ Must not move anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from federation.failover.breaker import Breaker, Freeze, FreezeScope, FrozenPlace
 from federation.failover.evictions import has_replacement
 from federation.failover.moves import PLANNED_MOVE
+from federation.model.access import EVERYTHING, Scope
 from federation.model.cluster import Cluster, Taint
 from federation.model.errors import InvalidRequest, PreconditionFailed
 from federation.model.placement import Binding, BindingName, EvictionTask
+from federation.model.quotations import quoted
 from federation.services.failover.moving import evacuated
 from federation.services.failover.watching import Failover, FailoverSettings, tell_of_change
 from federation.services.fleet.registry import FleetOwner
@@ -91,22 +93,24 @@ class FailoverControl:
         self._clock = clock
         self._settings = settings
 
-    async def overview(self) -> FailoverOverview:
-        """What costs little to know, however many bindings there are."""
+    async def overview(self, scope: Scope = EVERYTHING) -> FailoverOverview:
+        """What costs little to know, however many bindings there are; as who may see the scope
+        reads it.
+        """
         async with self._store.reading() as read:
             breaker = await read.failover.get()
             count = await read.failover.evictions()
         return FailoverOverview(
             enabled=self._settings.enabled,
             percent_a_minute=self._settings.percent_a_minute,
-            freeze=breaker.freeze,
-            places=breaker.places,
-            silent=tuple(self._silent()),
+            freeze=breaker.freeze.as_seen(scope) if breaker.freeze else None,
+            places=self._places_seen(breaker, scope),
+            silent=tuple(each for each in self._silent() if scope.sees_cluster(each.name)),
             eviction_count=count,
         )
 
-    async def get(self) -> FailoverStatus:
-        """Counts the replicas of all bindings."""
+    async def get(self, scope: Scope = EVERYTHING) -> FailoverStatus:
+        """As who may see the scope reads it. Counts the replicas of all bindings."""
         async with self._store.reading() as read:
             breaker = await read.failover.get()
             evicted = await read.failover.evicted(None, MOST_EVICTIONS)
@@ -123,13 +127,18 @@ class FailoverControl:
             if task.is_ours
         ]
         evictions.sort(key=lambda each: (each.task.created_at or 0.0, each.binding))
+        if scope != EVERYTHING:
+            evictions = list(_evictions_seen(evictions, scope))
+            count = len(evictions)
         return FailoverStatus(
             enabled=self._settings.enabled,
             percent_a_minute=self._settings.percent_a_minute,
-            freeze=breaker.freeze,
-            places=breaker.places,
-            silent=tuple(self._silent()),
-            evacuated=tuple(map(self._held, evacuated(self._fleet))),
+            freeze=breaker.freeze.as_seen(scope) if breaker.freeze else None,
+            places=self._places_seen(breaker, scope),
+            silent=tuple(each for each in self._silent() if scope.sees_cluster(each.name)),
+            evacuated=tuple(
+                self._held(name) for name in evacuated(self._fleet) if scope.sees_cluster(name)
+            ),
             evictions=tuple(evictions[:MOST_EVICTIONS]),
             eviction_count=count,
             replicas_per_minute=replicas * self._settings.percent_a_minute / 100,
@@ -143,7 +152,7 @@ class FailoverControl:
         return {name: freeze for name, freeze in found.items() if freeze is not None}
 
     async def freeze(
-        self, by: str, reason: str, place: FreezeScope | None = None
+        self, by: str, reason: str, place: FreezeScope | None = None, scope: Scope = EVERYTHING
     ) -> FailoverStatus:
         """Nothing moves until people resume it; with a place, nothing off its clusters.
 
@@ -158,7 +167,8 @@ class FailoverControl:
             known = before.freeze_of(place) if place else before.freeze
             if known is not None and not known.is_by_breaker:
                 raise PreconditionFailed(
-                    f"{_named(place)} is frozen already, by {known.by}: {known.reason}",
+                    f"{_named(place)} is frozen already, by {quoted(known.by)}: "
+                    f"{quoted(known.reason)}",
                     reason="ALREADY_FROZEN",
                 )
             after = (
@@ -168,9 +178,11 @@ class FailoverControl:
             )
             await tx.failover.put(after)
         tell_of_change(before, after)
-        return await self.get()
+        return await self.get(scope)
 
-    async def resume(self, by: str, place: FreezeScope | None = None) -> FailoverStatus:
+    async def resume(
+        self, by: str, place: FreezeScope | None = None, scope: Scope = EVERYTHING
+    ) -> FailoverStatus:
         """It goes on, in one place or as a whole. Raises PreconditionFailed where it is not
         frozen.
         """
@@ -184,7 +196,17 @@ class FailoverControl:
                 after = before.resumed(self._failover.silences.silent.keys())
             await tx.failover.put(after)
         tell_of_change(before, after, by)
-        return await self.get()
+        return await self.get(scope)
+
+    def _places_seen(self, breaker: Breaker, scope: Scope) -> tuple[FrozenPlace, ...]:
+        """Those of which the scope has a cluster."""
+        clusters = self._fleet.snapshot.fleet.clusters
+        seen = [each for each in clusters if scope.sees_cluster(each.name)]
+        return tuple(
+            place.as_seen(scope)
+            for place in breaker.places
+            if scope.sees_all_clusters or any(map(place.has, seen))
+        )
 
     def _silent_in(self, breaker: Breaker, place: FreezeScope) -> list[str]:
         """Who is silent in a place that froze by itself."""
@@ -220,6 +242,15 @@ class FailoverControl:
             bindings=len(keys),
             replicas=sum(each.replicas for key in keys for each in ledger.newest(key)),
         )
+
+
+def _evictions_seen(evictions: Iterable[OpenEviction], scope: Scope) -> Iterator[OpenEviction]:
+    """Those of bindings and clusters in the scope, without names of other clusters."""
+    for each in evictions:
+        task = each.task
+        if scope.sees_namespace(each.binding[0]) and scope.sees_cluster(task.from_cluster):
+            before = tuple(one for one in task.clusters_before if scope.sees_cluster(one.name))
+            yield replace(each, task=replace(task, clusters_before=before))
 
 
 def _named(place: FreezeScope | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
-from federation.failover.moves import PREEMPTED, with_evictions
+from federation.failover.moves import PREEMPTED, PREEMPTED_BY, with_evictions
 from federation.model.placement import Binding, BindingName
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.preemption import (
@@ -131,7 +131,7 @@ class PossibleVictims:
         binding, snapshot = victim.binding, working.snapshot
         decision = loss_decision(binding, lost, self.by, snapshot.names, self.now)
         left = decision.clusters
-        why = dict.fromkeys(leaving, f"preempted by {self.by}")
+        why = dict.fromkeys(leaving, f"{PREEMPTED_BY}{self.by}")
         tasks = with_evictions(binding, PREEMPTED, why, left, self.now)
         victim.candidate = replace(binding, clusters=left, eviction_tasks=tasks)
         victim.verdict = Verdict(decision=decision, evidence=snapshot.evidence_at(self.now))

@@ -21,7 +21,7 @@ from starlette.responses import (
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from federation.model.access import Role, Scope
+from federation.model.access import EVERYTHING, Role, Scope
 from federation.model.errors import (
     AlreadyExists,
     Conflict,
@@ -35,6 +35,7 @@ from federation.model.errors import (
     Unauthenticated,
     Unavailable,
 )
+from federation.model.quotations import page_without_quotations
 from federation.runtime.addresses import Address
 from federation.runtime.setting_values import UiAccess
 from federation.services.audited_calls import AuditedCall, audit_from_now, current_call
@@ -278,7 +279,9 @@ class Ui:
         address = {"type": "http", "path": f"/ui{shared.path}", "query_string": shared.query}
         request = Request({**address, "headers": []})
         page = await self._live_views[shared.path](request, shared.scope)
-        return await self._drawn(request, Visitor(), page, is_whole=False)
+        fragment = await self._drawn(request, Visitor(), page, is_whole=False)
+        is_everything = shared.scope == EVERYTHING
+        return fragment if is_everything else page_without_quotations(fragment)
 
     def _guarded(self, answer: PageAnswer) -> PageAnswer:
         """With the headers of all pages, and a page for every error."""
@@ -346,7 +349,7 @@ class Ui:
     async def _drawn(
         self, request: Request, visitor: Visitor, page: Page, *, is_whole: bool = True
     ) -> str:
-        return await drawn(
+        drawn_page = await drawn(
             page.template,
             **{
                 **page.values,
@@ -360,6 +363,8 @@ class Ui:
                 "now": self._clock.now(),
             },
         )
+        is_everything = visitor.scope == EVERYTHING
+        return drawn_page if is_everything else page_without_quotations(drawn_page)
 
     async def _sign_in_page(self, request: Request) -> Response:
         return await self._response(request, Visitor(), self._sign_in_form(request))

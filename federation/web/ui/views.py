@@ -279,7 +279,7 @@ class Views:
 
     async def about(self, _: Request, scope: Scope) -> Page:
         use_cases = self._use_cases
-        failover = await use_cases.failover.overview()
+        failover = await use_cases.failover.overview(scope)
         return Page(
             template="about",
             title="About",
@@ -294,7 +294,7 @@ class Views:
                 "database": use_cases.database,
                 "trouble": await use_cases.why_not_ready(),
                 "failover": failover,
-                "silent": [each for each in failover.silent if scope.sees_cluster(each.name)],
+                "silent": failover.silent,
             },
             is_live=False,
         )

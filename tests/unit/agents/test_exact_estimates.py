@@ -68,7 +68,7 @@ MANNERS: dict[str, tuple[Manner, str]] = {
     "enormous": (answering(2**31), "must be from 0 to"),
     "short": (answering(), "must hold 1 numbers, not 0"),
     "long": (answering(1, 2), "must hold 1 numbers, not 2"),
-    "unable": (answering(message="no nodes here"), "cannot tell: no nodes here"),
+    "unable": (answering(message="no nodes here"), "cannot tell: “no nodes here”"),
 }
 
 

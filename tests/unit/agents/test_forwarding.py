@@ -198,7 +198,7 @@ async def test_an_agent_at_a_peer_answers_as_if_it_were_here(
 async def test_an_agent_at_a_peer_places(forwarding: Forwarding, peer: Peer) -> None:
     async with connected(peer.sessions, "member1", placing(unplaced=3, message="no room")):
         plan = await forwarding.place("member1", ORDER, SECONDS)
-    assert (plan.cluster, plan.unplaced, plan.message) == ("member1", 3, "no room")
+    assert (plan.cluster, plan.unplaced, plan.message) == ("member1", 3, "“no room”")
 
 
 async def test_who_is_here_is_asked_here(
@@ -217,7 +217,7 @@ async def test_nobody_is_asked_of_whom_nobody_knows(forwarding: Forwarding) -> N
 
 async def test_what_an_agent_cannot_tell_is_told(forwarding: Forwarding, peer: Peer) -> None:
     async with connected(peer.sessions, "member1", estimating(message="no nodes here")):
-        with pytest.raises(Unavailable, match="cannot tell: no nodes here"):
+        with pytest.raises(Unavailable, match="cannot tell: “no nodes here”"):
             await forwarding.estimate("member1", QUESTION, SECONDS)
 
 

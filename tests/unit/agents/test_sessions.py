@@ -101,8 +101,8 @@ async def test_answers_find_who_asked_in_any_order() -> None:
     await turn()
     session.answer(PlaceReply(request_id="1-2", unplaced=3, message="second"))
     session.answer(PlaceReply(request_id="1-1", unplaced=3, message="first"))
-    assert (await first).message == "first"
-    assert (await second).message == "second"
+    assert (await first).message == "“first”"
+    assert (await second).message == "“second”"
     requests = [message.place_request.request_id for message in await sent(session)]
     assert requests == ["1-1", "1-2"]
 

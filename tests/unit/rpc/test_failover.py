@@ -55,7 +55,7 @@ async def test_what_is_frozen_is_not_frozen_again_and_goes_on_once(
         grpc.StatusCode.FAILED_PRECONDITION,
         "ALREADY_FROZEN",
     )
-    assert refusal.message == f"{named} is frozen already, by {freeze.by}: {WHY}"
+    assert refusal.message == f"{named} is frozen already, by “{freeze.by}”: “{WHY}”"
     assert await told(running, GetFailoverRequest()) == frozen
     resumed = await told(running, ResumeFailoverRequest(**place))
     assert not resumed.HasField("freeze")
@@ -90,7 +90,7 @@ async def test_a_silent_cluster_says_that_failover_of_it_is_frozen(
     assert ("FailoverFrozen" in frozen["elsewhere"]) == (not place)
     condition = frozen["member1"]["FailoverFrozen"]
     assert (condition.status, condition.reason) == ("True", "FrozenByPeople")
-    assert condition.message.endswith(f"failover is frozen by {freeze.by}: {WHY}")
+    assert condition.message.endswith(f"failover is frozen by “{freeze.by}”: “{WHY}”")
     await told(running, ResumeFailoverRequest(**place))
     assert all("FailoverFrozen" not in each for each in (await conditions()).values())
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from federation.codec.echoes import MAX_LOST_PLANS, MAX_REASON_CHARACTERS
+from federation.model.quotations import quoted
 from federation.v1.agents_pb2 import LostPlan, NodeShare, PlaceReply
 from federation.v1.scheduling_pb2 import WatchBindingsRequest
 from tests.control_planes import AgentStream, RunningControlPlane, hello, report
@@ -66,9 +67,9 @@ async def test_a_lost_plan_makes_its_promise_careful_and_says_why(
         await lose(stream, "another", 2)
         assert await worth(running) == ("planned", "planned", "")
         await lose(stream, decision, 3)
-        assert await worth(running) == ("careful", "careful", WHY)
+        assert await worth(running) == ("careful", "careful", quoted(WHY))
         (placement,) = (await got(running)).decision.node_placements
-        assert (placement.nodes[0].node, placement.message) == ("node-1", WHY)
+        assert (placement.nodes[0].node, placement.message) == ("node-1", quoted(WHY))
         version = (await got(running)).binding.metadata.resource_version
         await lose(stream, decision, 4)
         assert (await got(running)).binding.metadata.resource_version == version
@@ -115,4 +116,4 @@ async def test_a_wrong_one_is_refused_by_name(
 async def test_a_long_reason_is_cut(running: RunningControlPlane) -> None:
     async with promised(running) as (stream, decision):
         await lose(stream, decision, 2, reason="x" * 10_000)
-        assert (await worth(running))[2] == "x" * MAX_REASON_CHARACTERS
+        assert (await worth(running))[2] == quoted("x" * MAX_REASON_CHARACTERS)

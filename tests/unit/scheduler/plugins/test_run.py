@@ -54,9 +54,9 @@ def writes(state: CycleState) -> Any:
 @pytest.mark.parametrize(
     ("run", "what"),
     [
-        (raises(ValueError("no such label")), "raised ValueError: no such label"),
-        (raises(SystemExit(3)), "raised SystemExit: 3"),
-        (writes, "raised ValueError: assignment destination is read-only"),
+        (raises(ValueError("no such label")), "raised ValueError: “no such label”"),
+        (raises(SystemExit(3)), "raised SystemExit: “3”"),
+        (writes, "raised ValueError: “assignment destination is read-only”"),
         (lambda _: None, "answered nothing, not an array of integers"),
         (lambda _: [1, 2, 3], "answered a list, not an array of integers"),
         (lambda _: np.zeros(3), "answered an array of float64, not of integers"),
@@ -134,7 +134,7 @@ def test_what_a_plugin_changes_later_changes_nothing() -> None:
     assert (score_c.tolist(), mask_c.tolist(), reason) == (
         [1, 2, 3],
         [True, False, False],
-        "is full",
+        "“is full”",
     )
 
 
@@ -163,7 +163,7 @@ def test_reserve_and_post_bind_plugins_are_held_to_the_same() -> None:
         undo_by(keeps, state(), replicas_c)
     undo_by(Reserve(name="Forgets", run=lambda _state, _c: ""), state(), replicas_c)
     objects = Reserve(name="Objects", run=lambda _state, _c: "no licence")
-    assert keep_by(objects, state(), replicas_c) == "no licence"
+    assert keep_by(objects, state(), replicas_c) == "“no licence”"
     with pytest.raises(PluginFailed, match="gave no reason"):
         keep_by(Reserve(name="Bad", run=lambda _state, _c: None), state(), replicas_c)  # type: ignore[arg-type,return-value]  # wrong by intent
 
@@ -193,8 +193,8 @@ def test_a_queue_sort_plugin_answers_an_instant_for_each_binding() -> None:
         (None, "answered nothing, not an array of numbers"),
         (np.array([1.0]), r"answered an array of shape \(1,\), not \(2,\)"),
         (np.array([True, False]), "answered an array of bool, not of numbers"),
-        (np.array([1.0, np.nan]), r"ordered binding b by nan; instants are from 0 to 1e\+10"),
-        (np.array([-1.0, np.inf]), "ordered binding a by -1.0"),
+        (np.array([1.0, np.nan]), r"ordered binding “b” by nan; instants are from 0 to 1e\+10"),
+        (np.array([-1.0, np.inf]), "ordered binding “a” by -1.0"),
     ):
         with pytest.raises(PluginFailed, match=f"Sorts failed: it {what}"):
             order_by(sorts(answer), waiting())
