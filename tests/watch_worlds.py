@@ -47,6 +47,9 @@ class World:
         self.is_behind = False
         # What is changed once these have been read.
         self.meanwhile: dict[frozenset[str], tuple[str, ...]] = {}
+        self.journal_reads = 0
+        # At which read of the journal, counted from now, it is pruned up to which place.
+        self.prune_at_read: tuple[int, Position] | None = None
         self._observers: list[JournalObserver] = []
         self._xid = 1
 
@@ -149,6 +152,12 @@ class _Read:
 
     async def read(self, after: Position, limit: int) -> Sequence[Entry]:
         await asyncio.sleep(0)
+        self._world.journal_reads += 1
+        if self._world.prune_at_read is not None:
+            left, horizon = self._world.prune_at_read
+            self._world.prune_at_read = left - 1, horizon
+            if not left:
+                self._world.horizon, self._world.prune_at_read = horizon, None
         return self._world._readable(after)[: min(limit, 3)]
 
     async def position(self) -> Position:

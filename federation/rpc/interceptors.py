@@ -25,6 +25,7 @@ from federation.rpc.measures import CallMeasures
 from federation.rpc.permissions import Audience, methods_for, permit
 from federation.rpc.strangers import Strangers, host_of
 from federation.services.audited_calls import current_call
+from federation.services.fair_shares import check_share
 from federation.services.members.identity import Identity
 from federation.services.values import Principal, PrincipalKind
 
@@ -76,6 +77,7 @@ class Gate(grpc.aio.ServerInterceptor):
         self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
         self._streams: Counter[str] = Counter()
         self._calls: Counter[str] = Counter()
+        self._callers: Counter[str] = Counter()
         self._limited = LimitedCallers()
         self._large = LargeRequests()
 
@@ -175,8 +177,13 @@ class Gate(grpc.aio.ServerInterceptor):
             return
         if self._calls.total() >= CALLS_IN_ALL:
             raise LimitExceeded(f"{CALLS_IN_ALL} calls are served already; try again later")
+        actor = f"{principal.kind} {principal.credential_id}"
+        check_share(self._callers[actor], self._calls.total(), CALLS_IN_ALL, "calls")
         text = f"{CALLS_PER_CONNECTION} calls of this connection are served already"
-        with counted(self._calls, peer, CALLS_PER_CONNECTION, text):
+        with (
+            counted(self._calls, peer, CALLS_PER_CONNECTION, text),
+            counted(self._callers, actor, CALLS_IN_ALL, text),
+        ):
             yield
 
 

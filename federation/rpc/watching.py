@@ -19,20 +19,21 @@ from federation.codec.waits import wait_to_message
 from federation.model.access import EVERYTHING, Scope
 from federation.model.errors import Conflict, Unavailable
 from federation.model.placement import BindingName
-from federation.rpc.calls import Context
+from federation.rpc.calls import Context, caller_if_known
 from federation.rpc.pages import fitting
 from federation.rpc.visibility import event_as_seen, events_as_seen
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged, ReportAdvanced
 from federation.services.ports import Clock, Store
+from federation.services.watching.resumes import RELIST
 from federation.services.watching.subjects import (
     BindingEvent,
     BindingSubject,
     ClusterEvent,
     ClusterSubject,
 )
-from federation.services.watching.watches import RELIST, Watches, WatchPace
+from federation.services.watching.watches import Watches, WatchPace
 from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
 
 # A watcher that takes nothing for so long is not there any more.
@@ -74,7 +75,7 @@ async def serve_watch(
     ``seen`` leaves out events that the caller may not see; None: it may see all.
     """
     scope, resume = asked
-    async with aclosing(watches.watch(scope, resume)) as messages:
+    async with aclosing(watches.watch(scope, resume, _actor())) as messages:
         async for told in messages:
             left = list(told.events)
             if seen is not None:
@@ -86,6 +87,12 @@ async def serve_watch(
                 await asyncio.sleep(watches.interval_seconds)
             resume = told.resource_version
             await _write(context, respond(events, resume))
+
+
+def _actor() -> str:
+    """Whose watches count together."""
+    principal = caller_if_known()
+    return "" if principal is None else f"{principal.kind} {principal.credential_id}"
 
 
 def bindings_seen(scope: Scope) -> SeenEvents[scheduling_pb2.BindingEvent] | None:

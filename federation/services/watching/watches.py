@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import re
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, Generic, Protocol, TypeVar
 
-from federation.model.errors import Conflict, InvalidRequest, LimitExceeded, Unavailable
+from federation.model.errors import InvalidRequest, LimitExceeded, Unavailable
+from federation.services.fair_shares import check_share
 from federation.services.fleet.journal_reader import JournalObserver
 from federation.services.journal import Change, Position
 from federation.services.ports import Store, Transaction
 from federation.services.watching.listings import ListedObjects, Listings
+from federation.services.watching.resumes import Resumes, relist
 
-RELIST: Final = "RELIST"
 JOURNAL_ENTRIES: Final = 1000
 
 # Two whole numbers, written in one way only: what was given out can be compared as text. Then the
@@ -72,13 +75,17 @@ class WatchPace:
     """How often watchers are told, and what they may cost.
 
     A message comes at least ``interval_seconds`` after the one before it and has at most
-    ``events``; after ``bookmark_seconds`` without one there is a bookmark.
+    ``events``; after ``bookmark_seconds`` without one there is a bookmark. About ``round_events``
+    go to all watchers within an interval. What is kept for a watcher that does not read is at most
+    ``buffer_keys``, and less where all of them would keep more than ``buffer_keys_in_all``.
     """
 
     interval_seconds: float = 0.1
     bookmark_seconds: float = 30.0
     events: int = 500
     buffer_keys: int = 10_000
+    buffer_keys_in_all: int = 1_000_000
+    round_events: int = 2_000
     watchers: int = 1000
 
 
@@ -113,6 +120,7 @@ class Watches(Generic[K, E]):
         self._teller: asyncio.Task[None] | None = None
         self._closed = False
         self._settled = Position()
+        self._resumes = Resumes(store)
         feed.observe(self)
 
     @property
@@ -136,8 +144,12 @@ class Watches(Generic[K, E]):
         """The least time between two messages to one watcher."""
         return self._pace.interval_seconds
 
-    async def watch(self, scope: str, resource_version: str) -> AsyncGenerator[WatchUpdate[E]]:
+    async def watch(
+        self, scope: str, resource_version: str, actor: str = ""
+    ) -> AsyncGenerator[WatchUpdate[E]]:
         """What is there now, when no version is given, and every change from there on.
+
+        An ``actor`` has at most half of the watches that the others leave free; "" is nobody.
 
         Raises InvalidRequest for a version that was never given out, Conflict with reason RELIST
         for one that is too old, or of a database that was put back since, and for a watcher that
@@ -145,7 +157,7 @@ class Watches(Generic[K, E]):
         stops.
         """
         since = self._since(resource_version) if resource_version else None
-        watcher = self._attached(scope)
+        watcher = self._attached(scope, actor)
         try:
             if since is None:
                 async with aclosing(self._present(watcher)) as present:
@@ -162,7 +174,7 @@ class Watches(Generic[K, E]):
     def _since(self, resource_version: str) -> Position:
         position, history = _read(resource_version)
         if history and not self._feed.history.startswith(history):
-            raise _relist("the resource version is of a database that was put back since")
+            raise relist("the resource version is of a database that was put back since")
         return position
 
     def changed(self, change: Change) -> None:
@@ -178,25 +190,29 @@ class Watches(Generic[K, E]):
         """Nobody can be told of everything any more."""
         self._listings.forget()
         for watcher in self._watchers:
-            watcher.fail(_relist("what has changed is not kept any more"))
+            watcher.fail(relist("what has changed is not kept any more"))
 
     async def close(self) -> None:
         """Ends all watches, and refuses new ones."""
         self._closed = True
         for watcher in self._watchers:
             watcher.fail(Unavailable("the control plane is stopping; watch again"))
+        await self._resumes.close()
         if self._teller is not None:
             self._teller.cancel()
             await asyncio.gather(self._teller, return_exceptions=True)
 
-    def _attached(self, scope: str) -> _Watcher[K, E]:
+    def _attached(self, scope: str, actor: str) -> _Watcher[K, E]:
         if self._closed:
             raise Unavailable("the control plane is stopping; watch again")
         if len(self._watchers) >= self._pace.watchers:
             raise LimitExceeded(f"{len(self._watchers)} watchers are as many as are served here")
+        if actor:
+            own = sum(watcher.actor == actor for watcher in self._watchers)
+            check_share(own, len(self._watchers), self._pace.watchers, "watches")
         if self._teller is None:
             self._teller = asyncio.create_task(self._tell_for_ever())
-        watcher: _Watcher[K, E] = _Watcher(scope, self._pace)
+        watcher: _Watcher[K, E] = _Watcher(scope, actor, self._pace)
         self._watchers.add(watcher)
         return watcher
 
@@ -225,40 +241,36 @@ class Watches(Generic[K, E]):
 
     async def _catch_up(self, watcher: _Watcher[K, E], since: Position) -> None:
         """What can be read by now; what this process reads from now on the watcher is told of."""
-        async with self._store.reading() as read:
-            if since > await read.journal.position():
-                # It was given out before the database was put back.
-                raise _relist("the resource version is later than anything that happened")
-            if since < await read.journal.oldest():
-                raise _relist("the resource version is too old")
-            last = since
-            while entries := await read.journal.read(last, JOURNAL_ENTRIES):
-                last = entries[-1].position
-                for entry in entries:
-                    key = self._subject.key_of(entry.change)
-                    if key is not None:
-                        self._note(watcher, key, entry.change)
-                watcher.check()
+
+        def note(change: Change) -> None:
+            key = self._subject.key_of(change)
+            if key is not None:
+                self._note(watcher, key, change)
+            watcher.check()
+
+        await self._resumes.told(since, note)
         watcher.version = since
 
     def _note(self, watcher: _Watcher[K, E], key: K, change: Change) -> None:
         if self._subject.concerns(key, watcher.scope):
-            watcher.note(key, change)
+            pace = self._pace
+            fair = max(pace.events, pace.buffer_keys_in_all // max(len(self._watchers), 1))
+            watcher.note(key, change, min(pace.buffer_keys, fair))
             self._wake.set()
 
     async def _next(self, watcher: _Watcher[K, E]) -> WatchUpdate[E]:
         watcher.check()
-        watcher.waiter = asyncio.get_running_loop().create_future()
+        waiter = watcher.wait()
         self._wake.set()
         try:
-            return await watcher.waiter
+            return await waiter
         finally:
             watcher.waiter = None
 
     async def _tell_for_ever(self) -> None:
         while True:
             now = asyncio.get_running_loop().time()
-            due = [each for each in self._watchers if each.is_due_at(now)]
+            due = self._next_due(now)
             if not due:
                 await self._woken(now)
                 continue
@@ -268,6 +280,14 @@ class Watches(Generic[K, E]):
                 for watcher in due:
                     watcher.fail(error)
             await asyncio.sleep(self._pace.interval_seconds)
+
+    def _next_due(self, now: float) -> list[_Watcher[K, E]]:
+        """Who is told now: those that have waited longest, for as many events as a round has."""
+        due = [watcher for watcher in self._watchers if watcher.is_due_at(now)]
+        due.sort(key=lambda watcher: watcher.waiting_since)
+        events = accumulate(min(watcher.pending, self._pace.events) for watcher in due)
+        count = bisect_right(list(events), self._pace.round_events)
+        return due[: max(count, 1)]
 
     async def _woken(self, now: float) -> None:
         """By a change, by a watcher that waits again, or by a bookmark that is due."""
@@ -298,22 +318,35 @@ class Watches(Generic[K, E]):
 class _Watcher(Generic[K, E]):
     """One watcher: what it has to be told of, and up to where it was told everything."""
 
-    def __init__(self, scope: str, pace: WatchPace) -> None:
+    def __init__(self, scope: str, actor: str, pace: WatchPace) -> None:
         self.scope = scope
+        self.actor = actor
         self.version = Position()
         self.waiter: asyncio.Future[WatchUpdate[E]] | None = None
+        self.waiting_since = 0.0
         self.pending_at_take = False
         self.bookmark_at = asyncio.get_running_loop().time() + pace.bookmark_seconds
         self._pace = pace
         self._pending: dict[K, Change] = {}
         self._failure: Exception | None = None
 
-    def note(self, key: K, change: Change) -> None:
+    @property
+    def pending(self) -> int:
+        """Of how many keys it has to be told."""
+        return len(self._pending)
+
+    def wait(self) -> asyncio.Future[WatchUpdate[E]]:
+        """For the next message, from now on."""
+        loop = asyncio.get_running_loop()
+        self.waiter, self.waiting_since = loop.create_future(), loop.time()
+        return self.waiter
+
+    def note(self, key: K, change: Change, max_keys: int) -> None:
         if self._failure is not None:
             return
         self._pending[key] = change
-        if len(self._pending) > self._pace.buffer_keys:
-            self.fail(_relist("more has changed than is kept for a watcher"))
+        if len(self._pending) > max_keys:
+            self.fail(relist("more has changed than is kept for a watcher"))
 
     def is_due_at(self, now: float) -> bool:
         waits = self.waiter is not None and not self.waiter.done()
@@ -361,7 +394,3 @@ def _read(resource_version: str) -> tuple[Position, str]:
     if match is None:
         raise InvalidRequest.of("resourceVersion", "is not one that was given out")
     return Position(int(match[1]), int(match[2])), match[3] or ""
-
-
-def _relist(why: str) -> Conflict:
-    return Conflict(f"{why}: list again, and watch from there", reason=RELIST)

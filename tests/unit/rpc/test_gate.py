@@ -11,6 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from federation.model.access import Role
 from federation.model.errors import DeadlineMissed
 from federation.parts import SystemClock
 from federation.rpc import interceptors
@@ -453,12 +454,17 @@ async def test_an_agent_has_few_streams_at_once(running: RunningControlPlane) ->
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
-@pytest.mark.parametrize("limit", ["CALLS_PER_CONNECTION", "CALLS_IN_ALL"])
+@pytest.mark.parametrize(
+    ("limit", "number"),
+    # Of all calls one caller has half of those that others leave free.
+    [("CALLS_PER_CONNECTION", 3), ("CALLS_IN_ALL", 7)],
+)
 async def test_callers_have_so_many_calls_at_once(
-    running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch, limit: str
+    running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch, limit: str, number: int
 ) -> None:
     most = 3
-    monkeypatch.setattr(interceptors, limit, most)
+    monkeypatch.setattr(interceptors, limit, number)
+    other = running.caller(await running.token(Role.VIEWER))
     watch = running.admin.clusters.WatchClusters
 
     def begin() -> Any:
@@ -470,6 +476,8 @@ async def test_callers_have_so_many_calls_at_once(
     refusal = await refused(begin().read())
     assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert str(most) in refusal.message
+    if limit == "CALLS_IN_ALL":
+        await other.call(other.clusters.ListClusters, clusters_pb2.ListClustersRequest())
     for call in calls:
         call.cancel()
     # Those that ended leave their places; that they did is heard of soon.
