@@ -19,6 +19,7 @@ from estimator.binpack.strategy import Strategy
 from estimator.control_plane.channel import Dialler
 from estimator.control_plane.connecting import keep_connected
 from estimator.control_plane.enrolment import ClusterIdentity
+from estimator.control_plane.reconnecting import wait_until
 from estimator.control_plane.stream import Speaker
 from estimator.credential import CredentialFile, CredentialStore, KeptCredential
 from estimator.doctor import examine
@@ -39,6 +40,7 @@ from estimator.sources import ClusterSource, DumpSource, ScriptSource
 from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import (
     EPOCH_AHEAD,
+    SERVER_TIME,
     InvalidRequest,
     PermissionRefused,
     PreconditionFailed,
@@ -49,6 +51,8 @@ from federation.runtime.findings import Finding
 
 # Loading Kubernetes' client takes a third of a second of CPU: who follows a file never needs it.
 if TYPE_CHECKING:
+    import grpc.aio
+
     from estimator.live import LiveSource
 
 
@@ -202,10 +206,13 @@ async def _keep_speaking(
     kept: KeptCredential,
     stopping: asyncio.Event,
 ) -> None:
-    """One session, over as many streams as it takes."""
+    """Session after session, each over as many streams as it takes.
+
+    A session that a control plane takes for one of the future is not the last: a clock is wrong,
+    and another control plane may be right.
+    """
     ca_pem = await patiently(lambda: _joining(settings).trusted(kept.ca))
-    dialler = _dialler(settings)
-    epoch = await patiently(lambda: kept.begin_session(time.time(), settings.addresses))
+    dialler, backoff = _dialler(settings), Backoff()
     speaker = Speaker(
         cluster=settings.cluster,
         bearer=kept,
@@ -214,14 +221,34 @@ async def _keep_speaking(
         apis=source.apis,
         placer=settings.scoring.placer,
     )
-    agent = Agent(source.member, epoch=epoch, clock=time.time)
-    try:
-        await keep_connected(lambda: dialler.open(ca_pem), agent, speaker, stopping, Backoff())
-    except PermissionRefused as error:
-        if error.reason == EPOCH_AHEAD:
-            # The next start must not go on from a session that never was.
+
+    def dial() -> grpc.aio.Channel:
+        channel = dialler.open(ca_pem)
+        speaker.clocks.dial(dialler.dialled)
+        return channel
+
+    while not stopping.is_set():
+        epoch = await patiently(lambda: kept.begin_session(time.time(), settings.addresses))
+        agent = Agent(source.member, epoch=epoch, clock=time.time)
+        try:
+            await keep_connected(dial, agent, speaker, stopping, backoff)
+        except PermissionRefused as error:
+            if error.reason != EPOCH_AHEAD:
+                raise
+            # The next session must not go on from one that never was.
             await patiently(lambda: kept.forget_session(time.time()))
-        raise
+            seconds = backoff.next_seconds()
+            logger.warning("%s; dialling again in %.1f s", _clock_refusal(error, speaker), seconds)
+            await wait_until(stopping, seconds)
+
+
+def _clock_refusal(error: PermissionRefused, speaker: Speaker) -> str:
+    """Return the refusal of a session that begins in the future, and whose clock is wrong."""
+    server_time = error.facts.get(SERVER_TIME)
+    if server_time is None:
+        return error.message
+    speaker.clocks.note(time.time() - float(server_time))
+    return f"{error.message} {speaker.clocks.explain()}"
 
 
 def _store(settings: RunSettings) -> CredentialStore:

@@ -24,11 +24,15 @@ class Dialler:
         self._endpoints = endpoints
         self._next = first
 
+    @property
+    def dialled(self) -> str:
+        """The endpoint that was opened last."""
+        return str(self._endpoints[(self._next - 1) % len(self._endpoints)])
+
     def open(self, ca_pem: bytes | None) -> grpc.aio.Channel:
         """As ``open_channel``, to the endpoint whose turn it is."""
-        endpoint = self._endpoints[self._next % len(self._endpoints)]
         self._next += 1
-        return open_channel(endpoint, ca_pem)
+        return open_channel(self._endpoints[(self._next - 1) % len(self._endpoints)], ca_pem)
 
 
 def open_channel(endpoint: Address, ca_pem: bytes | None) -> grpc.aio.Channel:

@@ -117,12 +117,14 @@ async def enrol(
     )
 
 
-def reason_of(error: grpc.aio.AioRpcError) -> str | None:
-    """Why a call was refused, for programs; None where the status does not say."""
+def reason_of(error: grpc.aio.AioRpcError) -> tuple[str | None, dict[str, str]]:
+    """Return why a call was refused, for programs, and its facts; None where it does not say."""
     told: Any = error
     status, info = rpc_status.from_call(told), ErrorInfo()
-    details = status.details if status is not None else ()
-    return next((info.reason for detail in details if detail.Unpack(info)), None)
+    for detail in status.details if status is not None else ():
+        if detail.Unpack(info):
+            return info.reason, dict(info.metadata)
+    return None, {}
 
 
 def refusal(

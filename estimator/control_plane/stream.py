@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 import grpc
 import grpc.aio
 
 from estimator.agent import Agent
+from estimator.control_plane.clocks import PlaneClocks
 from estimator.control_plane.enrolment import reason_of, refusal
 from estimator.control_plane.estimating import Estimating
 from estimator.control_plane.messages import (
@@ -58,7 +59,6 @@ STATUS_SECONDS: Final = 1.0
 # control plane count twice what is promised and there.
 INTEREST_SECONDS: Final = 0.2
 LOOK_SECONDS: Final = 1.0
-TOLERATED_CLOCK_SECONDS: Final = 5.0
 
 # What ends a stream without a goodbye and would end the next one, too.
 LASTING: Final = frozenset({grpc.StatusCode.PERMISSION_DENIED})
@@ -101,6 +101,7 @@ class Speaker:
     kubernetes_version: str
     apis: Callable[[], Awaitable[frozenset[tuple[str, str]] | None]] = unknown_apis
     placer: str = "none"
+    clocks: PlaneClocks = field(default_factory=PlaneClocks)
 
 
 class Stream:
@@ -255,12 +256,9 @@ class Stream:
         logger.info("connected as cluster %s", self._speaker.cluster)
         server_time = seconds_from_timestamp(welcome.server_time)
         ahead = self._agent.now() - server_time if server_time else 0.0
-        if abs(ahead) > TOLERATED_CLOCK_SECONDS:
-            logger.warning(
-                "this clock is %.0f s %s the control plane's: check which of them is wrong",
-                abs(ahead),
-                "ahead of" if ahead > 0 else "behind",
-            )
+        self._speaker.clocks.note(ahead)
+        for explanation in self._speaker.clocks.differing():
+            logger.warning("%s", explanation)
 
     async def _look_for(self, message: InterestUpdate) -> None:
         try:
@@ -284,7 +282,8 @@ class Stream:
         except grpc.aio.AioRpcError as error:
             if isinstance(refusal(error, message), Unauthenticated):
                 return Unauthenticated(message)
-            return PermissionRefused(message, reason=reason_of(error))
+            code, facts = reason_of(error)
+            return PermissionRefused(message, reason=code, facts=facts)
         except (TimeoutError, Unavailable):
             logger.debug("no status came after the goodbye")
         return PermissionRefused(message)

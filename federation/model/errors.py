@@ -5,12 +5,16 @@ Must not know any transport: ``federation.rpc.status`` maps classes to codes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 # The reason why a session that begins in the future is refused: agents go back behind it.
 EPOCH_AHEAD: Final = "EPOCH_AHEAD"
+# Its fact: the control plane's clock, in Unix seconds.
+SERVER_TIME: Final = "serverTime"
+NO_FACTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +38,16 @@ class FederationError(Exception):
 
     reason = "INTERNAL"
 
-    def __init__(self, message: str | None = None, *, reason: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        reason: str | None = None,
+        facts: Mapping[str, str] = NO_FACTS,
+    ) -> None:
+        """``facts`` tell programs what the message tells people, by names of the reason."""
         super().__init__(message or type(self).__doc__ or "")
+        self.facts = facts
         if reason is not None:
             self.reason = reason
 

@@ -85,7 +85,9 @@ def status_of(error: FederationError, scope: Scope = EVERYTHING) -> grpc.Status:
 
 def wire_status_of(error: FederationError) -> status_pb2.Status:
     """The whole status: code, message, ErrorInfo, and BadRequest where fields broke rules."""
-    details: list[Message] = [error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)]
+    details: list[Message] = [
+        error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.facts)
+    ]
     if isinstance(error, InvalidRequest):
         details.append(_bad_request(error.violations))
     return status_pb2.Status(

@@ -18,6 +18,7 @@ from federation.model.cluster import (
 )
 from federation.model.errors import (
     EPOCH_AHEAD,
+    SERVER_TIME,
     Conflict,
     InvalidRequest,
     LimitExceeded,
@@ -282,11 +283,11 @@ class Reporting:
         ahead_seconds = hello.epoch / 1000 - self._clock.now()
         if ahead_seconds > MOST_AHEAD_SECONDS:
             raise PreconditionFailed(
-                f"The agent's clock is off: epoch {hello.epoch} of cluster {cluster!r} is "
-                f"{ahead_seconds:.0f} s ahead of this control plane's clock, and "
-                f"{MOST_AHEAD_SECONDS:.0f} s are tolerated. Set the clock, and start the agent "
-                "again.",
+                f"A clock is off, the agent's or this control plane's: epoch {hello.epoch} of "
+                f"cluster {cluster!r} is {ahead_seconds:.0f} s ahead of this control plane's clock,"
+                f" and {MOST_AHEAD_SECONDS:.0f} s are tolerated.",
                 reason=EPOCH_AHEAD,
+                facts={SERVER_TIME: f"{self._clock.now():.3f}"},
             )
 
     def _refuse_outdated(self, cluster: Cluster, hello: AgentHello) -> None:
