@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,8 @@ from federation.scheduler.trace import FilterTrace
 
 _NO_CEILING: Final = 2**62
 _MOST_STANDING: Final = 16
+# By label, of all affinities of a placement that is remembered: callers choose how many there are.
+MAX_REMEMBERED_SELECTORS: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,16 +108,20 @@ class Terms:
         self.group_names = tuple(name for name, _ in self._affinities)
         self._deadlines = toleration_deadlines(fleet.taints.values, placement.tolerations)
         self._groups: dict[int, Group] = {}
-        weighed = (rule.target for rule in scheduling.static_weights or ())
-        limited = (limit.target for limit in scheduling.limits)
-        chosen = (each for _, affinities in self._affinities for each in affinities)
+        chosen = [each for _, affinities in self._affinities for each in affinities]
+        chosen += [rule.target for rule in scheduling.static_weights or ()]
+        chosen += [limit.target for limit in scheduling.limits]
+        selectors = sum(len(each.match_labels) + len(each.match_expressions) for each in chosen)
+        self.is_small = selectors <= MAX_REMEMBERED_SELECTORS
         # Names, wherever the placement has them, that no cluster has.
-        self.unnamed = unnamed([*chosen, *weighed, *limited], fleet)
+        self.unnamed = unnamed(chosen, fleet)
 
     @classmethod
     def of(cls, placement: Placement, fleet: Fleet) -> Terms:
         """Those of an equal placement, if the fleet remembers any."""
-        terms: Terms = fleet.terms.answer(placement, lambda: cls(placement, fleet))
+        terms: Terms = fleet.terms.answer(
+            placement, lambda: cls(placement, fleet), attrgetter("is_small")
+        )
         return terms
 
     def group(self, position: int, fleet: Fleet) -> Group:
