@@ -25,6 +25,7 @@ from federation.model.releases import TOO_FAR, releases_apart
 from federation.runtime.findings import Finding, Severity, bad, good, note, some
 from federation.runtime.setting_values import Settings
 from federation.runtime.settings import LoadedSettings
+from federation.services.fleet.held_back import HELD_SECONDS
 from federation.store.condition import DatabaseCondition, condition_of
 from federation.store.engine import POOL_SIZE, create_engine, translated
 
@@ -119,6 +120,7 @@ def server_findings(condition: DatabaseCondition) -> Iterator[Finding]:
         yield good("database", says)
     yield _connection(condition)
     yield _connections(condition)
+    yield _transactions(condition)
     ahead = condition.clock_ahead_seconds
     if abs(ahead) > CLOCK_SECONDS:
         way = "ahead of" if ahead > 0 else "behind"
@@ -148,6 +150,18 @@ def _connection(condition: DatabaseCondition) -> Finding:
         return note("connection", f"plain text to {condition.address}", remedy)
     is_local = not condition.address or _is_here(condition.address)
     return good("connection", "on this machine" if is_local else "encrypted")
+
+
+def _transactions(condition: DatabaseCondition) -> Finding:
+    """Whether one of anybody holds back what control planes see of each other's changes."""
+    oldest = condition.oldest_transaction
+    if oldest is None or (oldest.seconds is not None and oldest.seconds < HELD_SECONDS):
+        return good("journal", "no transaction holds back what control planes see")
+    says = f"one holds back what control planes see of each other's changes: {oldest.text}"
+    if oldest.seconds is None:
+        says = f"{oldest.text} may hold back what control planes see; since when it is open "
+        return note("journal", says + _unseen(condition), _to_see(condition))
+    return bad("journal", says, oldest.remedy)
 
 
 def _connections(condition: DatabaseCondition) -> Finding:

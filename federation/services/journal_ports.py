@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from federation.model.printable import printable
 from federation.model.shapes import Shape
 from federation.services.journal import (
     NO_NONCES,
@@ -103,6 +104,33 @@ class Replica:
     endpoint: str
 
 
+class OpenTransaction(NamedTuple):
+    """A transaction that has an id and has not ended; ``pid`` 0: a prepared one. ``seconds`` is how
+    old it is, None where the server does not show that to our role.
+    """
+
+    pid: int
+    database: str
+    user: str
+    application: str
+    seconds: float | None
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        who = f"server process {self.pid}" if self.pid else "no process"
+        age = "" if self.seconds is None else f", open for {self.seconds:.0f} s"
+        names = f"database {self.database!r}, user {self.user!r}, {self.application!r}"
+        return f"{who} ({printable(names)}){age}"
+
+    @property
+    def remedy(self) -> str:
+        """How it is ended."""
+        if not self.pid:
+            return "COMMIT PREPARED or ROLLBACK PREPARED it."
+        return f"End it: SELECT pg_terminate_backend({self.pid})."
+
+
 class Journal(Protocol):
     """Cluster ledgers' versions, and what changed them, in the order it was committed."""
 
@@ -159,6 +187,16 @@ class Journal(Protocol):
 
     async def oldest(self) -> Position:
         """Reading from anywhere before this may miss what was pruned."""
+        ...
+
+    async def oldest_running(self) -> int | None:
+        """The id of the oldest transaction of the server that may still commit, before which
+        reading ends; None where none runs.
+        """
+        ...
+
+    async def holder_of(self, xid: int) -> OpenTransaction | None:
+        """Who has this transaction open, None where it has ended."""
         ...
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:

@@ -43,7 +43,9 @@ from federation.services.journal import (
     ReportAdvanced,
     UnknownChange,
 )
+from federation.services.journal_ports import OpenTransaction
 from federation.store.columns import Factored, factored, lengthened, multiplied, shortened
+from federation.store.held_transactions import holder_of, oldest_running
 from federation.store.prepared import Prepared
 from federation.store.tables import cluster, cluster_capacity, journal_horizon
 from federation.store.tables import journal as table
@@ -192,6 +194,12 @@ class JournalStatements:
         statement = select(journal_horizon.c.xid, journal_horizon.c.id)
         row = (await self._connection.execute(statement)).one_or_none()
         return Position() if row is None else Position(row.xid, row.id)
+
+    async def oldest_running(self) -> int | None:
+        return await oldest_running(self._connection)
+
+    async def holder_of(self, xid: int) -> OpenTransaction | None:
+        return await holder_of(self._connection, xid)
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         age = timedelta(seconds=older_than_seconds)

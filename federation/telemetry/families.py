@@ -281,6 +281,12 @@ class Families:
             "How long ago what all control planes changed was read to its end.",
             measured.following.age_seconds,
         )
+        self._gauge(
+            "fedsched_journal_held_seconds",
+            "For how long a transaction elsewhere on the database server has held back what others "
+            "change; 0: none does.",
+            measured.following.held_seconds,
+        )
         self._histogram(
             "fedsched_event_loop_delay_seconds",
             "By how much a tick of the event loop came late.",

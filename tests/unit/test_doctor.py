@@ -15,6 +15,7 @@ from federation.certificates import make_certificates
 from federation.runtime.findings import WIDTH, Finding, Severity
 from federation.runtime.setting_values import Settings
 from federation.runtime.settings import load_settings
+from federation.services.journal_ports import OpenTransaction
 from federation.store.condition import DatabaseCondition
 from tests.e2e.servers import federation
 
@@ -43,6 +44,7 @@ SOUND = DatabaseCondition(
     address="10.0.0.5",
     size=50 << 20,
     is_pooled=False,
+    oldest_transaction=None,
     trip_seconds=0.001,
     clock_ahead_seconds=0.01,
     planes=2,
@@ -74,6 +76,18 @@ def test_of_a_sound_database_nothing_is_to_do() -> None:
         ({"version": 140009}, "database", Severity.BAD, "older than any that is tried"),
         ({"trip_seconds": 0.05}, "database", Severity.NOTE, "50.0 ms"),
         ({"is_pooled": True}, "connection", Severity.BAD, "another server process"),
+        (
+            {"oldest_transaction": OpenTransaction(4711, "wiki", "ann", "psql", 12.0)},
+            "journal",
+            Severity.BAD,
+            "process 4711 (database 'wiki', user 'ann', 'psql'), open for 12 s",
+        ),
+        (
+            {"oldest_transaction": OpenTransaction(4711, "wiki", "ann", "psql", None)},
+            "journal",
+            Severity.NOTE,
+            "since when it is open cannot be seen by the role app",
+        ),
         ({"lost_settings": ["lock_timeout"]}, "connection", Severity.NOTE, "force: lock_timeout"),
         ({"is_encrypted": False}, "connection", Severity.NOTE, "plain text to 10.0.0.5"),
         ({"others_connections": 70}, "connections", Severity.BAD, "27 for control planes"),

@@ -93,6 +93,7 @@ class Failover:
     ) -> None:
         self._store = store
         self._fleet = fleet
+        self._following = pipeline.following
         self._hearing = hearing
         self._clock = clock
         self._settings = settings
@@ -128,8 +129,12 @@ class Failover:
         """See who is silent. A machine that slept heard nobody meanwhile."""
         now, before, fleet = self._clock.now(), self.silences, self._fleet
         slept = now - before.looked_at
-        if slept > MOST_DEAF_SECONDS:
+        if slept > MOST_DEAF_SECONDS and not self._is_held_back:
             forgive(fleet, fleet.snapshot.names, slept, before.looked_at)
+        if self._is_held_back:
+            # What peers changed is not seen: a cluster that is back may look lost here.
+            forgive(fleet, fleet.snapshot.names, slept, before.looked_at)
+            before = Silences.begun(before.looked_at)
         could_hear_at = self._hearing.shared_at
         is_cut_off = now - could_hear_at > MOST_DEAF_SECONDS
         if self._is_cut_off and not is_cut_off:
@@ -156,6 +161,8 @@ class Failover:
     async def work(self, begin: Begin) -> int:
         """One piece: what follows from the last look. 0: there is nothing to do until the next."""
         self.moving.begin()
+        if self._is_held_back:
+            return 0
         breaker = await self._judge(begin) if self._settings.enabled else Breaker()
         is_frozen = not self._settings.enabled or breaker.freeze is not None
         self._suspect(breaker)
@@ -170,6 +177,11 @@ class Failover:
         if is_held_up:
             await asyncio.sleep(HELD_UP_SECONDS)
         return int(is_held_up)
+
+    @property
+    def _is_held_back(self) -> bool:
+        """Whether nothing that others change can be seen."""
+        return self._following.held_back is not None
 
     def _was_heard(self, name: str) -> bool:
         """Whether there is anything of it to lose."""

@@ -18,6 +18,7 @@ from federation.history.bodies import NewerBody
 from federation.model.errors import FederationError, Unavailable
 from federation.runtime.backoff import Backoff
 from federation.services.fleet.departed import DepartedClusters
+from federation.services.fleet.held_back import HeldBack, JournalHold
 from federation.services.fleet.histories import WENT_BACK, Continuity
 from federation.services.fleet.own_entries import Appending, OwnEntries
 from federation.services.fleet.registry import FleetOwner
@@ -75,6 +76,7 @@ class Following:
         self._observers: list[JournalObserver] = []
         self._own = OwnEntries()
         self._departed = DepartedClusters()
+        self._hold = JournalHold()
         self._continuity = Continuity(store)
         self._tell_anew: list[Callable[[], None]] = []
         self._why_unread: str | None = None
@@ -99,12 +101,24 @@ class Following:
     @property
     def why_not_ready(self) -> str | None:
         """None when what is known is what the store says."""
-        return WENT_BACK if self._continuity.why_broken else self._why_unread
+        if self._continuity.why_broken:
+            return WENT_BACK
+        return self._why_unread or (self.held_back.message if self.held_back else None)
+
+    @property
+    def held_back(self) -> HeldBack | None:
+        """What keeps the journal from being read to its end, None where nothing does."""
+        return self._hold.held
+
+    @property
+    def held_seconds(self) -> float:
+        """For how long something has kept the journal from being read to its end."""
+        return self._hold.seconds
 
     @property
     def age_seconds(self) -> float:
         """How long ago the journal was read to its end."""
-        return time.monotonic() - self._whole_at
+        return max(time.monotonic() - self._whole_at, self.held_seconds)
 
     def observe(self, observer: JournalObserver) -> None:
         """From now on tell ``observer`` of everything that is read."""
@@ -158,6 +172,8 @@ class Following:
         while await self._read_some():
             pass
         await self._close_gaps()
+        async with self._store.reading() as read:
+            await self._hold.look(read)
         self._whole_at = time.monotonic()
 
     def believe(self, why: str) -> bool:

@@ -49,6 +49,7 @@ QUIET = {
     'fedsched_reported_replicas{state="late"}': "10x30",
     "fedsched_overcommitted_clusters": "0x30",
     "fedsched_journal_age_seconds": "1x30",
+    "fedsched_journal_held_seconds": "0x30",
     'fedsched_agent_blind{instance="member1"}': "0x30",
     'fedsched_agent_connected{instance="member1"}': "1x30",
 }
@@ -74,6 +75,7 @@ FIRING: Mapping[str, Mapping[str, str]] = {
     "FedschedPromisesLate": {'fedsched_reported_replicas{state="late"}': "30x30"},
     "FedschedOvercommitted": {"fedsched_overcommitted_clusters": "1x30"},
     "FedschedJournalBehind": {"fedsched_journal_age_seconds": "20+60x30"},
+    "FedschedJournalHeld": {"fedsched_journal_held_seconds": "9x30"},
     "FedschedDutyFailing": {'fedsched_failing_duties{duty="keep reports"}': "1x30"},
     "FedschedAgentDown": {'up{job="fedsched-agents",instance="member1"}': "0x30"},
     "FedschedAgentBlind": {'fedsched_agent_blind{instance="member1"}': "1x30"},

@@ -1,0 +1,101 @@
+"""Whether a transaction elsewhere on the database server holds back what the journal shows.
+
+The journal is read up to the oldest transaction that runs: none that commits later is missed then.
+Must not read the journal. Belongs to the event loop of its reader.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from federation.model.printable import printable
+from federation.services.journal_ports import OpenTransaction
+from federation.services.ports import Transaction
+
+LOOK_SECONDS: Final = 1.0
+# Found within ten seconds, as it is first seen up to a second after it began.
+HELD_SECONDS: Final = 6.0
+
+logger = logging.getLogger(__name__)
+
+
+class HeldBack(NamedTuple):
+    """Nothing that others change is seen since ``since``, by the monotonic clock. ``holder`` is
+    None where the server does not tell who it is.
+    """
+
+    since: float
+    holder: OpenTransaction | None
+
+    @property
+    def message(self) -> str:
+        """For people: who it is, and what to do."""
+        held = f"for {time.monotonic() - self.since:.0f} s"
+        if self.holder is None:
+            return (
+                f"A transaction on the database server that is not shown has held back {held} what "
+                "others change: look at pg_stat_activity and pg_prepared_xacts, and end it."
+            )
+        return (
+            f"A transaction elsewhere on the database server has held back {held} what others "
+            f"change: {self.holder.text}. Until it ends, nothing of that is seen here, and no "
+            f"cluster counts as lost. {self.holder.remedy}"
+        )
+
+
+class JournalHold:
+    """Looks at the oldest transaction of the server; one that stays the oldest holds back."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._looked_at = float("-inf")
+        self._oldest: int | None = None
+        self._oldest_since = 0.0
+        self.held: HeldBack | None = None
+
+    @property
+    def seconds(self) -> float:
+        """For how long it is known that nothing is seen, 0 where all is."""
+        return self._now() - self.held.since if self.held else 0.0
+
+    async def look(self, read: Transaction) -> None:
+        """Once a second, however often it is called. Raises Unavailable."""
+        now = self._now()
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        oldest = await read.journal.oldest_running()
+        self._looked_at = now
+        if oldest != self._oldest:
+            self._oldest, self._oldest_since = oldest, now
+        if oldest is None or now - self._oldest_since < HELD_SECONDS:
+            self._end()
+            return
+        if self.held is None or self.held.since != self._oldest_since:
+            self.held = HeldBack(self._oldest_since, await read.journal.holder_of(oldest))
+            self._tell(self.held)
+
+    def _end(self) -> None:
+        if self.held is not None:
+            self.held = None
+            logger.info("others' changes are seen again")
+
+    def _tell(self, held: HeldBack) -> None:
+        holder = held.holder
+        fields: dict[str, object] = {"held_seconds": round(self.seconds)}
+        if holder is not None:
+            fields |= {
+                "pid": holder.pid,
+                "database": printable(holder.database),
+                "user": printable(holder.user),
+                "application": printable(holder.application),
+            }
+            if holder.seconds is not None:
+                fields["open_seconds"] = round(holder.seconds)
+        logger.warning(
+            "a transaction elsewhere on the database server holds back what others change: "
+            "not ready, and no cluster counts as lost",
+            extra={"fields": fields},
+        )

@@ -1,0 +1,49 @@
+"""A stranger holds a transaction open in another database: control planes say so, and go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.control_planes import report, running_control_plane
+from tests.databases import Databases, connect
+from tests.e2e.test_impaired_database import page, readiness
+from tests.e2e.test_server_outage import scheduled
+from tests.patience import until
+
+
+@pytest.fixture
+def elsewhere(databases: Databases) -> Iterator[str]:
+    url = databases.create("elsewhere")
+    yield url
+    databases.drop(url)
+
+
+async def test_who_holds_the_journal_back_is_named_and_promises_go_on(
+    fresh_database_url: str, elsewhere: str, tmp_path: Path
+) -> None:
+    async with (
+        running_control_plane(fresh_database_url, tmp_path) as running,
+        running.connected("member1", report=report(sequence=1)),
+    ):
+        stranger = await connect(elsewhere)
+        await stranger.execute("SET application_name = 'wiki'; BEGIN; SELECT pg_current_xact_id()")
+        ready = partial(readiness, running)
+        _, why = await until(ready, lambda told: told[0] == 503)
+        assert f"server process {stranger.get_server_pid()}" in why
+        assert "'wiki'" in why
+        url = f"http://{running.plane.web_endpoint}/metrics"
+        metrics = (await asyncio.to_thread(page, url))[1]
+        line = next(
+            each
+            for each in metrics.splitlines()
+            if each.startswith("fedsched_journal_held_seconds ")
+        )
+        assert float(line.split()[-1]) > 0
+        assert (await scheduled(running)).decision.clusters
+        await stranger.close()
+        await until(ready, lambda told: told[0] == 200)
