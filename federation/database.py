@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,9 +51,15 @@ def opened_database(settings: Settings, search_path: str) -> Iterator[Database]:
         yield Database(url=settings.database_url, description=masked_url(settings.database_url))
         return
     binaries = find_binaries(settings.postgres_bin, search_path)
-    make_private_directory(settings.data_dir)
+    # The database of root belongs to another user, who has to get to it.
+    make_private_directory(settings.data_dir, mode=0o711 if os.geteuid() == 0 else 0o700)
     with EmbeddedPostgres(binaries, settings.data_dir / "postgres") as embedded:
         description = f"embedded PostgreSQL {binaries.version} in {embedded.data_directory}"
+        if not embedded.data_directory.is_relative_to(settings.data_dir.resolve()):
+            fields = {"data_dir": settings.data_dir, "database": embedded.data_directory}
+            logger.warning(
+                "the database is outside of the data directory", extra={"fields": fields}
+            )
         yield Database(url=embedded.url, description=description, embedded=embedded)
 
 

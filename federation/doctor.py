@@ -19,6 +19,7 @@ from cryptography import x509
 from federation.authenticators.configured import key_source, review_source
 from federation.authenticators.keys import keys_of
 from federation.database import Database, pending_migrations
+from federation.embedded_postgres.location import database_folder
 from federation.model.errors import FederationError
 from federation.model.printable import printable
 from federation.model.releases import TOO_FAR, releases_apart
@@ -339,8 +340,17 @@ def directory_findings(directory: Path, *, is_embedded: bool) -> Iterator[Findin
         yield bad("secrets", f"{token} can be read by others", f"chmod 600 {token}")
     if not (is_embedded and directory.exists()):
         return
-    free = shutil.disk_usage(directory).free
-    says = f"{free >> 20} MiB are free in {directory}, where the embedded PostgreSQL is"
+    try:
+        place = database_folder(directory / "postgres")
+        free = shutil.disk_usage(place).free
+    except (OSError, FederationError) as error:
+        yield bad("disk", f"the embedded database cannot be found: {error}", "put its folder back")
+        return
+    if not place.is_relative_to(directory.resolve()):
+        says = f"the database is in {place}: a backup of {directory} does not hold it"
+        remedy = "use pg_dump; a directory that others can enter (mode 711) gets it beside itself"
+        yield note("backup", says, remedy)
+    says = f"{free >> 20} MiB are free in {place}, where the embedded PostgreSQL is"
     if free < LITTLE_SPACE:
         yield bad("disk", says, "make room: nothing is written on a full disk")
     else:

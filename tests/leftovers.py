@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from federation.embedded_postgres.home import PostgresNotStarted
+from federation.embedded_postgres.errors import PostgresNotStarted
 from tests.e2e.servers import embedded_in
 
 SESSION: Final = re.compile(r"pytest-\d+")

@@ -45,8 +45,9 @@ class PostgresBinaries:
 
     @property
     def movable(self) -> bool:
-        """Whether the programs find their files beside them, so that a copy works as well."""
-        return self.origin == WHEEL_MODULE
+        """Return whether the programs find their files beside them: then a copy works as well."""
+        files = (self.bin_directory.parent / name for name in ("lib", "share"))
+        return self.origin == WHEEL_MODULE or all(folder.is_dir() for folder in files)
 
     def program(self, name: str) -> str:
         return str(self.bin_directory / name)

@@ -20,15 +20,16 @@ from typing import IO, Self
 from urllib.parse import urlencode
 
 from federation.embedded_postgres.binaries import VERSION_SECONDS, PostgresBinaries
+from federation.embedded_postgres.errors import PostgresNotStarted
 from federation.embedded_postgres.home import (
     PORT,
     SOCKET_NAME,
     Home,
-    PostgresNotStarted,
     RunAs,
     copy_for_everybody,
     prepare_home,
 )
+from federation.embedded_postgres.location import LOCATION, OWNER
 from federation.embedded_postgres.process import (
     disown_postmaster_file,
     launch,
@@ -106,7 +107,7 @@ class EmbeddedPostgres:
 
     @property
     def data_directory(self) -> Path:
-        """Where the data really is; under /var/tmp when started as root."""
+        """Where the data really is; in a folder of its own when started as root."""
         return self._started_home().data
 
     @property
@@ -192,7 +193,8 @@ class EmbeddedPostgres:
                 self._take_locks(home)
                 for folder in (home.data, home.unfinished, home.sockets):
                     shutil.rmtree(folder, ignore_errors=True)
-                for file in (home.log, home.lock):
+                records = (home.directory / LOCATION, home.private / OWNER)
+                for file in (home.log, home.lock, *records):
                     file.unlink(missing_ok=True)
                 for folder in {home.private, home.directory}:
                     with suppress(OSError):  # Not ours alone when something else is in it.

@@ -11,14 +11,14 @@ from pathlib import Path
 from federation.model.errors import PreconditionFailed
 
 
-def make_private_directory(directory: Path) -> None:
+def make_private_directory(directory: Path, *, mode: int = 0o700) -> None:
     """Make it for its owner alone unless it exists, and make sure that files can be made in it.
 
-    Raises PreconditionFailed.
+    `mode` 0o711 lets others pass through to folders of theirs. Raises PreconditionFailed.
     """
     probe = directory / f".probe.{os.getpid()}"
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=mode, parents=True, exist_ok=True)
         probe.touch(mode=0o600)
         probe.unlink()
     except OSError as error:

@@ -72,7 +72,8 @@ OPTIONS = OptionTable(
     Option(
         name="data_dir",
         parse=Path,
-        help="Directory of the admin token and of the embedded database.",
+        help="Directory of the admin token and of the embedded database. Root's database lies in a "
+        "folder beside it or under /var/tmp: postgres/database-location.json in it says where.",
     ),
     Option(
         name="database_url",

@@ -231,6 +231,9 @@ def test_watched_server_ends_when_the_pipe_closes(
     """What stands in for the kernel's help where there is none, tried here as well."""
     server.start()
     data = server.data_directory
+    # A copy where the user of the server cannot reach ours.
+    exe = Path(f"/proc/{server.process_id}/exe")
+    program = str(exe.readlink()) if exe.is_symlink() else binaries.program("postgres")
     server.stop()
     owner = data.stat()
     run_as = RunAs(
@@ -239,7 +242,7 @@ def test_watched_server_ends_when_the_pipe_closes(
     with (data.parent.parent / os.devnull).open("ab") as output:
         watcher = launch(
             [
-                binaries.program("postgres"),
+                program,
                 "-D",
                 str(data),
                 "-c",
