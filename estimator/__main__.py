@@ -35,6 +35,7 @@ from federation.runtime import flags, spans
 from federation.runtime.findings import told_findings
 from federation.runtime.logs import change_level, configure_logging
 from federation.runtime.options import LoadedOptions
+from federation.runtime.state_home import state_home
 from federation.runtime.terminal import json_text, say, say_lines
 from federation.runtime.yaml_texts import yaml_text
 
@@ -283,8 +284,7 @@ def _checked(loaded: LoadedOptions) -> RunSettings:
 
 
 def _state_directory() -> Path:
-    home = os.environ.get("XDG_STATE_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "state") / "fedsched"
+    return state_home() / "fedsched"
 
 
 async def _until_signalled(

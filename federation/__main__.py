@@ -30,6 +30,7 @@ from federation.runtime.logs import change_level, configure_logging
 from federation.runtime.serving_rules import check_serving
 from federation.runtime.setting_options import OPTIONS
 from federation.runtime.settings import LoadedSettings, load_settings
+from federation.runtime.state_home import state_home
 from federation.runtime.terminal import Program, error_lines, say, say_lines
 from federation.runtime.watched_files import FileWatch
 
@@ -62,7 +63,7 @@ def load(config: Path | None, given: Mapping[str, str | None]) -> LoadedSettings
             environment=os.environ,
             document=document_of(Path(named)) if named else {},
             source=str(named or ""),
-            data_dir=_state_home() / "fedsched",
+            data_dir=state_home() / "fedsched",
         )
     for warning in loaded.warnings:
         say(f"warning: {warning}", err=True)
@@ -249,17 +250,6 @@ def told() -> Iterator[None]:
         sys.exit(USAGE if isinstance(error, InvalidRequest) else REFUSED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-
-
-def _state_home() -> Path:
-    """The XDG base directory for state; a relative one is to be ignored, says the standard."""
-    named = Path(os.environ.get("XDG_STATE_HOME", ""))
-    if named.is_absolute():
-        return named
-    try:
-        return Path.home() / ".local" / "state"
-    except RuntimeError:
-        return Path("/var/lib")  # A container's user may have neither a home nor a name.
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from federation.cli.folders import contexts_file, state_home
+from federation.cli.folders import admin_token_file, contexts_file
 from federation.cli.refusals import explained
 from federation.model.errors import (
     DeadlineMissed,
@@ -34,7 +34,7 @@ T = TypeVar("T")
 # Where nothing is said: a control plane on this machine, as it starts without any setting.
 DEFAULTS: Final[Mapping[str, Any]] = {
     "endpoint": "127.0.0.1:7443",
-    "token_file": state_home() / "fedsched" / "admin.token",
+    "token_file": admin_token_file(),
     "ca": None,
     "insecure": False,
 }

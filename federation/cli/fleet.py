@@ -23,8 +23,10 @@ from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_option
 from federation.cli.listing import print_list
 from federation.cli.names import Kinds, named_binding
 from federation.cli.output import Format, Output, output_option
+from federation.cli.plans import get_plans
 from federation.cli.queueing import get_queue
 from federation.cli.reservations import describe_binding, get_reservations
+from federation.cli.token import get_tokens
 from federation.client import Client
 from federation.codec.condition_types import FAILOVER_FROZEN, LOST, OVER_COMMITTED
 from federation.codec.timestamps import seconds_from_timestamp
@@ -71,14 +73,11 @@ def _nodes_text(nodes: resource_pb2.NodeSummary) -> str:
 
 
 def _free(resource: str) -> Callable[[resource_pb2.Cluster], int | None]:
-    """How much of a resource the pods on nodes leave, in base units."""
+    """How much of a resource pods on nodes and promises leave, in base units."""
 
     def order(cluster: resource_pb2.Cluster) -> int | None:
-        summary = cluster.status.resource_summary
-        if resource not in summary.allocatable:
-            return None
-        taken = amount_of(resource, summary.allocated.get(resource, "0"))
-        return amount_of(resource, summary.allocatable[resource]) - taken
+        has_any = resource in cluster.status.resource_summary.allocatable
+        return _free_amount(cluster.status, resource) if has_any else None
 
     return order
 
@@ -86,7 +85,7 @@ def _free(resource: str) -> Callable[[resource_pb2.Cluster], int | None]:
 def _free_column(resource: str) -> ListColumn[resource_pb2.Cluster]:
     return ListColumn(
         f"{resource.upper()} FREE",
-        lambda each, _: free_amounts(each.status.resource_summary).get(resource, "-"),
+        lambda each, _: free_amounts(each.status).get(resource, "-"),
         order=_free(resource),
     )
 
@@ -172,8 +171,9 @@ fedctl get binding shop/checkout-deployment -o yaml
 def get_clusters(name: str | None, listing: Listing, *, for_simulate: bool) -> None:
     """Member clusters, or the one named, with what their agents report.
 
-    FREE is what the pods on nodes leave, in all: what fits also depends on how it is spread over
-    nodes. Pods that wait for a node are not in it; describe cluster shows them as ALLOCATING.
+    FREE is what pods on nodes and promises leave, in all: what fits also depends on how it is
+    spread over nodes. Pods that wait for a node count where they are promised; describe cluster
+    shows all of them as ALLOCATING.
     REPORT AGE is "restored" until an agent is heard by a control plane that has started anew.
     """
     if for_simulate:
@@ -252,6 +252,8 @@ get.add_command(get_reservations)
 get.add_command(get_queue)
 get.add_command(get_decisions)
 get.add_command(get_joiners)
+get.add_command(get_plans)
+get.add_command(get_tokens)
 
 
 @click.command(epilog="Example: fedctl apply -f cluster.yaml")
@@ -297,7 +299,7 @@ def _print_cluster(cluster: resource_pb2.Cluster) -> None:
             *([("Skipped", _skipped(agent))] if agent.skipped_objects else []),
         ]
     )
-    _print_summary(status.resource_summary)
+    _print_summary(status)
 
 
 def _cordoned(status: resource_pb2.ClusterStatus) -> str:
@@ -309,12 +311,12 @@ def _kept_back(replicas: int) -> str:
     return f"up to {replicas} replicas of a careful promise"
 
 
-def _print_summary(summary: resource_pb2.ResourceSummary) -> None:
-    free = free_amounts(summary)
-    parts = (summary.allocatable, summary.allocated, summary.allocating)
+def _print_summary(status: resource_pb2.ClusterStatus) -> None:
+    summary, free = status.resource_summary, free_amounts(status)
+    parts = (summary.allocatable, summary.allocated, summary.allocating, status.promised)
     show.print_heading("Resources")
     show.print_table(
-        ["RESOURCE", "ALLOCATABLE", "ALLOCATED", "ALLOCATING", "FREE"],
+        ["RESOURCE", "ALLOCATABLE", "ALLOCATED", "ALLOCATING", "PROMISED", "FREE"],
         [
             (
                 name,
@@ -323,6 +325,7 @@ def _print_summary(summary: resource_pb2.ResourceSummary) -> None:
             )
             for name in sorted(summary.allocatable)
         ],
+        least=["ALLOCATING"],
     )
     if summary.allocatable_modelings:
         show.print_heading("Nodes per grade of the resource model")
@@ -332,14 +335,18 @@ def _print_summary(summary: resource_pb2.ResourceSummary) -> None:
         )
 
 
-def free_amounts(summary: resource_pb2.ResourceSummary) -> dict[str, str]:
-    """What the pods on nodes leave of each allocatable resource, never below 0."""
+def free_amounts(status: resource_pb2.ClusterStatus) -> dict[str, str]:
+    """What pods on nodes and promises leave of each allocatable resource, never below 0."""
     return {
-        name: show.amount(
-            name, amount_of(name, total) - amount_of(name, summary.allocated.get(name, "0"))
-        )
-        for name, total in summary.allocatable.items()
+        name: show.amount(name, _free_amount(status, name))
+        for name in status.resource_summary.allocatable
     }
+
+
+def _free_amount(status: resource_pb2.ClusterStatus, name: str) -> int:
+    summary = status.resource_summary
+    taken = (part.get(name, "0") for part in (summary.allocated, status.promised))
+    return amount_of(name, summary.allocatable[name]) - sum(amount_of(name, each) for each in taken)
 
 
 def taint_text(taint: resource_pb2.Taint) -> str:

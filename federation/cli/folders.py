@@ -8,15 +8,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from federation.runtime.state_home import home_directory, state_home
+
 
 def contexts_file() -> Path:
-    """``FEDCTL_CONFIG``, else where the XDG standard has it."""
+    """``FEDCTL_CONFIG``, else where the XDG standard has it; without a home, where state is."""
     if named := os.environ.get("FEDCTL_CONFIG"):
         return Path(named)
-    home = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(home) if home else Path.home() / ".config") / "fedctl" / "config.yaml"
+    if folder := os.environ.get("XDG_CONFIG_HOME"):
+        return Path(folder) / "fedctl" / "config.yaml"
+    home = home_directory()
+    return (state_home() if home is None else home / ".config") / "fedctl" / "config.yaml"
 
 
-def state_home() -> Path:
+def admin_token_file() -> Path:
     """Where a control plane of the same user keeps its admin's token."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return state_home() / "fedsched" / "admin.token"

@@ -11,10 +11,10 @@ from typing import Final
 import click
 
 from federation.cli import output as show
+from federation.cli.asking import ask_on_terminal, yes_option
 from federation.cli.connection import connection
 from federation.cli.following import show_list
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.members import confirm, yes_option
 from federation.cli.output import Output, unnamed_output_option
 from federation.cli.times import seconds_of
 from federation.client import Client
@@ -102,18 +102,20 @@ JOINERS: Final[ListedKind[resource_pb2.Cluster]] = ListedKind(
 
 
 @click.command("joiners", epilog="Example: fedctl get joiners")
+@click.argument("name", required=False)
 @listing_options(JOINERS)
-def get_joiners(listing: Listing) -> None:
-    """Clusters that joined and are held until somebody accepts them.
+def get_joiners(name: str | None, listing: Listing) -> None:
+    """Clusters that joined and are held until somebody accepts them, or the one named.
 
     Their agents report, and they get no replicas. Compare the UID with what
     `kubectl get namespace kube-system -o jsonpath={.metadata.uid}` prints there.
     """
 
     async def fetched(api: Client) -> Sequence[resource_pb2.Cluster]:
-        return [cluster for cluster in await api.list_clusters() if cluster.status.held]
+        held = [cluster for cluster in await api.list_clusters() if cluster.status.held]
+        return JOINERS.only(held, name)
 
-    show_list(JOINERS, listing, fetched)
+    show_list(JOINERS, listing, fetched, alone=name is not None)
 
 
 @click.command(epilog="Example: fedctl accept member1")
@@ -124,11 +126,13 @@ def accept(name: str) -> None:
     say(f"cluster/{name} accepted")
 
 
-@click.command(epilog="Example: fedctl reject member1 --yes")
+@click.command(epilog="Example: fedctl reject member1")
 @click.argument("name")
 @yes_option
 def reject(name: str, *, yes: bool) -> None:
     """Forget a cluster that is held; its agent is sent away for good."""
-    confirm(f"This ends what is known as {name}: its agent's credentials and stream.", yes=yes)
+    ask_on_terminal(
+        f"This ends what is known as {name}: its agent's credentials and stream.", yes=yes
+    )
     connection().call(lambda api: api.joining.reject(name))
     say(f"cluster/{name} rejected")

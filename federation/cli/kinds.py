@@ -5,7 +5,7 @@ One mechanism for all verbs: each kind is a table of columns. Must not know any 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Generic, TypeVar
@@ -15,6 +15,7 @@ import click
 from federation.cli.output import Output, output_option
 from federation.cli.selecting import Term, field_terms, label_terms
 from federation.codec.written import document_from_message
+from federation.model.errors import NotFound
 
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,6 +62,13 @@ class ListedKind(Generic[R]):
     def name(self, row: R) -> str:
         """``cluster/member1``."""
         return f"{self.word}/{self.named(row)}"
+
+    def only(self, rows: Iterable[R], name: str | None) -> list[R]:
+        """All rows, or the one that is named. Raises NotFound."""
+        chosen = [row for row in rows if name is None or self.named(row) == name]
+        if name is not None and not chosen:
+            raise NotFound(f"There is no {self.word} {name!r} in this list.")
+        return chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,15 +36,17 @@ def login(name: str, token_file: Path | None) -> None:
 
     From then on this is where fedctl asks, unless options or variables say otherwise.
     """
+    # Before anybody types a secret.
+    checked_name(name)
     contexts = read_contexts(contexts_file())
     folder = contexts.path.parent
     token = _token(token_file)
     make_private_directory(folder)
-    tried = folder / f".{checked_name(name)}.token.new"
+    tried = folder / f".{name}.token.new"
     write_whole(tried, f"{token}\n".encode(), mode=0o600)
     try:
         target = replace(connection(), token_file=tried)
-        clusters = target.call(lambda api: api.list_clusters())
+        caller = target.call(lambda api: api.who_am_i())
         kept = tried.replace(folder / f"{name}.token")
     finally:
         tried.unlink(missing_ok=True)
@@ -59,7 +61,7 @@ def login(name: str, token_file: Path | None) -> None:
         contexts.options[name]["ca"] = trusted
     contexts.current = name
     contexts.write()
-    say(f"{name}: {target.endpoint}, {len(clusters)} clusters; kept in {contexts.path}")
+    say(f"{name}: {target.endpoint} as {caller.actor}; kept in {contexts.path}")
 
 
 def _token(file: Path | None) -> str:

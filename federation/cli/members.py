@@ -1,23 +1,20 @@
 """Verbs that change a member cluster's standing: cordon, uncordon, delete, replace, revoke.
 
-Those that end something ask first on a terminal, and elsewhere want --yes. Must not decide what is
-allowed: the control plane does.
+Verbs that end something ask first on a terminal; elsewhere replace wants --yes. Must not decide
+what is allowed: the control plane does.
 """
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from federation.cli import workloads
+from federation.cli.asking import ask_on_terminal, confirm, yes_option
 from federation.cli.connection import connection
 from federation.cli.names import Kinds
 from federation.codec import ranges, texts
 from federation.codec.violations import Violations
 from federation.runtime.terminal import say
-
-yes_option = click.option("--yes", is_flag=True, help="Do it without asking, as scripts have to.")
 
 
 @click.command(epilog="Example: fedctl cordon member1 --reason 'kernel upgrade'")
@@ -45,12 +42,17 @@ def delete() -> None:
 @delete.command("cluster", epilog="Example: fedctl delete cluster member1 --force")
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Even while bindings hold replicas there.")
-def delete_cluster(name: str, *, force: bool) -> None:
+@yes_option
+def delete_cluster(name: str, *, force: bool, yes: bool) -> None:
     """Forget a member cluster; its agent is sent away for good.
 
     Refused while bindings hold replicas there. When forced their replicas there count as gone, and
     are placed again when their bindings are scheduled next. Nothing in the cluster is touched.
     """
+    ask_on_terminal(
+        f"This ends what is known as {name}: its agent's credentials and stream, and its report.",
+        yes=yes,
+    )
     connection().call(lambda api: api.delete_cluster(name, force=force))
     say(f"cluster/{name} deleted")
 
@@ -84,26 +86,16 @@ def replace(name: str, uid: str, *, yes: bool) -> None:
 
 @click.command(epilog="Example: fedctl revoke member1")
 @click.argument("name")
-def revoke(name: str) -> None:
+@yes_option
+def revoke(name: str, *, yes: bool) -> None:
     """End a cluster's credentials and unused join tokens at once, and its agent's stream.
 
     The cluster stays known, and gets no new replicas once it is stale.
     """
+    ask_on_terminal(
+        f"This ends the credentials and unused join tokens of {name}, and its agent's stream.",
+        yes=yes,
+    )
     credentials = connection().call(lambda api: api.revoke_cluster(name))
     say(f"cluster/{name} revoked, credentials ended: {credentials}")
     say(f"To let it join again: fedctl join-token create --cluster {name}", err=True)
-
-
-def confirm(what_ends: str, *, yes: bool) -> None:
-    """Returns when it may be done. Raises click.Abort, or UsageError where nobody can be asked."""
-    if yes:
-        return
-    check_may_ask(yes=yes)
-    say(what_ends, err=True)
-    click.confirm("Go on?", abort=True, err=True)
-
-
-def check_may_ask(*, yes: bool) -> None:
-    """Raises UsageError where somebody is to be asked, and nobody can be."""
-    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise click.UsageError("there is no terminal to ask on: say --yes to do it")

@@ -14,11 +14,11 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 import click
 
 from federation.cli import output as show
+from federation.cli.asking import check_may_ask, confirm, yes_option
 from federation.cli.connection import connection, patient_connection
 from federation.cli.decisions import shares_text
 from federation.cli.following import show_list
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.members import check_may_ask, confirm, yes_option
 from federation.cli.names import pairs_of
 from federation.cli.output import Output, output_option
 from federation.client import Client
@@ -233,8 +233,31 @@ PLANS: Final[ListedKind[rebalance_pb2.Plan]] = ListedKind(
 )
 
 
+_limit_option = click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True
+)
+
+
+@click.command("plans", epilog="Example: fedctl get plans")
+@click.argument("plan_id", metavar="[PLAN]", required=False, type=click.IntRange(min=1))
+@_limit_option
+@listing_options(PLANS)
+def get_plans(plan_id: int | None, limit: int, listing: Listing) -> None:
+    """Plans, the newest first, or the one with this number.
+
+    What a plan does, step by step: fedctl rebalance show PLAN.
+    """
+
+    async def fetched(api: Client) -> Sequence[rebalance_pb2.Plan]:
+        if plan_id is not None:
+            return [await api.plans.get(plan_id)]
+        return await api.plans.list(limit=limit)
+
+    show_list(PLANS, listing, fetched, alone=plan_id is not None)
+
+
 @rebalance.command("list", epilog="Example: fedctl rebalance list")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@_limit_option
 @listing_options(PLANS)
 def list_plans(limit: int, listing: Listing) -> None:
     """Plans, the newest first."""

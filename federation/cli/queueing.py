@@ -6,6 +6,7 @@ Must not interpret what it shows.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -17,6 +18,7 @@ from federation.cli.following import show_list
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.names import named_binding
 from federation.cli.output import Output, output_option
+from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
 from federation.model.placement import binding_key
@@ -89,19 +91,25 @@ QUEUE: Final[ListedKind[scheduling_pb2.QueuedBinding]] = ListedKind(
 
 
 @click.command("queue", epilog=GET_QUEUE_EPILOG)
+@click.argument("name", metavar="[NAMESPACE/BINDING]", required=False)
 @click.option("-n", "--namespace", default="", help="Only this namespace.")
 @click.option(
     "--priority", type=click.IntRange(-(2**31), 2**31 - 1), help="Only bindings of this priority."
 )
 @listing_options(QUEUE)
-def get_queue(namespace: str, priority: int | None, listing: Listing) -> None:
-    """Bindings that wait for room, in the order in which they are tried.
+def get_queue(name: str | None, namespace: str, priority: int | None, listing: Listing) -> None:
+    """Bindings that wait for room, in the order in which they are tried, or the one named.
 
     REMAINDER is how many replicas have no place. OVERTAKEN is for how long what comes later has
     been placed where the binding might have gone; EARMARKED, with -o wide, for how long room is
     kept for it. Those of one GANG are placed together, and have one position.
     """
-    show_list(QUEUE, listing, lambda api: api.list_queue(namespace, priority=priority))
+    asked = named_binding(name)[0] if name is not None and not namespace else namespace
+
+    async def fetched(api: Client) -> Sequence[scheduling_pb2.QueuedBinding]:
+        return QUEUE.only(await api.list_queue(asked, priority=priority), name)
+
+    show_list(QUEUE, listing, fetched, alone=name is not None)
 
 
 @click.command(epilog="Example: fedctl suspend shop/checkout-deployment")

@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from federation.cli import output as show
+from federation.cli.asking import ask_on_terminal, yes_option
 from federation.cli.connection import connection
 from federation.cli.decisions import outcome_word
 from federation.cli.following import show_list
@@ -98,13 +99,16 @@ def get_reservations(cluster: str, listing: Listing, *, stuck: bool) -> None:
 @click.command(epilog="Example: fedctl release shop/checkout-deployment --cluster member1")
 @click.argument("name", metavar="NAMESPACE/BINDING")
 @click.option("--cluster", "clusters", multiple=True, help="In this cluster; else in all.")
+@yes_option
 @output_option
-def release(name: str, clusters: Sequence[str], output: Output) -> None:
+def release(name: str, clusters: Sequence[str], output: Output, *, yes: bool) -> None:
     """Give back what is reserved for a binding; what runs keeps running.
 
     Others may be promised the room at once, also that of replicas that are not on any node yet.
     """
     namespace, binding = named_binding(name)
+    where = ", ".join(clusters) or "all clusters"
+    ask_on_terminal(f"This ends what {name} holds in {where}: others may get the room.", yes=yes)
     held = connection().call(lambda api: api.release(namespace, binding, clusters=clusters))
     if output.is_document:
         documents = [document_from_message(each) for each in held]

@@ -18,6 +18,9 @@ _SET: Final = re.compile(rf"({_KEY})\s+(in|notin)\s*\(([^()]*)\)")
 _PAIR: Final = re.compile(rf"({_KEY})\s*(==|=|!=)\s*([^=!(),]*)")
 _PRESENCE: Final = re.compile(rf"(!?)\s*({_KEY})")
 _FIELD: Final = re.compile(r"[\s.]*([^=!]+?)\s*(==|=|!=)\s*(.*?)\s*")
+# Parts between commas that no backslash stands before.
+_PARTS: Final = re.compile(r"(?:[^,\\]|\\.|\\$)+")
+_ESCAPED: Final = re.compile(r"\\(.)")
 # What a field is that its document leaves out.
 _LEFT_OUT: Final = frozenset({"", "false", "0"})
 
@@ -63,17 +66,22 @@ def _label_term(text: str) -> Term:
 def field_terms(text: str) -> list[Term]:
     """``spec.region=eu,status.agent.connected!=true``, by the fields of ``-o json``.
 
+    As in kubectl, a backslash before a comma, or another character, makes it a part of the value.
     Raises InvalidRequest.
     """
-    return [_field_term(part) for part in filter(None, text.split(","))]
+    return [_field_term(part) for part in filter(None, _PARTS.findall(text))]
 
 
 def _field_term(text: str) -> Term:
     found = _FIELD.fullmatch(text)
     if found is None:
-        rule = f"{text!r} is neither field=value nor field!=value"
+        rule = (
+            f"{text!r} is neither field=value nor field!=value "
+            r"(a comma in a value is written as \,)"
+        )
         raise InvalidRequest.of("--field-selector", rule)
-    return Term(key=found[1], values=frozenset({found[3]}), is_wanted=found[2] != "!=")
+    value = _ESCAPED.sub(r"\1", found[3])
+    return Term(key=found[1], values=frozenset({value}), is_wanted=found[2] != "!=")
 
 
 def field_texts(value: Any, path: Sequence[str]) -> frozenset[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from federation.cli import output as show
+from federation.cli.asking import ask_on_terminal, yes_option
 from federation.cli.connection import connection
 from federation.cli.following import show_list
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
@@ -158,17 +159,31 @@ TOKENS: Final[ListedKind[access_pb2.Token]] = ListedKind(
 @listing_options(TOKENS)
 def list_tokens(listing: Listing) -> None:
     """Tokens, also those that ended in the last 30 days; never their secrets."""
+    _show_tokens(None, listing)
 
+
+@click.command("tokens", epilog="Example: fedctl get tokens")
+@click.argument("token_id", metavar="[ID]", required=False)
+@listing_options(TOKENS)
+def get_tokens(token_id: str | None, listing: Listing) -> None:
+    """Tokens, also those that ended in the last 30 days, or the one with this id; no secrets."""
+    _show_tokens(token_id, listing)
+
+
+def _show_tokens(token_id: str | None, listing: Listing) -> None:
     async def fetched(api: Client) -> Sequence[access_pb2.Token]:
-        return sorted(await api.list_tokens(), key=lambda one: (one.name, one.id))
+        tokens = sorted(await api.list_tokens(), key=lambda one: (one.name, one.id))
+        return TOKENS.only(tokens, token_id)
 
-    show_list(TOKENS, listing, fetched)
+    show_list(TOKENS, listing, fetched, alone=token_id is not None)
 
 
 @token.command("revoke", epilog="Example: fedctl token revoke tok-3f1c9a7e5b2d4680")
 @click.argument("token_id", metavar="ID")
-def revoke_token(token_id: str) -> None:
+@yes_option
+def revoke_token(token_id: str, *, yes: bool) -> None:
     """End a token and its watches on every control plane, within two seconds."""
+    ask_on_terminal(f"This ends the token {token_id}: its secret is good for nothing.", yes=yes)
     revoked = connection().call(lambda api: api.revoke_token(token_id))
     say(f"token/{revoked.id} of {revoked.name} revoked")
 

@@ -5,12 +5,15 @@ Must not decide anything: the control plane does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 import click
 
 from federation.cli import output as show
+from federation.cli.asking import ask_on_terminal, yes_option
 from federation.cli.connection import connection
 from federation.cli.decisions import (
     print_decision,
@@ -23,11 +26,12 @@ from federation.cli.output import Output, is_terminal, output_option
 from federation.client import Client
 from federation.codec.ranges import MAX_LEASE_SECONDS
 from federation.codec.written import document_from_message
+from federation.model.errors import NotFound
 from federation.model.placement import Certificate, binding_key
 from federation.runtime.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
 
-DECISION_ID_LENGTH = 36
+_DECISION_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 NOT_PLACED = 3
 WITHOUT_A_PLACE = {
     scheduling_pb2.Outcome.OUTCOME_UNSCHEDULABLE,
@@ -260,18 +264,27 @@ def explain(name: str, output: Output) -> None:
 
 @click.command("binding", epilog="Example: fedctl delete binding shop/checkout-deployment")
 @click.argument("name", metavar="NAMESPACE/BINDING")
-def delete_binding(name: str) -> None:
+@yes_option
+def delete_binding(name: str, *, yes: bool) -> None:
     """Forget a binding and free what was promised to it."""
     namespace, binding = named_binding(name)
+    ask_on_terminal(
+        f"This ends what is known as {name}, and frees what is promised to it.", yes=yes
+    )
     connection().call(lambda api: api.delete_binding(namespace, binding))
     say(f"binding/{name} deleted")
 
 
 def _decision_id(name: str) -> str:
-    if "/" not in name and len(name) == DECISION_ID_LENGTH:
+    """The decision of that id, or the newest about the binding. Raises NotFound."""
+    if _DECISION_ID.fullmatch(name):
         return name
     namespace, binding = named_binding(name)
     answer: scheduling_pb2.GetBindingResponse = connection().call(
         lambda api: api.get_binding(namespace, binding)
     )
-    return answer.decision.id
+    if answer.decision.id:
+        return answer.decision.id
+    gate = f" ({answer.wait.gate})" if answer.wait.gate else ""
+    rule = "none was made yet, or none is kept any more"
+    raise NotFound(f"There is no decision about binding {name!r}{gate}: {rule}.")

@@ -147,6 +147,25 @@ class Client:
         answer = await self._answer(self._estimates.EstimateReplicas, request)
         return EstimateTable.of(answer, shapes=len(shapes))
 
+    async def estimate_component_sets(
+        self,
+        components: Sequence[resource_pb2.Component],
+        *,
+        namespace: str = "",
+        clusters: Sequence[str] = (),
+        highest_source: estimates_pb2.EstimateSource.ValueType = _BEST,
+    ) -> EstimateTable:
+        """How many whole sets of a workload's components fit in each cluster."""
+        request = estimates_pb2.EstimateComponentSetsRequest(
+            components=components,
+            namespace=namespace,
+            clusters=clusters,
+            highest_source=highest_source,
+            include_cluster_names=True,
+        )
+        answer = await self._answer(self._estimates.EstimateComponentSets, request)
+        return EstimateTable.of_sets(answer)
+
     async def schedule(
         self,
         binding: resource_pb2.ResourceBinding,

@@ -33,6 +33,26 @@ class EstimateTable:
     fleet_generation: str
 
     @classmethod
+    def of_sets(cls, answer: estimates_pb2.EstimateComponentSetsResponse) -> Self:
+        """Unpack an answer about sets, of which ``replicas`` then counts one row."""
+        return cls.of(
+            estimates_pb2.EstimateReplicasResponse(
+                fleet_generation=answer.fleet_generation,
+                replicas=answer.sets,
+                unknown=answer.unknown,
+                sources=answer.sources,
+                bounds=answer.bounds,
+                age_seconds=answer.age_seconds,
+                sequences=answer.sequences,
+                clusters=answer.clusters,
+                notes=answer.notes,
+                ignores_node_claim=answer.ignores_node_claim,
+                upper_replicas=[-1] * len(answer.sets),
+            ),
+            shapes=1,
+        )
+
+    @classmethod
     def of(cls, answer: estimates_pb2.EstimateReplicasResponse, *, shapes: int) -> Self:
         """Unpacks an answer about so many shapes that repeats the clusters' names."""
         names = list(answer.clusters)

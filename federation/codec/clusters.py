@@ -5,7 +5,7 @@ Must not know who connects or how clusters are stored.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
@@ -22,6 +22,7 @@ from federation.codec.models import (
     read_model,
 )
 from federation.codec.packable import Packable, packable_to_message, read_packable
+from federation.codec.requirements import quantities_of
 from federation.codec.strict import check_type_meta, refuse_nul
 from federation.codec.summaries import read_summary, summary_to_message
 from federation.codec.timestamps import seconds_from_timestamp, timestamp_from_seconds
@@ -36,6 +37,7 @@ from federation.model.cluster import (
 from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.model.quotations import quoted
 from federation.model.reservations import Outstanding
+from federation.model.resources import PODS
 from federation.v1 import resource_pb2
 
 if TYPE_CHECKING:
@@ -127,6 +129,7 @@ def cluster_to_message(
     overcommitted: int = 0,
     careful_reserve: int = 0,
     packable: Packable | None = None,
+    promised: Iterable[Outstanding] = (),
     freeze: Freeze | None = None,
 ) -> resource_pb2.Cluster:
     """The cluster as people read it; the default model is left out, as it may be written.
@@ -134,8 +137,9 @@ def cluster_to_message(
     With what decisions pack into where that is given.
 
     Whether it is Ready is unknown where its agent is ``silent``, or does not see it.
-    ``overcommitted`` promised replicas find no room in its report; of a careful promise up to
-    ``careful_reserve`` are kept back. A ``freeze`` keeps bindings from being moved off it.
+    ``promised`` is what no node has yet, and ``overcommitted`` replicas of it find no room in its
+    report; of a careful promise up to ``careful_reserve`` are kept back. A ``freeze`` keeps
+    bindings from being moved off it.
     """
     cluster = state.cluster
     message = resource_pb2.Cluster(
@@ -170,6 +174,7 @@ def cluster_to_message(
         ),
     )
     message.status.conditions.extend(_wrong_conditions(cluster, overcommitted, freeze))
+    message.status.promised.update(quantities_of(promised_amounts(promised)))
     if state.report is not None:
         _write_report(state.report, message.status)
         if packable is not None:
@@ -177,6 +182,16 @@ def cluster_to_message(
     if agent is not None:
         _write_agent(agent, state, message.status)
     return message
+
+
+def promised_amounts(promised: Iterable[Outstanding]) -> Counter[str]:
+    """Return what promised replicas ask for beside pods on nodes, each with a pod slot."""
+    amounts = Counter[str]()
+    for each in promised:
+        amounts[PODS] += each.to_pack
+        for name, amount in each.requirements.request.items():
+            amounts[name] += each.to_pack * amount
+    return +amounts
 
 
 def _ready_condition(

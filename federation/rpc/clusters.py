@@ -253,6 +253,7 @@ class ClustersServicer(Servicer):
             silent=view.presence.is_silent_at(self._clock.now()),
             overcommitted=view.overcommitted,
             careful_reserve=view.careful_reserve,
+            promised=view.promised,
             packable=packed_into,
             freeze=freezes.get(view.state.cluster.name),
         )

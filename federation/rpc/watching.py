@@ -185,6 +185,7 @@ def cluster_events(clock: Clock) -> Callable[[ClusterEvent], clusters_pb2.Cluste
                 silent=silent,
                 overcommitted=view.overcommitted,
                 careful_reserve=view.careful_reserve,
+                promised=view.promised,
             ),
         )
 

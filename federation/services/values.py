@@ -5,7 +5,7 @@ Plain values. Must not hold secrets longer than their one answer, nor anything o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -119,6 +119,11 @@ class ClusterView(KnownCluster):
     def overcommitted(self) -> int:
         """How many promised replicas find no room in the report."""
         return self.room.stuck() if self.room else 0
+
+    @property
+    def promised(self) -> Sequence[Outstanding]:
+        """What is promised and on no node of the report."""
+        return self.room.outstanding if self.room else ()
 
     @property
     def careful_reserve(self) -> int:

@@ -520,6 +520,26 @@ Global___ResourceModelRange: _TypeAlias = ResourceModelRange  # noqa: Y015
 class ClusterStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class PromisedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     KUBERNETES_VERSION_FIELD_NUMBER: _builtins.int
     CONDITIONS_FIELD_NUMBER: _builtins.int
     API_ENABLEMENTS_FIELD_NUMBER: _builtins.int
@@ -532,6 +552,7 @@ class ClusterStatus(_message.Message):
     HELD_FIELD_NUMBER: _builtins.int
     CORDON_REASON_FIELD_NUMBER: _builtins.int
     CORDONED_BY_FIELD_NUMBER: _builtins.int
+    PROMISED_FIELD_NUMBER: _builtins.int
     kubernetes_version: _builtins.str
     cordoned: _builtins.bool
     """Gets no new replicas, by CordonCluster."""
@@ -562,6 +583,10 @@ class ClusterStatus(_message.Message):
         on files.
         """
 
+    @_builtins.property
+    def promised(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """By resource: what is promised there beside the pods that nodes have in the newest report."""
+
     def __init__(
         self,
         *,
@@ -577,10 +602,11 @@ class ClusterStatus(_message.Message):
         held: _builtins.bool = ...,
         cordon_reason: _builtins.str = ...,
         cordoned_by: _builtins.str = ...,
+        promised: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "node_summary", b"node_summary", "packable", b"packable", "resource_summary", b"resource_summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "api_enablements", b"api_enablements", "careful_reserve", b"careful_reserve", "conditions", b"conditions", "cordon_reason", b"cordon_reason", "cordoned", b"cordoned", "cordoned_by", b"cordoned_by", "held", b"held", "kubernetes_version", b"kubernetes_version", "node_summary", b"node_summary", "packable", b"packable", "resource_summary", b"resource_summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "api_enablements", b"api_enablements", "careful_reserve", b"careful_reserve", "conditions", b"conditions", "cordon_reason", b"cordon_reason", "cordoned", b"cordoned", "cordoned_by", b"cordoned_by", "held", b"held", "kubernetes_version", b"kubernetes_version", "node_summary", b"node_summary", "packable", b"packable", "promised", b"promised", "resource_summary", b"resource_summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

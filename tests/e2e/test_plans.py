@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from federation.cli import members, plans
+from federation.cli import asking, plans
 from federation.cli.__main__ import fedctl
 from federation.v1 import rebalance_pb2
 from federation.v1.rebalance_pb2_grpc import RebalanceStub
@@ -190,10 +190,13 @@ async def test_drains_empty_the_clusters_of_real_agents(
     assert await say(plane, "rebalance", "list", "-o", "json") == "[]\n"
     # Who is asked and declines leaves no draft.
     with monkeypatch.context() as terminal:
-        for module in (members, plans):
+        for module in (asking, plans):
             terminal.setattr(module, "check_may_ask", lambda **_: None)
         await say(plane, *first, code=1, answer="n\n")
     (declined,) = json.loads(await say(plane, "rebalance", "list", "-o", "json"))
+    assert [declined] == json.loads(await say(plane, "get", "plans", "-o", "json"))
+    named = await say(plane, "get", "plan", str(declined["id"]), "-o", "name")
+    assert named == f"plan/{declined['id']}\n"
     assert (declined["state"], declined["reason"]) == ("stopped", "declined")
     assert (await where(plane))[0] == {"member1"}
     drained, _ = await asyncio.gather(say(plane, *first, "--yes"), fleet.take_away("member1"))

@@ -321,4 +321,5 @@ def _status(view: ClusterView, now: float) -> Any:
         silent=view.presence.is_silent_at(now),
         overcommitted=view.overcommitted,
         careful_reserve=view.careful_reserve,
+        promised=view.promised,
     ).status

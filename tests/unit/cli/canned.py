@@ -75,6 +75,7 @@ def cluster(number: int, region: str, **status: Any) -> resource_pb2.Cluster:
                 "lastHeartbeatTime": "2027-01-15T07:59:58Z",
             },
             "packable": {"promises": [promise]},
+            "promised": {"cpu": f"{500 * number}m", "memory": f"{number}Gi", "pods": str(number)},
             **status,
         },
     )

@@ -21,7 +21,9 @@ from federation.v1 import clusters_pb2, estimates_pb2, scheduling_pb2
 
 HOSTILE = "x\x1b]0;owned\x07\x9b2J\u202e\u200b\r\nerror: forged\x85"
 FILES = (clusters_pb2.DESCRIPTOR, estimates_pb2.DESCRIPTOR, scheduling_pb2.DESCRIPTOR)
-QUANTITIES = frozenset({"allocatable", "allocated", "allocating", "resource_request", "min", "max"})
+QUANTITIES = frozenset(
+    {"promised", "allocatable", "allocated", "allocating", "resource_request", "min", "max"}
+)
 # One of each number is enough, but pages must come to an end.
 ENDS = frozenset({"next_page_token"})
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from federation.cli.__main__ import fedctl
 from federation.cli.fleet import free_amounts
-from federation.v1.resource_pb2 import ResourceSummary
+from federation.v1.resource_pb2 import ClusterStatus, ResourceSummary
 from tests.control_planes import report, running_control_plane
 
 
@@ -114,8 +114,43 @@ async def test_after_a_restart_no_age_is_told_before_the_agent_is_heard(
         assert "sequence 7, restored: its agent was not heard since" in described
 
 
-def test_free_is_what_pods_on_nodes_leave() -> None:
+def test_free_is_what_pods_on_nodes_and_promises_leave() -> None:
     summary = ResourceSummary(
         allocatable={"cpu": "8"}, allocated={"cpu": "3"}, allocating={"cpu": "20"}
     )
-    assert free_amounts(summary) == {"cpu": "5"}
+    assert free_amounts(ClusterStatus(resource_summary=summary)) == {"cpu": "5"}
+    status = ClusterStatus(resource_summary=summary, promised={"cpu": "1500m", "memory": "1Gi"})
+    assert free_amounts(status) == {"cpu": "3.5"}
+
+
+async def test_free_leaves_out_what_is_promised(database_url: str, tmp_path: Path) -> None:
+    binding = {
+        "kind": "ResourceBinding",
+        "metadata": {"namespace": "shop", "name": "web"},
+        "spec": {
+            "replicas": 2,
+            "replicaRequirements": {"resourceRequest": {"cpu": "500m"}},
+            "placement": {},
+        },
+    }
+    file = tmp_path / "binding.json"
+    file.write_text(json.dumps(binding), encoding="utf-8")
+    async with (
+        running_control_plane(database_url, tmp_path) as running,
+        running.connected("member1", report=report(nodes=2)),
+    ):
+        where = ["--insecure", "--endpoint", str(running.plane.endpoint)]
+        flags = [*where, "--token-file", str(running.plane.admin_token_file)]
+
+        async def told(*arguments: str) -> str:
+            result = await asyncio.to_thread(CliRunner().invoke, fedctl, [*flags, *arguments])
+            assert result.exit_code == 0, result.output
+            return result.stdout
+
+        assert (await told("get", "clusters")).splitlines()[1].split()[5:8] == ["8", "32Gi", "220"]
+        await told("schedule", "-f", str(file))
+        assert (await told("get", "clusters")).splitlines()[1].split()[5:8] == ["7", "32Gi", "218"]
+        (document,) = json.loads(await told("get", "clusters", "-o", "json"))
+        assert document["status"]["promised"] == {"cpu": "1", "pods": "2"}
+        described = (await told("describe", "cluster", "member1")).splitlines()
+        assert [line.split()[-2:] for line in described if line.startswith("cpu ")] == [["1", "7"]]

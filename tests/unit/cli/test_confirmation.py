@@ -1,4 +1,4 @@
-"""``fedctl replace`` ends what is known of a cluster: it checks, says what ends, and asks."""
+"""Verbs that end something say what ends, and ask on a terminal."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_without_a_terminal_it_must_be_told() -> None:
     assert "--yes" in result.stderr
 
 
-def on_a_terminal(endpoint: str, token: Path, answer: bytes) -> tuple[int, str]:
+def on_a_terminal(endpoint: str, token: Path, answer: bytes, *verb: str) -> tuple[int, str]:
     """The exit code, and everything that the terminal showed."""
     ours, theirs = pty.openpty()
     flags = ["--insecure", "--endpoint", endpoint, "--token-file", str(token)]
-    command = [sys.executable, "-m", "federation.cli", *flags, "replace", "member1", "--uid", UID]
+    command = [sys.executable, "-m", "federation.cli", *flags, *verb]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         os.write(ours, answer)
@@ -56,8 +56,39 @@ def test_on_a_terminal_it_asks(answer: bytes, code: int, tmp_path: Path) -> None
     token = tmp_path / "token"
     token.write_text("secret")
     with hostile_server() as endpoint:
-        found, shown = on_a_terminal(endpoint, token, answer)
+        verb = ("replace", "member1", "--uid", UID)
+        found, shown = on_a_terminal(endpoint, token, answer, *verb)
     assert found == code, shown
     assert "credentials" in shown
     assert UID in shown
     assert ("now belongs to" in shown) == (code == 0)
+
+
+ENDING = {
+    "deleted": ("delete", "binding", "shop/web"),
+    "cluster/member1 deleted": ("delete", "cluster", "member1"),
+    "revoked, credentials ended": ("revoke", "member1"),
+    "rejected": ("reject", "member1"),
+    "released": ("release", "shop/web"),
+}
+
+
+@pytest.mark.parametrize("done", ENDING)
+def test_verbs_that_end_something_ask_on_a_terminal(done: str, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    with hostile_server() as endpoint:
+        code, shown = on_a_terminal(endpoint, token, b"n\n", *ENDING[done])
+        assert code == 1
+        assert "This ends " in shown
+        assert ENDING[done][-1] in shown
+        assert done not in shown
+        assert "aborted" in shown
+        code, shown = on_a_terminal(endpoint, token, b"y\n", *ENDING[done])
+        assert (code, done in shown) == (0, True), shown
+        connecting = ["--insecure", "--endpoint", endpoint, "--token-file", str(token)]
+        # Scripts ask nobody, with --yes and without.
+        for options in ((), ("--yes",)):
+            result = CliRunner().invoke(fedctl, [*connecting, *ENDING[done], *options])
+            assert result.exit_code == 0, result.output
+            assert "Go on?" not in result.output

@@ -45,7 +45,7 @@ def cluster(name: str, cpu: str, region: str = "", **labels: str) -> resource_pb
 
 
 MEMBERS = [
-    cluster("a", "8", "eu", tier="gold", **{"fedsched.io/ring": "1"}),
+    cluster("a", "8", "eu", tier="gold", note="one,two\\", **{"fedsched.io/ring": "1"}),
     cluster("b", "100", "us", tier="silver"),
     cluster("c", "20", "eu"),
 ]
@@ -139,6 +139,9 @@ def test_labels(selector: str, chosen: str) -> None:
         ("metadata.labels.fedsched.io/ring=1", "a"),
         ("spec.region=eu,metadata.name=c", "c"),
         ("metadata.name=nobody", ""),
+        (r"metadata.labels.note=one\,two\\,metadata.name=a", "a"),
+        (r"metadata.labels.note=one\,two", ""),
+        (r"metadata.labels.note!=one\,two\\,spec.region=eu", "c"),
     ],
 )
 def test_fields(selector: str, chosen: str) -> None:
@@ -156,6 +159,7 @@ def test_what_selects_nothing_is_said() -> None:
     [
         (["-l", "a=b=c"], 1, "--selector: 'a=b=c' is none of key=value"),
         (["--field-selector", "region"], 1, "is neither field=value nor field!=value"),
+        (["--field-selector", "metadata.name=a,b"], 1, r"a comma in a value is written as \,"),
         (["--sort-by", "size"], 1, "--sort-by: must be a field such as .metadata.name"),
         (["-o", "xml"], 2, "'xml' is not one of table, wide, json, yaml, name, jsonpath=PATH."),
         (["-o", "jsonpath"], 2, "say which path"),
@@ -270,7 +274,7 @@ def followed(monkeypatch: pytest.MonkeyPatch, news: Sequence[Any], *arguments: s
 
 def test_what_changes_is_a_row_more(monkeypatch: pytest.MonkeyPatch) -> None:
     news = [
-        ("a", cluster("a", "8", "eu", tier="gold", **{"fedsched.io/ring": "1"})),
+        ("a", MEMBERS[0]),
         ("b", cluster("b", "50", "us")),
         ("d", cluster("d", "1")),
         ("c", None),

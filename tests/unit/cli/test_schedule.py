@@ -16,6 +16,7 @@ from federation.cli.__main__ import fedctl
 from federation.cli.decisions import print_nodes, print_trace
 from federation.v1.scheduling_pb2 import Decision, NodePlacement, PlacedReplicas, Trace
 from tests.control_planes import RunningControlPlane, report, running_control_plane
+from tests.databases import connect
 
 BINDING = {
     "kind": "ResourceBinding",
@@ -344,3 +345,23 @@ async def test_what_a_template_asks_for_and_nobody_judges_is_in_the_answer(
         shown = await run(running, "schedule", "-f", str(path), "--no-wait")
         assert " ".join(shown.stdout.split()).count(unjudged) == 1
         assert "Warning" in shown.stdout
+
+
+async def test_a_binding_without_a_decision_is_explained_by_name(
+    running: RunningControlPlane, file: str, database_url: str
+) -> None:
+    async with running.connected("m1", report=report(nodes=2)):
+        assert (await run(running, "schedule", "-f", file)).exit_code == 0
+        database = await connect(database_url)
+        try:
+            await database.execute("UPDATE binding SET decision_id = NULL")
+        finally:
+            await database.close()
+        refused = await run(running, "explain", "shop/web")
+        assert refused.exit_code == 1
+        assert "error: There is no decision about binding 'shop/web'" in refused.stderr
+        # A name as long as an id is a name.
+        name = "a-cluster-scoped-binding-of-36-lettr"
+        assert len(name) == 36
+        unknown = await run(running, "explain", name)
+        assert f"There is no binding {name!r}" in unknown.stderr

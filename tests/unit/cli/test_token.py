@@ -43,6 +43,13 @@ async def test_every_command_of_the_page_does_what_it_says(
     ]
     assert tokens["shop-ci"]["networks"] == ["10.0.0.0/8", "127.0.0.0/8"]
     assert "revokeTime" in tokens["europe"]
+    same = await run(running, "get", "tokens", "-o", "json")
+    assert same.stdout == listed.stdout
+    europe = tokens["europe"]["id"]
+    named = await run(running, "get", "token", europe, "-o", "name")
+    assert named.stdout == f"token/{europe}\n"
+    unknown = await run(running, "get", "token", "tok-0")
+    assert (unknown.exit_code, "tok-0" in unknown.stderr) == (1, True)
     shown = await run(running, "token", "list")
     for text in (
         "namespaces shop-*",

@@ -58,7 +58,11 @@ async def test_a_joiner_gets_nothing_until_it_is_accepted(plane: RunningControlP
             refusal = await refused(call(plane, method, name="eu-1"))
             assert (refusal.code, refusal.reason) == (FAILED, "NOT_HELD")
             assert (await refused(call(plane, method, name="no-1"))).code is NOT_FOUND
-        gone = await run(plane, "reject", "eu-2", "--yes")
+        named = await run(plane, "get", "joiner", "eu-2", "-o", "name")
+        assert named.stdout == "cluster/eu-2\n"
+        nobody = await run(plane, "get", "joiners", "eu-1")
+        assert (nobody.exit_code, "eu-1" in nobody.stderr) == (1, True)
+        gone = await run(plane, "reject", "eu-2")
         assert (gone.exit_code, gone.stdout) == (0, "cluster/eu-2 rejected\n")
         _, end = await rejected.end()
         assert end is not None
