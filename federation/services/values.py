@@ -123,7 +123,7 @@ class ClusterView(KnownCluster):
     @property
     def promised(self) -> Sequence[Outstanding]:
         """What is promised and on no node of the report."""
-        return self.room.outstanding if self.room else ()
+        return self.room.outstanding if self.room else self.outstanding
 
     @property
     def careful_reserve(self) -> int:
