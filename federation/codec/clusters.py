@@ -134,12 +134,10 @@ def cluster_to_message(
 ) -> resource_pb2.Cluster:
     """The cluster as people read it; the default model is left out, as it may be written.
 
-    With what decisions pack into where that is given.
-
-    Whether it is Ready is unknown where its agent is ``silent``, or does not see it.
-    ``promised`` is what no node has yet, and ``overcommitted`` replicas of it find no room in its
-    report; of a careful promise up to ``careful_reserve`` are kept back. A ``freeze`` keeps
-    bindings from being moved off it.
+    With what decisions pack into where that is given. Whether it is Ready is unknown where its
+    agent is ``silent``, or does not see it. ``promised`` is what no node has yet, ``overcommitted``
+    replicas of it find no room in its report; of a careful promise up to ``careful_reserve`` are
+    kept back. A ``freeze`` keeps bindings from being moved off it.
     """
     cluster = state.cluster
     message = resource_pb2.Cluster(
