@@ -18,6 +18,8 @@ anything runs: the control plane does.
 - ``known_fields``: documents of newer Karmada versions without the fields that are not known yet
 - ``member``: one cluster that has no agent: its status told to the control plane, as an agent would
 - ``patches``: what is written to a binding: main patch, status patch, events
+- ``pictures``: Karmada's clusters as they were when something was decided, small enough for a call
+- ``renewing``: files that the bridge reads again while it runs
 - ``report``: prints what the shadow found: a table for people, JSON for programs
 - ``requests``: Karmada's binding as the control plane is asked to decide it
 - ``settings``: what the bridge is told by its caller

@@ -11,13 +11,16 @@ import logging
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 import federation.runtime.native_libraries  # noqa: F401 - before grpc and numpy
 from federation.model.errors import FederationError, InvalidRequest
 from federation.runtime.terminal import error_lines, say_lines
+
+if TYPE_CHECKING:
+    from federation.runtime.watched_files import FileWatch
 
 REFUSED: Final = 1
 USAGE: Final = 2
@@ -109,7 +112,8 @@ def bridge(
 
     Reads Clusters and the bindings of the scheduler name from Karmada's API server, has the
     control plane decide them, and writes what karmada-scheduler would write. Runs until SIGTERM
-    or Ctrl-C.
+    or Ctrl-C. Its token, authority and kubeconfig are read again within ten seconds of a change,
+    and at once after SIGHUP.
 
     \b
     Example:
@@ -137,7 +141,7 @@ async def _run_until_stopped(options: dict[str, Any]) -> None:
     from bridge.app import run  # noqa: PLC0415 - nearly all there is
     from bridge.settings import settings_of  # noqa: PLC0415 - see above
 
-    await run(settings_of(**_named(options, "fedsched")), _stopping())
+    await run(settings_of(**_named(options, "fedsched")), _stopping(), _renewing())
 
 
 async def _compare_until_stopped(options: dict[str, Any], seconds: float, output: str) -> None:
@@ -146,11 +150,20 @@ async def _compare_until_stopped(options: dict[str, Any], seconds: float, output
     from bridge.settings import settings_of  # noqa: PLC0415 - see above
 
     settings = settings_of(**_named(options, "default-scheduler"))
-    say_agreement(await compare(settings, _stopping(), seconds), output)
+    say_agreement(await compare(settings, _stopping(), seconds, _renewing()), output)
 
 
 def _named(options: dict[str, Any], scheduler: str) -> dict[str, Any]:
     return {**options, "scheduler_name": options["scheduler_name"] or scheduler}
+
+
+def _renewing() -> FileWatch:
+    """Reads changed files every few seconds, and at once after SIGHUP."""
+    from federation.runtime.watched_files import FileWatch  # noqa: PLC0415 - not for --help
+
+    file_watch = FileWatch()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, file_watch.request)
+    return file_watch
 
 
 def _stopping() -> asyncio.Event:

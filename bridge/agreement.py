@@ -36,6 +36,7 @@ class Cause(StrEnum):
     ESTIMATES = "estimates"
     INVALID = "invalid"
     NOT_PLACED = "not_placed"
+    TOO_LARGE = "too_large"
     UNKNOWN_CLUSTER = "unknown_cluster"
     FILTERED = "filtered"
     ROOM = "room"
@@ -55,6 +56,9 @@ TIES: Final = Disagreement(
 )
 ESTIMATES: Final = Disagreement(
     Cause.ESTIMATES, "free room is estimated otherwise: --as-karmada estimates as Karmada does"
+)
+TOO_LARGE: Final = Disagreement(
+    Cause.TOO_LARGE, "not compared: all clusters and the binding are more than the 4 MiB of a call"
 )
 UNEXPLAINED: Final = Disagreement(
     Cause.UNEXPLAINED, "other shares: the clusters' status may have changed between the two"
@@ -135,6 +139,8 @@ class Agreement:
 
     def __init__(self) -> None:
         self.counts = Counter[tuple[Occasion, Cause]]()
+        # Decisions that were not compared: others came faster than they could be.
+        self.passed_over = 0
         self.differences = deque[Comparison](maxlen=MOST_KEPT)
 
     def add(self, compared: Iterable[Comparison]) -> None:
@@ -157,11 +163,14 @@ def summary_lines(agreement: Agreement) -> list[str]:
     compared = Counter[Occasion]()
     for (occasion, _), count in agreement.counts.items():
         compared[occasion] += count
-    return [
+    lines = [
         f"{agreement.counts[occasion, Cause.SAME]} of {compared[occasion]} {words[occasion]}"
         for occasion in Occasion
         if compared[occasion]
     ] or ["There is nothing to compare: no binding is placed."]
+    if agreement.passed_over:
+        lines.append(f"{agreement.passed_over} new decisions were passed over: too many at once")
+    return lines
 
 
 def rows_of(agreement: Agreement) -> list[tuple[str, str, str, str, str]]:
@@ -186,6 +195,7 @@ def document_of(agreement: Agreement) -> dict[str, Any]:
     return {
         "compared": causes.total(),
         "agreed": agreement.agreed,
+        "passed_over": agreement.passed_over,
         "causes": {cause.value: causes[cause] for cause in Cause if causes[cause]},
         "differences": [
             {

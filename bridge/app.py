@@ -15,8 +15,6 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, Final
 
-import grpc.aio
-
 from bridge.agreement import Agreement
 from bridge.asking import Answers
 from bridge.bindings import BridgedBindings
@@ -24,6 +22,7 @@ from bridge.counts import Counts
 from bridge.fleet import BridgedFleet, Changes
 from bridge.health import BridgeState, told
 from bridge.member import AGENT_VERSION, Line
+from bridge.renewing import MemberChannel, keep_renewed, watch_kubeconfig
 from bridge.settings import BridgeSettings
 from bridge.shadow import Shadow
 from bridge.watching import KarmadaWatches, WatchTarget
@@ -33,8 +32,9 @@ from estimator.binder.election import Election
 from estimator.kube.access import connect
 from estimator.kube.calls import KubeCalls
 from estimator.kube.leases import KubeLease
-from federation.client import Client, channel_to
+from federation.client import Client
 from federation.model.errors import Unavailable
+from federation.runtime.watched_files import FileWatch
 
 LOOK_SECONDS: Final = 0.5
 TELL_SECONDS: Final = 60.0
@@ -44,8 +44,10 @@ THREADS: Final = 8
 logger = logging.getLogger(__name__)
 
 
-async def run(settings: BridgeSettings, stopping: asyncio.Event) -> None:
-    """Wait for the lease, then bridge until told to stop.
+async def run(
+    settings: BridgeSettings, stopping: asyncio.Event, file_watch: FileWatch | None = None
+) -> None:
+    """Wait for the lease, then bridge until told to stop. ``file_watch`` reads changed files.
 
     Raises Unavailable when the lease was lost, or the control plane is away at the start, and
     PreconditionFailed where there is no usable kubeconfig.
@@ -63,29 +65,45 @@ async def run(settings: BridgeSettings, stopping: asyncio.Event) -> None:
         monotonic=time.monotonic,
     )
     held, state = asyncio.Event(), BridgeState()
+    files = file_watch or FileWatch()
+
+    async def reconnect() -> None:
+        for each in (calls, telling, leases):
+            each.reconnect()
+
+    watch_kubeconfig(settings.kubeconfig, files, reconnect)
+    reading = asyncio.create_task(files.keep_reading())
     standing = asyncio.create_task(candidate.stand(held.set))
     try:
         async with told(settings.health, state):
             await _together(stopping.wait(), held.wait(), beside=standing)
             if not stopping.is_set():
                 logger.info("holding the lease %s", settings.lease_name)
-                bridging = _bridge(settings, (calls, telling), election, state)
+                bridging = _bridge(settings, (calls, telling), election, state, files)
                 await _together(stopping.wait(), bridging, beside=standing)
     finally:
         standing.cancel()
-        await asyncio.gather(standing, return_exceptions=True)
+        reading.cancel()
+        await asyncio.gather(standing, reading, return_exceptions=True)
         await candidate.resign()
         for each in (calls, telling, leases):
             each.close()
 
 
-async def compare(settings: BridgeSettings, stopping: asyncio.Event, seconds: float) -> Agreement:
+async def compare(
+    settings: BridgeSettings,
+    stopping: asyncio.Event,
+    seconds: float,
+    file_watch: FileWatch | None = None,
+) -> Agreement:
     """What is placed now, and for so long what karmada-scheduler places anew. Writes nothing.
 
     Raises PreconditionFailed where there is no usable kubeconfig, and what a call raises.
     """
     connect(settings.kubeconfig)
+    files = file_watch or FileWatch()
     async with Client(settings.target) as client:
+        keep_renewed(settings, files, client.renew)
         shadow = Shadow(client, scheduler=settings.scheduler_name, as_karmada=settings.as_karmada)
         watches = KarmadaWatches(
             settings.kubeconfig,
@@ -114,12 +132,14 @@ async def compare(settings: BridgeSettings, stopping: asyncio.Event, seconds: fl
             ready=lambda: shadow.listed.is_set() and watches.are_current,
         )
         following = asyncio.create_task(watches.follow())
+        reading = asyncio.create_task(files.keep_reading())
         try:
             async with told(settings.health, state):
                 await _together(stopping.wait(), work(), beside=following)
         finally:
             following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            reading.cancel()
+            await asyncio.gather(following, reading, return_exceptions=True)
         return shadow.agreement
 
 
@@ -136,9 +156,11 @@ async def _bridge(
     calls: tuple[KubeCalls, KubeCalls],
     election: Election,
     state: BridgeState,
+    files: FileWatch,
 ) -> None:
     async with Client(settings.target) as client:
-        channel = channel_to(settings.target)
+        channel = MemberChannel(settings.target)
+        keep_renewed(settings, files, client.renew, channel.renew)
         counts = state.counts
         answers = Answers(
             client,
@@ -198,7 +220,7 @@ async def _hold(election: Election, lease: str) -> None:
     raise Unavailable(f"the lease {lease} was lost")
 
 
-def _line(client: Client, channel: grpc.aio.Channel, listed: asyncio.Event) -> Line:
+def _line(client: Client, channel: MemberChannel, listed: asyncio.Event) -> Line:
     return Line(
         client=client,
         channel=channel,

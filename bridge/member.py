@@ -72,7 +72,7 @@ class Line:
     """
 
     client: Client
-    channel: grpc.aio.Channel
+    channel: Callable[[], grpc.aio.Channel]
     version: str
     clock: Callable[[], float]
     monotonic: Callable[[], float]
@@ -145,6 +145,8 @@ class Member:
             except Reconnecting as asked:
                 backoff.reset()
                 pause_seconds = backoff.within(min(asked.after_seconds, MAX_AFTER_SECONDS))
+                name = self._cluster.name
+                logger.info("cluster %s: %s; dialling again in %.1f s", name, asked, pause_seconds)
             except FederationError as error:
                 logger.debug("cluster %s: %s", self._cluster.name, error.message)
             await asyncio.sleep(backoff.next_seconds() if pause_seconds is None else pause_seconds)
@@ -153,7 +155,7 @@ class Member:
         cluster, line = self._cluster, self._line
         made = await line.client.create_join_token(cluster.name, ttl_seconds=600)
         enrolled = await enrol(
-            line.channel,
+            line.channel(),
             ClusterIdentity(
                 uid=cluster.identity,
                 kubernetes_version=self._message.status.kubernetes_version,
@@ -173,7 +175,7 @@ class Member:
     async def _stream(self, backoff: Backoff) -> None:
         """One stream, until it ends; raises why it did."""
         metadata = (("authorization", f"Bearer {self._credential}"),)
-        call = AgentsStub(self._line.channel).Connect(metadata=metadata)
+        call = AgentsStub(self._line.channel()).Connect(metadata=metadata)
         self._outgoing = asyncio.Queue(MOST_QUEUED)
         self._sent_hash, self._interests, self._interest_version = "", {}, 0
         self._is_told.clear()

@@ -5,7 +5,7 @@ Must not read the environment or the command line.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,22 @@ class BridgeSettings:
     lease_name: str = ""
     lease_namespace: str = ""
     health: Address | None = None
+    token_file: Path | None = None
+    ca: Path | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that ``target`` was made of."""
+        return tuple(each for each in (self.token_file, self.ca) if each is not None)
+
+    def newest_target(self) -> Target:
+        """The target by its files as they are now. Raises InvalidRequest, naming the option."""
+        token, ca_pem = self.target.token, self.target.ca_pem
+        if self.token_file is not None:
+            token = _token(self.token_file)
+        if self.ca is not None:
+            ca_pem = _read(self.ca, "--ca")
+        return replace(self.target, token=token, ca_pem=ca_pem)
 
 
 def settings_of(
@@ -46,12 +62,19 @@ def settings_of(
     """Raises InvalidRequest, naming the option."""
     target = Target(
         endpoint=endpoint,
-        token=_read(token_file, "--token-file").decode("ascii", "replace").strip(),
+        token=_token(token_file),
         ca_pem=None if ca is None else _read(ca, "--ca"),
         plaintext=insecure,
     )
     health = None if health_listen is None else _address(health_listen)
-    return BridgeSettings(target=target, kubeconfig=karmada_kubeconfig, health=health, **others)
+    return BridgeSettings(
+        target=target,
+        kubeconfig=karmada_kubeconfig,
+        health=health,
+        token_file=token_file,
+        ca=ca,
+        **others,
+    )
 
 
 def _address(text: str) -> Address:
@@ -59,6 +82,10 @@ def _address(text: str) -> Address:
         return parse_address(text)
     except ValueError as error:
         raise InvalidRequest.of("--health-listen", str(error)) from error
+
+
+def _token(path: Path) -> str:
+    return _read(path, "--token-file").decode("ascii", "replace").strip()
 
 
 def _read(path: Path, option: str) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from bridge.agreement import (
     ESTIMATES,
     NONE,
     TIES,
+    TOO_LARGE,
     Agreement,
     Cause,
     Comparison,
@@ -31,6 +33,7 @@ from bridge.agreement import (
 )
 from bridge.clusters import cluster_message
 from bridge.karmada import KarmadaBinding, KarmadaCluster
+from bridge.pictures import Backlog, FleetPicture, clusters_for, parts, small
 from bridge.requests import request_of
 from federation.client import Client
 from federation.model.errors import FederationError, InvalidRequest
@@ -39,17 +42,19 @@ from federation.v1 import resource_pb2, scheduling_pb2, simulation_pb2
 # So many at once, where what one takes is nothing new to the next.
 TOGETHER: Final = 100
 # Decisions that wait to be compared; when there are more, the oldest are passed over.
-MOST_WAITING: Final = 10_000
+MAX_WAITING: Final = 10_000
+
+# What a message takes around its own bytes.
+FRAME_BYTES: Final = 8
 
 logger = logging.getLogger(__name__)
 
 
 class _Seen(NamedTuple):
-    """A decision of karmada-scheduler's: what was asked, where it was put, on which clusters."""
+    """A decision of karmada-scheduler's: what was asked, and where it was put."""
 
     asked: KarmadaBinding
     decided: KarmadaBinding
-    clusters: tuple[resource_pb2.Cluster, ...]
 
 
 class Shadow:
@@ -63,14 +68,17 @@ class Shadow:
         self._scheduler = scheduler
         self._as_karmada = as_karmada
         self._clusters: dict[str, KarmadaCluster] = {}
-        self._messages: dict[str, resource_pb2.Cluster] = {}
+        self._small: dict[str, bytes] = {}
+        self._picture: FleetPicture | None = None
         self._bindings: dict[str, KarmadaBinding] = {}
         self._unlisted = {"clusters", "bindings", "cluster bindings"}
-        self._waiting: asyncio.Queue[_Seen] = asyncio.Queue(MOST_WAITING)
+        self._waiting: Backlog[_Seen] = Backlog(MAX_WAITING, time.monotonic)
+        self._woken = asyncio.Event()
 
     def replace_clusters(self, clusters: Iterable[KarmadaCluster]) -> None:
         self._clusters.clear()
-        self._messages.clear()
+        self._small.clear()
+        self._picture = None
         for cluster in clusters:
             self.put_cluster(cluster)
         self._arrived("clusters")
@@ -80,15 +88,23 @@ class Shadow:
             self.remove_cluster(cluster)
             return
         self._clusters[cluster.name] = cluster
+        self._picture = None
         try:
-            self._messages[cluster.name] = _slim(cluster_message(cluster, self.unknown_fields))
+            self._small[cluster.name] = small(cluster_message(cluster, self.unknown_fields))
         except InvalidRequest as error:
-            self._messages.pop(cluster.name, None)
+            self._small.pop(cluster.name, None)
             logger.warning("cluster %s is left out: %s", cluster.name, error.message)
 
     def remove_cluster(self, cluster: KarmadaCluster) -> None:
         self._clusters.pop(cluster.name, None)
-        self._messages.pop(cluster.name, None)
+        self._small.pop(cluster.name, None)
+        self._picture = None
+
+    def _look(self) -> FleetPicture:
+        """The clusters as they are now; one tuple as long as they are the same."""
+        if self._picture is None:
+            self._picture = tuple(self._small.values())
+        return self._picture
 
     def replace_bindings(self, bindings: Iterable[KarmadaBinding], kind: str) -> None:
         for binding in bindings:
@@ -103,12 +119,11 @@ class Shadow:
             return
         prior = before.targets if before is not None and before.uid == binding.uid else {}
         if binding.is_for(self._scheduler) and binding.targets and binding.targets != prior:
-            if self._waiting.full():
-                self._waiting.get_nowait()
-            clusters = tuple(self._messages.values())
             applied = before.applied_placement if before is not None and prior else None
             asked = replace(_running(binding, prior), applied_placement=applied)
-            self._waiting.put_nowait(_Seen(asked, binding, clusters))
+            self._waiting.add(_Seen(asked, binding), self._look)
+            self.agreement.passed_over = self._waiting.passed_over
+            self._woken.set()
 
     def remove_binding(self, binding: KarmadaBinding) -> None:
         self._bindings.pop(binding.key, None)
@@ -125,7 +140,7 @@ class Shadow:
             for each in self._bindings.values()
             if each.is_for(self._scheduler) and each.targets and not each.is_deleting
         ]
-        clusters = list(self._messages.values())
+        clusters = self._look()
         for start in range(0, len(placed), TOGETHER):
             bindings = placed[start : start + TOGETHER]
             self.agreement.add(await self._compare(bindings, bindings, clusters, Occasion.STANDING))
@@ -135,7 +150,10 @@ class Shadow:
     async def compare_decided(self) -> None:
         """Each new decision as it is seen, until cancelled."""
         while True:
-            asked, decided, clusters = await self._waiting.get()
+            while not self._waiting:
+                self._woken.clear()
+                await self._woken.wait()
+            (asked, decided), clusters = self._waiting.take()
             try:
                 found = await self._compare([asked], [decided], clusters, Occasion.DECIDED)
             except FederationError as error:
@@ -150,7 +168,7 @@ class Shadow:
         self,
         asked: Sequence[KarmadaBinding],
         decided: Sequence[KarmadaBinding],
-        clusters: Sequence[resource_pb2.Cluster],
+        clusters: FleetPicture,
         occasion: Occasion,
     ) -> list[Comparison]:
         """``asked`` run where they ran before, ``decided`` where karmada-scheduler put them."""
@@ -166,6 +184,9 @@ class Shadow:
         messages = [message for _, _, message in sound]
         decisions = await self._simulated(clusters, messages, options)
         for (_, after, message), decision in zip(sound, decisions, strict=True):
+            if decision is None:
+                compared.append(_comparison(after, occasion, None, TOO_LARGE))
+                continue
             ours = targets_of(decision)
             difference = NONE
             if not is_same(after, ours):
@@ -175,26 +196,34 @@ class Shadow:
 
     async def _simulated(
         self,
-        clusters: Sequence[resource_pb2.Cluster],
+        picture: FleetPicture,
         bindings: Sequence[resource_pb2.ResourceBinding],
         options: simulation_pb2.SimulationOptions,
-    ) -> list[scheduling_pb2.Decision]:
+    ) -> list[scheduling_pb2.Decision | None]:
+        """A decision about each, in as many calls as it takes; None where one call is too small."""
         if not bindings:
             return []
-        return await self._client.simulate(clusters, bindings, options=options)
+        clusters = await asyncio.to_thread(clusters_for, picture, bindings)
+        clusters_bytes = sum(each.ByteSize() + FRAME_BYTES for each in clusters)
+        sizes = [each.ByteSize() + FRAME_BYTES for each in bindings]
+        decisions: list[scheduling_pb2.Decision | None] = [None] * len(bindings)
+        for start, end in parts(sizes, len(clusters), clusters_bytes):
+            some = bindings[start:end]
+            decisions[start:end] = await self._client.simulate(clusters, some, options=options)
+        return decisions
 
     async def _difference(
         self,
         decided: KarmadaBinding,
         message: resource_pb2.ResourceBinding,
-        clusters: Sequence[resource_pb2.Cluster],
+        clusters: FleetPicture,
         decision: scheduling_pb2.Decision,
     ) -> Disagreement:
         """The first of Karmada's ways under which it would have been the same, else our reason."""
         if not self._as_karmada:
             for options, cause in ((same_ties(), TIES), (as_karmada_options(), ESTIMATES)):
                 (other,) = await self._simulated(clusters, [message], options)
-                if is_same(decided, targets_of(other)):
+                if other is not None and is_same(decided, targets_of(other)):
                     return cause
         return difference_of(decided, decision)
 
@@ -202,14 +231,6 @@ class Shadow:
         return request_of(
             binding, scheduler=self._scheduler, as_karmada=False, unknown=self.unknown_fields
         )
-
-
-def _slim(cluster: resource_pb2.Cluster) -> resource_pb2.Cluster:
-    """Without what no decision reads: all clusters travel with each question."""
-    for enablement in cluster.status.api_enablements:
-        for resource in enablement.resources:
-            resource.ClearField("name")
-    return cluster
 
 
 def _running(binding: KarmadaBinding, prior: dict[str, int]) -> KarmadaBinding:

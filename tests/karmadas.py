@@ -21,6 +21,7 @@ from bridge.settings import BridgeSettings
 from estimator.binder import election
 from federation.client import Target
 from federation.runtime.addresses import Address, parse_address
+from federation.runtime.watched_files import FileWatch
 from tests.kubeapi.resources import (
     CLUSTER_RESOURCE_BINDINGS,
     CLUSTERS,
@@ -136,7 +137,15 @@ def placed(name: str, **replicas: int) -> Document:
     resting["status"] = {
         "schedulerObservedGeneration": 1,
         "lastScheduledTime": "2026-03-01T12:00:00Z",
-        "conditions": [{"type": "Scheduled", "status": "True", "reason": "Success"}],
+        "conditions": [
+            {
+                "type": "Scheduled",
+                "status": "True",
+                "reason": "Success",
+                "message": "Binding has been scheduled successfully.",
+                "lastTransitionTime": "2026-03-01T12:00:00Z",
+            }
+        ],
     }
     return resting
 
@@ -261,6 +270,9 @@ async def bridging(
     as_karmada: bool = False,
     failover: bool = False,
     health: Address | None = None,
+    token_file: Path | None = None,
+    ca: Path | None = None,
+    file_watch: FileWatch | None = None,
 ) -> AsyncIterator[None]:
     """A bridge in this process, until the end of the block."""
     settings = BridgeSettings(
@@ -272,11 +284,13 @@ async def bridging(
         lease_name="fedsched-bridge",
         lease_namespace="fedsched",
         health=health,
+        token_file=token_file,
+        ca=ca,
     )
     stopping = asyncio.Event()
     # On a busy machine nobody may renew a lease for long, and nobody else wants this one.
     vars(election)["GIVE_UP_SECONDS"] = PATIENCE_SECONDS
-    running = asyncio.create_task(run(settings, stopping))
+    running = asyncio.create_task(run(settings, stopping, file_watch))
     try:
         yield
     finally:

@@ -53,6 +53,11 @@ class KubeCalls:
         """Take no more work; what runs ends by itself."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def reconnect(self) -> None:
+        """Take credentials as they are now for the next calls."""
+        with self._connecting:
+            self._api = None
+
     async def in_thread(self, work: Callable[[], Answer]) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 

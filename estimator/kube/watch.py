@@ -131,6 +131,8 @@ class Watcher(Generic[Value]):
             self._version = None
             return self._after_trouble(str(error), answers=True)
         except (urllib3.exceptions.HTTPError, OSError, FederationError) as error:
+            # The certificates of a kubeconfig may be others by now.
+            self._reader.renew_credentials()
             return self._after_trouble(str(error), answers=False)
         self._backoff.reset()
         return 0.0

@@ -65,7 +65,7 @@ class Client:
         self._estimates = estimates_pb2_grpc.EstimatesStub(channel)
         self._failover = failover_pb2_grpc.FailoverStub(channel)
         self.joining = JoiningCalls(channel, self._answer)
-        self.plans = PlanCalls(channel, self._answer, self._metadata)
+        self.plans = PlanCalls(channel, self._answer, lambda: self._metadata)
         self._scheduling = scheduling_pb2_grpc.SchedulingStub(channel)
         self._scoring = scoring_pb2_grpc.ScoringStub(channel)
         self._simulation = simulation_pb2_grpc.SimulationStub(channel)
@@ -75,6 +75,12 @@ class Client:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def renew(self, target: Target) -> None:
+        """Call by this target from now on; calls under way go on as they began."""
+        self._target = target
+        self._channels.renew(target)
+        self._metadata = (("authorization", f"Bearer {target.token}"),) if target.token else ()
 
     async def close(self) -> None:
         """Closes the connection; calls under way end with an error."""

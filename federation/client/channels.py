@@ -36,6 +36,8 @@ class Channels:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._channels = [channel_to(target, endpoint) for endpoint in target.endpoints]
+        # Those whose calls may be under way still.
+        self._retired: list[grpc.aio.Channel] = []
         self._asked = 0
 
     @property
@@ -43,19 +45,39 @@ class Channels:
         """The endpoint that is asked next."""
         return self._target.endpoints[self._asked]
 
+    def renew(self, target: Target) -> None:
+        """Make calls over new connections from now on, where the target has other certificates."""
+        before, self._target = self._target, target
+        if before.connection != target.connection:
+            self._retired += self._channels
+            self._channels = [channel_to(target, endpoint) for endpoint in target.endpoints]
+            self._asked = 0
+
     async def close(self) -> None:
         """Calls under way end with an error."""
-        for channel in self._channels:
+        for channel in (*self._channels, *self._retired):
             await channel.close()
+
+    def _of_each(self, made: Callable[[grpc.aio.Channel], Any]) -> Callable[[int], Any]:
+        """A method of each connection, by position, as long as these are the connections."""
+        channels, methods = self._channels, [made(each) for each in self._channels]
+
+        def at(position: int) -> Any:
+            nonlocal channels, methods
+            if channels is not self._channels:
+                channels, methods = self._channels, [made(each) for each in self._channels]
+            return methods[position]
+
+        return at
 
     def unary_unary(self, method: str, *serializers: Any, **named: Any) -> Callable[..., Any]:
         """A method with one answer, as the stubs make it."""
-        calls = [each.unary_unary(method, *serializers, **named) for each in self._channels]
+        calls = self._of_each(lambda each: each.unary_unary(method, *serializers, **named))
 
         async def call(request: Any, *, timeout: float, metadata: Any) -> Any:  # noqa: ASYNC109 - the library's name
             harmless = bool(_READS.search(method)) or _can_be_repeated(request)
             return await self._answered(
-                lambda at, left: calls[at](request, timeout=left, metadata=metadata),
+                lambda at, left: calls(at)(request, timeout=left, metadata=metadata),
                 time.monotonic() + timeout,
                 harmless=harmless,
             )
@@ -66,10 +88,10 @@ class Channels:
         self, method: str, *serializers: Any, **named: Any
     ) -> Callable[..., AnsweredStream]:
         """A method with a stream of answers, as the stubs make it."""
-        calls = [each.unary_stream(method, *serializers, **named) for each in self._channels]
+        calls = self._of_each(lambda each: each.unary_stream(method, *serializers, **named))
 
         def call(request: Any, *, metadata: Any) -> AnsweredStream:
-            return AnsweredStream(self, lambda at: calls[at](request, metadata=metadata))
+            return AnsweredStream(self, lambda at: calls(at)(request, metadata=metadata))
 
         return call
 

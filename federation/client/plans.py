@@ -23,7 +23,9 @@ Answer: TypeAlias = Callable[[Any, object], Awaitable[Any]]
 class PlanCalls:
     """Plans of moves: made, shown, approved, stopped, watched."""
 
-    def __init__(self, channel: grpc.aio.Channel, answer: Answer, metadata: Any) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, answer: Answer, metadata: Callable[[], Any]
+    ) -> None:
         self._stub = rebalance_pb2_grpc.RebalanceStub(channel)
         self._answer = answer
         self._metadata = metadata
@@ -66,7 +68,7 @@ class PlanCalls:
     async def watch(self, plan_id: int) -> AsyncGenerator[rebalance_pb2.Plan]:
         """The plan with all its steps, then with those that changed, until nothing can any more."""
         method: Any = self._stub.WatchPlan
-        call = method(rebalance_pb2.WatchPlanRequest(id=plan_id), metadata=self._metadata)
+        call = method(rebalance_pb2.WatchPlanRequest(id=plan_id), metadata=self._metadata())
         async with aclosing(responses(call)) as answers:
             async for answer in answers:
                 yield answer.plan

@@ -55,6 +55,11 @@ class Target:
             raise InvalidRequest.of("ca", "holds no certificate in PEM form")
 
     @property
+    def connection(self) -> tuple[object, ...]:
+        """What connections are made of: targets that are alike in it can share theirs."""
+        return self.endpoint, self.plaintext, self.ca_pem, self.cert_pem, self.key_pem
+
+    @property
     def endpoints(self) -> Sequence[str]:
         return endpoints_of(self.endpoint)
 

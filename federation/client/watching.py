@@ -15,7 +15,13 @@ import grpc
 import grpc.aio
 
 from federation.client.failures import error_of
-from federation.model.errors import Conflict, FederationError, InvalidRequest, Unavailable
+from federation.model.errors import (
+    Conflict,
+    FederationError,
+    InvalidRequest,
+    Unauthenticated,
+    Unavailable,
+)
 from federation.runtime.backoff import Backoff
 
 RELIST: Final = "RELIST"
@@ -50,10 +56,11 @@ async def watched(open_stream: Open, resource_version: str) -> AsyncGenerator[Wa
     if not version:
         yield WatchMessage(relist=True)
     while True:
+        is_let_in = False
         try:
             async with aclosing(responses(open_stream(version), SILENT_SECONDS)) as stream:
                 async for response in stream:
-                    is_heard = True
+                    is_heard = is_let_in = True
                     backoff.reset()
                     version = response.resource_version
                     yield WatchMessage(events=response.events, resource_version=version)
@@ -66,6 +73,10 @@ async def watched(open_stream: Open, resource_version: str) -> AsyncGenerator[Wa
             if version in ("", resource_version):
                 raise
             version = ""
+        except Unauthenticated:
+            # Its token ended; there may be another one by now.
+            if not is_let_in:
+                raise
         except Unavailable:
             if not is_heard:
                 raise

@@ -87,9 +87,10 @@ async def test_it_never_takes_a_cluster_back(plane: RunningControlPlane, moment:
         client = await stack.enter_async_context(
             ReadingClient(target, join if moment == "after it enrolled" else nothing)
         )
+        channel = await stack.enter_async_context(channel_to(plane.plane, None))
         line = Line(
             client=client,
-            channel=await stack.enter_async_context(channel_to(plane.plane, None)),
+            channel=lambda: channel,
             version=f"{AGENT_VERSION}/test",
             clock=time.time,
             monotonic=time.monotonic,
