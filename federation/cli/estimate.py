@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -29,7 +29,7 @@ from federation.cli.names import pairs_of
 from federation.codec.amount_warnings import amount_warnings
 from federation.codec.document_files import documents_of
 from federation.codec.estimates import bound_word, source_word
-from federation.codec.requirements import requirements_to_message
+from federation.codec.requirements import component_messages, requirements_to_message
 from federation.codec.written import enum_word
 from federation.model.cluster import ClusterState
 from federation.model.estimate import BLIND_UP_TO, Bound, EstimateOptions, Estimates, Source
@@ -38,11 +38,15 @@ from federation.model.resources import is_countable
 from federation.model.workload import ReplicaRequirements
 from federation.v1 import estimates_pb2
 
+if TYPE_CHECKING:
+    from federation.client import EstimateTable
+
 EPILOG = """Examples:
 
 \b
 fedctl estimate --request cpu=3,memory=20Gi
 fedctl estimate --request cpu=500m --from clusters.yaml -o json
+fedctl estimate --component master=1:cpu=1,memory=2Gi --component worker=3:cpu=4
 fedctl estimate --cases cases.jsonl > answers.jsonl
 """
 
@@ -89,6 +93,13 @@ ESTIMATES: Final[ListedKind[Row]] = ListedKind(
 @click.option(
     "--request", "requests", multiple=True, help="What one replica asks for: cpu=3,memory=20Gi."
 )
+@click.option(
+    "--component",
+    "components",
+    multiple=True,
+    metavar="NAME=REPLICAS:REQUEST",
+    help="A part of a workload of several: master=1:cpu=2. REPLICAS are whole sets then.",
+)
 @click.option("--selector", "selectors", multiple=True, help="Node labels it needs: disk=ssd.")
 @click.option(
     "--from", "paths", multiple=True, help="File with Clusters, or - ; no server is asked."
@@ -101,6 +112,7 @@ ESTIMATES: Final[ListedKind[Row]] = ListedKind(
 @listing_options(ESTIMATES)
 def estimate(
     requests: Sequence[str],
+    components: Sequence[str],
     selectors: Sequence[str],
     paths: Sequence[str],
     cases: str | None,
@@ -110,9 +122,15 @@ def estimate(
 ) -> None:
     """How many replicas of a shape still fit, and where."""
     if cases is not None:
-        if requests or selectors or paths or clusters or any(options.values()):
+        if requests or components or selectors or paths or clusters or any(options.values()):
             raise click.UsageError("--cases takes what it needs from the lines of its file")
         answer_cases(cases, answer_case)
+        return
+    if components:
+        # Of cases they are counted on files: the control plane asks agents.
+        if requests or paths or selectors or options["model_rule"] or options["merge"]:
+            raise click.UsageError("--component goes with --clusters and --source alone")
+        print_list(ESTIMATES, listing, _rows_of_sets(components, clusters, options["source"]))
         return
     if not requests:
         raise click.UsageError("say what a replica asks for with --request, or give --cases")
@@ -264,13 +282,50 @@ def _online_rows(
         "merge": ("EstimateMerge", "ESTIMATE_MERGE", options["merge"]),
     }
     asked = {
-        name: getattr(estimates_pb2, enum).Value(f"{prefix}_{word.upper()}")
-        for name, (enum, prefix, word) in numbers.items()
-        if word
+        name: _number(enum, prefix, word) for name, (enum, prefix, word) in numbers.items() if word
     }
     shapes = [requirements_to_message(requirements)]
-    names = [name.strip() for name in clusters.split(",") if name.strip()]
-    table = connection().call(partial(Client.estimate, shapes=shapes, clusters=names, **asked))
+    named = _names_of(clusters)
+    table = connection().call(partial(Client.estimate, shapes=shapes, clusters=named, **asked))
+    return _rows_of(table)
+
+
+def _rows_of_sets(components: Sequence[str], clusters: str, source: str | None) -> list[Row]:
+    from federation.client import Client  # noqa: PLC0415 - see above
+
+    parts = inputs.components_of(list(map(_component, components)), "--component")
+    highest = _number("EstimateSource", "ESTIMATE_SOURCE", source or "unspecified")
+    table = connection().call(
+        partial(
+            Client.estimate_component_sets,
+            components=component_messages(parts),
+            clusters=_names_of(clusters),
+            highest_source=highest,
+        )
+    )
+    return _rows_of(table)
+
+
+def _component(text: str) -> dict[str, Any]:
+    """``worker=3:cpu=4,memory=8Gi`` as a document. Raises click.UsageError."""
+    head, colon, request = text.partition(":")
+    name, equals, replicas = head.partition("=")
+    if not (name and equals and colon and replicas.isascii() and replicas.isdecimal()):
+        raise click.UsageError(f"--component: {text!r} is not NAME=REPLICAS:REQUEST")
+    amounts = pairs_of([request], "--component")
+    inputs.warn(amount_warnings(amounts, f"--component {name}"))
+    return {"name": name, "replicas": int(replicas), "request": amounts}
+
+
+def _names_of(clusters: str) -> list[str]:
+    return [name.strip() for name in clusters.split(",") if name.strip()]
+
+
+def _number(enum: str, prefix: str, word: str) -> Any:
+    return getattr(estimates_pb2, enum).Value(f"{prefix}_{word.upper()}")
+
+
+def _rows_of(table: EstimateTable) -> list[Row]:
     sources, bounds = estimates_pb2.EstimateSource, estimates_pb2.EstimateBound
     return [
         {

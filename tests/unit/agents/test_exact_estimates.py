@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
 
 import grpc
 import pytest
+from click.testing import CliRunner
 
+from federation.cli.__main__ import fedctl
+from federation.client import BlockingClient, Client, EstimateTable, Target
 from federation.v1.agents_pb2 import EstimateReply, EstimateRequest, PlaceReply
 from federation.v1.estimates_pb2 import (
     ESTIMATE_BOUND_EXACT,
@@ -216,3 +220,49 @@ async def test_sets_are_asked_for_as_components(
     assert list(answer.sets) == [3, 4]
     assert list(answer.sources) == [ESTIMATE_SOURCE_EXACT, ESTIMATE_SOURCE_SUMMARY]
     assert "did not answer" in answer.notes[0].reason
+
+
+async def test_fedctl_and_both_clients_ask_for_sets(
+    running: RunningControlPlane, agents: Agents
+) -> None:
+    await agents.join("member1", answering(3))
+    await agents.join("member2", answering(5))
+    plane = running.plane
+    target = Target(
+        endpoint=str(plane.endpoint),
+        token=plane.admin_token_file.read_text().strip(),
+        plaintext=True,
+        timeout_seconds=SECONDS,
+    )
+    components = [
+        Component(name="manager", replicas=1, replica_requirements=SHAPE),
+        Component(name="worker", replicas=3, replica_requirements=SHAPE),
+    ]
+
+    def asked(api: Client) -> Awaitable[EstimateTable]:
+        return api.estimate_component_sets(
+            components, clusters=["member2"], highest_source=ESTIMATE_SOURCE_EXACT
+        )
+
+    async with Client(target) as client:
+        table = await asked(client)
+    assert (table.clusters, table.replicas) == (["member2"], [[5]])
+    assert table.sources == [[ESTIMATE_SOURCE_EXACT]]
+
+    def blocking() -> EstimateTable:
+        with BlockingClient(target) as client:
+            return client.call(asked)
+
+    assert (await asyncio.to_thread(blocking)).replicas == [[5]]
+    connecting = ["--insecure", "--endpoint", str(plane.endpoint)]
+    connecting += ["--token-file", str(plane.admin_token_file), "estimate", "--source", "exact"]
+    parts = ["--component", "manager=1:cpu=1", "--component", "worker=3:cpu=1,memory=2048m"]
+    shown = await asyncio.to_thread(CliRunner().invoke, fedctl, [*connecting, *parts, "-o", "json"])
+    assert shown.exit_code == 0, shown.output
+    rows = json.loads(shown.stdout)
+    assert [(row["cluster"], row["replicas"]) for row in rows] == [("member1", 3), ("member2", 5)]
+    assert "--component worker[memory]: 2048m is a fraction" in shown.stderr
+    for wrong in ("worker", "worker=x:cpu=1", "=1:cpu=1", "worker=1"):
+        refused = CliRunner().invoke(fedctl, [*connecting, "--component", wrong])
+        assert refused.exit_code == 2
+        assert f"{wrong!r} is not NAME=REPLICAS:REQUEST" in refused.stderr
