@@ -27,7 +27,9 @@ def warnings_of_binding(message: resource_pb2.ResourceBinding) -> Sequence[str]:
 
 def request_warnings(message: resource_pb2.ResourceBinding) -> Iterator[str]:
     """Yield the warnings about what the binding asks for."""
-    spec = message.spec
+    spec, version = message.spec, message.metadata.resource_version
+    if is_foreign_version(version):
+        yield f"metadata.resourceVersion {version} is ignored: it is of another API"
     scheduling = spec.placement.replica_scheduling
     if (
         spec.resource.kind in WITHOUT_REPLICAS
@@ -44,6 +46,11 @@ def request_warnings(message: resource_pb2.ResourceBinding) -> Iterator[str]:
     for position, component in enumerate(spec.components):
         path = f"spec.components[{position}].replicaRequirements.resourceRequest"
         yield from amount_warnings(component.replica_requirements.resource_request, path)
+
+
+def is_foreign_version(text: str) -> bool:
+    """Whether a resourceVersion is of an object that Kubernetes' API has, and not one of ours."""
+    return text.isascii() and text.isdigit()
 
 
 def bounded(warnings: Iterable[str]) -> list[str]:

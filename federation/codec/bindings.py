@@ -5,11 +5,13 @@ Must not decide anything about a binding, nor know whether it is stored.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from federation.codec import ranges, texts
 from federation.codec.applied_placement import has_new_placement
+from federation.codec.binding_warnings import is_foreign_version
 from federation.codec.placements import placement_to_message, read_placement
 from federation.codec.requirements import (
     component_messages,
@@ -22,6 +24,7 @@ from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations, joined
 from federation.model.placement import (
     Binding,
+    BindingVersion,
     Certificate,
     EvictionTask,
     Gang,
@@ -37,6 +40,8 @@ from federation.v1 import resource_pb2
 BINDING_API_VERSION: Final = "work.karmada.io/v1alpha2"
 # Why something was done, in words.
 MAX_SENTENCE: Final = 1024
+# The id of a history has hyphens itself.
+_VERSION: Final = re.compile(r"([0-9a-f-]*)-([0-9]{1,19})-([0-9]{1,19})", re.ASCII)
 # All of a gang are decided at once, while nobody else is.
 MAX_GANG: Final = 1000
 
@@ -51,7 +56,9 @@ def binding_from_message(message: resource_pb2.ResourceBinding, path: str = "") 
     return binding
 
 
-def binding_to_message(binding: Binding) -> resource_pb2.ResourceBinding:
+def binding_to_message(binding: Binding, history: str = "") -> resource_pb2.ResourceBinding:
+    """The message; a stored binding has its version in that history of the database."""
+    version = BindingVersion(history, binding.stored_id, binding.resource_version)
     message = resource_pb2.ResourceBinding(
         api_version=BINDING_API_VERSION,
         kind="ResourceBinding" if binding.namespace else "ClusterResourceBinding",
@@ -61,7 +68,7 @@ def binding_to_message(binding: Binding) -> resource_pb2.ResourceBinding:
             labels=binding.labels,
             annotations=binding.annotations,
             uid=binding.uid,
-            resource_version=str(binding.resource_version),
+            resource_version=str(version) if binding.stored_id else "",
             generation=binding.generation,
         ),
         spec=resource_pb2.ResourceBindingSpec(
@@ -176,7 +183,7 @@ def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -
         labels=texts.label_map(metadata.labels, f"{there}.labels", found),
         annotations=texts.annotation_map(metadata.annotations, f"{there}.annotations", found),
         generation=metadata.generation or 1,
-        resource_version=ranges.revision(
+        expected_version=_expected_version(
             metadata.resource_version, f"{there}.resourceVersion", found
         ),
         reschedule_triggered_at=(
@@ -197,6 +204,17 @@ def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -
         is_unsettled=has_new_placement(message),
         observed_affinity=_observed_affinity(message, joined(path, "status"), found),
     )
+
+
+def _expected_version(text: str, path: str, found: Violations) -> BindingVersion | None:
+    """The version that a caller has read; None where it names none of ours."""
+    if not text or is_foreign_version(text):
+        return None
+    match = _VERSION.fullmatch(text)
+    if match is None or max(map(int, match.groups()[1:])) > ranges.MAX_INT64:
+        found.add(path, "is not one that was given out: send back what was read")
+        return None
+    return BindingVersion(match[1], int(match[2]), int(match[3]))
 
 
 def _observed_affinity(message: resource_pb2.ResourceBinding, path: str, found: Violations) -> str:

@@ -38,7 +38,9 @@ BODIES_KNOWN: Final = 16
 _LEFT_OUT: Final = frozenset({"model", "generation", "resource_version"})
 # By type, each field with its default: to ask a type for them takes longer than to compare.
 _DEFAULTS: Final = {
-    type(default): tuple((each.name, getattr(default, each.name)) for each in fields(default))
+    type(default): tuple(
+        (each.name, getattr(default, each.name)) for each in fields(default) if each.compare
+    )
     for default in (Binding(name=""), Cluster(name=""))
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from federation.model.workload import (
     Component,
@@ -218,6 +218,17 @@ def binding_key(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
+class BindingVersion(NamedTuple):
+    """A state of a stored binding: of which history of the database, which row, and its number."""
+
+    history: str
+    stored_id: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.history}-{self.stored_id}-{self.number}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
     """A workload to be scheduled, named (namespace, name).
@@ -226,7 +237,9 @@ class Binding:
     acceptable. ``clusters`` is where it runs now. ``fresh`` asks to divide anew instead of
     steadily: true when a reschedule was triggered after the last scheduling. ``is_unsettled``
     says that it asks for something that no decision has placed yet. ``observed_affinity`` is the
-    affinity group of ``clusters`` where a caller states both, "" elsewhere.
+    affinity group of ``clusters`` where a caller states both, "" elsewhere. ``stored_id`` is the id
+    of a stored binding, 0 of others, and ``expected_version`` the version that a caller has read;
+    neither is a part of what the binding is.
     """
 
     namespace: str = ""
@@ -258,6 +271,8 @@ class Binding:
     on_cluster_return: OnClusterReturn = OnClusterReturn.KEEP_REPLACEMENT
     gang: Gang | None = None
     is_unsettled: bool = False
+    stored_id: int = field(default=0, compare=False)
+    expected_version: BindingVersion | None = field(default=None, compare=False)
     observed_affinity: str = ""
 
     @property

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isfinite
 
-from federation.codec.bindings import binding_to_message
 from federation.codec.decisions import decision_to_message
 from federation.codec.ranges import required, whole
 from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
 from federation.codec.waits import queued_to_message, wait_to_message
 from federation.model.errors import InvalidRequest
+from federation.model.placement import Binding
 from federation.rpc.calls import caller
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import NodePlacing
@@ -22,6 +22,7 @@ from federation.services.journal import Position
 from federation.services.threads import ENCODING
 from federation.services.waiting.steering import Queueing
 from federation.services.waiting_ports import QueuedBinding, QueuePlace
+from federation.v1 import resource_pb2
 from federation.v1 import scheduling_pb2 as messages
 
 # The list's version, priority, since, namespace, name, entry.
@@ -42,16 +43,21 @@ async def suspended(
 
 
 async def rescheduled(
-    request: messages.RescheduleBindingRequest, queueing: Queueing, placing: NodePlacing
+    request: messages.RescheduleBindingRequest,
+    queueing: Queueing,
+    placing: NodePlacing,
+    written: Callable[[Binding], resource_pb2.ResourceBinding],
 ) -> messages.RescheduleBindingResponse:
-    """Nodes are asked for behind it. Raises InvalidRequest, and what ``Queueing`` raises."""
+    """Nodes are asked for behind it; ``written`` makes the message of a stored binding. Raises
+    InvalidRequest, and what ``Queueing`` raises.
+    """
     _check_named(request)
     scheduled = await queueing.reschedule(request.namespace, request.name, request.uid)
     placing.start_behind([scheduled])
     return messages.RescheduleBindingResponse(
         decision=decision_to_message(scheduled.record),
         queued=scheduled.queued,
-        binding=binding_to_message(scheduled.binding) if scheduled.binding else None,
+        binding=written(scheduled.binding) if scheduled.binding else None,
     )
 
 

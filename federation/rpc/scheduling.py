@@ -32,6 +32,7 @@ from federation.services.threads import ENCODING
 from federation.services.values import DecisionRecord, Once, Scheduled
 from federation.services.waiting.steering import Queueing
 from federation.services.watching.watches import Watches
+from federation.v1 import resource_pb2
 from federation.v1 import scheduling_pb2 as messages
 from federation.v1.scheduling_pb2_grpc import SchedulingServicer as Servicer
 
@@ -76,7 +77,7 @@ class SchedulingServicer(Servicer):
         response = messages.ScheduleResponse(
             decision=decision_to_message(record),
             queued=scheduled.queued,
-            binding=binding_to_message(binding) if binding else None,
+            binding=self._written(binding) if binding else None,
         )
         add_warnings(request.binding, response.decision)
         return response
@@ -96,7 +97,7 @@ class SchedulingServicer(Servicer):
         view = await self._scheduling.get_binding(request.namespace, request.name)
         expires_at = view.lease_expires_at
         return messages.GetBindingResponse(
-            binding=binding_to_message(view.binding),
+            binding=self._written(view.binding),
             decision=decision_to_message(view.record) if view.record else None,
             reservations=reservation_messages(view.held),
             lease_expire_time=None if expires_at is None else timestamp_from_seconds(expires_at),
@@ -116,7 +117,7 @@ class SchedulingServicer(Servicer):
     async def RescheduleBinding(
         self, request: messages.RescheduleBindingRequest, context: Context
     ) -> messages.RescheduleBindingResponse:
-        return await rescheduled(request, self._queueing, self._placing)
+        return await rescheduled(request, self._queueing, self._placing, self._written)
 
     async def ListBindings(
         self, request: messages.ListBindingsRequest, context: Context
@@ -130,7 +131,7 @@ class SchedulingServicer(Servicer):
         page = await self._scheduling.list_bindings(
             request.namespace, after, limit, among=caller().scope.namespaces
         )
-        bindings = await ENCODING.run(fitting, map(binding_to_message, page.bindings))
+        bindings = await ENCODING.run(fitting, map(self._written, page.bindings))
         next_after = page.next_after
         if len(bindings) < len(page.bindings):
             last = page.bindings[len(bindings) - 1]
@@ -229,6 +230,10 @@ class SchedulingServicer(Servicer):
         )
         add_warnings(request.binding, response.decision)
         return response
+
+    def _written(self, binding: Binding) -> resource_pb2.ResourceBinding:
+        """A stored binding, with its version in the history of the database that is known."""
+        return binding_to_message(binding, self._watches.history)
 
     async def _scheduled(self, request: messages.ScheduleRequest, once: Once | None) -> Scheduled:
         if request.preview_token:

@@ -49,7 +49,11 @@ def binding_watches(
     store: Store, following: Following, fleet: FleetOwner, pace: WatchPace | None
 ) -> Watches[BindingName, scheduling_pb2.BindingEvent]:
     """Of bindings, by namespace."""
-    subject = BindingSubject(store, fleet, binding_event, _size)
+
+    def written(event: BindingEvent) -> scheduling_pb2.BindingEvent:
+        return binding_event(event, following.history)
+
+    subject = BindingSubject(store, fleet, written, _size)
     return Watches(store, following, subject, pace)
 
 
@@ -146,8 +150,8 @@ def clusters_response(
     )
 
 
-def binding_event(event: BindingEvent) -> scheduling_pb2.BindingEvent:
-    """As callers see it."""
+def binding_event(event: BindingEvent, history: str) -> scheduling_pb2.BindingEvent:
+    """As callers see it, with versions of that history of the database."""
     if event.binding is None:
         names = resource_pb2.ObjectMeta(namespace=event.namespace, name=event.name, uid=event.uid)
         return scheduling_pb2.BindingEvent(
@@ -156,7 +160,7 @@ def binding_event(event: BindingEvent) -> scheduling_pb2.BindingEvent:
         )
     return scheduling_pb2.BindingEvent(
         type=resource_pb2.EVENT_TYPE_UPDATED,
-        binding=binding_to_message(event.binding),
+        binding=binding_to_message(event.binding, history),
         decision_id=event.decision_id,
         promises=[
             scheduling_pb2.ClusterPromise(cluster=cluster, certificate=certificate)

@@ -61,6 +61,8 @@ COLUMNS = (
     "fresh",
     "last_scheduled_time",
     "observed_affinity",
+    "stored_id",
+    "expected_version",
 )
 SPEC = tuple(field.name for field in fields(Binding) if field.name not in COLUMNS)
 
@@ -309,6 +311,7 @@ def plain_binding(row: Row[Any]) -> Binding:
         uid=row.uid,
         generation=row.generation,
         resource_version=row.version,
+        stored_id=row.id,
         clusters=targets_of(row.clusters),
         last_scheduled_time=unix_seconds(row.last_scheduled_at),
     )

@@ -414,6 +414,8 @@ def _stored(
             new.binding,
             clusters=_clusters(new),
             resource_version=version,
+            stored_id=binding_id,
+            expected_version=None,
             last_scheduled_time=scheduled_at,
             fresh=False,
         ),

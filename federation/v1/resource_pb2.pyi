@@ -106,7 +106,9 @@ class ObjectMeta(_message.Message):
     namespace: _builtins.str
     uid: _builtins.str
     resource_version: _builtins.str
-    """Opaque; sent back in an update it makes the update fail when somebody else was faster."""
+    """Opaque; sent back in an update it makes the update fail (ABORTED) when somebody else was faster.
+    Schedule ignores one of digits alone, with a warning: that is of an object of another API.
+    """
     generation: _builtins.int
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...

@@ -64,6 +64,8 @@ def candidate_of(binding: Binding, known: StoredBinding | None, *, adopt: bool) 
         observed_affinity="",
         generation=before.generation,
         resource_version=before.resource_version,
+        stored_id=before.stored_id,
+        expected_version=None,
     )
     if not asks_the_same(candidate, before):
         candidate = replace(candidate, generation=before.generation + 1)

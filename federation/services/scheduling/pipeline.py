@@ -184,7 +184,7 @@ class DecisionPipeline:
     async def read(self, attempts: Sequence[Attempt]) -> None:
         """Add what the store knows of the bindings, or ``error``; nothing will come of it."""
         async with self._store.reading() as read:
-            await read_attempts(read, attempts, self._profiles)
+            await read_attempts(read, attempts, self._profiles, self.following.history)
         await self.following.read_unknown(named_clusters(attempts))
         for each in attempts:
             each.profile = replace(each.profile, reserves=(), post_binds=())
@@ -363,7 +363,7 @@ class DecisionPipeline:
         async with self._store.reading() as read:
             companions = await join_gang(read, joined)
             if companions:
-                await read_attempts(read, companions, self._profiles)
+                await read_attempts(read, companions, self._profiles, self.following.history)
         await self.following.read_unknown(named_clusters(companions))
         for attempt in joined:
             if attempt.error is not None:
@@ -484,7 +484,7 @@ class DecisionPipeline:
                 except FederationError as error:
                     attempt.fail(error)
                     refused.append(attempt)
-            await read_attempts(read, attempts, self._profiles)
+            await read_attempts(read, attempts, self._profiles, self.following.history)
         await self.following.read_unknown(named_clusters(attempts))
         refused += [attempt for attempt in attempts if attempt.error is not None]
         if batch[0].atomic:

@@ -32,6 +32,7 @@ from federation.services.scheduling.commit import (
 from federation.services.scheduling.decide import asks_the_same, request_room, reserve
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.quotas import read_quotas, within_quotas
+from federation.services.scheduling.read import check_version
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.secrets import make_secret, parse_secret
 from federation.services.threads import PACKING, UNDER_LOCKS
@@ -120,6 +121,8 @@ class Previews:
             if preview.decision_id:
                 return await _committed(tx, preview)
             attempt, working = await self._reserved(tx, preview)
+            if binding is not None:
+                check_version(binding, attempt.known, self._following.history)
             traces = await packed_off_loop([attempt.verdict], UNDER_LOCKS)
             _, changes = await write(tx, [attempt], traces)
             await tx.previews.settle(preview.id, attempt.id)

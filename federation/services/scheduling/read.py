@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from federation.model.errors import FederationError
-from federation.model.placement import is_grouped
+from federation.model.errors import Conflict, FederationError
+from federation.model.placement import Binding, BindingVersion, is_grouped
 from federation.scheduler.plugins.profile import Profile, Profiles
 from federation.scheduler.waiting.kept import MOST_EARMARKS
 from federation.services.binding_ports import StoredBinding
@@ -25,9 +25,12 @@ from federation.services.scheduling.decide import asked_binding, candidate_of, m
 from federation.services.scheduling.quotas import read_quotas
 
 
-async def read_attempts(read: Transaction, attempts: Sequence[Attempt], profiles: Profiles) -> None:
+async def read_attempts(
+    read: Transaction, attempts: Sequence[Attempt], profiles: Profiles, history: str
+) -> None:
     """Add what the store knows of the bindings, or ``error``. What is held is read last: it is
-    no older than the binding, and with a newer one nothing is committed.
+    no older than the binding, and with a newer one nothing is committed. ``history`` is the
+    database's.
     """
     found = await read.bindings.to_decide([attempt.key for attempt in attempts])
     bindings = found.known
@@ -40,6 +43,7 @@ async def read_attempts(read: Transaction, attempts: Sequence[Attempt], profiles
         attempt.holding = holdings.get(attempt.key, NO_HOLDING)
         attempt.newest, attempt.peers, attempt.error = None, NO_PEERS, None
         try:
+            check_version(attempt.binding, known, history)
             attempt.binding = asked_binding(attempt, known)
             attempt.profile = profiles.profile_of(attempt.binding)
             candidate = candidate_of(attempt.binding, known, adopt=attempt.adopt)
@@ -60,6 +64,17 @@ async def read_attempts(read: Transaction, attempts: Sequence[Attempt], profiles
     }
     for decision_id, newest in (await read.decisions.find(repeated.keys())).items():
         repeated[decision_id].newest = newest
+
+
+def check_version(binding: Binding, known: StoredBinding | None, history: str) -> None:
+    """Raises Conflict where the stored binding is not in the state that the caller has read."""
+    expected = binding.expected_version
+    if expected is None:
+        return
+    current = known and BindingVersion(history, known.id, known.binding.resource_version)
+    if current != expected:
+        state = f"is at version {current}" if current else "is gone"
+        raise Conflict(f"Binding {binding.key!r} {state}, not at {expected}: read it again.")
 
 
 async def _claims(read: Transaction, profiles: Profiles, *, room_is_kept: bool) -> RoomClaims:

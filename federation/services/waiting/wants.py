@@ -38,6 +38,8 @@ _APART = frozenset(
         "last_scheduled_time",
         "lease_seconds",
         "preemption_policy",
+        "stored_id",
+        "expected_version",
     }
 )
 _asked = attrgetter(*(each.name for each in fields(Binding) if each.name not in _APART))

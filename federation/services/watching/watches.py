@@ -135,6 +135,11 @@ class Watches(Generic[K, E]):
             self._settled = self._feed.position
         return self._settled
 
+    @property
+    def history(self) -> str:
+        """The id of the history of the database that is known."""
+        return self._feed.history
+
     def resource_version(self, position: Position) -> str:
         """A place in the journal as callers are told of it."""
         return version_of(position, self._feed.history)
