@@ -5,8 +5,9 @@ Pure. Must not estimate anything; ``federation.capacity.summary_estimates`` does
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,8 @@ from federation.model.resources import MAX_AMOUNT, PODS
 
 # Stands for the model of a cluster without grade counts that can be used.
 UNMODELLED: Final = -1
+# Resources and models that one cluster alone may have do not make those of all others be read anew.
+MAX_ADDED: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,8 @@ class FleetCapacity:
     nodes_c: npt.NDArray[np.int64]
     as_of_c: npt.NDArray[np.float64]
     sequence_c: npt.NDArray[np.int64]
+    # Resources and models since it was built anew.
+    added: int = 0
 
     @classmethod
     def of(cls, states: Iterable[ClusterState], *, modeling_enabled: bool = True) -> FleetCapacity:
@@ -100,28 +105,29 @@ class FleetCapacity:
     ) -> FleetCapacity:
         """The fleet with newer states at some positions, and at all where clusters came since.
 
-        This one stays as it is. Rebuilds where a state brings a model or a resource nobody had:
-        both are rare.
+        This one stays as it is. Resources and models that nobody had are added behind the others,
+        up to ``MAX_ADDED`` of them: then all is rebuilt, without those that nobody has any more.
         """
         states = list(moves.items(self.states, [changes[c] for c in moves.taken]))
         for position, state in changes.items():
             states[position] = state
-        if not all(map(self._has_room_for, changes.values())):
+        wider = self._with_room_for(changes.values())
+        if wider is None:
             return FleetCapacity.of(states, modeling_enabled=self.modeling_enabled)
         copy = replace(
-            self,
+            wider,
             states=tuple(states),
-            reported_c=moves.array(self.reported_c, newcomers=False),
-            free_rc=moves.array(self.free_rc, 0, axis=1),
-            model_c=moves.array(self.model_c, UNMODELLED),
-            count_cg=moves.array(self.count_cg, 0.0),
+            reported_c=moves.array(wider.reported_c, newcomers=False),
+            free_rc=moves.array(wider.free_rc, 0, axis=1),
+            model_c=moves.array(wider.model_c, UNMODELLED),
+            count_cg=moves.array(wider.count_cg, 0.0),
             ungraded=self._ungraded_after(moves),
-            nodes_c=moves.array(self.nodes_c, 0),
-            as_of_c=moves.array(self.as_of_c, np.inf),
-            sequence_c=moves.array(self.sequence_c, 0),
+            nodes_c=moves.array(wider.nodes_c, 0),
+            as_of_c=moves.array(wider.as_of_c, np.inf),
+            sequence_c=moves.array(wider.sequence_c, 0),
         )
         by_identity = {
-            id(state.cluster.model): self.model_positions[state.cluster.model]
+            id(state.cluster.model): wider.model_positions[state.cluster.model]
             for state in changes.values()
         }
         return _filled(copy, changes, by_identity)
@@ -155,10 +161,33 @@ class FleetCapacity:
         ungraded.pop(GONE, None)
         return ungraded
 
-    def _has_room_for(self, state: ClusterState) -> bool:
-        allocatable = state.report.summary.allocatable if state.report else {}
-        return (
-            state.cluster.model in self.model_positions and allocatable.keys() <= self.rows.keys()
+    def _with_room_for(self, states: Collection[ClusterState]) -> FleetCapacity | None:
+        """The same with rows and models for these states; None where too many were added."""
+        reports = [state.report for state in states if state.report is not None]
+        named = chain.from_iterable(report.summary.allocatable for report in reports)
+        resources = dict.fromkeys(name for name in named if name not in self.rows)
+        models = {state.cluster.model: None for state in states} if states else {}
+        new_models = [model for model in models if model not in self.model_positions]
+        if not resources and not new_models:
+            return self
+        added = self.added + len(resources) + len(new_models)
+        if added > MAX_ADDED:
+            return None
+        interned = (*self.models, *map(_interned, new_models))
+        width = max((len(model.columns) for model in interned), default=0)
+        more_rows = np.zeros((len(resources), len(self.states)), dtype=np.int64)
+        more_grades = np.zeros((len(self.states), width - self.count_cg.shape[1]))
+        return replace(
+            self,
+            added=added,
+            rows={**self.rows, **{n: len(self.rows) + i for i, n in enumerate(resources)}},
+            free_rc=np.concatenate((self.free_rc, more_rows)),
+            models=interned,
+            model_positions={
+                **self.model_positions,
+                **{model: len(self.models) + i for i, model in enumerate(new_models)},
+            },
+            count_cg=np.concatenate((self.count_cg, more_grades), axis=1),
         )
 
 

@@ -13,7 +13,8 @@ and the excess of all nodes, at whichever rate that is least, are the most that 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -35,8 +36,12 @@ from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.resources import PODS
 from federation.model.workload import ReplicaRequirements
 
-# Numbers kept of what cells hold, 8 bytes each.
-_MOST_KNOWN: Final = 4_000_000
+# Kept of what cells hold.
+MAX_HOLD_BYTES: Final = 32 << 20
+# Blocks of cells that reports have replaced; of 64 clusters with 256 cells one has 1.8 MB.
+MAX_FORMER_BLOCKS: Final = 16
+# Rivals of one kind, by claim.
+MAX_RIVALS: Final = 256
 # What pods of two kinds have to do with each other is kept for so many pairs, 1 KiB each.
 _MOST_CHARGES: Final = 8192
 # Rounding of floats must not make a loss smaller than it is.
@@ -95,6 +100,12 @@ class _Hold:
             excess_qc=_excess(block, demanded, fits_k),
         )
 
+    @property
+    def bytes(self) -> int:
+        """How much it takes, without what it says of rivals: a few bytes for each cluster."""
+        verdicts = 0 if self.verdict_k is None else self.verdict_k.nbytes
+        return self.excess_qc.nbytes + self.room_c.nbytes + verdicts
+
     def met_by(self, rival: _Hold) -> BoolArray | None:
         """Where the rival may land on a node that surely suits; None: everywhere."""
         if self.verdict_k is None and rival.verdict_k is None:
@@ -102,6 +113,8 @@ class _Hold:
         if rival.claim_key not in self.known_met:
             may_k = True if rival.verdict_k is None else rival.verdict_k != Match.NO
             surely_k = True if self.verdict_k is None else self.verdict_k == Match.YES
+            if len(self.known_met) >= MAX_RIVALS:
+                self.known_met.clear()
             met_c: BoolArray = np.logical_or.reduceat(may_k & surely_k, self.first_c)
             self.known_met[rival.claim_key] = None if met_c.all() else met_c
         return self.known_met[rival.claim_key]
@@ -152,25 +165,54 @@ def _excess(block: CellBlock, demanded: Mapping[str, int], fits_k: IntArray) -> 
 class KnownHolds:
     """What blocks hold of kinds that were asked about before. Blocks never change.
 
-    Belongs to one fleet and its successors. Forgets everything when that is too much.
+    Belongs to one fleet and its successors. Bounded in bytes, those asked about longest ago are
+    forgotten first; and in blocks that are no longer of the fleet, whose cells it keeps alive.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, Hashable], tuple[Cells, _Hold]] = {}
-        self._numbers = 0
+    def __init__(self, max_bytes: int = MAX_HOLD_BYTES) -> None:
+        self._max_bytes = max_bytes
+        # With its cells: without a reference their identity may be given away.
+        self._known: OrderedDict[tuple[int, Hashable], tuple[Cells, _Hold]] = OrderedDict()
+        self._blocks: set[int] = set()
+        self._bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """How much is kept, without cells."""
+        return self._bytes
+
+    @property
+    def blocks(self) -> int:
+        """Of how many blocks, about, cells are kept alive."""
+        return len(self._blocks)
 
     def of(self, block: CellBlock, kind: Kind) -> _Hold:
         # By their cells, which they keep when clusters come and leave before them.
         asked = id(block.cells), kind.key
         known = self._known.get(asked)
         if known is not None:
+            self._known.move_to_end(asked)
             return known[1]
-        if self._numbers >= _MOST_KNOWN:
-            self._known, self._numbers = {}, 0
-        found = _Hold.of(block, kind)
-        self._known[asked] = block.cells, found
-        self._numbers += found.excess_qc.size
-        return found
+        hold = _Hold.of(block, kind)
+        self._known[asked] = block.cells, hold
+        self._blocks.add(asked[0])
+        self._bytes += hold.bytes
+        while self._bytes > self._max_bytes and len(self._known) > 1:
+            self._forget(next(iter(self._known)))
+        return hold
+
+    def keep_to(self, blocks: Collection[CellBlock]) -> None:
+        """Forget blocks that are no longer of the fleet, once there are many of them."""
+        if len(self._blocks) <= len(blocks) + MAX_FORMER_BLOCKS:
+            return
+        current = {id(block.cells) for block in blocks}
+        for asked in [asked for asked in self._known if asked[0] not in current]:
+            self._forget(asked)
+        self._blocks = {asked[0] for asked in self._known}
+
+    def _forget(self, asked: tuple[int, Hashable]) -> None:
+        _, hold = self._known.pop(asked)
+        self._bytes -= hold.bytes
 
 
 def strict_most_c(
@@ -186,6 +228,7 @@ def strict_most_c(
     """
     more, most_c = Kind.of(requirements), limit_c.copy()
     every = others.including(more)
+    known.keep_to(cells.blocks)
     for block in cells.blocks:
         limit_b = limit_c[block.here]
         if limit_b.any():

@@ -318,6 +318,8 @@ class Following:
             if isinstance(each, ReportAdvanced) and self._is_news(each)
         }
         reports = await read.reports.get(newer) if newer else {}
+        # Peers serve their agents: what is outstanding there is packed in a thread.
+        await self._fleet.pack_ahead((name, report) for name, (report, _) in reports.items())
         for each in changes:
             if isinstance(each, ReportAdvanced) and each.cluster in reports:
                 report, received_at = reports[each.cluster]

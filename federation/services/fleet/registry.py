@@ -47,7 +47,8 @@ from federation.services.telling import tell
 from federation.services.values import ClusterView, KnownCluster
 
 NO_MODEL = ResourceModel()
-MOST_MOVED = 64
+# Clusters that move in one step. All is built anew (seconds for 10,000) if a fourth of them do.
+MOST_MOVED, ANEW_PART = 64, 4
 
 # Told of every change after it was applied; again when a part of it had to wait for its turn.
 ChangeObserver = Callable[[Change], None]
@@ -473,14 +474,15 @@ class FleetOwner:
         positions = self._snapshot.positions
         left = {name for name in self.changed if name in positions and not self.has(name)}
         came = {name for name in self.changed if name not in positions and self.has(name)}
-        if len(left) + len(came) > MOST_MOVED:
+        if len(left) + len(came) > max(MOST_MOVED, len(positions) // ANEW_PART):
             return self._built_anew()
         pictures = {
             name: self._picture(name, is_packed_anew=name in self._rooms.changed)
             for name in self.changed
             if self.has(name)
         }
-        moved = self._snapshot.after(left, {name: pictures[name] for name in came})
+        newcomers = {name: pictures[name] for name in came}
+        moved = self._snapshot.after_all(left, newcomers, MOST_MOVED)
         return moved.with_pictures(pictures, self._rooms.changed & pictures.keys())
 
     def _built_anew(self) -> FleetSnapshot:

@@ -160,6 +160,18 @@ class FleetSnapshot:
             unseen=Column.of(each.unseen for each in every),
         )
 
+    def after_all(
+        self, left: Collection[str], came: Mapping[str, ClusterPicture], at_once: int
+    ) -> FleetSnapshot:
+        """As ``after``, in steps of so many clusters: a step costs more, the more of them move."""
+        moved, leaving, coming = self, sorted(left), sorted(came)
+        for start in range(0, len(leaving), at_once):
+            moved = moved.after(leaving[start : start + at_once], {})
+        for start in range(0, len(coming), at_once):
+            names = coming[start : start + at_once]
+            moved = moved.after((), {name: came[name] for name in names})
+        return moved
+
     def after(self, left: Collection[str], came: Mapping[str, ClusterPicture]) -> FleetSnapshot:
         """Without the clusters that left, and with those that came, whose rooms are still unknown.
 

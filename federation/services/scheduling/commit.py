@@ -10,14 +10,18 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from federation.history.packed_inputs import Packed
 from federation.model.errors import Conflict
-from federation.model.placement import Binding, binding_key, is_grouped
+from federation.model.placement import Binding, PreemptionPolicy, binding_key, is_grouped
+from federation.scheduler.resolved_placement import Terms
 from federation.services.audited_calls import AuditedCall
 from federation.services.binding_ports import StoredBinding
 from federation.services.decision_ports import NewDecision, Settled
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
+from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.journal import (
     BindingChanged,
     ClusterShares,
@@ -111,18 +115,17 @@ class Committer:
         return [attempt for attempt in attempts if attempt.key not in written], False
 
     async def decide_and_commit(self, attempts: Sequence[Attempt]) -> None:
-        """Decide and write while nobody else can promise anything.
+        """Decide and write while nobody else can promise anything where these may go.
 
-        Raises Conflict when the bindings were changed since they were read.
+        Raises Conflict when the bindings were changed since they were read, or when they would go
+        to a cluster that was not eligible before.
         """
         with self._following.appending() as own:
             async with self._store.transaction() as tx:
                 await lock_groups(tx, bindings_to_lock(attempts))
-                names = frozenset(self._fleet.snapshot.names)
+                names = lockable_clusters(attempts, self._fleet.snapshot)
                 await lock_clusters(tx, self._fleet, self._following, names)
                 working, now = self._working(), self._clock.now()
-                if not names.issuperset(working.snapshot.names):
-                    raise Conflict("A cluster was added meanwhile.")
                 await check_departed(tx, departed_clusters(attempts, working))
                 await UNDER_LOCKS.run(decide_all, working, attempts, now)
                 if wants_preemption(attempts):
@@ -132,6 +135,8 @@ class Committer:
                 to_write = [attempt for attempt in attempts if attempt.is_to_write]
                 if not to_write:
                     return
+                if not all(names.issuperset(attempt.touched) for attempt in to_write):
+                    raise Conflict("A cluster became eligible meanwhile.")
                 if len(await _unchanged(tx, attempts)) < len(attempts):
                     raise Conflict("The binding was changed meanwhile.")
                 if len(await within_quotas(tx, to_write)) < len(to_write):
@@ -189,6 +194,26 @@ async def lock_clusters(
     if moved:
         await following.catch_up(tx, moved)
     return gone | moved.keys()
+
+
+def lockable_clusters(attempts: Sequence[Attempt], snapshot: FleetSnapshot) -> frozenset[str]:
+    """Where attempts may get something, by affinity and readiness, or hold something now.
+
+    Those that may preempt others look at all clusters.
+    """
+    fleet = snapshot.fleet
+    readable = [attempt for attempt in attempts if attempt.error is None]
+    policies = {attempt.candidate.preemption_policy for attempt in readable}
+    if PreemptionPolicy.PREEMPT_LOWER_PRIORITY in policies:
+        return frozenset(fleet.names)
+    eligible_c = np.zeros(len(fleet), np.bool_)
+    for attempt in readable:
+        terms = Terms.of(attempt.candidate.placement, fleet)
+        for position in range(len(terms.group_names)):
+            eligible_c |= terms.group(position, fleet).tier_c >= 0
+    eligible_c &= fleet.ready_c
+    eligible = {fleet.names[position] for position in eligible_c.nonzero()[0].tolist()}
+    return frozenset(eligible) | (named_clusters(attempts) & fleet.index.keys())
 
 
 def departed_clusters(attempts: Iterable[Attempt], working: WorkingCopy) -> frozenset[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from federation.capacity.ledger import ClusterLedger
 from federation.capacity.reserve import FleetRooms, PackedRooms
@@ -17,6 +17,29 @@ from federation.scheduler.decision import Decision
 from federation.scheduler.promisable import looked_again
 from federation.scheduler.replay import DecisionInputs
 from federation.services.fleet.snapshot import OutstandingByCluster
+
+# Of all answers of one kind, in 8 to 10 bytes each; and so many answers in any fleet.
+MAX_NUMBERS: Final = 2_000_000
+MIN_ANSWERS: Final = 64
+
+Key = TypeVar("Key", bound=Hashable)
+Answer = TypeVar("Answer")
+
+
+class Memo(dict[Key, Answer]):
+    """Answers about a fleet; the oldest is forgotten where there are too many.
+
+    An answer has some numbers for each cluster: the larger the fleet, the fewer are kept.
+    """
+
+    def __init__(self, clusters: int) -> None:
+        super().__init__()
+        self.max_answers = max(MIN_ANSWERS, MAX_NUMBERS // max(clusters, 1))
+
+    def __setitem__(self, key: Key, answer: Answer) -> None:
+        if len(self) >= self.max_answers and key not in self:
+            del self[next(iter(self))]
+        super().__setitem__(key, answer)
 
 
 class KnownRefusal(NamedTuple):
@@ -41,14 +64,24 @@ class KnownAnswers:
     """
 
     rooms: FleetRooms
-    available: dict[Hashable, Estimates] = field(default_factory=dict)
-    beside_own: dict[Hashable, tuple[Sequence[ClusterLedger], Estimates]] = field(
-        default_factory=dict
-    )
-    scarce: dict[Certificate | None, dict[Hashable, str]] = field(default_factory=dict)
-    seen_again: dict[Hashable, Estimates | None] = field(default_factory=dict)
-    refusals: dict[Hashable, KnownRefusal] = field(default_factory=dict)
+    available: Memo[Hashable, Estimates]
+    beside_own: Memo[Hashable, tuple[Sequence[ClusterLedger], Estimates]]
+    seen_again: Memo[Hashable, Estimates | None]
+    refusals: Memo[Hashable, KnownRefusal]
+    scarce: dict[Certificate | None, Memo[Hashable, str]] = field(default_factory=dict)
     lessened: PackedRooms = field(default_factory=dict)
+
+    @classmethod
+    def about(cls, rooms: FleetRooms) -> KnownAnswers:
+        """None yet."""
+        clusters = len(rooms.sites)
+        return cls(rooms, Memo(clusters), Memo(clusters), Memo(clusters), Memo(clusters))
+
+    def scarcities(self, asked: Certificate | None) -> Memo[Hashable, str]:
+        """What was found to be scarce, by question."""
+        if asked not in self.scarce:
+            self.scarce[asked] = Memo(len(self.rooms.sites))
+        return self.scarce[asked]
 
     def available_beside_own(
         self,

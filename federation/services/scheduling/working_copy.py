@@ -89,7 +89,7 @@ class WorkingCopy:
         self._allow_unproven = allow_unproven
         self._pack, self._late = pack, late
         self._known_told: _Told | None = None
-        self._answers = KnownAnswers(self.rooms)
+        self._answers = KnownAnswers.about(self.rooms)
         # Made of it by ``beside``, since the rooms changed last.
         self._shadows: dict[Hashable, WorkingCopy] = {}
         self._open: dict[int, bool] = {}
@@ -146,7 +146,7 @@ class WorkingCopy:
         """Nothing comes of what was promised since the snapshot."""
         self.rooms, self._ledgers = self.snapshot.rooms, {}
         self._totals = TotalsInWork(self.snapshot, self._known, self._ledgers)
-        self._answers, self._shadows = KnownAnswers(self.rooms), {}
+        self._answers, self._shadows = KnownAnswers.about(self.rooms), {}
 
     def cordoned(self, names: Iterable[str]) -> WorkingCopy:
         """The same fleet, with nothing promised since, where these clusters get nothing more."""
@@ -202,7 +202,7 @@ class WorkingCopy:
     def answers(self) -> KnownAnswers:
         """To what was asked since the rooms changed last."""
         if self._answers.rooms is not self.rooms:
-            self._answers, self._shadows = KnownAnswers(self.rooms), {}
+            self._answers, self._shadows = KnownAnswers.about(self.rooms), {}
         return self._answers
 
     def ledger(self, position: int) -> ClusterLedger:
@@ -249,7 +249,7 @@ class WorkingCopy:
         """
         if self._allow_unproven:
             return None
-        return self.answers.scarce.setdefault(asked, {})
+        return self.answers.scarcities(asked)
 
     def is_open(self, position: int) -> bool:
         """Whether anything was outstanding in a cluster when the snapshot was taken."""

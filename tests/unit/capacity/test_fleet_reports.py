@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pytest
 
-from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.fleet_reports import MAX_ADDED, FleetCapacity
 from federation.model.cluster import (
     CapacityReport,
     Cluster,
@@ -122,3 +122,25 @@ def test_free_amounts_stay_within_int64() -> None:
     )
     capacity = FleetCapacity.of([ClusterState(cluster=Cluster(name="a"), report=report)])
     assert capacity.free_rc[capacity.rows["cpu"]].tolist() == [-MAX_AMOUNT]
+
+
+def test_resources_and_models_of_its_own_do_not_read_the_others_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, states = FleetCapacity.of(FLEET), list(FLEET)
+    anew: list[int] = []
+    of = FleetCapacity.of
+
+    def counted(states: Iterable[ClusterState], **how: bool) -> FleetCapacity:
+        anew.append(1)
+        return of(states, **how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FleetCapacity, "of", counted)
+        for number in range(MAX_ADDED + 10):
+            model = SHORT_MODEL if number % 2 else DEFAULT_MODEL
+            states[1] = state("b", {f"example.com/r{number}": number, "pods": 3}, {1: 5}, model)
+            ours = ours.with_clusters({1: states[1]})
+            assert_equal(ours, of(states))
+            assert len(ours.rows) <= MAX_ADDED + 4
+    assert len(anew) == 1

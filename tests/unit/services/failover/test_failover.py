@@ -318,7 +318,7 @@ async def test_many_at_once_freeze_it_and_nothing_moves_until_people_say_so(dril
     await drill.pass_time(20)
     assert (await drill.control.get()).freeze == freeze
     await drill.control.freeze("admin", "we look into it")
-    with pytest.raises(PreconditionFailed, match="frozen already, by admin: we look into it"):
+    with pytest.raises(PreconditionFailed, match="frozen already, by “admin”: “we look into it”"):
         await drill.control.freeze("admin", "again")
     drill.speaking |= {"a", "b"}
     await drill.pass_time(3)
@@ -340,7 +340,7 @@ async def test_nothing_moves_off_a_place_that_people_have_frozen(
     south = FreezeScope(kind=ScopeKind.REGION, name="south")
     status = await drill.control.freeze("admin", "we look into it", south)
     assert (status.freeze, [str(each.place) for each in status.places]) == (None, ["region south"])
-    with pytest.raises(PreconditionFailed, match="of region south is frozen already, by admin"):
+    with pytest.raises(PreconditionFailed, match="of region south is frozen already, by “admin”"):
         await drill.control.freeze("admin", "again", south)
     nowhere = FreezeScope(kind=ScopeKind.PROVIDER, name="south")
     with pytest.raises(InvalidRequest, match="provider: is that of no cluster: 'south'"):

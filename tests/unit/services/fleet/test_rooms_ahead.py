@@ -21,6 +21,7 @@ from federation.services.members.reports import Reporting
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from tests.services import join_and_report, make_report
+from tests.unit.services.conftest import ControlPlane
 
 
 @pytest.fixture
@@ -120,3 +121,48 @@ async def test_a_heartbeat_makes_no_room(
     assert not reporting.heartbeat("a", 2, "", clock.now())
     with pytest.raises(TypeError):
         fleet.view("a")
+
+
+async def test_a_peers_report_is_packed_before_it_is_put(
+    reporting: Reporting, other: ControlPlane
+) -> None:
+    await reporting.accept("a", make_report(7, cpu_millis=5000))
+    await other.follow()
+    assert isinstance(other.fleet._known_room("a"), Room)
+
+
+@pytest.fixture
+def large() -> FleetOwner:
+    """Three hundred clusters, in which something is promised."""
+    owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+    for number in range(300):
+        put_reported(owner, f"c{number:03}", number)
+    assert len(owner.snapshot.names) == 300
+    return owner
+
+
+def put_reported(owner: FleetOwner, name: str, number: int) -> None:
+    owner.put_cluster(Cluster(name=name, region=f"r{number % 7}"))
+    owner.put_report(name, make_report(1, cpu_millis=1000 + number), 0.0)
+    share = Share(requirements=ReplicaRequirements(request={"cpu": 100}), replicas=1 + number % 3)
+    shares = ClusterShares(version=owner.ledger(name).version + 1, shares=(share,))
+    owner.apply(BindingChanged(namespace="", name=f"b-{name}", clusters={name: shares}))
+
+
+def test_many_clusters_that_leave_and_come_at_once_move_in_parts(
+    large: FleetOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(0, 140, 4):
+        large.remove(f"c{number:03}")
+    for number in range(38):
+        put_reported(large, f"b{number:03}", number)
+    anew = large._built_anew()
+    monkeypatch.setattr(FleetOwner, "_built_anew", None)
+    moved = large.snapshot
+    assert moved.names == anew.names
+    assert moved.states == anew.states
+    assert moved.fleet.region.code_c.tolist() == anew.fleet.region.code_c.tolist()
+    assert moved.capacity.free_rc.tolist() == anew.capacity.free_rc.tolist()
+    rooms = [[room.outstanding for room in each.rooms.rooms if room] for each in (moved, anew)]
+    assert rooms[0] == rooms[1]
+    assert moved.ledgers == anew.ledgers

@@ -91,7 +91,7 @@ async def test_what_is_kept_is_what_is_placed(
     refused = await apply(licensed.scheduling, named("w2", only("a", 3)))
     decision = refused.record.decision
     assert (decision.outcome, decision.remainder) == (Outcome.UNSCHEDULABLE, 3)
-    assert decision.reason == "Licences: 2 licences are left, 3 wanted"
+    assert decision.reason == "Licences: “2 licences are left, 3 wanted”"
     assert refused.queued
     assert await held(store, named("w2", only("a"))) == {}
     # Its room is not taken: nothing is missing for the next one.
