@@ -25,8 +25,8 @@ class Ending(StrEnum):
 
 
 class Progress(NamedTuple):
-    """Of what a binding has now: promised and on no node yet, and pods seen beyond what it had
-    there before the eviction; and its pods that are still seen where they were to leave.
+    """Of what a binding has now: replicas that are not on a node yet, and pods on nodes beyond what
+    it had there before the eviction; and its pods that are still seen where they were to leave.
     """
 
     outstanding: int
@@ -44,11 +44,13 @@ def ending_of(
     is_silent: bool,
     is_back: bool,
     most_seconds: float,
+    is_ordered: bool = False,
 ) -> Ending | None:
-    """How the eviction ends now, None while it goes on.
+    """How the eviction ends now, None while it goes on. A share leaves once its replacement runs;
+    time ends it only where people want it gone, or nothing of it runs.
 
     ``is_known``: the cluster exists; ``is_silent``: its agent is not heard; ``is_back``: it is, and
-    the binding may stay there.
+    the binding may stay there; ``is_ordered``: people's taints keep the binding from staying.
     """
     if not is_known:
         return Ending.CLUSTER_GONE
@@ -66,11 +68,11 @@ def ending_of(
     may_return = is_back and (is_missed or _prefers_original(binding, task, progress.started))
     if may_return and taken_back(binding, task) is not binding:
         return Ending.TAKEN_BACK
-    if is_missed and is_silent:
+    if is_missed and (is_silent or not is_ordered):
         return None
     if not progress.outstanding:
         return Ending.REPLACED
-    return Ending.DEADLINE if is_over else None
+    return Ending.DEADLINE if is_over and is_ordered else None
 
 
 def _prefers_original(binding: Binding, task: EvictionTask, started: int) -> bool:

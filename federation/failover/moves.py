@@ -6,10 +6,10 @@ Must not decide where they go: scheduling does, with a promise there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
-from federation.model.cluster import Cluster
+from federation.model.cluster import UNREACHABLE_KEY, Cluster
 from federation.model.placement import (
     EVICTION_PRODUCER,
     Binding,
@@ -93,6 +93,12 @@ def leaves_at(binding: Binding, cluster: Cluster) -> float:
         elif taint.time_added is not None:
             times.append(taint.time_added + seconds)
     return min(times)
+
+
+def is_ordered_away(binding: Binding, cluster: Cluster, now: float) -> bool:
+    """Whether people want the binding to leave, by a taint of theirs that it does not tolerate."""
+    theirs = tuple(taint for taint in cluster.taints if taint.key != UNREACHABLE_KEY)
+    return leaves_at(binding, replace(cluster, taints=theirs)) <= now
 
 
 def eviction_tasks(

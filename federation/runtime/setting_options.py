@@ -264,7 +264,8 @@ OPTIONS = OptionTable(
         name="eviction_seconds",
         parse=seconds_between(1, 2_419_200),
         default="600",
-        help="How long what was moved away stays in place at most until its replacement runs.",
+        help="How long a step of a plan may take to run, a preempted pod to leave, and what people "
+        "taint away to be replaced.",
     ),
     Option(
         name="unschedulable_seconds",

@@ -15,6 +15,7 @@ import numpy as np
 
 from federation.model.arrays import IntArray, filled, read_only
 from federation.model.placement import (
+    Binding,
     ClusterAffinity,
     ClusterLimit,
     Placement,
@@ -136,6 +137,16 @@ class Terms:
                 deadlines=self._deadlines,
             )
         return group
+
+
+def group_of_clusters(binding: Binding, fleet: Fleet) -> str:
+    """Return the first affinity group that allows all clusters of the binding; "": none does."""
+    terms = Terms.of(binding.placement, fleet)
+    places = [fleet.index[each.name] for each in binding.clusters if each.name in fleet.index]
+    for position, name in enumerate(terms.group_names):
+        if (terms.group(position, fleet).tier_c[places] >= 0).all():
+            return name
+    return ""
 
 
 def _affinities_of(placement: Placement) -> tuple[tuple[str, tuple[ClusterAffinity, ...]], ...]:

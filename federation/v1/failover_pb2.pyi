@@ -347,8 +347,8 @@ class Eviction(_message.Message):
     def task(self) -> _resource_pb2.GracefulEvictionTask: ...
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
-        """When it ends, whatever has become of the replacement; absent: a plan ends it, or, where nothing
-        replaces a Duplicated share, the return of its cluster.
+        """When it ends, whatever has become of the replacement. Absent: it ends once its replacement runs,
+        or its cluster is back.
         """
 
     def __init__(

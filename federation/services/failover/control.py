@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 
 from federation.failover.breaker import Breaker, Freeze, FreezeScope, FrozenPlace
 from federation.failover.evictions import has_replacement
-from federation.failover.moves import PLANNED_MOVE
+from federation.failover.moves import PLANNED_MOVE, PODS_PENDING, PREEMPTED
 from federation.model.access import EVERYTHING, Scope
 from federation.model.cluster import Cluster, Taint
 from federation.model.errors import InvalidRequest, PreconditionFailed
 from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.model.quotations import quoted
+from federation.services.failover.evicting import is_ordered
 from federation.services.failover.moving import evacuated
 from federation.services.failover.watching import Failover, FailoverSettings, tell_of_change
 from federation.services.fleet.registry import FleetOwner
@@ -46,8 +47,8 @@ class EvacuatedCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenEviction:
-    """A graceful eviction of a binding; ``deadline`` in Unix seconds, None: a plan ends it, or its
-    cluster's return.
+    """A graceful eviction of a binding; ``deadline`` in Unix seconds, None: it ends once its
+    replacement runs, or with the return of its cluster, however long that takes.
     """
 
     binding: BindingName
@@ -229,7 +230,10 @@ class FailoverControl:
         ]
 
     def _deadline(self, binding: Binding, task: EvictionTask) -> float | None:
-        if task.reason == PLANNED_MOVE or not has_replacement(binding, task):
+        is_timed = task.reason in (PREEMPTED, PODS_PENDING)
+        if not is_timed and task.reason != PLANNED_MOVE and has_replacement(binding, task):
+            is_timed = is_ordered(self._fleet, binding, task, self._clock.now())
+        if not is_timed:
             return None
         return (task.created_at or 0.0) + self._settings.eviction_seconds
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from federation.failover.evictions import Ending, Progress, ending_of
-from federation.failover.moves import leaves_at
+from federation.failover.moves import is_ordered_away, leaves_at
 from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.services.duties import Begin
 from federation.services.failover.moving import READ_AT_ONCE, Moving
@@ -116,11 +116,12 @@ class Evicting:
             ending = ending_of(
                 task,
                 binding,
-                progress_of(fleet, binding, task),
+                progress_of(fleet, binding, task, heard),
                 now,
                 is_known=fleet.has(name),
                 is_silent=name not in heard,
                 is_back=name in heard and leaves_at(binding, fleet.known(name).cluster) > now,
+                is_ordered=is_ordered(fleet, binding, task, now),
                 most_seconds=self._most_seconds,
             )
             if ending is not None:
@@ -165,23 +166,37 @@ class Evicting:
             self._fleet.apply(change)
 
 
-def progress_of(fleet: FleetOwner, binding: Binding, task: EvictionTask) -> Progress:
+def is_ordered(fleet: FleetOwner, binding: Binding, task: EvictionTask, now: float) -> bool:
+    """Whether people want the share gone from its cluster, whatever becomes of its replacement."""
+    name = task.from_cluster
+    return fleet.has(name) and is_ordered_away(binding, fleet.known(name).cluster, now)
+
+
+def progress_of(
+    fleet: FleetOwner, binding: Binding, task: EvictionTask, heard: Collection[str]
+) -> Progress:
     """How far the replacement is, by the newest reports.
 
-    What this control plane has not heard of yet counts as promised and not there.
+    What this control plane has not heard of yet counts as promised and not there, and so does what
+    a silent or deleted cluster has: nobody sees it run.
     """
     before = {each.name: each.replicas for each in task.clusters_before}
     outstanding = started = 0
     for target in binding.clusters:
-        if not fleet.has(target.name):
+        name = target.name
+        if not fleet.has(name):
+            outstanding += target.replicas
             continue
-        ledger = fleet.ledger(target.name)
+        ledger = fleet.ledger(name)
         newest = ledger.newest(binding.key)
-        outstanding += sum(each.in_cells for each in ledger.outstanding_of(binding.key))
-        outstanding += max(0, target.replicas - sum(each.replicas for each in newest))
+        if name in heard:
+            outstanding += sum(each.in_cells for each in ledger.outstanding_of(binding.key))
+            outstanding += max(0, target.replicas - sum(each.replicas for each in newest))
+        elif target.replicas > before.get(name, 0):
+            outstanding += target.replicas
         echoes = [echo for each in newest if (echo := ledger.echo_of(each)) is not None]
-        seen = sum(echo.bound + echo.unbound for echo in echoes)
-        started += max(0, seen - before.get(target.name, 0))
+        bound = sum(echo.bound for echo in echoes)
+        started += max(0, bound - before.get(name, 0))
     return Progress(outstanding, started, _staying(fleet, binding, task))
 
 

@@ -38,6 +38,7 @@ PASSING: Final = (Conflict, LimitExceeded, Unavailable)
 BEGUN_AT_ONCE: Final = 100
 LOOKED_AT_ONCE: Final = 1000
 STILL_THERE: Final = "its pods are still in {clusters}, although what replaces them runs"
+BOTH_STAY: Final = "{}; it cannot be taken back, and stays in {} until that runs"
 NOT_SEEN: Final = "what replaces it was not seen on nodes within {seconds:.0f} s"
 
 logger = logging.getLogger(__name__)
@@ -99,12 +100,9 @@ class CarryingOut:
         bindings = {name: stored.binding for name, stored in found.items()}
         left = {target.name for step in moving for target in step.leaves}
         await self._pipeline.following.read_unknown(left)
-        ended = [step for each in moving if (step := self._outcome(each, bindings)) is not None]
+        outcomes = [step for each in moving if (step := self._outcome(each, bindings)) is not None]
+        ended = [step for each in outcomes if (step := await self._end(each, bindings)) is not None]
         late = [step for step in ended if step.state is StepState.FAILED]
-        for step in ended:
-            if step.state is StepState.FAILED:
-                await self._take_back(bindings[step.binding], step)
-            await self._look_no_more(step)
         if ended:
             why = f"step {late[0].number} ({late[0].key}): {late[0].message}" if late else ""
             await self._keep(begin, plan, ended, stop=why)
@@ -139,21 +137,44 @@ class CarryingOut:
             return 0
         return self._fleet.ledger(cluster).seen_of(key)
 
-    async def _look_no_more(self, step: PlanStep) -> None:
-        """Nothing is to be seen any more of the binding where it is not."""
+    async def _end(self, step: PlanStep, bindings: _Bindings) -> PlanStep | None:
+        """The step that has ended, with what had to be done about that; None: not yet."""
+        stays: set[str] = set()
+        if step.state is StepState.FAILED:
+            try:
+                stays = await self._not_taken_back(bindings[step.binding], step)
+            except PASSING as error:
+                logger.info("move not taken back yet", extra={"fields": _fields(step, error)})
+                return None
+        # Nothing is to be seen any more of the binding where it is not.
         for target in step.leaves:
-            await self._releases.look_no_more(step.binding, target.name)
+            if target.name not in stays:
+                await self._releases.look_no_more(step.binding, target.name)
+        if not stays:
+            return step
+        return replace(step, message=BOTH_STAY.format(step.message, ", ".join(sorted(stays))))
 
-    async def _take_back(self, binding: Binding, step: PlanStep) -> None:
-        """What was not replaced stays where it runs; where that cannot be, both stay."""
+    async def _not_taken_back(self, binding: Binding, step: PlanStep) -> set[str]:
+        """What was not replaced stays where it runs. The clusters where that cannot be: the share
+        runs there until what replaces it does. Raises what passes.
+        """
         left = {target.name for target in step.leaves}
+        stays: set[str] = set()
         for task in binding.eviction_tasks:
-            if task.reason == PLANNED_MOVE and task.from_cluster in left:
-                try:
-                    scheduled = await self._pipeline.move(binding, takes_back=task)
-                    tell(self._observers, [scheduled])
-                except FederationError as error:
-                    logger.info("move not taken back", extra={"fields": _fields(step, error)})
+            if task.reason != PLANNED_MOVE or task.from_cluster not in left:
+                continue
+            stays.add(task.from_cluster)
+            try:
+                scheduled = await self._pipeline.move(binding, takes_back=task)
+            except PASSING:
+                raise
+            except FederationError as error:
+                logger.info("move not taken back", extra={"fields": _fields(step, error)})
+                continue
+            if scheduled.binding is not None:
+                stays.remove(task.from_cluster)
+                tell(self._observers, [scheduled])
+        return stays
 
     async def _go_on(self, begin: Begin, plan: Plan) -> int:
         """Begin as many steps as may be moving; how many were begun or passed over."""

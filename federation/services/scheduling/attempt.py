@@ -33,6 +33,7 @@ from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.scheduling.planned import PlannedMove, StatedMove
 from federation.services.scheduling.retaking import Retaking
 from federation.services.scheduling.shares import ReservationRequest, Reserved
+from federation.services.scheduling.undone_eviction import UndoneEviction
 from federation.services.values import DecisionRecord, Once, Scheduled, Verdict
 
 # After so many tries a request takes all locks first: then nobody can win against it.
@@ -196,6 +197,8 @@ class Attempt:
     @property
     def stated(self) -> StatedMove | None:
         """What leaves where, if somebody said so."""
+        if self.takes_back is not None:
+            return UndoneEviction(task=self.takes_back)
         return self.planned or self.retaking
 
     @property
@@ -223,8 +226,8 @@ class Attempt:
         want to wait, nor one of an atomic batch of callers that was not placed, nor one that does
         not take an eviction back, or does not move as planned.
         """
-        is_whole = self.takes_back is not None or self.stated is not None
-        is_all_or_nothing = bool(self.atomic and not self.is_moved) or is_whole
+        is_of_callers = bool(self.atomic) and not self.is_moved
+        is_all_or_nothing = is_of_callers or self.stated is not None
         return self.is_placed or (not is_all_or_nothing and bool(self.known or self.wait))
 
     @property

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 
 from federation.capacity.reserve import Refused
-from federation.failover.evictions import taken_back
 from federation.failover.moves import PLANNED_MOVE, PREEMPTED, TAINT_UNTOLERATED, eviction_tasks
 from federation.model.errors import FederationError, NotFound, PreconditionFailed
 from federation.model.estimate import Estimates
@@ -20,6 +19,7 @@ from federation.model.reservations import Share
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.promisable import stuck_notes, without_room
 from federation.scheduler.replay import DecisionInputs
+from federation.scheduler.resolved_placement import group_of_clusters
 from federation.scheduler.scarcity import with_scarcity
 from federation.scheduler.triggers import evicting_taints, is_settled, leaving, triggers_of
 from federation.services.binding_ports import Peers, StoredBinding
@@ -74,8 +74,6 @@ def candidate_of(binding: Binding, known: StoredBinding | None, *, adopt: bool) 
 
 def moved_candidate(attempt: Attempt, candidate: Binding) -> Binding:
     """Where it is to be, of one that is moved. Raises PreconditionFailed where that cannot be."""
-    if attempt.takes_back is not None:
-        return taken_back(candidate, attempt.takes_back)
     return candidate if attempt.stated is None else attempt.stated.candidate(candidate)
 
 
@@ -283,6 +281,14 @@ def verdict_of(
     remaining = planned.whole(binding) if planned else leaving(binding, taints)
     if not planned:
         around = replace(around, is_settled=is_settled(before, remaining))
+    if attempt.takes_back is not None:
+        # The share may be of another affinity group than what replaced it.
+        group = group_of_clusters(binding, fleet)
+        around = replace(
+            around,
+            observed_affinity=group or around.observed_affinity,
+            is_settled=is_settled(None, remaining),
+        )
     inputs = DecisionInputs(
         binding=remaining, fleet=fleet, profile=attempt.profile, surroundings=around
     )

@@ -50,7 +50,11 @@ def test_what_is_left_becomes_a_task_and_what_stays_does_not() -> None:
     [
         (Progress(4, 0), 599.0, {}, None),
         (Progress(0, 4), 1.0, {}, Ending.REPLACED),
-        (Progress(4, 0), 600.0, {}, Ending.DEADLINE),
+        # Time alone ends nothing: what is left may run.
+        (Progress(4, 0), 600.0, {}, None),
+        (Progress(1, 3), 10_000.0, {"is_silent": False}, None),
+        (Progress(4, 0), 599.0, {"is_ordered": True}, None),
+        (Progress(4, 0), 600.0, {"is_ordered": True}, Ending.DEADLINE),
         (Progress(4, 0), 1.0, {"is_known": False}, Ending.CLUSTER_GONE),
         (Progress(4, 0), 1.0, {"is_silent": False, "is_back": True}, Ending.TAKEN_BACK),
         (Progress(3, 1), 1.0, {"is_silent": False, "is_back": True}, None),
@@ -120,7 +124,9 @@ EVERYWHERE = replace(WEB, placement=Placement(), clusters=targets(a=9, b=9))
         ({"b": 9}, Progress(0, 0), {"is_silent": True}, None),
         ({"b": 9}, Progress(0, 0), {"is_back": True}, Ending.TAKEN_BACK),
         ({"b": 12}, Progress(0, 3), {"is_back": True}, Ending.TAKEN_BACK),
-        ({"b": 9}, Progress(0, 0), {}, Ending.REPLACED),
+        # It is heard again, and its taint is not gone yet.
+        ({"b": 9}, Progress(0, 0), {}, None),
+        ({"b": 9}, Progress(0, 0), {"is_ordered": True}, Ending.REPLACED),
         ({"b": 9, "d": 9}, Progress(0, 9), {"is_silent": True}, Ending.REPLACED),
     ],
 )

@@ -55,7 +55,7 @@ class Workshop:
         )
         carrying_out.observe(self.told.extend)
         # Evictions end by failover's duty, also where failover itself is off.
-        failover = Failover(
+        self.failover = Failover(
             self.store,
             self.fleet,
             self.deciders.pipeline,
@@ -66,7 +66,7 @@ class Workshop:
         # One piece a round: the clock stands still in between.
         duties = [
             Duty(name="plans", work=carrying_out.work, at_once=10**6),
-            replace(failover.duty, at_once=2),
+            replace(self.failover.duty, at_once=2),
         ]
         self.duties = Duties(self.store, replica, duties, self.clock)
 
@@ -80,6 +80,7 @@ class Workshop:
             self.shared_at = self.clock.now()
             for name in self.fleet.snapshot.names:
                 self.reporting.heartbeat(name, 0, "", self.clock.now())
+            self.failover.look()
             await self.duties.do_round()
 
     async def approved(self, wish: PlanWish = DRAIN_A) -> Plan:

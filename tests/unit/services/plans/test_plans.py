@@ -22,6 +22,7 @@ from federation.plans.plan import (
 )
 from federation.services.plans.control import PlanNews, planned_move
 from federation.services.plans.drafting import PlanWish
+from federation.services.waiting.steering import Queueing
 from tests.services import DYNAMIC, WEB, apply, decided, shares
 from tests.unit.services.conftest import held, only
 from tests.unit.services.plans.conftest import DRAIN_A, SECONDS, Workshop
@@ -33,6 +34,13 @@ API = replace(WEB, name="api", uid="uid-api", replicas=2)
 def text_of(plan: Plan, steps: object) -> str:
     """All that a plan says, but for what names it."""
     return repr((replace(plan, id=0, created_at=0.0), steps))
+
+
+def home_and_abroad() -> tuple[AffinityGroup, ...]:
+    return tuple(
+        AffinityGroup(name=name, affinity=ClusterAffinity(cluster_names=clusters))
+        for name, clusters in (("home", ("a",)), ("abroad", ("b", "c")))
+    )
 
 
 async def test_a_drain_claims_room_before_it_leaves_and_ends_by_echo(workshop: Workshop) -> None:
@@ -212,6 +220,50 @@ async def test_what_is_not_seen_running_in_time_is_taken_back_and_the_plan_stops
     assert await held(workshop.store) == before
 
 
+async def test_what_moved_to_another_affinity_group_and_found_no_node_is_taken_back_to_its_own(
+    workshop: Workshop,
+) -> None:
+    """The first group is home, where it runs; the other one has room by reports, and no node."""
+    placement = Placement(affinity_groups=home_and_abroad(), replica_scheduling=DYNAMIC)
+    web = replace(WEB, replicas=2, placement=placement)
+    assert decided(await apply(workshop.deciders.scheduling, web)) == {"a": 2}
+    await workshop.sees("a", (web, 2))
+    plan = await workshop.approved()
+    await workshop.pass_time()
+    moved = await workshop.stored(web)
+    assert "a" not in shares(moved.clusters)
+    assert [task.from_cluster for task in moved.eviction_tasks] == ["a"]
+    await workshop.pass_time(int(SECONDS) + 5)
+    assert await workshop.states(plan) == (PlanState.STOPPED, [StepState.FAILED])
+    back = await workshop.stored(web)
+    assert (shares(back.clusters), back.eviction_tasks) == ({"a": 2}, ())
+    assert await held(workshop.store, web) == {"a": 2}
+    # It is of its own group again: others do not move it abroad.
+    assert decided(await apply(workshop.deciders.scheduling, web)) == {"a": 2}
+
+
+async def test_what_cannot_be_taken_back_runs_until_its_replacement_does(
+    workshop: Workshop,
+) -> None:
+    before = decided(await apply(workshop.deciders.scheduling, THREE))
+    await workshop.sees("a", (THREE, before["a"]))
+    plan = await workshop.approved()
+    await workshop.pass_time()
+    queueing = Queueing(workshop.store, workshop.fleet, workshop.deciders.pipeline)
+    await queueing.suspend(THREE.namespace, THREE.name)
+    await workshop.pass_time(int(SECONDS) * 3)
+    assert await workshop.states(plan) == (PlanState.STOPPED, [StepState.FAILED])
+    _, (step,) = await workshop.control.get(plan.id)
+    assert step.message.endswith("it cannot be taken back, and stays in a until that runs")
+    both = await workshop.stored()
+    assert [task.from_cluster for task in both.eviction_tasks] == ["a"]
+    assert "a" in await held(workshop.store)
+    for name, replicas in shares(both.clusters).items():
+        await workshop.sees(name, (THREE, replicas))
+    await workshop.pass_time()
+    assert (await workshop.stored()).eviction_tasks == ()
+
+
 async def test_a_plan_stops_where_nobody_takes_the_old_share_away(workshop: Workshop) -> None:
     before = decided(await apply(workshop.deciders.scheduling, THREE))
     await workshop.sees("a", (THREE, before["a"]))
@@ -276,11 +328,7 @@ async def test_bindings_go_back_to_the_group_that_they_prefer_once_it_has_room(
     scheduling = workshop.deciders.scheduling
     filler = replace(only("a", 6), name="filler", uid="filler")
     await apply(scheduling, filler)
-    groups = tuple(
-        AffinityGroup(name=name, affinity=ClusterAffinity(cluster_names=clusters))
-        for name, clusters in (("home", ("a",)), ("abroad", ("b", "c")))
-    )
-    placement = Placement(affinity_groups=groups, replica_scheduling=DYNAMIC)
+    placement = Placement(affinity_groups=home_and_abroad(), replica_scheduling=DYNAMIC)
     web, api = (replace(each, placement=placement) for each in (THREE, API))
     for each in (web, api):
         assert "a" not in decided(await apply(scheduling, each))
