@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from federation.client import Target
-from federation.model.errors import InvalidRequest
+from federation.model.errors import InvalidRequest, PreconditionFailed
 from federation.runtime.addresses import Address, parse_address
+from federation.runtime.tokens import checked_token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,11 @@ def _address(text: str) -> Address:
 
 
 def _token(path: Path) -> str:
-    return _read(path, "--token-file").decode("ascii", "replace").strip()
+    text = _read(path, "--token-file").decode("ascii", "replace")
+    try:
+        return checked_token(text, str(path))
+    except PreconditionFailed as error:
+        raise InvalidRequest.of("--token-file", error.message) from error
 
 
 def _read(path: Path, option: str) -> bytes:

@@ -18,6 +18,7 @@ import msgspec
 
 from estimator.unreadable import UNREADABLE
 from federation.model.errors import PreconditionFailed
+from federation.runtime.tokens import checked_token
 from federation.runtime.typed_values import from_json
 
 
@@ -160,6 +161,8 @@ def load_credential(
         raise PreconditionFailed(
             f"{store} is for cluster {credential.cluster!r}, not {cluster!r}: name another"
         )
+    token = checked_token(credential.credential, str(store))
+    credential = msgspec.structs.replace(credential, credential=token)
     kept = _fingerprint(credential.ca)
     if ca_sha256 and kept and kept != ca_sha256:
         raise PreconditionFailed(

@@ -22,6 +22,7 @@ from estimator.credential import (
 )
 from estimator.settings import RunSettings
 from federation.model.errors import PermissionRefused, PreconditionFailed
+from federation.runtime.tokens import checked_token
 
 logger = logging.getLogger(__name__)
 
@@ -126,14 +127,12 @@ class Joining:
     async def _token(self) -> str:
         settings = self._settings
         if settings.join_token_file is None:
-            return settings.join_token
+            if not settings.join_token:
+                return ""
+            return checked_token(settings.join_token, "the join token")
         content = await asyncio.to_thread(_read, settings.join_token_file, "join token file")
-        try:
-            return content.decode("ascii").strip()
-        except UnicodeDecodeError as error:
-            raise PreconditionFailed(
-                f"join token file {settings.join_token_file} holds no token"
-            ) from error
+        text = content.decode("ascii", "replace")
+        return checked_token(text, f"join token file {settings.join_token_file}")
 
 
 def _read(path: Path, what: str) -> bytes:

@@ -12,16 +12,19 @@ from typing import Any, Final, TypeVar
 import urllib3
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
+from kubernetes.config import incluster_config
 from kubernetes.config.config_exception import ConfigException
 from yaml import YAMLError
 
 from estimator.kube.objects import Kinded, VersionInfo
 from estimator.unreadable import UNREADABLE
 from federation.model.errors import PreconditionFailed, Unavailable
+from federation.runtime.tokens import checked_token
 from federation.runtime.typed_values import from_json
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
 JSON: Final = "application/json"
+BEARER: Final = "BearerToken"
 # The loader takes for granted that the file is whole, and of the right shape.
 MISSHAPEN: Final = (ValueError, TypeError, LookupError, AttributeError)
 
@@ -36,25 +39,50 @@ def connect(kubeconfig: Path | None) -> client.ApiClient:
     """
     configuration = client.Configuration()
     try:
-        _configure(configuration, kubeconfig)
+        where = _configure(configuration, kubeconfig)
     except (ConfigException, YAMLError, OSError, *MISSHAPEN) as error:
-        where = kubeconfig or "a service account or the user's kubeconfig"
-        raise PreconditionFailed(f"no access to Kubernetes by {where}: {error}") from error
+        source = kubeconfig or "a service account or the user's kubeconfig"
+        raise PreconditionFailed(f"no access to Kubernetes by {source}: {error}") from error
+    _check_token(configuration, where)
     # urllib3 would sleep through 429s on its own; backing off is ours, and visible.
     configuration.retries = False
     return client.ApiClient(configuration)
 
 
-def _configure(configuration: client.Configuration, kubeconfig: Path | None) -> None:
+def _configure(configuration: client.Configuration, kubeconfig: Path | None) -> str:
+    """Load the credentials, and return where they are, as people call it."""
     load_file: Any = config.load_kube_config
     load_service_account: Any = config.load_incluster_config
     if kubeconfig is not None:
         load_file(str(kubeconfig), client_configuration=configuration)
-        return
+        return f"kubeconfig {kubeconfig} (or the tokenFile that it names)"
     try:
         load_service_account(client_configuration=configuration)
     except ConfigException:
         load_file(client_configuration=configuration)
+        return "the user's kubeconfig (or the tokenFile that it names)"
+    return f"the service account's token file {incluster_config.SERVICE_TOKEN_FILENAME}"
+
+
+def _check_token(configuration: client.Configuration, where: str) -> None:
+    """Check the bearer token, now and whenever the client reads it again.
+
+    An HTTP library shows a header that it refuses, and so the token. Raises PreconditionFailed.
+    """
+    untyped: Any = configuration
+    token, read_again = untyped.api_key.get(BEARER), untyped.refresh_api_key_hook
+    if token is not None:
+        scheme, _, credential = token.partition(" ")
+        untyped.api_key[BEARER] = f"{scheme} {checked_token(credential, where)}"
+    if read_again is None:
+        return
+
+    def checked_again(_: client.Configuration) -> None:
+        read_again(configuration)
+        # The client has put its own hook in the place of this one.
+        _check_token(configuration, where)
+
+    untyped.refresh_api_key_hook = checked_again
 
 
 def request(
@@ -85,7 +113,7 @@ def request(
         query_params=[(key, value) for key, value in (query or {}).items() if value is not None],
         header_params=headers,
         body=body,
-        auth_settings=["BearerToken"],
+        auth_settings=[BEARER],
     )
     answer = untyped.call_api(*prepared, _request_timeout=timeout)
     if not 200 <= answer.status <= 299:

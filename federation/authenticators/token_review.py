@@ -15,7 +15,7 @@ from federation.authenticators.oidc import MOST_CHARACTERS
 from federation.authenticators.subjects import KnownBearers, subject_of
 from federation.model.errors import Unauthenticated, Unavailable
 from federation.model.role_rules import RoleRules, Voucher
-from federation.runtime.files import read_whole
+from federation.runtime.tokens import read_token
 from federation.services.ports import Clock
 from federation.services.threads import Threads
 from federation.services.values import Principal
@@ -88,7 +88,7 @@ def reviewer(
             "kind": "TokenReview",
             "spec": {"token": bearer, "audiences": [audience]},
         }
-        token = read_whole(token_file).decode("ascii", "replace").strip()
+        token = read_token(token_file)
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         content = fetched(
             url.rstrip("/") + PATH, ca, body=json.dumps(body).encode(), headers=headers

@@ -19,9 +19,10 @@ from federation.cli.folders import contexts_file
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.listing import print_list
 from federation.codec.document_files import read_text
-from federation.model.errors import InvalidRequest
+from federation.model.errors import InvalidRequest, PreconditionFailed
 from federation.runtime.files import make_private_directory, write_whole
 from federation.runtime.terminal import say
+from federation.runtime.tokens import checked_token
 
 
 @click.command(epilog="Example: fedctl login prod --endpoint cp.example:7443 --ca certs/ca.pem")
@@ -73,7 +74,10 @@ def _token(file: Path | None) -> str:
         text = sys.stdin.readline()
     if not text.strip():
         raise InvalidRequest.of("token", "must not be empty")
-    return str(text).strip()
+    try:
+        return checked_token(str(text), "token" if file is None else f"--token-file {file}")
+    except PreconditionFailed as error:
+        raise InvalidRequest.of("", error.message) from error
 
 
 @click.group(epilog="Example: fedctl config get-contexts")

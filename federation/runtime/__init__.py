@@ -25,6 +25,7 @@
 - ``settings``: settings of the control plane
 - ``terminal``: what the programs print: the one place where it leaves them, and where it is made
   printable
+- ``tokens``: bearer tokens as they are written in files and variables, before they go into a header
 - ``typed_values``: typed values from JSON, and from what JSON was read into, in any thread
 - ``variables``: variables of the environment that look like settings of ours and are none
 - ``yaml_texts``: values as YAML that people can read

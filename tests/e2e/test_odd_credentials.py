@@ -1,0 +1,205 @@
+"""No credential reaches any output, however odd it is: every program is fed odd ones.
+
+A token may have white space around it. Any other character that a header cannot hold is refused,
+by a message that names where the token is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from estimator.credential import Credential, CredentialFile, load_credential, store_credential
+from estimator.kube.access import cluster_facts, connect
+from federation.model.errors import FederationError, PreconditionFailed
+from tests.binders import cluster_of
+from tests.e2e.agents import ROOT
+from tests.kubeapi.documents import node
+from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
+from tests.patience import PATIENCE_SECONDS
+
+CORE = "s3cr3t-core-of-a-token"
+REFUSED = [
+    f"{CORE}\nof two lines",
+    f"{CORE}\r{CORE}",
+    f"{CORE}\x00",
+    f"\tnot {CORE}\tasc\u00efi",
+    f"\U0001f511{CORE}",
+    f"{CORE}\x7f",
+    " \n",
+]
+# Taken as tokens, which nobody knows.
+TAKEN = [f"{CORE}\n"]
+RULE = "printable ASCII characters on one line"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[KubeApiServer]:
+    with KubeApiServer(cluster_of(node("a"))) as running:
+        yield running
+
+
+def kubeconfig(server: KubeApiServer, folder: Path, token: str, *, in_file: bool) -> Path:
+    path = server.kubeconfig(folder / "kubeconfig", token)
+    if in_file:
+        (folder / "kube.token").write_bytes(token.encode())
+        document = json.loads(path.read_text())
+        document["users"][0]["user"] = {"tokenFile": str(folder / "kube.token")}
+        path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("in_file", [True, False], ids=["tokenFile", "token"])
+@pytest.mark.parametrize("around", ["{}", "{}\n", "\n{} \r\n"])
+def test_white_space_around_a_token_of_kubernetes_does_not_matter(
+    server: KubeApiServer, tmp_path: Path, around: str, in_file: bool
+) -> None:
+    path = kubeconfig(server, tmp_path, around.format(ADMIN_TOKEN), in_file=in_file)
+    assert cluster_facts(connect(path))
+
+
+@pytest.mark.parametrize("in_file", [True, False], ids=["tokenFile", "token"])
+@pytest.mark.parametrize("odd", REFUSED[:-1], ids=ascii)
+def test_what_is_no_token_of_kubernetes_is_refused_by_the_name_of_its_file(
+    server: KubeApiServer, tmp_path: Path, odd: str, in_file: bool
+) -> None:
+    path = kubeconfig(server, tmp_path, odd, in_file=in_file)
+    with pytest.raises(PreconditionFailed) as refused:
+        connect(path)
+    assert str(path) in refused.value.message
+    assert CORE not in refused.value.message
+
+
+def test_a_token_that_becomes_odd_is_refused_when_it_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a service account's, which the client reads every minute."""
+    loader = "kubernetes.config.incluster_config"
+    token, authority = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("first\n")
+    authority.write_text("any\n")
+    monkeypatch.setattr(f"{loader}.SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(f"{loader}.SERVICE_CERT_FILENAME", str(authority))
+    monkeypatch.setattr("estimator.kube.access.client.ApiClient", lambda given: given)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    now = datetime(2026, 1, 1)  # noqa: DTZ001 - as the client reads its clock
+    clock = SimpleNamespace(now=lambda: now)
+    monkeypatch.setattr(f"{loader}.datetime", SimpleNamespace(datetime=clock, timedelta=timedelta))
+    configuration: Any = connect(None)
+
+    def shown() -> str:
+        return str(configuration.get_api_key_with_prefix("BearerToken"))
+
+    assert shown() == "bearer first"
+
+    now += timedelta(minutes=2)
+    token.write_text("second\n")
+    assert shown() == "bearer second"
+    now += timedelta(minutes=2)
+    token.write_text(f"{CORE}\nmore")
+    with pytest.raises(PreconditionFailed) as refused:
+        shown()
+    assert str(token) in refused.value.message
+    assert CORE not in refused.value.message
+
+
+@pytest.mark.parametrize("odd", REFUSED, ids=ascii)
+def test_a_kept_credential_that_is_none_is_refused(tmp_path: Path, odd: str) -> None:
+    store = CredentialFile(tmp_path / "agent.json")
+    kept = Credential(cluster="member1", endpoints=(), credential=odd, expires_at=9e9)
+    store_credential(store, kept)
+    with pytest.raises(FederationError) as refused:
+        load_credential(store, cluster="member1")
+    assert str(tmp_path / "agent.json") in refused.value.message
+    assert CORE not in refused.value.message
+
+
+def commands(server: KubeApiServer, folder: Path, odd: str) -> Iterator[tuple[str, ...]]:
+    """Every program, with the odd credential wherever it takes one."""
+    token = folder / "token"
+    token.write_bytes(odd.encode())
+    kube = kubeconfig(server, folder, odd, in_file=True)
+    store = CredentialFile(folder / "agent.json")
+    kept = Credential(cluster="member1", endpoints=("127.0.0.1:1",), credential=odd, expires_at=9e9)
+    store_credential(store, kept)
+    dump = ("--from", str(ROOT / "examples" / "clusters" / "member1.json"))
+    agent = ("--cluster", "member1", "--endpoint", "127.0.0.1:1", "--insecure")
+    own = ("--credential-file", str(folder / "agent.json"))
+    new = ("--credential-file", str(folder / "none.json"))
+    yield "estimator", "doctor", "-o", "json", *agent, *own, "--kubeconfig", str(kube)
+    yield "estimator", "run", *agent, *own, *dump
+    yield "estimator", "join", *agent, *new, *dump, "--join-token-file", str(token)
+    yield (
+        *("federation", "bridge", "--shadow", "--insecure", "--endpoint", "127.0.0.1:1"),
+        *("--token-file", str(token), "--karmada-kubeconfig", str(kube)),
+    )
+    yield (
+        *("fedctl", "--insecure", "--endpoint", "127.0.0.1:1"),
+        *("--timeout", "1", "--token-file", str(token), "get", "clusters"),
+    )
+    yield (
+        *("fedctl", "--insecure", "--endpoint", "127.0.0.1:1"),
+        *("--timeout", "1", "login", "odd", "--token-file", str(token)),
+    )
+
+
+def passwords(odd: str) -> Iterator[tuple[str, ...]]:
+    """The control plane, with the odd credential in the address of its database."""
+    for url in (f"postgresql://u:{odd}@[wrong/x", f"postgresql://127.0.0.1:port/x?password={odd}"):
+        yield "federation", "migrate", "--database-url", url
+
+
+async def said(command: tuple[str, ...], folder: Path) -> str:
+    """All output of a program, which ends by itself or is ended once it tries again."""
+    program = f"from federation.entry import {command[0]}; {command[0]}()"
+    home = {"HOME": str(folder), "FEDCTL_CONFIG": str(folder / "contexts.yaml")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program, *command[1:]),
+        cwd=ROOT,
+        env={**os.environ, **home, "ESTIMATOR_LOG_LEVEL": "debug", "GRPC_VERBOSITY": "info"},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    output = b""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while line := await process.stdout.readline():
+                output += line
+                if b"again in" in line:
+                    # It goes on trying for ever.
+                    process.terminate()
+            await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return output.decode(errors="replace")
+
+
+@pytest.mark.parametrize("odd", [REFUSED[0], TAKEN[0]], ids=["lines", "end"])
+async def test_no_program_shows_a_credential(
+    server: KubeApiServer, tmp_path: Path, odd: str
+) -> None:
+    shown = {command: await said(command, tmp_path) for command in commands(server, tmp_path, odd)}
+    for command in passwords(odd):
+        output = await said(command, tmp_path)
+        assert "--database-url: must be" in output
+        assert CORE not in output, command
+    for command, output in shown.items():
+        assert CORE not in output, command
+        assert "Traceback" not in output, (command, output)
+        if odd in REFUSED:
+            assert RULE in output, (command, output)
+            assert str(tmp_path) in output, (command, output)
