@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
 import logging
 import resource
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from typing import Any
 
 from federation.app import ControlPlane
 from federation.authenticators.configured import vouchers_of
 from federation.database import Database, bring_up_to_date, opened_database
+from federation.garbage import SpareLooks, sparing_the_fleet
 from federation.parts import SystemClock
 from federation.plugins import read_profiles
 from federation.runtime import spans
@@ -30,10 +30,6 @@ from federation.runtime.watched_files import FileWatch
 
 # A limit of the system is raised to this, where it may be: for a connection of each agent.
 MOST_FILES = 100_000
-# Objects made before the garbage collector looks at them: five times as many stopped everything
-# for 50 to 150 ms on a busy machine, and each is looked at once either way.
-COLLECT_AFTER = 20_000
-MOSTLY_GARBAGE = COLLECT_AFTER * 9 // 10
 
 logger = logging.getLogger("federation")
 
@@ -87,6 +83,7 @@ async def _serve(
     wake = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set)
     control_plane = configured(loaded.settings, database, host_name=socket.gethostname())
     with interruptions.told(wake):
+        looking = asyncio.create_task(SpareLooks().keep_looking())
         try:
             with sparing_the_fleet():
                 has_started = await unless_stopped(control_plane.start(), stop)
@@ -95,6 +92,7 @@ async def _serve(
                 await stop.wait()
             logger.info("stopping")
         finally:
+            looking.cancel()
             await control_plane.stop()
 
 
@@ -111,36 +109,6 @@ async def unless_stopped(start: Coroutine[Any, Any, None], stop: asyncio.Event) 
         for task in (starting, stopping):
             task.cancel()
         await asyncio.gather(starting, stopping, return_exceptions=True)
-
-
-@contextmanager
-def sparing_the_fleet() -> Iterator[None]:
-    """Keep the garbage collector from ever looking at what is made meanwhile: a whole fleet.
-
-    Nearly all of its millions of objects live on, and reference counts end the others: looking at
-    them takes longer than loading them does, and later longer than decisions do.
-    """
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.set_threshold(COLLECT_AFTER)
-        gc.callbacks.append(spare_survivors)
-        gc.enable()
-
-
-def spare_survivors(phase: str, look: Mapping[str, int]) -> None:
-    """Keep the garbage collector from looking once more at what has outlived its look.
-
-    Nearly all of that is promises, which reference counts end: a look at millions of them would
-    stop everything for seconds. A cycle that is in use at such a look is never freed, so none is
-    spared where nearly all was garbage: that is what calls leave behind in a fleet that does not
-    grow, and some are always under way.
-    """
-    if phase == "stop" and look["collected"] < MOSTLY_GARBAGE:
-        gc.freeze()
 
 
 def _banner(loaded: LoadedSettings, database: Database, control_plane: ControlPlane) -> str:

@@ -22,6 +22,7 @@ from sqlalchemy import text
 
 from federation.embedded_postgres.binaries import find_binaries
 from federation.embedded_postgres.server import EmbeddedPostgres
+from federation.garbage import sparing_the_fleet
 from federation.history.kept_reports import OpenPromise, packed_picture
 from federation.history.packed_inputs import InputReader, Packed, SharedBodies
 from federation.history.recorded import Recorded
@@ -45,7 +46,6 @@ from federation.services.decision_ports import NewDecision
 from federation.services.duties import DECISIONS_PRUNED_AT_ONCE as PRUNED_AT_ONCE
 from federation.services.packed_traces import packed_traces
 from federation.services.values import ReportEvidence, Verdict
-from federation.serving import sparing_the_fleet
 from federation.store.engine import create_engine
 from federation.store.migrate import upgrade
 from federation.store.postgres import PostgresStore
