@@ -156,17 +156,20 @@ def admin_token(loaded: LoadedSettings) -> None:
 def doctor(loaded: LoadedSettings, output: str) -> None:
     """Say what the guarantees are worth here, and what to do; exits with 1 where one does not hold.
 
-    Give it the settings of `federation serve`. It changes nothing. With an embedded PostgreSQL,
-    stop the server first.
+    Give it the settings of `federation serve`. It changes nothing. An embedded PostgreSQL may run
+    meanwhile.
 
     \b
     Example:
       federation doctor --database-url postgresql://fedsched@db.example/fedsched
     """
-    from federation.database import opened_database  # noqa: PLC0415 - see above
+    from federation.database import looked_at_database  # noqa: PLC0415 - see above
     from federation.doctor import examine  # noqa: PLC0415 - see above
 
-    with told(), opened_database(loaded.settings, os.environ.get("PATH", os.defpath)) as database:
+    with (
+        told(),
+        looked_at_database(loaded.settings, os.environ.get("PATH", os.defpath)) as database,
+    ):
         findings = asyncio.run(examine(loaded, database))
     sys.exit(told_findings(findings, as_json=output == "json"))
 

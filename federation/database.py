@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from federation.embedded_postgres.binaries import find_binaries
+from federation.embedded_postgres.running import running_url
 from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.model.errors import PreconditionFailed, Unavailable
 from federation.runtime.backoff import Backoff
@@ -22,6 +23,7 @@ from federation.runtime.files import make_private_directory
 from federation.runtime.setting_values import Settings
 from federation.runtime.settings import LoadedSettings
 from federation.services.troubles import Trouble
+from federation.store.engine import IMPAIRED
 from federation.store.migrate import pending, upgrade
 
 FIRST_PAUSE_SECONDS = 0.1
@@ -63,6 +65,20 @@ def opened_database(settings: Settings, search_path: str) -> Iterator[Database]:
         yield Database(url=embedded.url, description=description, embedded=embedded)
 
 
+@contextmanager
+def looked_at_database(settings: Settings, search_path: str) -> Iterator[Database]:
+    """The same for a program that only reads: an embedded server that runs already is asked as it
+    runs.
+    """
+    directory = settings.data_dir / "postgres"
+    url = None if settings.database_url else running_url(directory)
+    if url is not None:
+        yield Database(url=url, description=f"embedded PostgreSQL of {directory}, which runs")
+        return
+    with opened_database(settings, search_path) as database:
+        yield database
+
+
 def bring_up_to_date(database: Database, loaded: LoadedSettings) -> list[str]:
     """Migrate a database that is ours to migrate; the revisions that were run.
 
@@ -91,6 +107,9 @@ def pending_migrations(database: Database, loaded: LoadedSettings) -> list[str]:
         try:
             return pending(database.url)
         except Unavailable as error:
+            if error.reason == IMPAIRED:
+                # It answers, and refuses until somebody changes it or the setting.
+                raise _refusing(database, loaded, error) from error
             pause = backoff.next_seconds()
             if time.monotonic() + pause > deadline:
                 raise _unreachable(database, loaded, error) from error
@@ -120,6 +139,15 @@ def _unreachable(database: Database, loaded: LoadedSettings, error: Unavailable)
         f"the database {database.description} cannot be reached: {_cause(error)}. Waited "
         f"{seconds:g} s; check {setting} and that the server runs, or wait longer with "
         "--database-wait-seconds"
+    )
+
+
+def _refusing(database: Database, loaded: LoadedSettings, error: Unavailable) -> Unavailable:
+    """What is wrong with a server that can be reached."""
+    return Unavailable(
+        f"the database {database.description} refuses this program: {_cause(error)}. Check "
+        f"{loaded.name_of('database_url')}, or make there what is missing",
+        reason=IMPAIRED,
     )
 
 

@@ -57,7 +57,9 @@ async def examine(loaded: LoadedSettings, database: Database) -> list[Finding]:
     """Everything, the database first."""
     findings = [*await examine_database(loaded, database)]
     findings += certificate_findings(loaded.settings, datetime.now(UTC))
-    findings += directory_findings(loaded.settings.data_dir, is_embedded=bool(database.embedded))
+    findings += directory_findings(
+        loaded.settings.data_dir, is_embedded=not loaded.settings.database_url
+    )
     findings += await asyncio.to_thread(list, voucher_findings(loaded.settings))
     return findings
 

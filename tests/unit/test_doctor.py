@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from federation import doctor
 from federation.certificates import make_certificates
+from federation.embedded_postgres.binaries import find_binaries
+from federation.embedded_postgres.running import running_url
+from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.runtime.findings import WIDTH, Finding, Severity
 from federation.runtime.setting_values import Settings
 from federation.runtime.settings import load_settings
 from federation.services.journal_ports import OpenTransaction
 from federation.store.condition import DatabaseCondition
-from tests.e2e.servers import federation
+from federation.store.migrate import upgrade
+from tests.e2e.servers import START_SECONDS, federation
 
 ROOT = Path(__file__).resolve().parents[2]
 # "**PostgreSQL of your own**, 15 or newer"; in one sentence.
@@ -266,3 +272,30 @@ def test_a_real_database_is_looked_at(fresh_database_url: str, empty_database_ur
     text = federation("doctor", FEDERATION_DATABASE_URL=fresh_database_url).stdout
     assert "bad   durability   fsync is off" in text
     assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_an_embedded_database_is_looked_at_while_it_runs(tmp_path: Path) -> None:
+    binaries = find_binaries(None, os.environ.get("PATH", ""))
+    with EmbeddedPostgres(binaries, tmp_path / "postgres") as embedded:
+        upgrade(embedded.url)
+        told = federation("doctor", "-o", "json", FEDERATION_DATA_DIR=str(tmp_path))
+        findings = {each["subject"]: each for each in json.loads(told.stdout)}
+        assert findings["database"]["severity"] == "ok"
+        assert "where the embedded PostgreSQL is" in findings["disk"]["says"]
+        assert embedded.is_alive()
+    assert running_url(tmp_path / "postgres") is None
+
+
+def test_a_role_that_is_missing_is_told_at_once(fresh_database_url: str) -> None:
+    url = make_url(fresh_database_url).set(username="nobody").render_as_string()
+    patience = str(10 * START_SECONDS)
+    for command in ("doctor", "migrate"):
+        told = federation(
+            command,
+            FEDERATION_DATABASE_URL=url,
+            FEDERATION_DATABASE_WAIT_SECONDS=patience,
+        )
+        assert told.returncode == 1
+        said = told.stdout + told.stderr
+        assert 'role "nobody" does not exist' in said
+        assert "Waited" not in said
