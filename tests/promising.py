@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from federation.capacity.assignments import Assignment
+from federation.capacity.careful import WHATEVER_FITS, PromiseTerms
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.reserve import Refused, promise
@@ -29,12 +30,13 @@ def asked_of(
     names: Sequence[str],
     binding: str,
     asks: Mapping[int, tuple[Outstanding, ...]],
+    terms: PromiseTerms = WHATEVER_FITS,
     *,
     allow_unproven: bool = False,
 ) -> FleetRooms | Refused:
-    """Promise a binding what it asks for beside what it has."""
+    """Promise a binding what it asks for beside what it has; by default whatever fits."""
     own = [c for c in asks if (room := fleet.rooms[c]) and room.holdings_of(binding)]
-    return promise(fleet, names, binding, asks, own, allow_unproven=allow_unproven)
+    return promise(fleet, names, binding, asks, own, terms, allow_unproven=allow_unproven)
 
 
 def promises_of(

@@ -5,6 +5,8 @@
   when asked
 - ``batch_packing``: promises in many clusters at once, where a binding is new: all are packed in
   the same steps
+- ``careful``: how many replicas may be promised in a cluster beside what is outstanding, and why
+  no more
 - ``cells``: what is left of the cells of several clusters, side by side in one table, in two
   views
 - ``cluster_room``: the room in one cluster: one report's cells, with all that is outstanding
@@ -27,6 +29,8 @@
 - ``holdings``: what one binding holds in one cluster, and what the newest report echoes of it
 - ``known_fleet``: what is known of a whole fleet: made when somebody asks, out of what was known of
   an earlier one
+- ``large_pods``: room for large pods whose small neighbours are made first: careful promises
+  leave it
 - ``last_promises``: how much room there is beside a binding that was promised last
 - ``layers``: what is left in the clusters of a fleet, in tables where newer ones lie over older
   ones

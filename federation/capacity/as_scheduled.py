@@ -31,23 +31,20 @@ from federation.model.pools.matching import Match
 from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding
 
-# Cells times promises on their way, beyond which a cluster is not rehearsed.
-MOST_STEPS: Final = 10_000
 # Runs of a rehearsal, which differ in luck among equal nodes.
 RUNS: Final = 24
 
 
-def rehearsal_of(pools: Pools, promises: int, runs: int = RUNS) -> Rehearsal | None:
-    """The nodes before any of so many promises; None where it would be too much, or where nobody
-    told what nodes have allocatable. Where nobody told the release, half of the runs are of the
-    newest.
+def rehearsal_of(pools: Pools) -> Rehearsal | None:
+    """The nodes before any promise; None where no allocatable amounts are reported. Where no
+    release is reported, half of the runs are of the newest.
     """
     cells = pools.cells
-    if cells.allocatable_rk is None or len(cells) * promises > MOST_STEPS:
+    if cells.allocatable_rk is None:
         return None
-    balances = (Balance.CHANGE, Balance.DEVIATION) * (runs // 2)
+    balances = (Balance.CHANGE, Balance.DEVIATION) * (RUNS // 2)
     if pools.kubernetes_minor:
-        balances = (Balance.of(pools.kubernetes_minor),) * runs
+        balances = (Balance.of(pools.kubernetes_minor),) * RUNS
     return Rehearsal.of(cells, cells.allocatable_rk, balances)
 
 
@@ -74,7 +71,7 @@ def packed_as_scheduled(
     """All of it in its order, as it is in the run that leaves the fewest without a node: what is
     left then in place of what best fit leaves, and how each is packed. None without a rehearsal.
     """
-    stage = rehearsal_of(pools, len(outstanding))
+    stage = rehearsal_of(pools)
     steps: list[tuple[Rehearsal, Placed]] = []
     for each in outstanding:
         part = part_of(each, kind_p, kinds)

@@ -5,7 +5,7 @@ Pure and immutable. Must not decide who gets room: ``federation.capacity.reserve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -63,19 +63,16 @@ class Rehearsed:
 
 
 @dataclass(slots=True, eq=False)
-class Early:
-    """What a rehearsal made of all that is not large: outstanding promises, the stage after them,
-    and what of them is large; and whether anything is that is held. One value each, as several
-    threads may read a room. ``largest`` is the most that a node has, of what is SCORED.
+class KnownBesideLarge:
+    """What was worked out of large pods on the nodes of a report: whether any are among what is
+    held, what all of it asks for, how many replicas fit beside them by question, and what share of
+    a node a request asks for. One value each, as several threads may read a room.
     """
 
-    known: tuple[tuple[Outstanding, ...], Rehearsal | None, tuple[Outstanding, ...]] = (
-        (),
-        None,
-        (),
-    )
     large: tuple[Held | None, bool] = (None, False)
-    largest: tuple[int, ...] = ()
+    tally: tuple[Held | None, object] = (None, None)
+    found: tuple[Held | None, dict[Hashable, tuple[int, str]]] = (None, {})
+    shares: dict[Hashable, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,7 +88,7 @@ class Site:
     follows_claims: bool
     kind_p: IntArray
     rehearsed: Rehearsed = field(default_factory=Rehearsed)
-    early: Early = field(default_factory=Early)
+    beside_large: KnownBesideLarge = field(default_factory=KnownBesideLarge)
 
     @classmethod
     def of(cls, report: ReportId, pools: Pools, kinds: PoolKinds, *, follows_claims: bool) -> Site:
@@ -451,7 +448,7 @@ class _Packed(NamedTuple):
     def room(self) -> Room:
         return Room(
             # What it remembers is of what was outstanding.
-            site=replace(self.site, rehearsed=Rehearsed(), early=Early()),
+            site=replace(self.site, rehearsed=Rehearsed(), beside_large=KnownBesideLarge()),
             kinds=self.kinds,
             left=self.cells.only(self.place),
             held=self.held,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from federation.capacity.careful import Limits
 from federation.capacity.cluster_room import LateInOrder, Room, Site
 from federation.capacity.fleet_rooms import FleetRooms
-from federation.capacity.second_looks import rehearsed_most
 from federation.model.reservations import Outstanding, PromiseCertificate
 
 
@@ -20,6 +20,7 @@ def surely_promised(
     asks: Mapping[int, tuple[Outstanding, ...]],
     positions: Collection[int],
     late_in_order: LateInOrder,
+    limits: Limits,
 ) -> frozenset[int]:
     """Those of the positions where ``reserve`` promises what is asked.
 
@@ -35,8 +36,7 @@ def surely_promised(
         (wanted,) = asks[position]
         if not wanted.certificate.is_packed or wanted.certificate is PromiseCertificate.STRICT:
             continue
-        most = room.most(wanted.requirements, wanted.certificate, wanted.to_pack)
-        if not lacks_room(room, wanted, most):
+        if limits.lacks(room, position, wanted) is None:
             asking[position] = room, room.site, (*room.outstanding, wanted)
     late = late_in_order(fleet.kinds, [(site, every) for _, site, every in asking.values()])
     return frozenset(
@@ -56,15 +56,3 @@ def _crowded_room(fleet: FleetRooms, position: int, binding: str) -> Room | None
     if any(each.outstanding.binding == binding for each in held.every):
         return None
     return fleet.rooms[position]
-
-
-def lacks_room(room: Room, wanted: Outstanding, most: int) -> bool:
-    """Whether what is wanted is refused, as no more than ``most`` of it surely finds room.
-
-    It may find it after all where nothing is promised strictly: second looks tell.
-    """
-    if most >= wanted.to_pack:
-        return False
-    if wanted.certificate is PromiseCertificate.STRICT or room.holds_strict:
-        return True
-    return rehearsed_most(room, wanted.requirements, wanted.to_pack) < wanted.to_pack

@@ -27,8 +27,13 @@ _CHANGE_FROM: Final = 36
 # More than any sum of scores.
 _SCORES: Final = 256
 _NEVER: Final = -1
-# Nodes of all runs times the pods that one of them takes at most.
-_MOST_STEPS: Final = 2_000_000
+# How many more pods of a node are looked at where a few do not show where all pods go.
+_DEEPER: Final = 3
+# Nodes of all runs times the pods that one of them takes at most, summed over all parts: the work
+# of a rehearsal from its begin, however much of it is remembered. About 5 ms of CPU.
+MAX_STEPS: Final = 80_000
+# What a part costs beside, in such steps.
+PART_STEPS: Final = 2_000
 # Odd numbers without a pattern, for hashes.
 _MIXERS: Final = tuple(
     np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -52,12 +57,13 @@ class Balance(Enum):
 
 class Placed(NamedTuple):
     """Where the pods of a part went: ``pods_d`` on each of ``nodes_d`` nodes of the cells
-    ``cell_d`` that the stage had before, which are cells of all runs.
+    ``cell_d`` that the stage had before, which are cells of all runs. It took so many ``steps``.
     """
 
     cell_d: npt.NDArray[np.intp]
     nodes_d: IntArray
     pods_d: IntArray
+    steps: int
 
 
 class Part(NamedTuple):
@@ -76,6 +82,7 @@ class Rehearsal:
     cell ``origin_k`` of the report, in the pool at ``pool_k``. ``free_rk`` is what each has of
     ``resources``, ``allocatable_sk`` all it has of what is SCORED. ``late_l`` pods found no node so
     far, in as many ``turns`` as shapes came. Nodes are scored by the run's of the ``balances``.
+    ``steps_left`` are left of those that a rehearsal may take.
     """
 
     resources: tuple[str, ...]
@@ -88,6 +95,7 @@ class Rehearsal:
     late_l: IntArray
     balances: tuple[Balance, ...]
     turns: int = 0
+    steps_left: int = MAX_STEPS
 
     @classmethod
     def of(cls, cells: Cells, allocatable_sk: IntArray, balances: tuple[Balance, ...]) -> Rehearsal:
@@ -110,14 +118,14 @@ class Rehearsal:
         return self._sums_l(self._fits_k(part) * self.count_k)
 
     def with_pods(self, part: Part) -> Rehearsal | None:
-        """Once the pods have nodes, or as many of them as find any; None where nodes are too many
-        for so many pods each.
+        """Once the pods have nodes, or as many of them as find any; None where that takes more
+        steps than are left.
         """
         found = self.placing(part)
         return None if found is None else self.after(part, found)
 
     def placing(self, part: Part) -> Placed | None:
-        """Where the pods go; None where nodes are too many for so many pods each.
+        """Where the pods go; None where that takes more steps than are left.
 
         One after the other they go where the score is highest. A node's pods come in the order of
         the least score on the way to each: so those with the highest such scores of all are taken,
@@ -125,13 +133,23 @@ class Rehearsal:
         """
         most_k = np.minimum(self._fits_k(part), part.replicas)
         replicas_l = np.minimum(self._sums_l(most_k * self.count_k), part.replicas)
-        depth = int(most_k.max(initial=0))
-        if depth * len(most_k) > _MOST_STEPS:
-            return None
-        score_jk = self._scores(part, depth)
-        score_jk[np.arange(depth)[:, np.newaxis] >= most_k] = _NEVER
-        np.minimum.accumulate(score_jk, axis=0, out=score_jk)
-        last_l = self._last_scores(score_jk, replicas_l)
+        deepest = int(most_k.max(initial=0))
+        # Nodes mostly take a few pods each; what a node would take after a pod that nobody needs on
+        # it is not needed either.
+        depth, steps = min(deepest, self._first_depth(replicas_l, most_k)), PART_STEPS
+        while True:
+            steps += depth * len(most_k)
+            if steps > self.steps_left:
+                return None
+            score_jk = self._scores(part, depth)
+            score_jk[np.arange(depth)[:, np.newaxis] >= most_k] = _NEVER
+            np.minimum.accumulate(score_jk, axis=0, out=score_jk)
+            last_l = self._last_scores(score_jk, replicas_l)
+            is_short_l = self._sums_l(np.minimum(most_k, depth) * self.count_k) < replicas_l
+            may_take_k = is_short_l[self.run_k] | (score_jk[-1:] >= last_l[self.run_k])
+            if not ((most_k > depth) & may_take_k).any():
+                break
+            depth = min(deepest, depth * _DEEPER)
         taken_k = (score_jk > last_l[self.run_k]).sum(axis=0)
         rest_l = replicas_l - self._sums_l(taken_k * self.count_k)
         lucky_j, lucky_k = np.nonzero(score_jk == last_l[self.run_k])
@@ -147,6 +165,7 @@ class Rehearsal:
             cell_d=np.concatenate([taking_k, divided_k]),
             nodes_d=np.concatenate([rest_k[taking_k], nodes_d]),
             pods_d=np.concatenate([taken_k[taking_k], taken_k[divided_k] + 1]),
+            steps=steps,
         )
 
     def after(self, part: Part, found: Placed) -> Rehearsal:
@@ -171,7 +190,13 @@ class Rehearsal:
             late_l=self.late_l + part.replicas - placed_l,
             balances=self.balances,
             turns=self.turns + 1,
+            steps_left=self.steps_left - found.steps,
         )
+
+    def _first_depth(self, replicas_l: IntArray, most_k: IntArray) -> int:
+        """The pods of a node that are looked at first."""
+        nodes_l = np.maximum(self._sums_l((most_k > 0) * self.count_k), 1)
+        return int((replicas_l // nodes_l).max(initial=0)) + 2
 
     def _sums_l(self, number_k: IntArray) -> IntArray:
         sums_l = np.zeros(len(self.late_l), dtype=np.int64)

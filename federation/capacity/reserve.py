@@ -19,6 +19,13 @@ from federation.capacity.batch_packing import (
     shortage_text,
     simple_asks,
 )
+from federation.capacity.careful import (
+    CAREFULLY,
+    Limit,
+    Limits,
+    PromiseTerms,
+    careful_beside_large,
+)
 from federation.capacity.cluster_room import (
     LateInOrder,
     Packer,
@@ -27,14 +34,13 @@ from federation.capacity.cluster_room import (
     answered_together,
     certificate_for,
 )
-from federation.capacity.crowded import lacks_room, surely_promised
+from federation.capacity.crowded import surely_promised
 from federation.capacity.fleet_rooms import FleetRooms
-from federation.capacity.late_pods import beside_large_c
 from federation.capacity.strict_bounds import strict_promises_hold
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
-from federation.model.reservations import RESERVE_PART, Outstanding, PromiseCertificate
-from federation.model.shapes import Shape, request_shape
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.shapes import Shape
 from federation.model.workload import ReplicaRequirements
 
 # By the position of a cluster and what is left in it.
@@ -46,6 +52,7 @@ __all__ = [
     "Promised",
     "Refused",
     "certificate_for",
+    "packable",
     "packable_c",
     "promise",
     "promise_less",
@@ -66,21 +73,28 @@ def packable_c(
     asked: Certificate | None,
     own: Mapping[int, tuple[Room, int]],
 ) -> IntArray:
-    """How many more replicas can be promised in each cluster (axis c), 0..MAX_REPLICAS.
+    """``packable`` without reasons."""
+    return packable(fleet, requirements, asked, own)[0]
 
-    0 where the cells cannot tell. Of promises that are not strict some are kept back where best fit
-    and spreading leave unequal room, and where much of other shapes is outstanding: that goes
-    neither this way nor that, and what is planned gets its nodes from agents, by other rules and in
-    another order. ``own`` has, for every cluster where the binding is, the room without it and how
-    many of its replicas need some there: they come first.
+
+def packable(
+    fleet: FleetRooms,
+    requirements: ReplicaRequirements,
+    asked: Certificate | None,
+    own: Mapping[int, tuple[Room, int]],
+) -> tuple[IntArray, Mapping[int, str]]:
+    """How many more replicas can be promised in each cluster (axis c), 0..MAX_REPLICAS; by position
+    for what room is kept where it is.
+
+    0 where the cells cannot tell. Of promises that are not strict some are kept back, as
+    ``careful`` says. ``own`` has, for every cluster where the binding is, the room without it and
+    how many of its replicas need some there: they come first.
     """
-    most_c, spread_c = fleet.most_by_view(requirements)
-    if asked is not Certificate.STRICT:
-        reserve_c = np.minimum(np.abs(most_c - spread_c), fleet.reserve_c)
-        on_their_way_c = fleet.on_their_way_c(request_shape(requirements.request))
-        reserve_c += -(-on_their_way_c // RESERVE_PART)
-        most_c = np.maximum(np.minimum(most_c, spread_c) - reserve_c, 0)
-        most_c = beside_large_c(fleet, requirements, most_c)
+    reasons: dict[int, str] = {}
+    if asked is Certificate.STRICT:
+        most_c, _ = fleet.most_by_view(requirements)
+    else:
+        most_c, reasons = careful_beside_large(fleet, requirements)
     is_strict_c = np.full(len(fleet), asked is Certificate.STRICT)
     looked_at_c = (fleet.strict_c | is_strict_c) & (most_c > 0)
     looked_at_c[list(own)] = False
@@ -90,7 +104,8 @@ def packable_c(
     for position, (room, replicas) in own.items():
         certificate = certificate_for(asked, room, requirements)
         most_c[position] = max(0, room.packable(requirements, certificate) - replicas)
-    return most_c
+        reasons.pop(position, None)
+    return most_c, reasons
 
 
 def promise(
@@ -99,11 +114,12 @@ def promise(
     binding: str,
     asks: Mapping[int, tuple[Outstanding, ...]],
     own: Collection[int],
+    terms: PromiseTerms = CAREFULLY,
     *,
     allow_unproven: bool = False,
 ) -> FleetRooms | Refused:
     """``promised``, and the fleet with that."""
-    taken = promised(fleet, names, binding, asks, own, allow_unproven=allow_unproven)
+    taken = promised(fleet, names, binding, asks, own, terms, allow_unproven=allow_unproven)
     return taken if isinstance(taken, Refused) else taken()
 
 
@@ -113,6 +129,7 @@ def promised(
     binding: str,
     asks: Mapping[int, tuple[Outstanding, ...]],
     own: Collection[int],
+    terms: PromiseTerms = CAREFULLY,
     *,
     allow_unproven: bool = False,
     pack: Packer | None = None,
@@ -123,11 +140,15 @@ def promised(
     ``names`` are the fleet's clusters by position. ``asks`` are all that the binding has
     outstanding in a cluster after the decision; nothing lets go of the cluster. What it had
     outstanding before, in the clusters at ``own``, is free for it. What does not grow is always
-    promised again: it was, and to refuse would not make it go away. ``pack`` is as for
+    promised again: it was, and to refuse would not make it go away. What grows stays within what
+    the ``terms`` leave available. ``pack`` is as for
     ``answered_together``. With ``late``, in place of ``late_in_order``, what is promised is packed
     in all orders only once the fleet with it is asked for.
     """
+    limits = Limits(fleet, terms)
     simple = simple_asks(fleet, asks, own)
+    within = limits.within(simple)
+    simple = {c: wanted for c, wanted in simple.items() if c in within}
     together = promised_together(fleet, simple)
     if isinstance(together, dict):
         # Some of these may be promised after all.
@@ -137,8 +158,12 @@ def promised(
     rooms: dict[int, Room] = {}
     kept = {c for c in own if c in asks and _holds_just(fleet.held[c], binding, asks[c])}
     others = asks.keys() - simple.keys() - kept
-    sure = surely_promised(fleet, binding, asks, others, late) if late else frozenset[int]()
-    answer = partial(_answers, fleet, binding, asks, allow_unproven=allow_unproven, pack=pack)
+    sure = frozenset[int]()
+    if late:
+        sure = surely_promised(fleet, binding, asks, others, late, limits)
+    answer = partial(
+        _answers, fleet, binding, asks, limits, allow_unproven=allow_unproven, pack=pack
+    )
     for position, found in answer(others - sure).items():
         if isinstance(found, str):
             reasons[position] = found
@@ -161,6 +186,7 @@ def _answers(
     fleet: FleetRooms,
     binding: str,
     asks: Mapping[int, tuple[Outstanding, ...]],
+    limits: Limits,
     positions: Iterable[int],
     *,
     allow_unproven: bool,
@@ -169,7 +195,13 @@ def _answers(
     """What ``_promised`` says at some positions."""
     asking = {
         position: _promised(
-            _Ask(binding=binding, room=fleet.rooms[position], wanted=asks[position]),
+            _Ask(
+                binding=binding,
+                position=position,
+                room=fleet.rooms[position],
+                wanted=asks[position],
+            ),
+            limits,
             allow_unproven=allow_unproven,
         )
         for position in positions
@@ -204,7 +236,8 @@ def promise_less(
     less: dict[int, dict[str, tuple[Outstanding, ...]]] = {}
     for binding, wanted_c in asks.items():
         known = {
-            c: _Ask(binding=binding, room=fleet.rooms[c], wanted=w) for c, w in wanted_c.items()
+            c: _Ask(binding=binding, position=c, room=fleet.rooms[c], wanted=w)
+            for c, w in wanted_c.items()
         }
         if any(ask.grown for ask in known.values()):
             own = [position for position, ask in known.items() if ask.had]
@@ -238,9 +271,12 @@ def _left_in(position: int, wanted: Mapping[str, tuple[Outstanding, ...]]) -> Ha
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Ask:
-    """What a binding wants of one cluster, whose ``room`` still has what it had before."""
+    """What a binding wants of the cluster at a ``position``, whose ``room`` still has what it had
+    before.
+    """
 
     binding: str
+    position: int
     room: Room | None
     wanted: tuple[Outstanding, ...]
 
@@ -263,7 +299,7 @@ class _Ask:
         }
 
 
-def _promised(ask: _Ask, *, allow_unproven: bool) -> Repacking[Room | str | None]:
+def _promised(ask: _Ask, limits: Limits, *, allow_unproven: bool) -> Repacking[Room | str | None]:
     """The room with what is wanted, None where there is no room to show it, or why not."""
     grown = ask.grown
     unproven = [each for each in grown if each.certificate is PromiseCertificate.UNPROVEN]
@@ -275,21 +311,24 @@ def _promised(ask: _Ask, *, allow_unproven: bool) -> Repacking[Room | str | None
         return (yield from ask.room.leaving(ask.binding))
     if not grown:
         return (yield from _confirmed(ask.room, {ask.binding: ask.wanted}))
-    return (yield from _grown_room(ask, ask.room, grown))
+    return (yield from _grown_room(ask, ask.room, grown, limits))
 
 
-def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Repacking[Room | str]:
+def _grown_room(
+    ask: _Ask, room: Room, grown: Sequence[Outstanding], limits: Limits
+) -> Repacking[Room | str]:
     """The room with what the binding wants in place of what it had, or why it has none for that."""
     made = yield from room.leaving(ask.binding)
     made = made.with_all(each for each in ask.wanted if each not in grown)
     if made is not room and made.stuck(ask.binding) > room.stuck(ask.binding):
         return "packed anew, others that were promised room would find none"
+    if limits.lacks_set(made, grown):
+        return "a whole set finds no room beside what is kept back"
     for each in grown:
         if each.certificate.is_packed:
-            most = made.most(each.requirements, each.certificate, each.to_pack)
-            after = yield from _with_packed(made, each, most)
-            if after is None:
-                return shortage_text(most, each)
+            after = yield from _with_packed(made, each, limits.lacks(made, ask.position, each))
+            if isinstance(after, str):
+                return after
             made = after
         else:
             made = made.with_one(each)
@@ -299,14 +338,19 @@ def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Repackin
     return made
 
 
-def _with_packed(room: Room, wanted: Outstanding, most: int) -> Repacking[Room | None]:
-    """The room with all of what is wanted, of which so many surely find room; None without that."""
-    if lacks_room(room, wanted, most):
-        return None
-    if not room.held.arrived and room.most_by_view(wanted.requirements)[0] >= wanted.to_pack:
+def _with_packed(room: Room, wanted: Outstanding, lacks: Limit | None) -> Repacking[Room | str]:
+    """The room with all of what is wanted, or why it is refused; ``lacks`` says how little of it
+    may be promised where not all may.
+    """
+    if lacks is not None:
+        return lacks.shortage(wanted.to_pack)
+    most_filled, most_spread = room.most_by_view(wanted.requirements)
+    if not room.held.arrived and most_filled >= wanted.to_pack:
         return room.with_one(wanted)
     made = yield from room.rearranging((*room.outstanding, wanted))
-    return None if made.stuck() > room.stuck() else made
+    if made.stuck() > room.stuck():
+        return shortage_text(min(most_filled, most_spread), wanted)
+    return made
 
 
 def _lessened(room: Room, wanted: Mapping[str, tuple[Outstanding, ...]]) -> Repacking[Room]:

@@ -16,7 +16,7 @@ import numpy as np
 from federation.capacity.as_scheduled import part_of, rehearsal_of
 from federation.capacity.cluster_room import Room
 from federation.capacity.fleet_rooms import FleetRooms
-from federation.capacity.late_pods import most_beside_large
+from federation.capacity.large_pods import max_beside_large
 from federation.capacity.rehearsal import Rehearsal
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
@@ -31,7 +31,7 @@ DEVIATIONS: Final = 4.0
 # And so many less at least: where all runs agree, the next one need not.
 LEFT_FREE: Final = 1
 # Of so many clusters, those with most room, a second look is taken.
-MOST_LOOKED_AT: Final = 4
+MAX_REFINED_CLUSTERS: Final = 2
 # Of so many shapes it is remembered what fits, for as long as nothing else is promised there.
 MOST_REMEMBERED: Final = 200
 
@@ -52,17 +52,21 @@ def looked_again_c(
     most_c, spread_c = fleet.most_by_view(requirements)
     found_c = known_c.copy()
     order = np.argsort(-np.maximum(most_c, spread_c), kind="stable")
-    for position in order[may_c[order]][:MOST_LOOKED_AT].tolist():
+    for position in order[may_c[order]][:MAX_REFINED_CLUSTERS].tolist():
         site, known = fleet.sites[position], int(known_c[position])
         # A room has to be taken out of those of the whole fleet.
         if site is None or _reported_most(site.pools.cells, requirements) <= known:
             continue
         room = fleet.rooms[position]
-        most = 0 if room is None else rehearsed_most(room, requirements, replicas)
-        if most > known:
-            most = most_beside_large(fleet, position, requirements, most)
-        found_c[position] = max(known, most)
+        if room is not None:
+            found_c[position] = max(known, refined_most(room, requirements, replicas))
     return found_c
+
+
+def refined_most(room: Room, requirements: ReplicaRequirements, replicas: int) -> int:
+    """How many of so many replicas that are wanted a second look grants, beside large pods."""
+    most = rehearsed_most(room, requirements, replicas)
+    return max_beside_large(room, requirements, most).replicas
 
 
 def rehearsed_most(room: Room, requirements: ReplicaRequirements, limit: int) -> int:
@@ -109,14 +113,16 @@ def _surely(room_l: IntArray) -> int:
 
 
 def _rehearsed(room: Room) -> Rehearsal | None:
-    """After all that is outstanding: mostly that is what it was before, and a little more."""
+    """After all that is outstanding: mostly that is what it was before, and a little more. None
+    where that takes too many steps, counted from the first promise on.
+    """
     outstanding = room.outstanding
     known, stage = room.site.rehearsed.known
-    if stage is None or not _begins_with(outstanding, known):
-        known, stage = (), rehearsal_of(room.pools, len(outstanding))
+    if not _begins_with(outstanding, known):
+        known, stage = (), rehearsal_of(room.pools)
     for each in outstanding[len(known) :]:
         if stage is None:
-            return None
+            break
         stage = stage.with_pods(part_of(each, room.site.kind_p, room.kinds))
     room.site.rehearsed.known = outstanding, stage
     return stage
@@ -124,4 +130,4 @@ def _rehearsed(room: Room) -> Rehearsal | None:
 
 def _begins_with(outstanding: Sequence[Outstanding], known: Sequence[Outstanding]) -> bool:
     """Whether the very same come first: to compare values would take longer than to go on."""
-    return len(known) <= len(outstanding) and all(map(is_, known, outstanding))
+    return 0 < len(known) <= len(outstanding) and all(map(is_, known, outstanding))

@@ -13,16 +13,19 @@ from typing import Final
 
 import numpy as np
 
+from federation.capacity.careful import PromiseTerms
 from federation.capacity.cluster_room import Room
 from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.fleet_rooms import FleetRooms
-from federation.capacity.reserve import packable_c
+from federation.capacity.large_pods import ROOM_KEPT
+from federation.capacity.reserve import packable
 from federation.capacity.second_looks import looked_again_c
 from federation.model.arrays import BoolArray
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import Binding, Certificate
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.demand import Demand
 
 NO_POOLS: Final = "the cluster reports no node pools, and nothing else proves that there is room"
 OVERCOMMITTED: Final = "the cluster is over-committed"
@@ -64,11 +67,13 @@ def stuck_text(room: Room) -> str:
 
 
 def stuck_notes(reasons: Mapping[int, str], names: Sequence[str]) -> dict[int, str]:
-    """Of the reasons of estimates, by position, those that tell of stuck promises."""
+    """Of the reasons of estimates, by position, those that tell of stuck promises, and of room that
+    is kept for large pods.
+    """
     return {
         position: f"{names[position]}: {why}"
         for position, why in reasons.items()
-        if why.startswith(OVERCOMMITTED)
+        if why.startswith((OVERCOMMITTED, ROOM_KEPT))
     }
 
 
@@ -90,8 +95,9 @@ def promisable(
         without = {position: room for position, (room, _) in own.items()}
         most_c = packable_sets_c(rooms, binding.components, asked, without)
     else:
-        most_c = packable_c(rooms, binding.requirements, asked, own)
+        most_c, kept_for = packable(rooms, binding.requirements, asked, own)
         most_c[list(beside)] = list(beside.values())
+        reasons |= {c: why for c, why in kept_for.items() if told_c[c] and c not in beside}
     for position in rooms.overcommitted_c.nonzero()[0].tolist():
         room = rooms.rooms[position]
         if room is not None:
@@ -101,6 +107,19 @@ def promisable(
         source_c=told_c * np.int8(Source.POOLS),
         bound_c=told_c * np.int8(Bound.LOWER),
         reasons=reasons,
+    )
+
+
+def terms_of(binding: Binding, *, refines: bool) -> PromiseTerms:
+    """What the binding's shares may take of the room, wherever it is placed.
+
+    ``refines``: a second look may have granted some of them.
+    """
+    is_new = not (binding.components or binding.clusters)
+    return PromiseTerms(
+        keeps_margin=bool(binding.components) or Demand.of(binding).rule.heeds_capacity,
+        in_sets=bool(binding.components),
+        refined_replicas=binding.replicas if refines and is_new else 0,
     )
 
 

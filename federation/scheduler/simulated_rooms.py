@@ -6,6 +6,7 @@ Must not decide anything: it says what can be promised, as the service does, and
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -25,6 +26,7 @@ from federation.scheduler.promisable import (
     looked_again,
     promisable,
     requirements_of,
+    terms_of,
     told_by_pools,
 )
 
@@ -66,7 +68,12 @@ class SimulatedRooms:
         """Promise what is decided, all of it or nothing; why not, by the name of the cluster."""
         asks = self._asks(binding, clusters, asked)
         own = [c for c in asks if (room := self._rooms.rooms[c]) and room.holdings_of(binding.key)]
-        return self._took(promise(self._rooms, self._names, binding.key, asks, own))
+        placed = {each.name for each in binding.clusters}
+        terms = replace(
+            terms_of(binding, refines=True),
+            placed=frozenset(c for c, name in enumerate(self._names) if name in placed),
+        )
+        return self._took(promise(self._rooms, self._names, binding.key, asks, own, terms))
 
     def take_less(self, kept: Iterable[KeptShares]) -> Mapping[str, str]:
         """``take`` for many bindings that keep only so much of what they have."""

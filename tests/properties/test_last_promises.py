@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from federation.capacity.careful import WHATEVER_FITS
 from federation.capacity.cluster_room import ReportId, certificate_for
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.last_promises import packable_beside_last
@@ -47,7 +48,9 @@ def fleets(drawn: _Drawn, requirements: ReplicaRequirements) -> list[FleetRooms]
         before.append(UnpackedRoom(ReportId(1, number), pools, follows, known))
         asks[number] = (last,)
     found = [FleetRooms.of(every)]
-    made = promise(FleetRooms.of(before), [str(each) for each in asks], LAST, asks, ())
+    made = promise(
+        FleetRooms.of(before), [str(each) for each in asks], LAST, asks, (), WHATEVER_FITS
+    )
     return found if isinstance(made, Refused) else [*found, made]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.capacity.careful import WHATEVER_FITS
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.contention import Contention
 from federation.capacity.fleet_cells import FleetCells
@@ -213,7 +214,7 @@ def test_as_much_is_promised_beside_strict_promises_as_each_room_says(
         binding = f"b{number}"
         wanted = (Outstanding(binding, requirements, replicas, certificate=certificate),)
         for here in (range(CLUSTERS), range(2)):
-            answer = promise(fleet, names, binding, dict.fromkeys(here, wanted), ())
+            answer = promise(fleet, names, binding, dict.fromkeys(here, wanted), (), WHATEVER_FITS)
             assert isinstance(answer, FleetRooms) == all(most[c] >= replicas for c in here)
             if isinstance(answer, FleetRooms):
                 fleet = answer

@@ -141,6 +141,8 @@ class Attempt:
     # newest decision where it says the same and is held still.
     verdict: Verdict = field(init=False)
     evictions: tuple[EvictionTask, ...] | None = None
+    # Whether a second look granted some of its shares.
+    is_refined: bool = False
     requested: ReservationRequest | None = None
     is_beyond_quota: bool = False
     reserved: Reserved | None = None

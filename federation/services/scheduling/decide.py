@@ -160,6 +160,8 @@ def tell(attempt: Attempt, why: str) -> None:
 
 def request_room(working: WorkingCopy, attempt: Attempt, asked: Certificate | None) -> None:
     """Request what the decision about the attempt takes, and what it leaves."""
+    # A plan says where it goes as if it were there.
+    placed_as = attempt.known.binding if attempt.known and attempt.stated else attempt.candidate
     attempt.requested = working.request(
         attempt.candidate,
         attempt.id,
@@ -168,6 +170,8 @@ def request_room(working: WorkingCopy, attempt: Attempt, asked: Certificate | No
         held=attempt.holding.clusters,
         adopts=attempt.adopts,
         watched=_watched(working, attempt),
+        refines=attempt.is_refined,
+        placed=placed_as.clusters,
     )
 
 
@@ -193,10 +197,12 @@ def decide_one(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers)
         available = attempt.stated.within(available, working.snapshot.positions)
     if not kept_for and tell_as_before(working, attempt, available, now, peers):
         return
+    attempt.is_refined = False
     attempt.verdict = verdict_of(attempt, working.snapshot, available, now, peers)
     if _may_look_again(working, attempt) and not kept_for:
         more = working.answers.looked_again(attempt.candidate, asked, available)
         if more is not None:
+            attempt.is_refined = True
             attempt.verdict = verdict_of(attempt, working.snapshot, more, now, peers)
     if attempt.stated is not None and attempt.is_placed:
         attempt.stated.check(attempt.candidate, attempt.verdict.decision)

@@ -165,6 +165,8 @@ class Previews:
         for target in attempt.verdict.decision.clusters:
             if target.name in closed and target.replicas > ran.get(target.name, 0):
                 raise _stale(preview, f"cluster {target.name} {closed[target.name]}")
+        # What was shown may be granted as to a new request, which gets a second look.
+        attempt.is_refined = True
         request_room(working, attempt, self._pipeline.asked(candidate))
         refused = reserve(working, attempt)
         if refused is not None:

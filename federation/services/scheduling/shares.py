@@ -5,10 +5,11 @@ Pure. Must not know whether there is room for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from federation.capacity.careful import CAREFULLY, PromiseTerms
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.worth import worth
 from federation.model.arrays import BoolArray
@@ -31,7 +32,8 @@ class ReservationRequest:
     ``watched`` are shares in clusters that it leaves: of no replicas where its pods are looked for
     alone, and as they were where they stay until others run.
     ``checked`` says of how many more units, of which each asks for ``unit``, totals and grade
-    counts have to leave room for.
+    counts have to leave room for. ``terms`` say what the shares may take of the room; the binding
+    is ``placed`` in the clusters of these names.
     """
 
     key: str
@@ -43,6 +45,8 @@ class ReservationRequest:
     watched: Mapping[str, tuple[Share, ...]] = field(default_factory=dict)
     unit: ReplicaRequirements = NO_REQUIREMENTS
     checked: Mapping[str, int] = field(default_factory=dict)
+    terms: PromiseTerms = CAREFULLY
+    placed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +97,21 @@ def worth_by_name(
         return worth_by[bool(told_c[position]), bool(planned_c[position])]
 
     return worth_in
+
+
+def adopted_by_name(binding: Binding, names: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+    """The replicas of its clusters of these names by component, which run already."""
+    return {
+        target.name: {each.component: each.replicas for each in parts(binding, target.replicas)}
+        for target in binding.clusters
+        if target.name in names
+    }
+
+
+def terms_at(request: ReservationRequest, positions: Mapping[str, int]) -> PromiseTerms:
+    """The terms of a request, by the positions of the clusters where the binding is placed."""
+    placed = frozenset(positions[name] for name in request.placed if name in positions)
+    return replace(request.terms, placed=placed)
 
 
 def promises_of(

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from federation.capacity.careful import WHATEVER_FITS
 from federation.capacity.cluster_room import LateInOrder, Packer, ReportId, Room
 from federation.capacity.holdings import FirstStakes
 from federation.capacity.ledger import ClusterLedger, LedgerInWork
@@ -30,7 +31,7 @@ from federation.model.placement import Binding, Certificate
 from federation.model.positions import UNMOVED
 from federation.model.reservations import Outstanding, PromiseCertificate, Share
 from federation.model.workload import ReplicaRequirements, TargetCluster
-from federation.scheduler.promisable import promisable, requirements_of, told_by_pools
+from federation.scheduler.promisable import promisable, requirements_of, terms_of, told_by_pools
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.journal import NO_REPLICAS, ClusterShares
@@ -42,8 +43,10 @@ from federation.services.scheduling.shares import (
     NO_SHARES,
     ReservationRequest,
     Reserved,
+    adopted_by_name,
     parts,
     promises_of,
+    terms_at,
     units_of,
     worth_by_name,
 )
@@ -186,7 +189,7 @@ class WorkingCopy:
             )
             for position, count in units.items()
         }
-        taken = promise(self.rooms, self.snapshot.names, key, asks, ())
+        taken = promise(self.rooms, self.snapshot.names, key, asks, (), WHATEVER_FITS)
         made = WorkingCopy(self.snapshot, self._known, allow_unproven=self._allow_unproven)
         made.rooms = self.rooms if isinstance(taken, Refused) else taken
         made._ledgers, made._totals = self._ledgers, self._totals
@@ -286,11 +289,14 @@ class WorkingCopy:
         held: Iterable[str],
         adopts: bool,
         watched: Mapping[str, tuple[Share, ...]] = NO_SHARES,
+        refines: bool = False,
+        placed: Collection[TargetCluster] = (),
     ) -> ReservationRequest:
         """What a decision over the clusters asks to be reserved.
 
         ``adopts``: the replicas in ``binding.clusters`` run already and are new to the ledger.
-        ``watched`` is what it keeps in clusters that it leaves.
+        ``watched`` is what it keeps in clusters that it leaves. ``refines``: a second look may have
+        granted some of the shares. ``placed`` is where the binding is.
         """
         worth, alike = self._worth(binding, asked), dict[_Part, tuple[Share, ...]]()
         shares, checked = {}, {}
@@ -305,15 +311,6 @@ class WorkingCopy:
                 if part not in alike:
                     alike[part] = parts(binding, *part)
                 shares[target.name] = alike[part]
-        adopted = {}
-        if adopts:
-            adopted = {
-                target.name: {
-                    each.component: each.replicas for each in parts(binding, target.replicas)
-                }
-                for target in binding.clusters
-                if target.name in shares
-            }
         watched = {name: kept for name, kept in watched.items() if name not in shares}
         return ReservationRequest(
             key=binding.key,
@@ -321,10 +318,12 @@ class WorkingCopy:
             asked=asked,
             shares=shares,
             left=tuple(sorted(set(held) - shares.keys() - watched.keys())),
-            adopted=adopted,
+            adopted=adopted_by_name(binding, shares) if adopts else {},
             watched=watched,
             unit=shape_of(binding) if checked else NO_REQUIREMENTS,
             checked=checked,
+            terms=terms_of(binding, refines=refines),
+            placed=frozenset(each.name for each in placed),
         )
 
     def reserve(self, request: ReservationRequest) -> Reserved | Refused:
@@ -342,6 +341,7 @@ class WorkingCopy:
             request.key,
             _asks(given),
             {c for c, (before, _) in given.items() if before is not None and before.outstanding},
+            terms_at(request, positions),
             allow_unproven=self._allow_unproven,
             pack=self._pack,
             late=self._late,

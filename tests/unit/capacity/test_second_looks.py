@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from federation.capacity.careful import CAREFULLY, WHATEVER_FITS, Limits, PromiseTerms
 from federation.capacity.cluster_room import ReportId
-from federation.capacity.crowded import lacks_room
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.reserve import Refused, packable_c
-from federation.capacity.second_looks import looked_again_c, rehearsed_most
+from federation.capacity.second_looks import looked_again_c, refined_most, rehearsed_most
 from federation.model.placement import Certificate
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
@@ -24,6 +24,7 @@ NODES = 6
 CAREFUL, STRICT = PromiseCertificate.CAREFUL, PromiseCertificate.STRICT
 LARGE = ReplicaRequirements(request={"cpu": 3000, "memory": 4 * GIB})
 NAMES = ("a",)
+REFINED = PromiseTerms(refined_replicas=NODES)
 
 
 def pools(*, tells: bool = True) -> Pools:
@@ -89,17 +90,26 @@ def test_more_is_promised_after_a_second_look(certificate: PromiseCertificate) -
 def test_what_a_second_look_found_is_not_refused_for_want_of_room(
     certificate: PromiseCertificate,
 ) -> None:
-    room = fleet_of(*BURST, follows_claims=certificate is not CAREFUL).rooms[0]
-    beside_strict = fleet_of(*BURST, small(9, STRICT)).rooms[0]
+    fleet = fleet_of(*BURST, follows_claims=certificate is not CAREFUL)
+    beside_strict = fleet_of(*BURST, small(9, STRICT))
+    room = fleet.rooms[0]
     assert room is not None
-    assert beside_strict is not None
-    most = rehearsed_most(room, LARGE, NODES)
+    most = refined_most(room, LARGE, NODES)
     assert most > 0
     ask = Outstanding("shop/large", LARGE, most, certificate=certificate)
-    assert not lacks_room(room, ask, 0)
-    assert lacks_room(room, ask._replace(in_cells=most + 1), 0)
-    assert lacks_room(room, ask._replace(certificate=STRICT), 0)
-    assert lacks_room(beside_strict, ask, 0)
+
+    def lacks(fleet: FleetRooms, wanted: Outstanding, terms: PromiseTerms = REFINED) -> bool:
+        room = fleet.rooms[0]
+        assert room is not None
+        return Limits(fleet, terms).lacks(room, 0, wanted) is not None
+
+    assert not lacks(fleet, ask)
+    assert not lacks(fleet, ask, WHATEVER_FITS)
+    # Without a second look it is refused.
+    assert lacks(fleet, ask, CAREFULLY)
+    assert lacks(fleet, ask._replace(in_cells=most + 1))
+    assert lacks(fleet, ask._replace(certificate=STRICT))
+    assert lacks(beside_strict, ask)
 
 
 def test_what_is_promised_one_by_one_is_rehearsed_as_all_at_once() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
-from federation.capacity.late_pods import LARGE_PART, beside_large_c, most_beside_large
+from federation.capacity.large_pods import LARGE_PART, max_beside_large
 from federation.capacity.reserve import packable_c
 from federation.model.placement import Certificate
 from federation.model.pools.values import Cells, NodePool, Pools
@@ -55,7 +55,9 @@ def fleet_of(*promised: tuple[ReplicaRequirements, int], tells: bool = True) -> 
 
 
 def beside(fleet: FleetRooms, requirements: ReplicaRequirements, limit: int) -> int:
-    return int(beside_large_c(fleet, requirements, np.array([limit]))[0])
+    room = fleet.rooms[0]
+    assert room is not None
+    return max_beside_large(room, requirements, limit).replicas
 
 
 def test_small_pods_leave_the_empty_nodes_to_a_large_one_that_comes_last() -> None:
@@ -74,7 +76,7 @@ def test_a_large_pod_has_room_once_all_others_are_there_and_another_one_would() 
 def test_small_pods_leave_room_for_another_large_one_where_there_is_some() -> None:
     assert beside(fleet_of((LARGE, 2)), SMALL, 12) == 12
     # A thirteenth is the fifth on one of the empty nodes: two are left, and both are needed.
-    assert beside(fleet_of((LARGE, 2)), SMALL, 13) == 9
+    assert beside(fleet_of((LARGE, 2)), SMALL, 13) == 12
     # There is none already: nothing is lost.
     assert beside(fleet_of((LARGE, 3)), SMALL, 12) == 12
 
@@ -98,7 +100,7 @@ def test_careful_promises_are_held_to_it() -> None:
     told, untold = fleet_of((LARGE, 3)), fleet_of((LARGE, 3), tells=False)
     held_to = int(packable_c(told, SMALL, Certificate.CAREFUL, {})[0])
     assert 0 < held_to < int(packable_c(untold, SMALL, Certificate.CAREFUL, {})[0])
-    assert most_beside_large(told, 0, SMALL, held_to) == held_to
+    assert beside(told, SMALL, held_to) == held_to
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,237 @@
+"""How many replicas may be promised in a cluster beside what is outstanding, and why no more.
+
+Pure. One limit holds for every way to a promise: for what is available, and for a share that is
+reserved, packed again under a lock, or committed from a preview, a plan or a gang. Must not pack
+what is promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from federation.capacity.cluster_room import Room
+from federation.capacity.component_sets import max_sets, with_room_for_a_set
+from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.large_pods import is_mixed, max_beside_large, ranked_mixed
+from federation.capacity.second_looks import MAX_REFINED_CLUSTERS, refined_most, rehearsed_most
+from federation.capacity.worth import careful_most
+from federation.model.arrays import IntArray
+from federation.model.placement import Certificate
+from federation.model.reservations import (
+    MOST_RESERVE,
+    RESERVE_PART,
+    Outstanding,
+    PromiseCertificate,
+)
+from federation.model.shapes import request_shape
+from federation.model.workload import Component, ReplicaRequirements
+
+NO_POSITIONS: Final[frozenset[int]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromiseTerms:
+    """What a binding's shares may take of the room, unless they are promised strictly.
+
+    ``keeps_margin``: shares of Duplicated and of static weights ignore capacity, so they may take
+    all that fits. Shares ``in_sets`` keep the margin back once a set. Where the binding is
+    ``placed``, by position, room for large pods is not looked at. A binding that is placed nowhere
+    may take what a second look grants to ``refined_replicas``; 0: nothing.
+    """
+
+    keeps_margin: bool = True
+    in_sets: bool = False
+    placed: Collection[int] = NO_POSITIONS
+    refined_replicas: int = 0
+
+
+# Shares that ignore capacity, and room that is set aside without a promise.
+WHATEVER_FITS: Final = PromiseTerms(keeps_margin=False)
+CAREFULLY: Final = PromiseTerms()
+
+
+class Limit(NamedTuple):
+    """The most replicas that may be promised; ``kept_back`` says why not all that fit."""
+
+    replicas: int
+    kept_back: str = ""
+
+    def shortage(self, wanted: int) -> str:
+        """Why so many are refused."""
+        why = f": {self.kept_back}" if self.kept_back else ""
+        return f"{self.replicas} of {wanted} replicas find room{why}"
+
+
+class Limits:
+    """The limits of one binding's shares in a fleet's clusters, by the same rules by which rooms
+    are available. Belongs to one thread.
+    """
+
+    def __init__(self, fleet: FleetRooms, terms: PromiseTerms) -> None:
+        self._fleet = fleet
+        self._terms = terms
+        # A second look costs a rehearsal.
+        self._refined_positions = set[int]()
+        # The requirements that were asked about last, with the clusters where they leave room for
+        # large pods.
+        self._ranked: tuple[ReplicaRequirements, frozenset[int]] | None = None
+
+    def lacks(self, room: Room, position: int, wanted: Outstanding) -> Limit | None:
+        """How little of what is wanted may be promised; None where all of it may."""
+        limit = self._limit(room, position, wanted)
+        if limit.replicas >= wanted.to_pack:
+            return None
+        return limit if self._refined(room, position, wanted) < wanted.to_pack else None
+
+    def lacks_set(self, room: Room, wanted: Sequence[Outstanding]) -> bool:
+        """Whether a room has too little for what a set needs there, beside what is kept back."""
+        if not (self._terms.keeps_margin and self._terms.in_sets):
+            return False
+        parts = _parts(wanted)
+        return bool(parts) and max_sets(room, parts, _asked(wanted)) == 0
+
+    def within(self, asks: Mapping[int, tuple[Outstanding, ...]]) -> set[int]:
+        """The clusters, of those where a binding has nothing, where what it asks for stays within
+        the limits of first sight. Strict shares are not looked at, nor whether they fit at all.
+        """
+        if not self._terms.keeps_margin:
+            return set(asks)
+        within = set[int]()
+        for wanted, positions in _by_value(asks):
+            if _asked(wanted) is Certificate.STRICT:
+                within.update(positions)
+            elif self._terms.in_sets or len(wanted) > 1:
+                within.update(
+                    with_room_for_a_set(self._fleet, positions, _parts(wanted), _asked(wanted))
+                )
+            else:
+                within.update(self._careful_positions(wanted[0], positions))
+        return within
+
+    def _careful_positions(self, wanted: Outstanding, positions: list[int]) -> Iterable[int]:
+        """The positions where so much is within the limit; most of them a coarse margin shows."""
+        fleet, requirements = self._fleet, wanted.requirements
+        shape = request_shape(requirements.request)
+        filled_c, spread_c = fleet.most_by_view(requirements)
+        coarse_c = _coarse_limits(fleet, positions, np.minimum(filled_c, spread_c))
+        for position, coarse in zip(positions, coarse_c.tolist(), strict=True):
+            held = fleet.held[position]
+            if held is not None and coarse < wanted.to_pack:
+                filled, spread = int(filled_c[position]), int(spread_c[position])
+                if careful_most(filled, spread, held, shape) < wanted.to_pack:
+                    continue
+            if position not in self._terms.placed and is_mixed(fleet, position, requirements):
+                room = fleet.rooms[position]
+                if room and self._limit(room, position, wanted).replicas < wanted.to_pack:
+                    continue
+            yield position
+
+    def _limit(self, room: Room, position: int, wanted: Outstanding) -> Limit:
+        """The most replicas of what is wanted that may be promised at first sight."""
+        requirements, certificate = wanted.requirements, wanted.certificate
+        is_free = self._terms.in_sets or not self._terms.keeps_margin
+        if certificate is PromiseCertificate.STRICT or is_free:
+            return Limit(room.most(requirements, certificate, wanted.to_pack))
+        filled, spread = room.most_by_view(requirements)
+        shape = request_shape(requirements.request)
+        most, why = careful_most(filled, spread, room.held, shape), ""
+        if most < min(filled, spread):
+            why = f"{min(filled, spread) - most} are kept back beside what is on its way"
+        if most >= wanted.to_pack and self._leaves_room_for_large(position, requirements):
+            beside = max_beside_large(room, requirements, most)
+            if beside.replicas < most:
+                most, why = beside
+        return Limit(room.most(requirements, certificate, most), why)
+
+    def _leaves_room_for_large(self, position: int, requirements: ReplicaRequirements) -> bool:
+        """Whether it is one of the clusters where room for large pods is looked at."""
+        if position in self._terms.placed or not is_mixed(self._fleet, position, requirements):
+            return False
+        if self._ranked is None or self._ranked[0] is not requirements:
+            ranked = ranked_mixed(self._fleet, requirements, careful_c(self._fleet, requirements))
+            self._ranked = requirements, frozenset(ranked)
+        return position in self._ranked[1]
+
+    def _refined(self, room: Room, position: int, wanted: Outstanding) -> int:
+        """The most replicas of what is wanted that a second look grants."""
+        terms = self._terms
+        if wanted.certificate is PromiseCertificate.STRICT or room.holds_strict:
+            return 0
+        if terms.in_sets or (terms.keeps_margin and not terms.refined_replicas):
+            return 0
+        refined = self._refined_positions
+        if position not in refined and len(refined) >= MAX_REFINED_CLUSTERS:
+            return 0
+        refined.add(position)
+        if terms.keeps_margin:
+            return refined_most(room, wanted.requirements, terms.refined_replicas)
+        return rehearsed_most(room, wanted.requirements, wanted.to_pack)
+
+
+def careful_c(fleet: FleetRooms, requirements: ReplicaRequirements) -> IntArray:
+    """How many more replicas may be promised in each cluster (axis c), room for large pods apart.
+
+    Some are kept back where best fit and spreading leave unequal room, and where much of other
+    shapes is outstanding: that goes neither this way nor that, and what is planned gets its nodes
+    from agents, by other rules and in another order.
+    """
+    filled_c, spread_c = fleet.most_by_view(requirements)
+    reserve_c = np.minimum(np.abs(filled_c - spread_c), fleet.reserve_c)
+    on_way_c = fleet.on_their_way_c(request_shape(requirements.request))
+    reserve_c += -(-on_way_c // RESERVE_PART)
+    most_c: IntArray = np.maximum(np.minimum(filled_c, spread_c) - reserve_c, 0)
+    return most_c
+
+
+def careful_beside_large(
+    fleet: FleetRooms, requirements: ReplicaRequirements
+) -> tuple[IntArray, dict[int, str]]:
+    """``careful_c``, held to room for large pods where that is looked at; and where that is less,
+    why.
+    """
+    most_c, reasons = careful_c(fleet, requirements), dict[int, str]()
+    for position in ranked_mixed(fleet, requirements, most_c):
+        room = fleet.rooms[position]
+        if room is not None:
+            beside = max_beside_large(room, requirements, int(most_c[position]))
+            most_c[position] = beside.replicas
+            if beside.reason:
+                reasons[position] = beside.reason
+    return most_c, reasons
+
+
+def _coarse_limits(fleet: FleetRooms, positions: list[int], least_c: IntArray) -> IntArray:
+    """No more than ``careful_most`` says, whatever shapes are on their way."""
+    outstanding_c = fleet.outstanding_c[positions]
+    kept_back_c = MOST_RESERVE * (outstanding_c > 0) - (-outstanding_c // RESERVE_PART)
+    limits_c: IntArray = least_c[positions] - kept_back_c
+    return limits_c
+
+
+def _parts(wanted: Iterable[Outstanding]) -> list[Component]:
+    """What of a set needs room."""
+    return [
+        Component(name=each.component, replicas=each.to_pack, requirements=each.requirements)
+        for each in wanted
+        if each.to_pack > 0
+    ]
+
+
+def _asked(wanted: Sequence[Outstanding]) -> Certificate:
+    """The certificate by which the shares of one cluster are promised."""
+    strict = any(each.certificate is PromiseCertificate.STRICT for each in wanted)
+    return Certificate.STRICT if strict else Certificate.CAREFUL
+
+
+def _by_value(
+    asks: Mapping[int, tuple[Outstanding, ...]],
+) -> Iterable[tuple[tuple[Outstanding, ...], list[int]]]:
+    """The clusters by what is asked for there, which those of a decision mostly share."""
+    groups: dict[int, tuple[tuple[Outstanding, ...], list[int]]] = {}
+    for position, wanted in asks.items():
+        groups.setdefault(id(wanted), (wanted, []))[1].append(position)
+    return groups.values()

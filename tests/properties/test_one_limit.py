@@ -1,0 +1,164 @@
+"""What is available may be promised, and no more: one limit for every way to a promise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.capacity.careful import CAREFULLY, WHATEVER_FITS, PromiseTerms
+from federation.capacity.cluster_room import ReportId
+from federation.capacity.component_sets import packable_sets_c
+from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
+from federation.capacity.reserve import Refused, packable_c
+from federation.model.placement import Certificate
+from federation.model.pools.values import Cells, NodePool, Pools
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.workload import Component, ReplicaRequirements
+from tests.promising import asked_of
+from tests.slow_packer import broken_promise
+
+NEW = "shop/new"
+NAMES = ("a", "b")
+SHAPES = tuple(
+    ReplicaRequirements(request={"cpu": cpu, "memory": memory})
+    for cpu, memory in ((1, 1), (1, 4), (2, 2), (3, 9), (6, 6))
+)
+shapes = st.sampled_from(SHAPES)
+# Nodes, cores, how much of them is free.
+nodes = st.lists(
+    st.tuples(st.integers(1, 4), st.sampled_from((8, 12, 16)), st.integers(0, 4)),
+    min_size=1,
+    max_size=4,
+)
+promises = st.lists(st.tuples(shapes, st.integers(1, 30)), max_size=6)
+clusters = st.lists(st.tuples(nodes, promises), min_size=2, max_size=2)
+
+
+def pools_of(drawn: list[tuple[int, int, int]]) -> Pools:
+    count_k = np.array([count for count, _, _ in drawn], dtype=np.int64)
+    total_k = np.array([cores for _, cores, _ in drawn], dtype=np.int64)
+    free_k = total_k - np.array([taken for _, _, taken in drawn])
+    free_rk = np.vstack([free_k, free_k * 2, np.full(len(drawn), 30)])
+    return Pools(
+        label_keys=(),
+        pools=(NodePool(),),
+        cells=Cells(
+            resources=("cpu", "memory", "pods"),
+            pool_k=np.zeros(len(drawn), np.int32),
+            count_k=count_k,
+            min_rk=free_rk,
+            sum_rk=free_rk * count_k,
+            max_rk=free_rk,
+            sum_exact_k=np.ones(len(drawn), np.bool_),
+            allocatable_rk=np.vstack([total_k, total_k * 2]),
+        ),
+    )
+
+
+def fleet_of(
+    drawn: list[tuple[list[tuple[int, int, int]], list[tuple[ReplicaRequirements, int]]]],
+) -> FleetRooms:
+    return FleetRooms.of(
+        UnpackedRoom(
+            ReportId(1, 1),
+            pools_of(nodes_drawn),
+            False,
+            tuple(
+                Outstanding(f"shop/w{number}", requirements, replicas)
+                for number, (requirements, replicas) in enumerate(promised)
+            ),
+        )
+        for nodes_drawn, promised in drawn
+    )
+
+
+def is_promised(
+    fleet: FleetRooms, position: int, wanted: Outstanding, terms: PromiseTerms = CAREFULLY
+) -> bool:
+    answer = asked_of(fleet, NAMES, wanted.binding, {position: (wanted,)}, terms)
+    if isinstance(answer, Refused):
+        return False
+    room = answer.rooms[position]
+    assert room is not None
+    assert room.held.is_overcommitted or not broken_promise(room.pools, room.holdings)
+    return True
+
+
+@settings(max_examples=60, deadline=None)
+@given(drawn=clusters, requirements=shapes)
+def test_a_new_binding_is_promised_what_is_available_and_no_more(
+    drawn: list[tuple[list[tuple[int, int, int]], list[tuple[ReplicaRequirements, int]]]],
+    requirements: ReplicaRequirements,
+) -> None:
+    fleet = fleet_of(drawn)
+    available_c = packable_c(fleet, requirements, Certificate.CAREFUL, {})
+    for position, most in enumerate(available_c.tolist()):
+        wanted = Outstanding(NEW, requirements, most)
+        assert is_promised(fleet, position, wanted)
+        assert not is_promised(fleet, position, wanted._replace(in_cells=most + 1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(drawn=clusters, requirements=shapes, had=st.integers(1, 6))
+def test_what_grows_is_promised_what_is_available_beside_its_own_replicas(
+    drawn: list[tuple[list[tuple[int, int, int]], list[tuple[ReplicaRequirements, int]]]],
+    requirements: ReplicaRequirements,
+    had: int,
+) -> None:
+    before = fleet_of(drawn)
+    held = Outstanding(NEW, requirements, had)
+    fleet = asked_of(before, NAMES, NEW, {0: (held,)}, WHATEVER_FITS)
+    if isinstance(fleet, Refused) or fleet.overcommitted_c.any():
+        return
+    room = fleet.rooms[0]
+    assert room is not None
+    own = {0: (room.beside(NEW), had)}
+    more = int(packable_c(fleet, requirements, Certificate.CAREFUL, own)[0])
+    placed = replace(CAREFULLY, placed=frozenset({0}))
+    # Its own replicas never count as on their way, and what does not grow is kept.
+    assert is_promised(fleet, 0, held, placed)
+    grown = held._replace(in_cells=had + more)
+    assert is_promised(fleet, 0, grown, placed)
+    assert not is_promised(fleet, 0, grown._replace(in_cells=had + more + 1), placed)
+
+
+@settings(max_examples=40, deadline=None)
+@given(drawn=clusters, first=shapes, second=shapes, counts=st.tuples(*[st.integers(1, 4)] * 2))
+def test_a_set_is_promised_where_one_is_available(
+    drawn: list[tuple[list[tuple[int, int, int]], list[tuple[ReplicaRequirements, int]]]],
+    first: ReplicaRequirements,
+    second: ReplicaRequirements,
+    counts: tuple[int, int],
+) -> None:
+    fleet = fleet_of(drawn)
+    parts = [
+        Component(name=name, replicas=count, requirements=requirements)
+        for name, count, requirements in zip("xy", counts, (first, second), strict=True)
+    ]
+    terms = PromiseTerms(in_sets=True)
+    available_c = packable_sets_c(fleet, parts, Certificate.CAREFUL, {})
+    wanted = tuple(
+        Outstanding(NEW, each.requirements, each.replicas, component=each.name) for each in parts
+    )
+    for position, sets in enumerate(available_c.tolist()):
+        answer = asked_of(fleet, NAMES, NEW, {position: wanted}, terms)
+        assert isinstance(answer, FleetRooms) is (sets > 0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(drawn=clusters, requirements=shapes, replicas=st.integers(1, 9))
+def test_a_set_of_one_part_is_kept_to_the_same_margin(
+    drawn: list[tuple[list[tuple[int, int, int]], list[tuple[ReplicaRequirements, int]]]],
+    requirements: ReplicaRequirements,
+    replicas: int,
+) -> None:
+    fleet = fleet_of(drawn)
+    part = Component(name="", replicas=replicas, requirements=requirements)
+    sets_c = packable_sets_c(fleet, [part], Certificate.CAREFUL, {})
+    for position, sets in enumerate(sets_c.tolist()):
+        room = fleet.rooms[position]
+        assert room is not None
+        assert sets == room.packable(requirements, PromiseCertificate.CAREFUL) // replicas
