@@ -11,6 +11,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,13 +38,20 @@ from federation.model.workload import NodeClaim, ReplicaRequirements, TargetClus
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Outcome
 from federation.scheduler.fleet import Fleet
-from federation.scheduler.promisable import looked_again
+from federation.scheduler.promisable import looked_again, terms_of
 from tests.echoes import interests_by_name
 from tests.fleet_ledger import Ledger
 from tests.promising import Promise, asked_of, promises_of
 from tests.simulator_cluster import Order, SimulatedCluster, Snapshot
 
 BY_CAPACITY = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
+
+
+class Shown(NamedTuple):
+    """A binding as it was decided, and where it would go."""
+
+    candidate: Binding
+    clusters: tuple[TargetCluster, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +120,11 @@ class ControlPlane:
 
         ``binding.clusters`` of a binding nobody knew say where it runs already.
         """
+        shown = self.preview(binding, looks_again=looks_again)
+        return None if shown is None else self.commit(shown)
+
+    def preview(self, binding: Binding, *, looks_again: bool = False) -> Shown | None:
+        """What would be decided now, which is not kept."""
         known = self.bindings.get(binding.uid)
         candidate = replace(binding, clusters=known.clusters if known else binding.clusters)
         available = self.availability(candidate)
@@ -123,7 +136,19 @@ class ControlPlane:
         if decision.outcome is not Outcome.SCHEDULED:
             self.refusals[binding.uid] = decision.reason
             return None
-        return self._commit(candidate, decision.clusters, is_new=known is None)
+        return Shown(candidate, decision.clusters)
+
+    def commit(self, shown: Shown) -> Decided | None:
+        """Reserve what was shown, whatever was promised since; None where it is refused."""
+        is_new = shown.candidate.uid not in self.bindings
+        return self._commit(shown.candidate, shown.clusters, is_new=is_new)
+
+    def branch(self) -> ControlPlane:
+        """Another one that knows the same, as it is now."""
+        made = ControlPlane(names=self.names, follows_claims=self.follows_claims)
+        made.ledger, made.rooms = self.ledger, self.rooms
+        made.reports, made.bindings = dict(self.reports), dict(self.bindings)
+        return made
 
     def delete(self, uid: str) -> None:
         changed = self.ledger.clusters_of(uid)
@@ -214,7 +239,11 @@ class ControlPlane:
             self.fleet.index[name]: ledger.of(name).outstanding_of(uid) if name in shares else ()
             for name in sorted(before | shares.keys())
         }
-        promised = asked_of(self.rooms, self.names, uid, asks)
+        terms = replace(
+            terms_of(candidate, refines=True),
+            placed=frozenset(self.fleet.index[target.name] for target in candidate.clusters),
+        )
+        promised = asked_of(self.rooms, self.names, uid, asks, terms)
         if isinstance(promised, Refused):
             self.refusals[uid] = str(promised.reasons)
             return None

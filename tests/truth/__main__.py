@@ -37,6 +37,8 @@ def main() -> int:
     programs = None if given.simulated or in_memory else programs_there()
     if in_memory and (given.foreign or given.deleted or given.kills):
         parser.error("--foreign, --deleted and --kills need processes")
+    if given.previewed and given.planes > 1:
+        parser.error("--previewed and --planes 2 are looked at by themselves")
     if given.virtual and not VIRTUAL.issuperset(given.lines):
         parser.error("--virtual knows careful and strict lines alone")
     patience = given.patience or (REAL_PATIENCE if programs else SIMULATED_PATIENCE)
@@ -51,6 +53,8 @@ def main() -> int:
         kills=given.kills,
         burst=given.burst,
         shuffled=given.shuffled,
+        previewed=given.previewed,
+        planes=given.planes,
         quiet_seconds=patience,
         programs=programs,
     )
@@ -81,6 +85,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kills", type=int, default=0, help="kill -9 of agents and extenders")
     parser.add_argument("--burst", action="store_true", help="ask for everything at once")
     parser.add_argument("--shuffled", action="store_true", help="make pods in any order")
+    parser.add_argument(
+        "--previewed",
+        action="store_true",
+        help="preview what is asked for at once, all of it, and commit the previews then",
+    )
+    parser.add_argument(
+        "--planes",
+        type=int,
+        choices=(1, 2),
+        default=1,
+        help="how many control planes what is asked for at once is shared among",
+    )
     parser.add_argument("--pods", type=int, default=0, help="so many pending ones are named")
     parser.add_argument(
         "--patience",

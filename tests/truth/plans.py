@@ -56,7 +56,8 @@ class Plan:
     promised pod of ``REMADE_ONE_IN`` is deleted in the same way and made again.
     ``kills`` is how often an agent is killed, and with it its extender or binder. With ``burst``
     all is asked for at once; ``shuffled`` pods are made in any order. Pods are left pending when
-    for ``quiet_seconds`` none has found a node.
+    for ``quiet_seconds`` none has found a node. With ``previewed`` what is asked for at once is
+    previewed first, all of it, and then committed; it is shared among so many ``planes``.
     ``programs`` is the folder with a real kube-scheduler, None: the simulated one.
     """
 
@@ -70,5 +71,7 @@ class Plan:
     kills: int = 0
     burst: bool = False
     shuffled: bool = False
+    previewed: bool = False
+    planes: int = 1
     quiet_seconds: float = SIMULATED_PATIENCE
     programs: Path | None = None

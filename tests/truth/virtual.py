@@ -24,7 +24,7 @@ from federation.model.echoes import PodOrigin, PodSighting, SightingState
 from federation.model.placement import Certificate
 from federation.model.resources import PODS
 from tests.echoes import echoes_of, interests_by_name
-from tests.simulator import ControlPlane
+from tests.simulator import ControlPlane, Decided, Shown
 from tests.simulator_cluster import Snapshot as Report
 from tests.truth.judging import Answered, Found, fitted, pods_of
 from tests.truth.kube_scheduler import KubeScheduler
@@ -136,9 +136,37 @@ class ByTheRules:
 
     def decide(self, wanted: Wanted, *, looks_again: bool) -> Mapping[str, int] | None:
         decided = self._control.submit(wanted.binding(self._certificate), looks_again=looks_again)
-        if decided is None:
-            return None
-        return {each.name: each.replicas for each in decided.binding.clusters if each.replicas}
+        return None if decided is None else _shares(decided)
+
+    def promise(
+        self, workloads: Sequence[Wanted], plan: Plan
+    ) -> Sequence[Mapping[str, int] | None]:
+        """Replicas by member of those that are asked for at once and were promised as they were
+        previewed, or by another control plane; None of those that are to be decided in turn.
+        """
+        bindings = [wanted.binding(self._certificate) for wanted in workloads]
+        shown: list[Shown | None] = [None] * len(bindings)
+        if plan.previewed:
+            shown = [self._control.preview(each) for each in bindings]
+        elif plan.planes > 1:
+            # The other one decides on what both knew, and commits after this one.
+            other = self._control.branch()
+            for place in range(1, len(bindings), 2):
+                shown[place] = other.preview(bindings[place])
+                if (there := shown[place]) is not None:
+                    other.commit(there)
+        shares: list[Mapping[str, int] | None] = [None] * len(bindings)
+        for place in range(0, len(bindings), 2) if plan.planes > 1 else ():
+            shares[place] = self.decide(workloads[place], looks_again=False)
+        for place, each in enumerate(shown):
+            decided = None if each is None else self._control.commit(each)
+            if decided is not None:
+                shares[place] = _shares(decided)
+        return shares
+
+
+def _shares(decided: Decided) -> Mapping[str, int]:
+    return {each.name: each.replicas for each in decided.binding.clusters if each.replicas}
 
 
 def found_in_memory(plan: Plan) -> Found:
@@ -194,8 +222,11 @@ class VirtualStudy:
         self._decider.reported(self.members, self.answered)
 
     def _decide(self, workloads: Sequence[Wanted]) -> None:
-        for wanted in workloads:
-            shares = self._decider.decide(wanted, looks_again=False)
+        promised: Sequence[Mapping[str, int] | None] = [None] * len(workloads)
+        if isinstance(self._decider, ByTheRules):
+            promised = self._decider.promise(workloads, self._plan)
+        for wanted, given in zip(workloads, promised, strict=True):
+            shares = given or self._decider.decide(wanted, looks_again=False)
             if shares is None:
                 # Before it refuses, a control plane asks for fresh reports, and looks again.
                 self._report()
