@@ -9,7 +9,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from federation.failover.moves import PLANNED_MOVE, PODS_PENDING, PREEMPTED
+from federation.failover.moves import PLANNED_MOVE, PODS_PENDING, PREEMPTED, PROMISE_ENDED
 from federation.model.placement import Binding, EvictionTask, OnClusterReturn, SchedulingType
 from federation.model.workload import TargetCluster
 
@@ -58,6 +58,11 @@ def ending_of(
         # Its cluster is well: the share stays for as long as it takes, unless the plan gives up.
         return None if progress.outstanding else Ending.REPLACED
     is_over = now >= (task.created_at or 0.0) + most_seconds
+    if task.reason == PROMISE_ENDED:
+        # Its cluster is well, too, but keeps nothing for it.
+        if not progress.outstanding:
+            return Ending.REPLACED
+        return Ending.DEADLINE if is_over else None
     if task.reason == PODS_PENDING:
         # Nothing ran there: it keeps the binding away for a while.
         return Ending.DEADLINE if is_over else None

@@ -27,6 +27,7 @@ PREEMPTED = "Preempted"
 # What the message of such a task begins with, before the key of the binding that caused it.
 PREEMPTED_BY = "preempted by "
 PODS_PENDING = "PodsPending"
+PROMISE_ENDED = "PromiseEnded"
 # Nothing of it is worth keeping until something else runs.
 _AT_ONCE = (PREEMPTED, PODS_PENDING)
 

@@ -237,9 +237,10 @@ class Binding:
     acceptable. ``clusters`` is where it runs now. ``fresh`` asks to divide anew instead of
     steadily: true when a reschedule was triggered after the last scheduling. ``is_unsettled``
     says that it asks for something that no decision has placed yet. ``observed_affinity`` is the
-    affinity group of ``clusters`` where a caller states both, "" elsewhere. ``stored_id`` is the id
-    of a stored binding, 0 of others, and ``expected_version`` the version that a caller has read;
-    neither is a part of what the binding is.
+    affinity group of ``clusters`` where a caller states both, "" elsewhere.
+    ``clusters_are_stated`` as long as no decision has promised anything where a caller says that it
+    runs. ``stored_id`` is the id of a stored binding, 0 of others, and ``expected_version`` the
+    version that a caller has read; neither is a part of what the binding is.
     """
 
     namespace: str = ""
@@ -274,6 +275,7 @@ class Binding:
     stored_id: int = field(default=0, compare=False)
     expected_version: BindingVersion | None = field(default=None, compare=False)
     observed_affinity: str = ""
+    clusters_are_stated: bool = False
 
     @property
     def key(self) -> str:

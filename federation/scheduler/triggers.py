@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from federation.model.cluster import UNREACHABLE_KEY, Cluster, Taint, TaintEffect
-from federation.model.placement import Binding, OnClusterLoss, TieBreak
+from federation.model.placement import Binding, OnClusterLoss, SchedulingType, TieBreak
 from federation.model.tolerations import Tolerations
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import taint_text
@@ -116,6 +116,10 @@ def triggers_of(
     return found or ("asked again, nothing changed",)
 
 
+def _is_divided(binding: Binding) -> bool:
+    return binding.placement.replica_scheduling.type is SchedulingType.DIVIDED
+
+
 def _triggers(
     before: Binding, binding: Binding, fleet: Fleet, taints: Mapping[str, str], let_go: str
 ) -> Iterator[str]:
@@ -131,5 +135,8 @@ def _triggers(
             yield f"cluster {target.name} has the untolerated taint {taints[target.name]}"
     if let_go:
         yield let_go
+    placed = sum(target.replicas for target in before.clusters)
+    if before.clusters and _is_divided(before) and placed < before.replicas == binding.replicas:
+        yield "not all of its replicas are placed"
     if before.last_scheduled_time is None:
         yield "it was never placed"

@@ -70,6 +70,10 @@ class StoredFailover(Protocol):
         """All that bindings have, by their ids, in place of what they had; they are locked."""
         ...
 
+    async def leave(self, cluster: str, binding_ids: Collection[int]) -> None:
+        """Take the cluster out of the placements of these bindings, which are locked."""
+        ...
+
     async def replicas(self) -> int:
         """How many replicas all bindings have in clusters; looks at all of them."""
         ...

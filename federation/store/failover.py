@@ -39,6 +39,15 @@ PUT_EVICTIONS = text("""
         version = binding.version + 1, updated_at = now()
     FROM unnest(:ids, :bodies) AS given (id, body) WHERE binding.id = given.id
 """).bindparams(bindparam("ids", type_=ARRAY(BigInteger)), bindparam("bodies", type_=ARRAY(Text)))
+LEAVE = text("""
+    UPDATE binding
+    SET clusters = coalesce((
+            SELECT jsonb_agg(share ORDER BY place)
+            FROM jsonb_array_elements(clusters) WITH ORDINALITY AS shares (share, place)
+            WHERE share ->> 'name' <> :cluster
+        ), '[]'), version = version + 1, updated_at = now()
+    WHERE id = ANY(:ids)
+""").bindparams(bindparam("ids", type_=ARRAY(BigInteger)), bindparam("cluster", type_=Text))
 REPLICAS = text("""
     SELECT coalesce(sum((held ->> 'replicas')::bigint), 0)::bigint
     FROM binding, jsonb_array_elements(binding.clusters) AS held
@@ -79,6 +88,9 @@ class FailoverStatements:
     async def put_evictions(self, tasks: Mapping[int, Sequence[EvictionTask]]) -> None:
         bodies = [msgspec.json.encode(each).decode() for each in tasks.values()]
         await self._connection.execute(PUT_EVICTIONS, {"ids": [*tasks], "bodies": bodies})
+
+    async def leave(self, cluster: str, binding_ids: Collection[int]) -> None:
+        await self._connection.execute(LEAVE, {"cluster": cluster, "ids": [*binding_ids]})
 
     async def replicas(self) -> int:
         return int((await self._connection.execute(REPLICAS)).scalar_one())

@@ -20,8 +20,9 @@ from federation.model.errors import (
 from federation.model.placement import binding_key
 from federation.services.agent_ports import AgentStreams
 from federation.services.fleet.registry import FleetOwner
-from federation.services.journal import ClusterChanged, new_nonce
+from federation.services.journal import BindingChanged, ClusterChanged, new_nonce
 from federation.services.member_ports import StoredCluster
+from federation.services.members.vanished import leave_vanished
 from federation.services.ports import Store, Transaction
 from federation.services.values import ClusterView
 
@@ -65,8 +66,9 @@ class Membership:
         async with self._store.transaction() as tx:
             stored = await _locked(tx, name)
             _check_held(stored.cluster)
-            await _forget(tx, stored)
+            asked_again = await _forget(tx, stored)
         self._fleet.remove(name)
+        self._apply(asked_again)
         self._streams.dismiss(name, PermissionRefused(f"Cluster {name!r} was rejected."))
 
     async def delete(self, name: str, *, force: bool) -> None:
@@ -81,8 +83,9 @@ class Membership:
             holding = await tx.bindings.holding(name, BINDINGS_NAMED + 1)
             if holding and not force:
                 raise PreconditionFailed(_still_holding(name, holding), reason="STILL_HOLDING")
-            await _forget(tx, stored)
+            asked_again = await _forget(tx, stored)
         self._fleet.remove(name)
+        self._apply(asked_again)
         self._streams.dismiss(name, PermissionRefused(f"Cluster {name!r} was deleted."))
 
     async def replace(self, name: str, cluster_uid: str) -> ClusterView:
@@ -99,10 +102,13 @@ class Membership:
                 raise InvalidRequest([Violation(field="clusterUid", rule=rule)])
             await tx.credentials.revoke_all(name)
             emptied = await _emptied(tx, name)
+            asked_again = await leave_vanished(tx, name, f"cluster {name} was replaced")
             nonce = new_nonce()
             cluster = await tx.clusters.put_uid(stored.id, cluster_uid, nonce)
-            await tx.journal.append([ClusterChanged(cluster=name, emptied=emptied, nonce=nonce)])
+            change = ClusterChanged(cluster=name, emptied=emptied, nonce=nonce)
+            await tx.journal.append([*asked_again, change])
         self._fleet.put_cluster(cluster)
+        self._apply(asked_again)
         self._streams.dismiss(
             name, PermissionRefused(f"Cluster {name!r} was replaced by {cluster_uid!r}.")
         )
@@ -120,6 +126,10 @@ class Membership:
             name, Unauthenticated(f"The credential of cluster {name!r} was revoked.")
         )
         return ended
+
+    def _apply(self, changes: Sequence[BindingChanged]) -> None:
+        for change in changes:
+            self._fleet.apply(change)
 
 
 async def _locked(tx: Transaction, name: str) -> StoredCluster:
@@ -143,13 +153,17 @@ async def _put(tx: Transaction, stored: StoredCluster, wanted: Cluster) -> Clust
     return cluster
 
 
-async def _forget(tx: Transaction, stored: StoredCluster) -> None:
-    """The cluster, and everything that lets its agent in."""
+async def _forget(tx: Transaction, stored: StoredCluster) -> Sequence[BindingChanged]:
+    """Delete the cluster, and everything that lets its agent in; the bindings that were there are
+    asked again.
+    """
     name = stored.cluster.name
     await tx.credentials.cancel_join_tokens(name)
     await _emptied(tx, name)
+    asked_again = await leave_vanished(tx, name, f"cluster {name} was deleted")
     await tx.clusters.delete(stored.id)
-    await tx.journal.append([ClusterChanged(cluster=name, deleted=True)])
+    await tx.journal.append([*asked_again, ClusterChanged(cluster=name, deleted=True)])
+    return asked_again
 
 
 async def _emptied(tx: Transaction, name: str) -> int:

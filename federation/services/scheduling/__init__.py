@@ -36,6 +36,7 @@ Beside it:
 - ``fresh_reports``: before a refusal for want of room, fresh reports: pods that they show leave
   more room than wherever they might have gone
 - ``own_rooms``: what is left in the clusters where a binding is, as if it had nothing there
+- ``unpromised``: shares of a binding for which nothing is held any more: promised again, or left
 - ``claims``: what is kept for those that wait: room for who was overtaken for long, and whole
   clusters for who comes first in a profile that lets nobody overtake
 - ``agents``: what agents are asked behind a decision: nodes for its replicas, and labels their

@@ -18,6 +18,7 @@ from federation.model.errors import FederationError
 from federation.model.namespace_quotas import NamespaceQuota
 from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.model.waiting import Nomination
+from federation.model.workload import TargetCluster
 from federation.runtime import spans
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile, Reserve
@@ -210,8 +211,16 @@ class Attempt:
 
     @property
     def adopts(self) -> bool:
-        """Whether it is news where ``candidate.clusters`` say it runs."""
-        return self.known is None or self.adopt
+        """Whether nobody but a caller says that it runs where ``candidate.clusters`` are."""
+        return self.known is None or self.adopt or self.known.binding.clusters_are_stated
+
+    @property
+    def unpromised(self) -> Sequence[TargetCluster]:
+        """The shares that it was placed with and for which nothing is held any more."""
+        if self.adopts or self.stated is not None or self.holding.has_expired:
+            return ()
+        held = self.holding.clusters
+        return [each for each in self.candidate.clusters if each.replicas and each.name not in held]
 
     @property
     def is_placed(self) -> bool:
@@ -257,9 +266,16 @@ class Attempt:
         before = self.known.binding if self.known else None
         has_changed = bool(candidate.clusters) and not is_settled(before, candidate)
         is_unsettled = has_changed and not self.is_placed
-        if (tasks, is_unsettled) == (candidate.eviction_tasks, candidate.is_unsettled):
+        is_stated = bool(candidate.clusters) and self.adopts and not self.is_placed
+        current = candidate.eviction_tasks, candidate.is_unsettled, candidate.clusters_are_stated
+        if (tasks, is_unsettled, is_stated) == current:
             return candidate
-        return replace(candidate, eviction_tasks=tasks, is_unsettled=is_unsettled)
+        return replace(
+            candidate,
+            eviction_tasks=tasks,
+            is_unsettled=is_unsettled,
+            clusters_are_stated=is_stated,
+        )
 
     @property
     def is_to_write(self) -> bool:

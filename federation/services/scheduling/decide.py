@@ -11,7 +11,14 @@ from dataclasses import replace
 from functools import partial
 
 from federation.capacity.reserve import Refused
-from federation.failover.moves import PLANNED_MOVE, PREEMPTED, TAINT_UNTOLERATED, eviction_tasks
+from federation.failover.moves import (
+    PLANNED_MOVE,
+    PREEMPTED,
+    PROMISE_ENDED,
+    TAINT_UNTOLERATED,
+    eviction_tasks,
+    with_evictions,
+)
 from federation.model.errors import FederationError, NotFound, PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate, EvictionTask, binding_key
@@ -33,6 +40,7 @@ from federation.services.scheduling.quotas import beyond
 from federation.services.scheduling.refusals import remember, tell_as_before
 from federation.services.scheduling.seeing import seen_by, surroundings_of
 from federation.services.scheduling.shares import NO_SHARES, Reserved, parts, shares_of
+from federation.services.scheduling.unpromised import beside_unpromised
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import DecisionRecord, Verdict
 
@@ -62,6 +70,7 @@ def candidate_of(binding: Binding, known: StoredBinding | None, *, adopt: bool) 
         last_scheduled_time=before.last_scheduled_time,
         is_unsettled=binding.is_unsettled or before.is_unsettled,
         observed_affinity="",
+        clusters_are_stated=before.clusters_are_stated,
         generation=before.generation,
         resource_version=before.resource_version,
         stored_id=before.stored_id,
@@ -200,7 +209,7 @@ def decide_one(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers)
     attempt.is_refined = False
     attempt.verdict = verdict_of(attempt, working.snapshot, available, now, peers)
     if _may_look_again(working, attempt) and not kept_for:
-        more = working.answers.looked_again(attempt.candidate, asked, available)
+        more = working.answers.looked_again(_as_decided(attempt), asked, available)
         if more is not None:
             attempt.is_refined = True
             attempt.verdict = verdict_of(attempt, working.snapshot, more, now, peers)
@@ -219,6 +228,12 @@ def decide_one(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers)
     if attempt.standing is None:
         _take_room(working, attempt, asked, now)
     _look_back(working, attempt, now)
+
+
+def _as_decided(attempt: Attempt) -> Binding:
+    """The binding without the clusters that it had to leave."""
+    inputs = attempt.verdict.inputs
+    return inputs.binding if isinstance(inputs, DecisionInputs) else attempt.candidate
 
 
 def _may_look_again(working: WorkingCopy, attempt: Attempt) -> bool:
@@ -284,7 +299,8 @@ def verdict_of(
     ended = _reservation_end(attempt, snapshot.positions)
     triggers = triggers_of(before, binding, fleet, taints, ended)
     around = surroundings_of(attempt, peers, planned.triggers if planned else triggers)
-    remaining = planned.whole(binding) if planned else leaving(binding, taints)
+    available, taken = beside_unpromised(attempt, snapshot.positions, available)
+    remaining = planned.whole(binding) if planned else leaving(binding, {**taints, **taken})
     if not planned:
         around = replace(around, is_settled=is_settled(before, remaining))
     if attempt.takes_back is not None:
@@ -302,7 +318,9 @@ def verdict_of(
     if planned and before:
         attempt.evictions = planned.evictions(before, decision.clusters, now)
     else:
-        attempt.evictions = eviction_tasks(binding, taints, decision.clusters, now)
+        tasks = eviction_tasks(binding, taints, decision.clusters, now)
+        leaves = replace(binding, eviction_tasks=tasks)
+        attempt.evictions = with_evictions(leaves, PROMISE_ENDED, taken, decision.clusters, now)
     return Verdict(decision=decision, evidence=snapshot.evidence_at(now), inputs=inputs)
 
 
@@ -435,4 +453,5 @@ def _spec_of(binding: Binding) -> Binding:
         last_scheduled_time=None,
         is_unsettled=False,
         observed_affinity="",
+        clusters_are_stated=False,
     )

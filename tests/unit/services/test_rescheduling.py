@@ -158,7 +158,7 @@ async def test_replicas_of_a_cluster_that_is_gone_are_placed_again(
     again = await apply(scheduling, wanted)
     assert sum(decided(again).values()) == 6
     assert not set(decided(again)) - {"a", "b"}
-    assert triggers(again) == ("cluster c is gone",)
+    assert triggers(again) == ("not all of its replicas are placed",)
     kept = {
         name: min(count, decided(again)[name])
         for name, count in decided(first).items()
