@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeAlias, cast
@@ -38,6 +38,7 @@ from federation.rpc.status import EndedElsewhere, end_with, status_of
 from federation.rpc.strangers import host_of
 from federation.rpc.traced import traced
 from federation.rpc.visibility import as_seen
+from federation.services.members.identity import OUTAGE_SECONDS
 from federation.services.troubles import tell_plugin_failure
 
 logger = logging.getLogger(__name__)
@@ -204,8 +205,10 @@ async def while_admitted(
     admit: Callable[[], Awaitable[None]],
     revocation: asyncio.Future[None] | None = None,
 ) -> None:
-    """Ends the work, and raises, once its caller is not admitted any more."""
-    working = asyncio.create_task(work)
+    """Ends the work, and raises, once its caller is not admitted any more, or nobody could tell for
+    as long as a caller is believed without the store.
+    """
+    working, admitted_at = asyncio.create_task(work), time.monotonic()
     awaited: set[asyncio.Future[None]] = {working}
     if revocation is not None:
         awaited.add(revocation)
@@ -217,9 +220,13 @@ async def while_admitted(
             if working in done:
                 return working.result()
             awaited.difference_update(done)
-            # The store may be away, and nobody can tell now: the next look will.
-            with suppress(Unavailable, DeadlineMissed):
+            try:
                 await admit()
+                admitted_at = time.monotonic()
+            except (Unavailable, DeadlineMissed):
+                # The store may be away, and nobody can tell now: a later look will.
+                if time.monotonic() - admitted_at > OUTAGE_SECONDS:
+                    raise
     finally:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)

@@ -24,7 +24,10 @@ from federation.services.troubles import Trouble
 from federation.services.values import Principal, PrincipalKind
 
 TRUSTED_SECONDS = 30.0
-OUTAGE_SECONDS = 3600.0
+# While the store is away: what people have, which may have been revoked elsewhere, is believed for
+# less long than the credentials of agents and of other control planes.
+OUTAGE_SECONDS = 600.0
+MEMBER_OUTAGE_SECONDS = 3600.0
 MAX_REMEMBERED = 20_000
 # A token that is revoked at another control plane ends here within so long.
 LOOK_SECONDS = 1.0
@@ -84,8 +87,9 @@ class Identity:
     """Tells callers by their bearer tokens.
 
     A credential is believed for ``TRUSTED_SECONDS`` after the store confirmed it, so revoking one
-    takes that long to be felt; and for ``OUTAGE_SECONDS`` while the store cannot be reached, so
-    that what is answered from memory stays answered. Tokens in use are looked at every
+    takes that long to be felt; and for ``OUTAGE_SECONDS`` while the store cannot be reached (those
+    of members for ``MEMBER_OUTAGE_SECONDS``), so that what is answered from memory stays answered.
+    Tokens in use are looked at every
     ``LOOK_SECONDS`` by ``keep_looking``.
     """
 
@@ -260,7 +264,7 @@ class Identity:
                     # In a database that was emptied every credential is unknown.
                     await read.histories.check()
         except Unavailable:
-            if known is not None and known.is_trusted_at(now, OUTAGE_SECONDS):
+            if known is not None and known.is_trusted_at(now, _outage_seconds(known.credential)):
                 return known.credential
             raise
         self._remember(credential_id, found, now)
@@ -298,6 +302,11 @@ async def _add_admin(tx: Transaction) -> Secret:
         ttl_seconds=None,
     )
     return made
+
+
+def _outage_seconds(credential: StoredSecret) -> float:
+    is_of_people = isinstance(credential, StoredToken) or credential.kind is PrincipalKind.ADMIN
+    return OUTAGE_SECONDS if is_of_people else MEMBER_OUTAGE_SECONDS
 
 
 def _is_within(address: str, networks: tuple[str, ...]) -> bool:

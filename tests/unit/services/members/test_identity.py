@@ -10,7 +10,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.errors import PreconditionFailed, Unauthenticated, Unavailable
-from federation.services.members.identity import OUTAGE_SECONDS, TRUSTED_SECONDS, Identity
+from federation.services.members.identity import (
+    MEMBER_OUTAGE_SECONDS,
+    OUTAGE_SECONDS,
+    TRUSTED_SECONDS,
+    Identity,
+)
 from federation.services.members.join import Registration
 from federation.services.secrets import make_secret, parse_secret
 from federation.services.values import Principal, PrincipalKind
@@ -155,6 +160,25 @@ async def test_known_callers_stay_known_while_the_store_is_away_but_not_for_ever
     clock.time += OUTAGE_SECONDS
     with pytest.raises(Unavailable):
         await identity.identify(token)
+
+
+async def test_agents_are_believed_for_longer_than_people_while_the_store_is_away(
+    store: PostgresStore, registration: Registration, clock: StillClock
+) -> None:
+    unsteady = UnsteadyStore(store)
+    identity = Identity(unsteady, clock)
+    people = await first_admin_token(identity)
+    agent = (await join(registration, "member1")).credential
+    for bearer in (people, agent):
+        await identity.identify(bearer)
+    unsteady.reachable = False
+    clock.time += OUTAGE_SECONDS + 1
+    with pytest.raises(Unavailable):
+        await identity.identify(people)
+    assert (await identity.identify(agent)).cluster == "member1"
+    clock.time += MEMBER_OUTAGE_SECONDS - OUTAGE_SECONDS
+    with pytest.raises(Unavailable):
+        await identity.identify(agent)
 
 
 async def test_a_remembered_credential_expires_all_the_same(
