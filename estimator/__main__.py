@@ -37,6 +37,7 @@ from federation.runtime.logs import change_level, configure_logging
 from federation.runtime.options import LoadedOptions
 from federation.runtime.state_home import state_home
 from federation.runtime.terminal import json_text, say, say_lines
+from federation.runtime.watched_files import FileWatch
 from federation.runtime.yaml_texts import yaml_text
 
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -89,16 +90,19 @@ def cli() -> None:
 def run(loaded: LoadedOptions) -> None:
     """Report to the control plane, and answer it and Karmada, until stopped.
 
-    Settings come from flags, then ESTIMATOR_ variables, then the file of --config.
+    Settings come from flags, then ESTIMATOR_ variables, then the file of --config. Changed TLS
+    files are in use within ten seconds; after SIGHUP they are read at once.
     """
     from estimator.app import run as run_agent  # noqa: PLC0415 - only agents need the slow client
 
     settings = _checked(loaded)
     configure_logging(sys.stderr, form=settings.log_format, level=settings.log_level)
     signal.signal(signal.SIGUSR1, lambda *_: change_level(settings.log_level))
+    file_watch = FileWatch()
+    signal.signal(signal.SIGHUP, lambda *_: file_watch.request())
     # What this agent is asked is traced where the asker's is; it begins no trace.
     with spans.sent_to(settings.trace_endpoint, "estimator", settings.cluster, ratio=0.0):
-        asyncio.run(_until_signalled(lambda stopping: run_agent(settings, stopping)))
+        asyncio.run(_until_signalled(lambda stopping: run_agent(settings, stopping, file_watch)))
 
 
 @cli.command(

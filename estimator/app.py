@@ -48,6 +48,7 @@ from federation.model.errors import (
 )
 from federation.runtime.backoff import Backoff, uniform
 from federation.runtime.findings import Finding
+from federation.runtime.watched_files import FileWatch
 
 # Loading Kubernetes' client takes a third of a second of CPU: who follows a file never needs it.
 if TYPE_CHECKING:
@@ -77,11 +78,15 @@ def open_source(settings: RunSettings) -> ClusterSource:
     return source
 
 
-async def run(settings: RunSettings, stopping: asyncio.Event) -> None:
+async def run(
+    settings: RunSettings, stopping: asyncio.Event, files: FileWatch | None = None
+) -> None:
     """Join if need be, then report and answer until told to stop; serve and bind if told to.
 
+    TLS files are read again every few seconds, and at once when ``files`` is requested to.
     Raises PermissionRefused or Unauthenticated when the control plane refuses this agent for good.
     """
+    files = FileWatch() if files is None else files
     source = open_source(settings)
     configuration = _scoring(settings)
     if isinstance(source.member, WatchedCluster):
@@ -97,17 +102,24 @@ async def run(settings: RunSettings, stopping: asyncio.Event) -> None:
         if settings.endpoints:
             tasks.append(_speak(settings, source, stopping))
         if settings.karmada is not None:
-            tasks.append(answer_karmada(settings.cluster, settings.karmada, source, stopping))
+            answering = settings.cluster, settings.karmada, source, stopping, files
+            tasks.append(answer_karmada(*answering))
         if settings.scoring.extender is not None:
             extending = settings.scoring.extender
-            tasks.append(serve_extender(settings, extending, configuration, source, stopping))
+            serving = settings, extending, configuration, source, stopping, files
+            tasks.append(serve_extender(*serving))
         if settings.scoring.binder:
             tasks.append(bind_pods(settings, configuration, source, stopping))
         if isinstance(source.member, WatchedCluster) and source.member.follows_claims:
             tasks.append(expire_assumptions(source.member, stopping))
         if settings.health is not None:
             tasks.append(tell_health(settings.health, source, stopping))
-        await together(tasks)
+        reading = asyncio.create_task(files.keep_reading())
+        try:
+            await together(tasks)
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
 
     await _while_following(source, work())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import time
 import uuid
 from functools import partial
@@ -29,6 +30,7 @@ from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import PreconditionFailed
 from federation.runtime.addresses import Address
 from federation.runtime.backoff import uniform
+from federation.runtime.watched_files import FileWatch
 
 if TYPE_CHECKING:
     from estimator.kube.writing import KubeWrites
@@ -53,7 +55,11 @@ async def expire_assumptions(cluster: WatchedCluster, stopping: asyncio.Event) -
 
 
 async def answer_karmada(
-    cluster: str, settings: KarmadaSettings, source: ClusterSource, stopping: asyncio.Event
+    cluster: str,
+    settings: KarmadaSettings,
+    source: ClusterSource,
+    stopping: asyncio.Event,
+    files: FileWatch,
 ) -> None:
     """Get ready, and then answer Karmada: half a picture looks like a small cluster."""
 
@@ -63,7 +69,7 @@ async def answer_karmada(
 
     estimator = await unless_stopped(ready(), stopping)
     if estimator is not None:
-        await serve_karmada(settings, estimator, stopping)
+        await serve_karmada(settings, estimator, stopping, files)
 
 
 async def tell_health(listen: Address, source: ClusterSource, stopping: asyncio.Event) -> None:
@@ -92,10 +98,11 @@ async def serve_extender(
     configuration: ScoringConfiguration,
     source: ClusterSource,
     stopping: asyncio.Event,
+    files: FileWatch,
 ) -> None:
     """Get ready, and then answer kube-scheduler until told to stop."""
     # Loading aiohttp takes a fifth of a second of CPU, and few agents need it.
-    from estimator.extender.server import ExtenderServer, server_tls  # noqa: PLC0415 - see above
+    from estimator.extender.server import ExtenderServer  # noqa: PLC0415 - see above
     from estimator.kube.incoming import read_incoming  # noqa: PLC0415 - see above
 
     binding, unbound = extender_writes(settings, extending)
@@ -107,9 +114,7 @@ async def serve_extender(
         binding=binding,
         unbound=unbound,
     )
-    tls = None
-    if extending.tls_cert is not None and extending.tls_key is not None:
-        tls = server_tls(extending.tls_cert, extending.tls_key, extending.client_ca)
+    tls = extender_tls(extending, files)
 
     async def may_extend() -> bool:
         await may_place(source, "extender")
@@ -129,6 +134,20 @@ async def serve_extender(
         await server.stop()
         if binding is not None:
             binding.close()
+
+
+def extender_tls(extending: ExtenderSettings, files: FileWatch) -> ssl.SSLContext | None:
+    """The context of the extender's port, whose files are read again; None for plain text."""
+    from estimator.extender.server import renewed_tls, server_tls  # noqa: PLC0415 - see above
+
+    certificate, key, authority = extending.tls_cert, extending.tls_key, extending.client_ca
+    if certificate is None or key is None:
+        return None
+    paths = [path for path in (certificate, key, authority) if path is not None]
+    contexts = files.watch(
+        "TLS of the extender", paths, lambda: server_tls(certificate, key, authority)
+    )
+    return renewed_tls(lambda: contexts.value)
 
 
 def extender_writes(

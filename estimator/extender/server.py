@@ -162,6 +162,28 @@ def server_tls(certificate: Path, key: Path, client_ca: Path | None) -> ssl.SSLC
     return context
 
 
+def renewed_tls(newest: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    """Return a context for a port: each new connection gets the newest one's files.
+
+    Whether clients must show a certificate stays as it is in the first one.
+    """
+    first = newest()
+    # A session that goes on would pass over what a newer authority says of its client.
+    first.options |= ssl.OP_NO_TICKET
+    first.num_tickets = 0
+
+    def take_newest(
+        connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
+    ) -> None:
+        current = newest()
+        if current is not first:
+            connection.context = current
+
+    # OpenSSL asks before it chooses a certificate, also where a client names no server.
+    first.sni_callback = take_newest
+    return first
+
+
 async def _body(request: web.Request) -> bytes:
     async with asyncio.timeout(READ_SECONDS):
         return await request.read()

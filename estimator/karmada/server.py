@@ -29,6 +29,8 @@ from federation.model.errors import (
     PreconditionFailed,
     Unavailable,
 )
+from federation.runtime.served_certificates import ServedCertificate, renewed_credentials
+from federation.runtime.watched_files import FileWatch
 
 SERVICE: Final = karmada.DESCRIPTOR.services_by_name["Estimator"].full_name
 STOP_SECONDS: Final = 2.0
@@ -128,14 +130,20 @@ def _guarded(answer: MethodHandler) -> Callable[[bytes, Context], Awaitable[byte
 
 
 async def serve_karmada(
-    settings: KarmadaSettings, estimator: KarmadaEstimator, stopping: asyncio.Event
+    settings: KarmadaSettings,
+    estimator: KarmadaEstimator,
+    stopping: asyncio.Event,
+    files: FileWatch,
 ) -> None:
-    """Serve until told to stop. Raises PreconditionFailed when it cannot."""
+    """Serve until told to stop; TLS files are read again with ``files``.
+
+    Raises PreconditionFailed when it cannot.
+    """
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers((estimator.handler(),))
     address = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"{address}:{settings.port}"
-    credentials = _credentials(settings)
+    credentials = _credentials(settings, files)
     try:
         if credentials is None:
             server.add_insecure_port(address)
@@ -155,18 +163,14 @@ async def serve_karmada(
         await server.stop(STOP_SECONDS)
 
 
-def _credentials(settings: KarmadaSettings) -> grpc.ServerCredentials | None:
-    if settings.tls_cert is None or settings.tls_key is None:
+def _credentials(settings: KarmadaSettings, files: FileWatch) -> grpc.ServerCredentials | None:
+    certificate, key, authority = settings.tls_cert, settings.tls_key, settings.client_ca
+    if certificate is None or key is None:
         return None
-    pair = (_pem(settings.tls_key), _pem(settings.tls_cert))
-    ca = _pem(settings.client_ca) if settings.client_ca is not None else None
-    return grpc.ssl_server_credentials(
-        [pair], root_certificates=ca, require_client_auth=ca is not None
+    paths = [path for path in (certificate, key, authority) if path is not None]
+    served = files.watch(
+        "TLS of Karmada's port",
+        paths,
+        lambda: ServedCertificate.read(certificate, key, authority),
     )
-
-
-def _pem(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise PreconditionFailed(f"{path} cannot be read: {error.strerror}") from error
+    return renewed_credentials(lambda: served.value)

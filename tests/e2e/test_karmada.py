@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -30,7 +31,7 @@ from estimator.karmada.estimator_pb2 import (
 from estimator.karmada.estimator_pb2_grpc import EstimatorStub
 from federation.certificates import CertificateFiles, make_certificates
 from tests.e2e.agents import DUMPS, SECONDS, estimator
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, until
 
 
 def free_port() -> int:
@@ -142,6 +143,46 @@ async def test_callers_must_show_a_certificate(tmp_path: Path) -> None:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await ask(*pair)
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_renewed_tls_files_are_read_after_sighup_which_ends_nobody(tmp_path: Path) -> None:
+    ours = make_certificates(tmp_path / "ours", ["127.0.0.1"], now=datetime.now(UTC))
+    renewed = make_certificates(tmp_path / "renewed", ["127.0.0.1"], now=datetime.now(UTC))
+    shown = CertificateFiles.within(tmp_path)
+    port = free_port()
+    tls = [
+        *("--karmada-tls-cert", str(shown.cert), "--karmada-tls-key", str(shown.key)),
+        *("--karmada-client-ca", str(shown.ca), "--karmada-host", "127.0.0.1"),
+    ]
+
+    def show(files: CertificateFiles) -> None:
+        for name in ("cert", "key", "ca"):
+            getattr(shown, name).write_bytes(getattr(files, name).read_bytes())
+
+    async def is_answered(files: CertificateFiles, root: bytes) -> bool:
+        credentials = grpc.ssl_channel_credentials(root, *client_pair(files))
+        async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
+            try:
+                await EstimatorStub(channel).MaxAvailableReplicas(
+                    MaxAvailableReplicasRequest(cluster="member1"), timeout=PATIENCE_SECONDS
+                )
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+                return False
+            return True
+
+    root, new_root = ours.ca.read_bytes(), renewed.ca.read_bytes()
+    show(ours)
+    async with estimator("run", *flags(port), *tls) as agent:
+        await until_listening(port)
+        assert await is_answered(ours, root)
+        show(renewed)
+        agent.process.send_signal(signal.SIGHUP)
+        await until(partial(is_answered, renewed, new_root), bool)
+        assert not await is_answered(ours, new_root)
+        assert not await is_answered(renewed, root)
+        assert (await agent.stop())[0] == 0
 
 
 async def until_listening(port: int) -> None:

@@ -9,17 +9,11 @@ import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp.http_exceptions import BadHttpMessage
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from estimator.cluster.assumptions import UNSHOWN_SECONDS
 from estimator.cluster.claims import Claim
@@ -31,13 +25,11 @@ from estimator.extender.server import (
     PERIOD_SECONDS,
     ExtenderServer,
     HttpLog,
-    server_tls,
 )
 from estimator.nodes import PodState
 from estimator.sight import PROOF_SECONDS, TOLERATED_SECONDS, Loss, Sight
 from estimator.watched_cluster import WatchedCluster
-from federation.certificates import make_certificates
-from federation.model.errors import PreconditionFailed, Unavailable
+from federation.model.errors import Unavailable
 from tests.extenders import RecordingBinding, extender_of, pod, two_nodes
 from tests.patience import PATIENCE_SECONDS
 
@@ -448,46 +440,3 @@ async def test_port_that_is_taken(server: ExtenderServer, cluster: WatchedCluste
     with pytest.raises(Unavailable, match="cannot listen on"):
         await second.start()
     await second.stop()
-
-
-def client_certificate(path: Path) -> Path:
-    """A client that vouches for itself: certificate and key in one file."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-scheduler")])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .sign(key, hashes.SHA256())
-    )
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    key_pem = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
-    path.write_bytes(certificate.public_bytes(pem) + key_pem)
-    return path
-
-
-async def test_tls_hears_only_clients_of_its_ca(cluster: WatchedCluster, tmp_path: Path) -> None:
-    files = make_certificates(tmp_path, ["127.0.0.1"], now=datetime.now(UTC))
-    client = client_certificate(tmp_path / "client.pem")
-    server = await served(extender_of(cluster), server_tls(files.cert, files.key, client))
-    url = f"https://127.0.0.1:{server.port}/filter"
-    body = {"Pod": POD, "NodeNames": ["n1"]}
-
-    nobody = ssl.create_default_context(cafile=str(files.ca))
-    known = ssl.create_default_context(cafile=str(files.ca))
-    known.load_cert_chain(client)
-    async with aiohttp.ClientSession() as session:
-        with pytest.raises(aiohttp.ClientError):
-            await session.post(url, json=body, ssl=nobody)
-        async with session.post(url, json=body, ssl=known) as response:
-            assert response.status == 200
-    await server.stop()
-
-
-def test_tls_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(PreconditionFailed, match="TLS files"):
-        server_tls(tmp_path / "no.pem", tmp_path / "no.key", None)
