@@ -7,7 +7,7 @@ export OPENBLAS_NUM_THREADS = 1
 .PHONY: help install check collect test test-all demo bench accuracy attack chaos replays fuzz soak drills truth proto reference lock sbom dist
 
 BIN = .venv/bin
-PYTHONS = $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3
+PYTHONS = $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3)
 # Runs the first of them that is there, that runs, and that is new enough.
 RUN_PYTHON = for python in $(PYTHONS); do \
 	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
@@ -15,14 +15,22 @@ RUN_PYTHON = for python in $(PYTHONS); do \
 	echo "fedsched needs Python 3.11 or newer, and none of these is: $(PYTHONS)"; \
 	echo "Debian, Ubuntu: apt install python3 python3-venv    macOS: brew install python"; \
 	exit 1
-INSTALL = $(BIN)/python -m tools.install $(1) --check 2>/dev/null || { \
+VERSION = -c 'import sys; print(*sys.version_info[:2], sep=".")'
+# PYTHON=... is taken or refused: .venv may have been made by another one.
+SAME_PYTHON = test -z "$(PYTHON)" || test ! -x $(BIN)/python || { \
+	ours=$$($(BIN)/python $(VERSION)); theirs=$$($(PYTHON) $(VERSION) 2>/dev/null) || theirs=; \
+	test "$$ours" = "$$theirs" || { \
+	if test -z "$$theirs"; then echo "PYTHON=$(PYTHON) does not run"; \
+	else echo ".venv has Python $$ours, PYTHON=$(PYTHON) is $$theirs: rm -r .venv, then again"; fi; \
+	exit 1; }; }
+INSTALL = $(SAME_PYTHON) && $(BIN)/python -m tools.install $(1) --check 2>/dev/null || { \
 	$(call RUN_PYTHON,-m tools.install $(1)); }
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 install: ## Make .venv with everything that developing needs
-	@$(call INSTALL,dev)
+	@{ $(call INSTALL,dev); }
 
 check: install ## Format, lint, types, migrations, floors, stubs, protos, sizes, suppressions, locks
 	@$(BIN)/python -m tools.check
@@ -37,7 +45,7 @@ test-all: test ## All tests, and on every other Python here what may differ ther
 	@$(BIN)/python -m tools.other_pythons
 
 demo: ## A control plane and a fleet on this machine, to look at; KARMADA=1: the bridge, too
-	@$(call INSTALL,demo)
+	@{ $(call INSTALL,demo); }
 	@$(BIN)/federation demo $(if $(KARMADA),--karmada)
 
 bench: install ## The measurements; QUICK=1 within a minute, FULL=1 for certainty

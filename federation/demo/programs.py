@@ -107,6 +107,16 @@ class Programs:
                 shown = "".join(f"\n  {line}" for line in errors[0].splitlines())
                 raise LoggedError(f"{log.stem} logged an error:{shown}")
 
+    def await_words(self, name: str, words: str, deadline_seconds: float) -> None:
+        """Wait until a program of ours has written the words into its log."""
+        log = self._log(name)
+        deadline = monotonic() + deadline_seconds
+        while words not in log.read_text(errors="replace"):
+            self.require_running()
+            if monotonic() > deadline:
+                raise DemoFailed(f"{name} did not start within {deadline_seconds:g} s")
+            sleep(0.05)
+
     def await_answer(self, url: str, deadline_seconds: float) -> None:
         """Waits until ``url`` answers 200."""
         deadline = monotonic() + deadline_seconds

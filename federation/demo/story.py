@@ -220,6 +220,8 @@ def _start_control_plane(stage: DemoStage, programs: Programs) -> None:
             # Agents of one machine fall silent together when that is slow: the story goes on then.
             "--breaker-percent=100",
         )
+        # Its own words first: another server may have taken the port meanwhile, and answer there.
+        programs.await_words(CONTROL_PLANE, "  API  ", START_SECONDS)
         programs.await_answer(f"http://{stage.web}/readyz", START_SECONDS)
     say(f"  to look at all of this: http://{stage.web}/ui/")
 

@@ -161,3 +161,25 @@ def test_it_starts_over_after_an_interruption_and_pip_installs_where_there_is_no
     assert (status, checkout.leaf()) == (0, "green"), printed
     assert "making .venv" in printed
     assert "pip installs, which takes longer: uv cannot be had here" in printed
+
+
+def test_a_python_that_is_named_is_taken_or_refused(tmp_path: Path) -> None:
+    """Never another one in its place, whatever .venv was made by."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+
+    def make_install(python: str) -> tuple[int, str]:
+        command = ["make", "-s", "install", f"PYTHON={python}"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+    status, printed = make_install("/nope")
+    assert (status, "none of these is: /nope" in printed) == (2, True)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    ours, other = tmp_path / ".venv" / "bin" / "python", tmp_path / "other"
+    for path, version in ((ours, "3.11"), (other, "3.13")):
+        path.write_text(f"#!/bin/sh\necho {version}\n")
+        path.chmod(0o755)
+    assert make_install("/nope") == (2, "PYTHON=/nope does not run\n")
+    said = f".venv has Python 3.11, PYTHON={other} is 3.13: rm -r .venv, then again\n"
+    assert make_install(str(other)) == (2, said)
+    assert make_install(str(ours))[0] == 0

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from federation.demo.programs import LoggedError, Programs
+from federation.demo.programs import LoggedError, ProgramEnded, Programs
 from federation.runtime.interruptions import Interruptions
 from federation.runtime.log_errors import errors_in
+from tests.patience import PATIENCE_SECONDS
 
 LOG = """\
 2026-11-28T07:00:00.000Z INFO    listening on=127.0.0.1:7443
@@ -47,3 +48,19 @@ def test_the_demo_names_the_program_and_the_error(tmp_path: Path) -> None:
         (tmp_path / "control-plane.log").write_text(LOG)
         with pytest.raises(LoggedError, match=r"control-plane logged an error:\n.*keep reports"):
             programs.require_clean_logs()
+
+
+def test_a_program_that_ended_has_not_started_though_another_server_answers(tmp_path: Path) -> None:
+    with Programs(tmp_path, {}, Interruptions()) as programs:
+        programs.start("control-plane", "-c", "raise SystemExit('the port is taken')")
+        with pytest.raises(ProgramEnded, match="the port is taken"):
+            programs.await_words("control-plane", "  API  ", PATIENCE_SECONDS)
+
+
+def test_the_words_of_a_program_are_waited_for(tmp_path: Path) -> None:
+    with Programs(tmp_path, {}, Interruptions()) as programs:
+        programs.start("control-plane", "-uc", "print('  API  here'); input()")
+        (tmp_path / "other.log").write_text("  API  elsewhere")
+        with pytest.raises(ProgramEnded):
+            programs.await_words("control-plane", "never said", PATIENCE_SECONDS)
+        programs.await_words("control-plane", "  API  here", PATIENCE_SECONDS)
