@@ -208,7 +208,7 @@ class ControlPlane:
         site = make_site(ca_pem=ca_pem, why_not_ready=self._why_not_ready, more=more)
         self.web_endpoint = self._web.serve(self._settings.web_listen, site)
         if self._settings.probe_listen is not None:
-            probes = make_probe_site(self._why_not_ready)
+            probes = make_probe_site(ca_pem=ca_pem, why_not_ready=self._why_not_ready)
             self.probe_endpoint = self._web.serve(self._settings.probe_listen, probes)
 
     def _listen_grpc(self, tls: WatchedFiles[TlsFiles] | None) -> None:

@@ -18,6 +18,7 @@ from cryptography import x509
 
 from federation.authenticators.configured import key_source, review_source
 from federation.authenticators.keys import keys_of
+from federation.certificate_ends import certificate_files
 from federation.database import Database, pending_migrations
 from federation.embedded_postgres.location import database_folder
 from federation.model.errors import FederationError
@@ -292,17 +293,8 @@ def certificate_findings(settings: Settings, now: datetime) -> Iterator[Finding]
     if settings.tls_cert is None:
         says = "no TLS is set: it can be served on loopback alone"
         yield note("certificate", says, "set --tls-cert, --tls-key and --tls-ca")
-    files = {
-        "certificate": settings.tls_cert,
-        "authority": settings.tls_ca,
-        "client-ca": settings.client_ca,
-        "oidc-ca": settings.oidc_ca,
-        # A file of each pod, which matters only to who asks there.
-        "token-review-ca": settings.token_review_ca if settings.token_review else None,
-    }
-    for name, path in files.items():
-        if path is not None:
-            yield _certificate(name, path, now)
+    for name, path in certificate_files(settings).items():
+        yield _certificate(name, path, now)
 
 
 def _certificate(name: str, path: Path, now: datetime) -> Finding:

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.agents.forwarding import Forwarding, PeerChannels, dial
 from federation.agents.sessions import Sessions
+from federation.certificate_ends import certificate_files
 from federation.database import Database
 from federation.rpc.estimating import EstimatingProcess
 from federation.rpc.interceptors import Gate
@@ -243,6 +244,7 @@ class Parts:
                 loop_watch=self.loop_watch,
                 pool=self.engine.pool,
                 store=self.store,
+                certificates=certificate_files(self._settings),
                 clock=self.clock,
             )
         )

@@ -216,6 +216,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "and": lambda *values: all(values),
     "default": lambda other, value: value or other,
     "empty": lambda value: not value,
+    "eq": lambda one, other: one == other,
     "fail": _fail,
     "ne": lambda one, other: one != other,
     "nindent": lambda count, text: "\n" + "\n".join(" " * count + t for t in text.splitlines()),

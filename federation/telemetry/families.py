@@ -41,8 +41,13 @@ SOURCES: Final = {
 }
 
 
-def families_of(measured: Measured, shared: Shared | None) -> list[Metric]:
-    """All that there is to tell now; ``shared`` is None where nobody could say."""
+def families_of(
+    measured: Measured, shared: Shared | None, certificate_ends: Mapping[str, float]
+) -> list[Metric]:
+    """Return all families; ``shared`` is None where the database could not be asked.
+
+    ``certificate_ends`` are Unix seconds.
+    """
     families = Families()
     families.of_calls(measured.calls)
     families.of_decisions(measured.decisions)
@@ -53,6 +58,7 @@ def families_of(measured: Measured, shared: Shared | None) -> list[Metric]:
     families.of_fleet(measured)
     families.of_estimating(measured.estimating)
     families.of_process(measured)
+    families.of_certificates(certificate_ends)
     return families.made
 
 
@@ -274,6 +280,15 @@ class Families:
             "Memory of the process that runs now.",
             used.get(f"{_ESTIMATING}_resident_memory_bytes", 0.0),
         )
+
+    def of_certificates(self, ends: Mapping[str, float]) -> None:
+        family = self._labelled(
+            "fedsched_certificate_expiration_timestamp_seconds",
+            "When the certificates in the file of a setting end, in Unix seconds.",
+            ["file"],
+        )
+        for name, moment in ends.items():
+            family.add_metric([name], moment)
 
     def of_process(self, measured: Measured) -> None:
         self._gauge(

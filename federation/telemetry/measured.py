@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from sqlalchemy import Pool
 
@@ -30,7 +31,10 @@ from federation.services.waiting_ports import WaitTally
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The parts that count, and those that are looked at when somebody asks."""
+    """The parts that count, and those that are looked at when somebody asks.
+
+    ``certificates`` are files by what they are for.
+    """
 
     calls: CallMeasures
     decisions: DecisionMeasures
@@ -46,6 +50,7 @@ class Measured:
     loop_watch: LoopWatch
     pool: Pool
     store: Store
+    certificates: Mapping[str, Path]
     clock: Clock
 
 

@@ -10,6 +10,7 @@ import time
 from importlib import import_module
 from typing import Any, Final
 
+from federation.certificate_ends import ends_of
 from federation.model.errors import FederationError
 from federation.telemetry.measured import Measured, Shared
 
@@ -39,7 +40,8 @@ class MetricsPages:
     async def _new(self, *, open_metrics: bool) -> tuple[bytes, str]:
         # The library is loaded when somebody asks, and never on the event loop.
         families: Any = await asyncio.to_thread(import_module, "federation.telemetry.families")
-        metrics = families.families_of(self._measured, await self._shared())
+        ends = await asyncio.to_thread(ends_of, self._measured.certificates)
+        metrics = families.families_of(self._measured, await self._shared(), ends)
         page: tuple[bytes, str] = await asyncio.to_thread(
             families.written, metrics, open_metrics=open_metrics
         )

@@ -30,14 +30,17 @@ def make_site(
     """``ca_pem`` gives the newest authority, and is None where there is no TLS;
     ``why_not_ready`` answers None when ready.
     """
+    return Starlette(routes=[_authority(ca_pem), *_probes(why_not_ready), *more])
 
+
+def _authority(ca_pem: Callable[[], bytes] | None) -> Route:
     async def ca(_: Request) -> Response:
         if ca_pem is None:
             text = "this control plane serves plain text: there is no CA\n"
             return PlainTextResponse(text, status_code=404)
         return Response(ca_pem(), media_type="application/x-pem-file")
 
-    return Starlette(routes=[Route("/ca.pem", ca), *_probes(why_not_ready), *more])
+    return Route("/ca.pem", ca)
 
 
 def metrics_route(page: MetricsPage) -> Route:
@@ -50,9 +53,9 @@ def metrics_route(page: MetricsPage) -> Route:
     return Route("/metrics", metrics)
 
 
-def make_probe_site(why_not_ready: WhyNotReady) -> Starlette:
-    """For whoever looks after the process; ``why_not_ready`` answers None when ready."""
-    return Starlette(routes=_probes(why_not_ready))
+def make_probe_site(*, ca_pem: Callable[[], bytes] | None, why_not_ready: WhyNotReady) -> Starlette:
+    """Return the part of the site that may be published: probes, and the authority for joiners."""
+    return Starlette(routes=[_authority(ca_pem), *_probes(why_not_ready)])
 
 
 def _probes(why_not_ready: WhyNotReady) -> list[Route]:

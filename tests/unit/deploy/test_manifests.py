@@ -157,7 +157,7 @@ def test_the_network_policy_lets_nobody_in_and_names_every_port() -> None:
     assert all(rule["ports"] for rule in policy["egress"])
     control_plane_port = int(one("ConfigMap")["data"]["ESTIMATOR_ENDPOINT"].rpartition(":")[2])
     open_ports = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
-    assert open_ports == {53, 443, 6443, control_plane_port, 7080}
+    assert open_ports == {53, 5353, 443, 6443, control_plane_port, 7080}
 
 
 def test_prometheus_is_let_in_to_the_metrics_alone_where_that_is_asked_for() -> None:

@@ -22,8 +22,14 @@ DECISION = "fedsched_scheduling_attempt_duration_seconds_bucket"
 REFUSED = 'grpc_server_handled_total{grpc_method="EstimateReplicas",grpc_code="ResourceExhausted"}'
 LOOP = "fedsched_event_loop_delay_seconds_bucket"
 # A fleet of which nothing is to be told, for half an hour, in the notation of promtool.
+CERTIFICATE_ENDS = (
+    'fedsched_certificate_expiration_timestamp_seconds{instance="cp-1",file="certificate"}'
+)
 QUIET = {
     'fedsched_failing_duties{duty="keep reports"}': "0x30",
+    CERTIFICATE_ENDS: "9000000000x30",
+    'up{job="fedsched-bridge",instance="bridge-1"}': "1x30",
+    'fedsched_bridge_working{instance="bridge-1"}': "1x30",
     'up{job="fedsched",instance="cp-1"}': "1x30",
     'up{job="fedsched-agents",instance="member1"}': "1x30",
     f'{DECISION}{{le="0.1"}}': "0+60x30",
@@ -77,6 +83,9 @@ FIRING: Mapping[str, Mapping[str, str]] = {
     "FedschedJournalBehind": {"fedsched_journal_age_seconds": "20+60x30"},
     "FedschedJournalHeld": {"fedsched_journal_held_seconds": "9x30"},
     "FedschedDutyFailing": {'fedsched_failing_duties{duty="keep reports"}': "1x30"},
+    "FedschedCertificateEnds": {CERTIFICATE_ENDS: "86400x90"},
+    "FedschedBridgeDown": {'up{job="fedsched-bridge",instance="bridge-1"}': "0x30"},
+    "FedschedBridgeIdle": {'fedsched_bridge_working{instance="bridge-1"}': "0x30"},
     "FedschedAgentDown": {'up{job="fedsched-agents",instance="member1"}': "0x30"},
     "FedschedAgentBlind": {'fedsched_agent_blind{instance="member1"}': "1x30"},
     "FedschedAgentDisconnected": {'fedsched_agent_connected{instance="member1"}': "0x30"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,6 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families as plain_met
 from estimator.measures import AgentMeasures
 from estimator.metrics import metrics_page
 from estimator.sight import CURRENT
+from federation.certificate_ends import ends_of
+from federation.certificates import make_certificates
 from federation.model.cluster import CapacityReport, NodeSummary, ResourceSummary
 from federation.model.estimate import EstimateOptions
 from federation.model.shapes import Echo
@@ -93,7 +96,9 @@ async def test_the_documentation_has_every_metric_and_no_other(
 
     served = names_of(await asyncio.to_thread(ask))
     info = {"fedsched_build_info": "info"}
-    assert {**served, **info} == TYPES
+    # There is no certificate where plain text is served.
+    certificates = {"fedsched_certificate_expiration_timestamp_seconds": "gauge"}
+    assert {**served, **info, **certificates} == TYPES
 
 
 def expect_one_that_waits(samples: Mapping[tuple[str, tuple[str, ...]], float]) -> None:
@@ -222,7 +227,9 @@ def test_alerts_and_dashboards_use_metrics_that_there_are() -> None:
         if kind == "histogram":
             samples |= {f"{name}_{part}" for part in ("bucket", "sum", "count")}
     used = set(re.findall(r"\b(?:fedsched|grpc_server|process)_\w+", " ".join(expressions)))
-    assert used <= samples
+    # Those of the bridge have a table on the page about Karmada.
+    bridge = set(re.findall(r"`(fedsched_bridge_\w+)", (ROOT / "docs" / "karmada.md").read_text()))
+    assert used <= samples | bridge
     assert len(used) > 15
     # Balanced, so that nothing was cut off.
     for expression in expressions:
@@ -266,3 +273,13 @@ async def test_promises_whose_pods_wait_are_late_after_a_minute() -> None:
     assert settling.totals(200.0) == {"bound": 6, "pending": 2, "late": 0}
     settling.forget("member1")
     assert settling.totals(1000.0) == {"bound": 3, "pending": 0, "late": 0}
+
+
+def test_the_first_certificate_of_a_file_that_ends_counts(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path, ["localhost"])
+    both = tmp_path / "both.pem"
+    both.write_bytes(files.ca.read_bytes() + files.cert.read_bytes())
+    ends = ends_of({"certificate": files.cert, "authority": both, "oidc-ca": tmp_path / "none"})
+    assert ends.keys() == {"certificate", "authority"}
+    assert ends["authority"] == ends["certificate"]
+    assert time.time() + 390 * 86_400 < ends["certificate"] < time.time() + 398 * 86_400

@@ -19,7 +19,10 @@ SECONDS = 60.0
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[int]:
-    server = WebServer(make_probe_site(Readiness().why_not), socket.create_server(("127.0.0.1", 0)))
+    server = WebServer(
+        make_probe_site(ca_pem=None, why_not_ready=Readiness().why_not),
+        socket.create_server(("127.0.0.1", 0)),
+    )
     server.start()
     try:
         yield server.port

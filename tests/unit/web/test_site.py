@@ -107,11 +107,18 @@ async def test_there_is_nothing_else(get: tuple[bytes | None, Get]) -> None:
     assert (await fetch("/server.key"))[0] == 404
 
 
+# The authority is for agents that join from outside; the page and /metrics are not published.
+PROBED = (("/healthz", 200), ("/readyz", 200), ("/ca.pem", 200), ("/metrics", 404), ("/ui/", 404))
+
+
 async def test_probes_have_a_socket_of_their_own(readiness: Readiness) -> None:
-    server = WebServer(make_probe_site(readiness.why_not), socket.create_server(("127.0.0.1", 0)))
+    server = WebServer(
+        make_probe_site(ca_pem=lambda: b"PEM", why_not_ready=readiness.why_not),
+        socket.create_server(("127.0.0.1", 0)),
+    )
     server.start()
     try:
-        for page, status in (("/healthz", 200), ("/readyz", 200), ("/ca.pem", 404)):
+        for page, status in PROBED:
             assert (await http_get(server.port, page))[0] == status
     finally:
         await server.stop()

@@ -26,8 +26,62 @@
 {{- end }}
 {{- end }}
 
+{{- /* The ConfigMap of control planes. */}}
+{{- define "fedsched.controlPlaneSettings" -}}
+# What agents in member clusters dial; the certificate must name this host.
+FEDERATION_ADVERTISE_ENDPOINT: {{ .Values.controlPlane.host }}:7443
+FEDERATION_ADVERTISE_CA_URL: http://{{ .Values.controlPlane.host }}:7080/ca.pem
+# Control planes call each other at their pods' addresses, and expect this name there.
+FEDERATION_PEER_NAME: {{ .Values.controlPlane.host }}
+{{- with .Values.controlPlane.settings }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* The ConfigMap of the agent. */}}
+{{- define "fedsched.agentSettings" -}}
+ESTIMATOR_CLUSTER: {{ required "agent.cluster: the name of this cluster" .Values.agent.cluster }}
+ESTIMATOR_ENDPOINT: {{ required "agent.endpoint: HOST:PORT of the control plane" .Values.agent.endpoint }}
+{{- with .Values.agent.caUrl }}
+ESTIMATOR_CA_URL: {{ . }}
+{{- end }}
+{{- with .Values.agent.caSha256 }}
+ESTIMATOR_CA_SHA256: {{ . | quote }}
+{{- end }}
+{{- with .Values.agent.settings }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Names: cluster DNS of Kubernetes and of OpenShift (port 5353), and the cache on each node. */}}
+{{- define "fedsched.dnsEgress" -}}
+{{- if .Values.dns.to }}
+- to:
+    {{- toYaml .Values.dns.to | nindent 4 }}
+{{- else }}
+- to:
+    - namespaceSelector:
+        matchExpressions:
+          - key: kubernetes.io/metadata.name
+            operator: In
+            values: [kube-system, openshift-dns]
+    - ipBlock:
+        cidr: 169.254.0.0/16
+{{- end }}
+  ports:
+    - protocol: UDP
+      port: 53
+    - protocol: TCP
+      port: 53
+    - protocol: UDP
+      port: 5353
+    - protocol: TCP
+      port: 5353
+{{- end }}
+
 {{- /* Files are read at the start: with other ones other pods take the place of these. */}}
 {{- define "fedsched.podAnnotations" -}}
+fedsched.io/settings: {{ include "fedsched.controlPlaneSettings" . | sha256sum }}
 {{- with .Values.controlPlane.podAnnotations }}
 {{ toYaml . }}
 {{- end }}
