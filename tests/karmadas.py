@@ -44,6 +44,14 @@ DYNAMIC = {
     "weightPreference": {"dynamicWeight": "AvailableReplicas"},
 }
 PLACEMENT: Document = {"replicaScheduling": DYNAMIC}
+# A condition that Karmada's binding controller writes beside ours.
+FULLY_APPLIED: Document = {
+    "type": "FullyApplied",
+    "status": "True",
+    "reason": "FullyAppliedSuccess",
+    "message": "All works have been successfully applied",
+    "lastTransitionTime": "2026-03-01T11:00:00Z",
+}
 EVERYWHERE: Document = {"replicaScheduling": {"replicaSchedulingType": "Duplicated"}}
 
 

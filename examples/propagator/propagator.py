@@ -55,12 +55,13 @@ class Key(NamedTuple):
     name: str
 
 
-# By kind: its path, and the fields that say how many replicas there are to be.
-WORKLOADS: Mapping[tuple[str, str], tuple[str, tuple[str, ...]]] = {
-    ("apps/v1", "Deployment"): ("deployments", ("replicas",)),
-    ("apps/v1", "StatefulSet"): ("statefulsets", ("replicas",)),
-    ("batch/v1", "Job"): ("jobs", ("parallelism", "completions")),
+# By kind: its path, and the field that says how many replicas there are to be.
+WORKLOADS: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("apps/v1", "Deployment"): ("deployments", "replicas"),
+    ("apps/v1", "StatefulSet"): ("statefulsets", "replicas"),
+    ("batch/v1", "Job"): ("jobs", "parallelism"),
 }
+COMPLETIONS = "completions"
 PATHS = {**{kind: path for kind, (path, _) in WORKLOADS.items()}, ("v1", "ConfigMap"): "configmaps"}
 
 
@@ -108,7 +109,7 @@ def wanted_in_members(
             binding = bound[key_of(workload)]
             for cluster, replicas in shares_of(binding).items():
                 objects = wanted.setdefault(cluster, {})
-                objects[key_of(workload)] = with_share(workload, binding, replicas)
+                objects[key_of(workload)] = with_share(workload, binding, cluster, replicas)
                 for document in documents:
                     if key_of(document)[:2] not in WORKLOADS:
                         objects[key_of(document)] = marked(document)
@@ -124,22 +125,46 @@ def marked(document: Document) -> Document:
     return copied
 
 
-def with_share(workload: Document, binding: ResourceBinding, replicas: int) -> Document:
+def with_share(
+    workload: Document, binding: ResourceBinding, cluster: str, replicas: int
+) -> Document:
     share = marked(workload)
-    _, fields = WORKLOADS[key_of(workload)[:2]]
+    if key_of(workload)[:2] not in WORKLOADS:
+        # A ConfigMap, say: it is in a cluster whole, or not at all.
+        return share
+    share["spec"][WORKLOADS[key_of(workload)[:2]][1]] = replicas
     # A Job that says nothing of completions goes on until one pod succeeds.
-    for field in fields[:1] + tuple(each for each in fields[1:] if each in share["spec"]):
-        share["spec"][field] = replicas
+    if COMPLETIONS in share["spec"]:
+        share["spec"][COMPLETIONS] = completions_of(binding, cluster, share["spec"][COMPLETIONS])
     if binding.metadata.uid:
         pods = share["spec"].setdefault("template", {}).setdefault("metadata", {})
         pods["labels"] = {**pods.get("labels", {}), BINDING_LABEL: binding.metadata.uid}
     return share
 
 
+def completions_of(binding: ResourceBinding, cluster: str, completions: int) -> int:
+    """A cluster's part of a Job's completions, by its replicas; all parts add up to them."""
+    total = sum(target.replicas for target in binding.spec.clusters)
+    before = 0
+    for target in sorted(binding.spec.clusters, key=lambda each: each.name):
+        after = before + target.replicas
+        if target.name == cluster:
+            return completions * after // total - completions * before // total
+        before = after
+    return completions
+
+
+def with_fixed_fields(document: Document, existing: Document | None) -> Document:
+    """A Job's completions are fixed in a member from the moment it is there."""
+    if document["kind"] != "Job" or existing is None or COMPLETIONS not in existing["spec"]:
+        return document
+    spec = {**document["spec"], COMPLETIONS: existing["spec"][COMPLETIONS]}
+    return {**document, "spec": spec}
+
+
 def replicas_of(workload: Document) -> int:
     """How many are to run at once."""
-    _, fields = WORKLOADS[key_of(workload)[:2]]
-    return int(workload["spec"][fields[0]])
+    return int(workload["spec"][WORKLOADS[key_of(workload)[:2]][1]])
 
 
 def ready_in(key: Key, item: Mapping[str, Any]) -> int:
@@ -232,6 +257,8 @@ class Propagator:
         self._members = {member.name: member for member in members}
         self._most_removals = most_removals
         self._applied: dict[tuple[str, Key], Document] = {}
+        # Why a member refuses an object, as it was told.
+        self._refused: dict[tuple[str, Key], str] = {}
         # By member, as it was when it last answered.
         self._ready: dict[str, dict[Key, int]] = {}
 
@@ -262,7 +289,8 @@ class Propagator:
         try:
             there = dict(member.ours())
             self._ready[member.name] = {key: ready_in(key, item) for key, item in there.items()}
-            for key, document in wanted.items():
+            for key, asked in wanted.items():
+                document = with_fixed_fields(asked, there.get(key))
                 if key not in there or self._applied.get((member.name, key)) != document:
                     self._apply(member, key, document)
             return self._remove(member, there.keys() - wanted.keys())
@@ -277,8 +305,13 @@ class Propagator:
         except ApiException as error:
             if error.status not in (400, 422):
                 raise
-            # What this member refuses must not keep it from the rest.
-            print(f"{member.name}: {key.kind} {key.name} is refused: {error.body}", file=sys.stderr)
+            # What this member refuses must not keep it from the rest. Each round tries it again.
+            refusal = f"{member.name}: {key.kind} {key.name} is refused: {error.body}"
+            if self._refused.get((member.name, key)) != refusal:
+                print(refusal, file=sys.stderr)
+            self._refused[member.name, key] = refusal
+            return
+        self._refused.pop((member.name, key), None)
         self._applied[member.name, key] = document
         share = f", {replicas_of(document)} replicas" if key[:2] in WORKLOADS else ""
         print(f"{member.name}: applied {key.kind} {key.namespace}/{key.name}{share}", flush=True)

@@ -21,6 +21,7 @@ from tests.control_planes import RunningControlPlane, running_control_plane
 from tests.karmada_api import KarmadaApi
 from tests.karmadas import (
     DYNAMIC,
+    FULLY_APPLIED,
     binding,
     bridging,
     is_settled,
@@ -33,7 +34,6 @@ from tests.patience import until
 
 ON_M1: Document = {"clusterAffinity": {"clusterNames": ["m1"]}, "replicaScheduling": DYNAMIC}
 NOWHERE: Document = {"clusterAffinity": {"clusterNames": ["m9"]}, "replicaScheduling": DYNAMIC}
-FULLY = {"type": "FullyApplied", "status": "True", "reason": "FullyAppliedSuccess"}
 LONG_AGO, LATER = "2026-03-01T11:00:00Z", "2026-03-01T12:00:00Z"
 
 
@@ -167,13 +167,13 @@ async def what_others_write_is_not_undone(world: World) -> None:
     found = await world.when(
         "shared", lambda each: is_settled(each) and sum(targets_of(each).values()) == 9
     )
-    conditions = [*found["status"]["conditions"], FULLY]
+    conditions = [*found["status"]["conditions"], FULLY_APPLIED]
     await world.edit("shared", status={"conditions": conditions})
     await world.edit("shared", spec={"replicas": 3})
     found = await world.when(
         "shared", lambda each: is_settled(each) and sum(targets_of(each).values()) == 3
     )
-    assert FULLY in found["status"]["conditions"]
+    assert FULLY_APPLIED in found["status"]["conditions"]
     assert found["status"]["aggregatedStatus"] == [{"clusterName": "m9"}]
 
 

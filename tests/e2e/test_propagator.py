@@ -36,9 +36,10 @@ from tests.e2e.agents import (
     scheduled,
 )
 from tests.kubeapi.documents import namespace, node
-from tests.kubeapi.resources import BY_KIND, PODS
+from tests.kubeapi.resources import BY_KIND, PODS, Document, Resource
 from tests.kubeapi.server import KubeApiServer
 from tests.kubeapi.state import Cluster
+from tests.kubeapi.statuses import Refused, failure
 from tests.patience import PATIENCE_SECONDS
 
 SCRIPT = ROOT / "examples" / "propagator" / "propagator.py"
@@ -88,6 +89,8 @@ metadata: {name: settings, namespace: lists}
 data: {colour: blue}
 """
 
+JOBS = BY_KIND["batch/v1", "Job"]
+
 
 def loaded(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, SCRIPT.with_stem(name))
@@ -132,7 +135,7 @@ def test_what_leaves_gracefully_stays_until_it_is_over(propagator: ModuleType) -
 
 def test_pods_say_which_binding_they_are_of(propagator: ModuleType) -> None:
     (workload, _) = yaml.safe_load_all(MANIFEST)
-    share = propagator.with_share(workload, binding(("a", 2)), 2)
+    share = propagator.with_share(workload, binding(("a", 2)), "a", 2)
     assert share["spec"]["template"]["metadata"]["labels"] == {
         "app": "web",
         "fedsched.io/binding": "the-uid",
@@ -316,7 +319,7 @@ async def test_every_kind_is_run_and_removed_with_what_it_needs(
         assert {"shop", "lists"} <= names
     job = other.cluster.get(BY_KIND["batch/v1", "Job"], "shop", "job")
     assert job is not None
-    assert (job["spec"]["parallelism"], job["spec"]["completions"]) == (5, 5)
+    assert (job["spec"]["parallelism"], job["spec"]["completions"]) == (5, 9)
     assert job["spec"]["template"]["metadata"]["labels"] == {"fedsched.io/binding": "uid-Job"}
     one.writer.patch(
         *(BY_KIND["apps/v1", "StatefulSet"], "shop", "statefulset"),
@@ -338,6 +341,58 @@ async def test_every_kind_is_run_and_removed_with_what_it_needs(
     assert len(there(other)) == 1
     await bring()
     assert (there(one), there(other)) == ({}, {})
+
+
+async def test_a_binding_of_a_kind_without_replicas_is_run(
+    propagated: tuple[Decided, Callable[[], Any]], members: dict[str, KubeApiServer]
+) -> None:
+    decided, bring = propagated
+    settings = ObjectReference(
+        api_version="v1", kind="ConfigMap", namespace="lists", name="settings"
+    )
+    spec = ResourceBindingSpec(resource=settings, clusters=[TargetCluster(name="member2")])
+    metadata = ObjectMeta(namespace="lists", name="settings", uid="uid-settings")
+    decided.bindings = [ResourceBinding(metadata=metadata, spec=spec)]
+    assert await bring() == {}
+    assert [there(each) for each in members.values()] == [{}, {"ConfigMap lists/settings": None}]
+
+
+async def test_a_job_keeps_its_completions_and_what_is_refused_is_tried_again(
+    propagated: tuple[Decided, Callable[[], Any]],
+    members: dict[str, KubeApiServer],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    decided, bring = propagated
+    one, other = members.values()
+    decided.bindings = [workload_of("Job", {"member1": 2, "member2": 1})]
+    await bring()
+
+    def sizes() -> list[tuple[int, int]]:
+        jobs = [server.cluster.get(JOBS, "shop", "job") for server in members.values()]
+        return [(job["spec"]["parallelism"], job["spec"]["completions"]) for job in jobs if job]
+
+    # All parts add up to what people wrote.
+    assert sizes() == [(2, 6), (1, 3)]
+    decided.bindings = [workload_of("Job", {"member1": 1, "member2": 2})]
+    await bring()
+    assert sizes() == [(1, 6), (2, 3)]
+    assert "refused" not in capsys.readouterr().err
+    # A member that refuses is asked again in every round, and told of once.
+    decided.bindings = [workload_of("Job", {"member1": 3, "member2": 2})]
+    allowed = False
+
+    def full(resource: Resource, _document: Document) -> None:
+        if resource is JOBS and not allowed:
+            raise Refused(failure(422, "no more of them", "Invalid"))
+
+    one.writer.webhooks.append(full)
+    for _ in range(2):
+        await bring()
+    assert capsys.readouterr().err.count("Job job is refused") == 1
+    allowed = True
+    await bring()
+    assert sizes() == [(3, 6), (2, 3)]
+    assert other.cluster.get(JOBS, "shop", "job") is not None
 
 
 async def test_a_share_leaves_when_its_eviction_is_over(

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from tests.kubeapi.defaults import check, with_defaults
 from tests.kubeapi.resources import NAMESPACES, NODES, PODS, Document, Resource
+from tests.kubeapi.schemas import check_schema, check_unchanged
 from tests.kubeapi.state import Cluster
 from tests.kubeapi.statuses import (
     Cause,
@@ -57,6 +58,7 @@ class Writer:
             if resource.namespaced and self._cluster.get(NAMESPACES, "", namespace) is None:
                 raise not_found(NAMESPACES, namespace)
             check(resource, made)
+            check_schema(resource, made, "")
             if self._cluster.get(resource, namespace, name) is not None:
                 raise already_exists(resource, name)
             metadata.setdefault("uid", str(uuid.uuid4()))
@@ -131,13 +133,14 @@ class Writer:
             raise bad_request("PatchOptions.meta.k8s.io is invalid: fieldManager: Required value")
         with self._cluster.lock:
             of_manager = (resource.api_version, resource.plural, namespace, name, manager)
-            owned = self._applied.get(of_manager, {})
-            self._applied[of_manager] = copy.deepcopy(document)
             if self._cluster.get(resource, namespace, name) is None:
-                return self.create(resource, namespace, document)
-            gone = _left_out(owned, document)
-            patch = _merged(gone, document, strategic=False)
-            return self.patch(resource, namespace, name, patch)
+                done = self.create(resource, namespace, document)
+            else:
+                gone = _left_out(self._applied.get(of_manager, {}), document)
+                patch = _merged(gone, document, strategic=False)
+                done = self.patch(resource, namespace, name, patch)
+            self._applied[of_manager] = copy.deepcopy(document)
+            return done
 
     def delete(
         self, resource: Resource, namespace: str, name: str, options: Document | None = None
@@ -207,9 +210,11 @@ class Writer:
         return found
 
     def _admit(self, resource: Resource, current: Document, wanted: Document, part: str) -> None:
-        """Ask the webhooks, and count the generation of what keeps one."""
+        """Check it, ask the webhooks, and count the generation of what keeps one."""
+        check_schema(resource, wanted, part)
         if part == "status":
             return
+        check_unchanged(resource, current, wanted)
         for webhook in self.webhooks:
             webhook(resource, wanted)
         if resource.counts_generations and wanted.get("spec") != current.get("spec"):

@@ -11,13 +11,12 @@ from bridge.karmada import KarmadaBinding
 from bridge.patches import SCHEDULED_TEXT, SUCCESS, BindingVerdict
 from bridge.writing import KarmadaWrites, Overtaken
 from estimator.kube.calls import KubeCalls
-from tests.karmadas import Karmada, binding, new_karmada_server
+from tests.karmadas import FULLY_APPLIED, Karmada, binding, new_karmada_server
 from tests.kubeapi.faults import First
 from tests.kubeapi.resources import RESOURCE_BINDINGS, Document
 from tests.unit.bridge.bindings import read
 
 VERDICT = BindingVerdict(reason=SUCCESS, message=SCHEDULED_TEXT, targets={"m1": 4})
-FULLY = {"type": "FullyApplied", "status": "True", "reason": "FullyAppliedSuccess"}
 
 
 @pytest.fixture
@@ -50,7 +49,7 @@ async def test_a_condition_that_somebody_adds_meanwhile_is_not_undone(
     karmada: Karmada, writes: KarmadaWrites
 ) -> None:
     before = known(karmada)
-    meanwhile(karmada, "status", {"status": {"conditions": [FULLY]}})
+    meanwhile(karmada, "status", {"status": {"conditions": [FULLY_APPLIED]}})
     written, told = await writes.write(before, VERDICT)
     assert told == VERDICT
     kinds = {each["type"] for each in karmada.binding("web")["status"]["conditions"]}
