@@ -31,7 +31,7 @@ from federation.model.placement import Certificate, binding_key
 from federation.runtime.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
 
-_DECISION_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_DECISION_ID: Final = re.compile(r"[0-9a-f-]{36}")
 NOT_PLACED = 3
 WITHOUT_A_PLACE = {
     scheduling_pb2.Outcome.OUTCOME_UNSCHEDULABLE,

@@ -57,7 +57,7 @@ async def test_a_silent_cluster_is_told_with_the_freeze_that_holds_it(
         described = (await told("describe", "cluster", "quiet")).splitlines()
         (note,) = [line for line in described if "failover is frozen by" in line]
         assert note.startswith("Note:")
-        assert note.endswith(": network change")
+        assert note.endswith("network change”")
         await told("failover", "resume")
         assert "FailoverFrozen" not in await told("get", "clusters")
 
