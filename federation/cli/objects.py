@@ -38,6 +38,7 @@ def clusters_in(paths: Sequence[str]) -> list[resource_pb2.Cluster]:
 def bindings_in(paths: Sequence[str]) -> FileBindings:
     """What the files hold, all of it checked: nothing is decided when one of them is wrong."""
     held = file_bindings(documents_of(paths))
+    held.check_placed()
     inputs.warn(held.notes)
     if not held.bindings:
         raise InvalidRequest.of("files", "hold nothing to schedule")

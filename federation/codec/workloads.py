@@ -54,13 +54,22 @@ class FileBindings:
     """The bindings that documents hold, and what people should know about them.
 
     ``warnings`` are about a binding, by ``namespace/name``; ``notes`` are about other documents,
-    such as bindings that are not decided. ``documents`` are those without the latter.
+    such as bindings that are not decided. ``documents`` are those without the latter. ``unplaced``
+    are the paths of bindings that have no placement, and follow no other.
     """
 
     bindings: Sequence[resource_pb2.ResourceBinding]
     warnings: Mapping[str, Sequence[str]]
     notes: Sequence[str]
     documents: Sequence[Document]
+    unplaced: Sequence[str]
+
+    def check_placed(self) -> None:
+        """Raises InvalidRequest where a binding has no placement, and follows no other."""
+        found = Violations()
+        for path in self.unplaced:
+            found.add(f"{path}.spec.placement", PLACEMENT_RULE)
+        found.check()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,17 +115,18 @@ def file_bindings(documents: Iterable[Document]) -> FileBindings:
             key = binding_key(binding.metadata.namespace, binding.metadata.name)
             warnings[key] = bounded(_warnings_of_workload(workload))
     _check_distinct(bindings, found)
-    if not bindings:
-        # One alone is a mistake of its author, and no part of an export.
-        for path in given.unplaced:
-            found.add(f"{path}.spec.placement", PLACEMENT_RULE)
     found.check()
-    return FileBindings(
+    held = FileBindings(
         bindings=bindings,
         warnings={key: each for key, each in warnings.items() if each},
         notes=[*given.notes, *_policy_notes(given.policies)],
         documents=given.documents,
+        unplaced=given.unplaced,
     )
+    if not bindings:
+        # One alone is a mistake of its author, and no part of an export.
+        held.check_placed()
+    return held
 
 
 def is_policy(document: Document) -> bool:

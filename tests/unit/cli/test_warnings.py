@@ -189,7 +189,7 @@ def test_a_suspended_binding_waits_in_virtual_time_and_holds_nobody_up(simulate:
     assert gates["shop/one"] == "1 of 2 members of gang two is here"
 
 
-def test_a_binding_that_follows_another_is_left_out_by_name(simulate: Any) -> None:
+def test_a_binding_that_follows_another_is_left_out_by_name(simulate: Any, tmp_path: Path) -> None:
     follower = binding("settings", requiredBy=[{"namespace": "shop", "name": "web"}])
     del follower["spec"]["placement"]
     lacking = binding("lacking")
@@ -200,6 +200,11 @@ def test_a_binding_that_follows_another_is_left_out_by_name(simulate: Any) -> No
         "warning: ResourceBinding/settings follows shop/web (spec.requiredBy), and is not decided",
         "warning: ResourceBinding/lacking has no spec.placement, and is not decided",
     ]
+    file = tmp_path / "export.yaml"
+    file.write_text(yaml.safe_dump_all([binding("web"), lacking]), encoding="utf-8")
+    acting = CliRunner().invoke(fedctl, ["schedule", "-f", str(file)])
+    assert acting.exit_code == 1
+    assert "ResourceBinding/lacking.spec.placement: is required" in acting.stderr
     alone = simulate(cluster("a"), lacking)
     assert alone.exit_code == 1
     assert "spec.placement: is required: write {} for every cluster" in alone.stderr
