@@ -19,6 +19,7 @@ from federation.services.scheduling import attempt, commit
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.store.postgres import PostgresStore
+from tests.databases import connect
 from tests.services import (
     DYNAMIC,
     WEB,
@@ -234,3 +235,24 @@ async def test_a_cluster_that_is_added_while_all_are_being_locked_is_locked_too(
     monkeypatch.setattr(attempt, "TRIES_WITHOUT_LOCKS", 0)
     assert decided(await apply(one.deciders.scheduling, BOTH)).keys() == {OLD, NEW}
     assert [NEW in names for names in locked] == [False, True]
+
+
+async def test_a_share_stays_while_a_transaction_of_a_stranger_holds_the_journal_back(
+    one: ControlPlane,
+    other: ControlPlane,
+    store: PostgresStore,
+    registration: Registration,
+    reporting: Reporting,
+    database_url: str,
+) -> None:
+    stranger = await connect(database_url)
+    await stranger.execute("BEGIN; SELECT pg_current_xact_id()")
+    await join_and_report(registration, reporting, {NEW: make_report(7, cpu_millis=8000)})
+    before = decided(await apply(one.deciders.scheduling, BOTH))
+    await other.follow()
+    assert not other.fleet.has(NEW)
+    grown = decided(await apply(other.deciders.scheduling, scaled(1)))
+    assert before.keys() == {OLD, NEW}
+    assert all(grown[name] >= count for name, count in before.items())
+    await stranger.close()
+    await assert_equally_free(store, one, other)
