@@ -75,6 +75,7 @@ with_settings = flags.with_flags(OPTIONS, load)
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=example("estimator report --from cluster.json"),
 )
+@click.version_option(package_name="fedsched", prog_name="estimator")
 def cli() -> None:
     """The agent of one member cluster: reports its capacity and places replicas on its nodes."""
 
@@ -144,7 +145,7 @@ def doctor(loaded: LoadedOptions, output: str) -> None:
 
 @cli.command("show-config", epilog=example("estimator show-config -o yaml"))
 @click.option(
-    "-o", "output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Format."
+    "-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Format."
 )
 @with_settings
 def show_config(loaded: LoadedOptions, output: str) -> None:
@@ -162,7 +163,7 @@ def show_config(loaded: LoadedOptions, output: str) -> None:
 )
 @click.option("--from", "dump", type=EXISTING_FILE, required=True, help=HELP["from"])
 @click.option(
-    "-o", "output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Format."
+    "-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Format."
 )
 @click.option("--count-unschedulable-nodes", is_flag=True, help=HELP["count_unschedulable_nodes"])
 @click.option("--pool-budget", type=BUDGET, default=DEFAULT_BUDGET, help=HELP["pool_budget"])
@@ -205,7 +206,7 @@ def report(
 @click.option("--request", help="What one replica asks for, as cpu=1,memory=2Gi.")
 @click.option("--selector", multiple=True, help="Node label KEY=VALUE; may be given several times.")
 @click.option("--cases", type=EXISTING_FILE, help="Clusters and questions, one JSON object a line.")
-@click.option("-o", "output", type=click.Choice(["text", "json"]), default="text", help="Format.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format.")
 def estimate(
     dump: Path | None,
     request: str | None,

@@ -9,10 +9,10 @@ import socket
 import ssl
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,6 +23,9 @@ from federation.cli.token import ROLE_NAMES
 from federation.client.targets import endpoints_of
 from federation.model.errors import FederationError, InvalidRequest
 from federation.model.readable import counted
+
+if TYPE_CHECKING:
+    from federation.v1.resource_pb2 import Cluster
 
 REFUSED: Final = 1
 PROBE_SECONDS: Final = 5.0
@@ -88,7 +91,7 @@ def _checks(asked: Connection) -> Iterator[DoctorCheck]:
         if all(each.state is not State.BAD for each in checks):
             answered = one
     if answered is not None:
-        yield _fleet_check(answered)
+        yield from _fleet_checks(answered)
 
 
 def _token_checks(asked: Connection) -> Iterator[DoctorCheck]:
@@ -200,14 +203,30 @@ def _answer_check(asked: Connection, where: str) -> DoctorCheck:
     return DoctorCheck(subject=asked.endpoint, state=State.OK, says=says)
 
 
-def _fleet_check(asked: Connection) -> DoctorCheck:
-    subject = "fleet"
+def _fleet_checks(asked: Connection) -> Iterator[DoctorCheck]:
     try:
         clusters = asked.call(lambda api: api.list_clusters())
     except FederationError as error:
-        return DoctorCheck(
-            subject=subject, state=State.NOTE, says=error.message, remedy="ask its admin"
+        yield DoctorCheck(
+            subject="fleet", state=State.NOTE, says=error.message, remedy="ask its admin"
         )
+        return
+    yield _fleet_check(clusters)
+    names_of_uid: dict[str, list[str]] = {}
+    for cluster in clusters:
+        names_of_uid.setdefault(cluster.metadata.uid, []).append(cluster.metadata.name)
+    for uid, names in names_of_uid.items():
+        if uid and len(names) > 1:
+            yield DoctorCheck(
+                subject="fleet",
+                state=State.BAD,
+                says=f"{', '.join(names)} are one Kubernetes cluster: its capacity counts twice",
+                remedy=f"end the agent of one name, and fedctl delete cluster {names[-1]}",
+            )
+
+
+def _fleet_check(clusters: Sequence[Cluster]) -> DoctorCheck:
+    subject = "fleet"
     if not clusters:
         remedy = "let one join: fedctl join-token create --cluster NAME"
         return DoctorCheck(subject=subject, state=State.NOTE, says="has no clusters", remedy=remedy)

@@ -256,6 +256,19 @@ async def test_a_clock_that_went_back_does_not_keep_an_agent_out(
         await cluster_where(plane, "member1", partial(is_of_epoch, ahead + 3))
 
 
+async def test_one_cluster_under_two_names_is_told(
+    plane: RunningControlPlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    await plane.enrolled("member1", uid="uid-of-both")
+    await plane.enrolled("member2", uid="another-uid")
+    assert "two names" not in caplog.text
+    await plane.enrolled("member3", uid="uid-of-both")
+    assert "one cluster has joined under two names" in caplog.text
+    found = await ctl(plane, "doctor", "-o", "json")
+    assert found.exit_code == 1
+    assert "member1, member3 are one Kubernetes cluster" in found.output
+
+
 class BehindClock(SystemClock):
     """A clock that is ten minutes behind."""
 

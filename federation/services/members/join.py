@@ -5,6 +5,7 @@ Must not write anything when it refuses: every refusal happens before the commit
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -37,6 +38,8 @@ CREDENTIAL_SECONDS = 30 * 24 * 3600
 # The new one and the one it replaces: an agent that lost the answer can still come back.
 CREDENTIALS_PER_CLUSTER = 2
 MAX_NAME_CHARACTERS = 48
+logger = logging.getLogger(__name__)
+
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 TOKEN_REFUSED = "The join token is unknown, used, expired, or for another cluster."  # noqa: S105 - said to a caller, no secret
 
@@ -120,11 +123,23 @@ class Registration:
             await tx.journal.append([ClusterChanged(cluster=enrollment.cluster)])
         self._fleet.put_cluster(stored.cluster)
         self._fleet.put_facts(stored.cluster.name, stored.facts)
+        self._warn_of_twins(stored.cluster)
         return IssuedCredential(
             credential=made.token,
             expires_at=expires_at or 0.0,
             last_epoch=self._fleet.known(stored.cluster.name).newest_epoch,
         )
+
+    def _warn_of_twins(self, joined: Cluster) -> None:
+        """Log the other names of the same Kubernetes cluster: its capacity counts once for each."""
+        twins = [
+            name
+            for name in self._fleet.snapshot.names
+            if name != joined.name and self._fleet.known(name).cluster.uid == joined.uid
+        ]
+        if twins:
+            fields = {"cluster": joined.name, "same_uid": ", ".join(twins), "uid": joined.uid}
+            logger.warning("one cluster has joined under two names", extra={"fields": fields})
 
     async def list_clusters(
         self, after: str, limit: int, *, scope: Scope = EVERYTHING

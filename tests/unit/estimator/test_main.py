@@ -39,6 +39,19 @@ def test_a_report_is_printed_as_json_and_yaml() -> None:
     assert yaml.safe_load(invoked("report", "--from", MEMBER2, "-o", "yaml").output) == document
 
 
+@pytest.mark.parametrize(
+    "command", [("report", "--from", MEMBER1), ("estimate", "--from", MEMBER1), ("show-config",)]
+)
+def test_output_has_a_long_name(command: tuple[str, ...]) -> None:
+    shown = invoked(*command, "--output", "json")
+    assert (shown.exit_code, bool(json.loads(shown.output))) == (0, True)
+
+
+def test_the_version_is_shown() -> None:
+    shown = invoked("--version")
+    assert (shown.exit_code, shown.output.split()[0]) == (0, "estimator,")
+
+
 def test_karmadas_node_set_counts_every_node() -> None:
     shown = invoked("report", "--from", MEMBER2, "-o", "json", "--count-unschedulable-nodes")
     document = json.loads(shown.output)
