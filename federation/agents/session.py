@@ -33,6 +33,7 @@ from federation.model.errors import (
 )
 from federation.model.node_plans import NodePlan, PlaceOrder
 from federation.runtime import spans
+from federation.runtime.futures import fail
 from federation.runtime.spans import SpanSide
 from federation.services.values import ExactQuestion, IssuedCredential
 from federation.v1.agents_pb2 import (
@@ -176,9 +177,8 @@ class Session:
             self._asked.pop(request_id, None)
 
     def _miss(self, waiting: asyncio.Future[Any], timeout_seconds: float) -> None:
-        if not waiting.done():
-            what = f"the agent of cluster {self.cluster} did not answer"
-            waiting.set_exception(DeadlineMissed(f"{what} within {timeout_seconds:g} s"))
+        what = f"the agent of cluster {self.cluster} did not answer"
+        fail(waiting, DeadlineMissed(f"{what} within {timeout_seconds:g} s"))
 
     def answer(self, reply: PlaceReply | EstimateReply) -> bool:
         """Hand an answer to who asked; whether somebody waited for it.
@@ -198,7 +198,7 @@ class Session:
             if is_first:
                 what = f"the answer of the agent of cluster {self.cluster} is wrong"
                 unanswered = Unavailable(f"{what}: {error.message}") if wrong else error
-                ask.answer.set_exception(unanswered)
+                fail(ask.answer, unanswered)
             if wrong:
                 raise
             return is_first
@@ -255,8 +255,7 @@ class Session:
         self._put(None)
         gone = Unavailable(f"the agent of cluster {self.cluster} went away before it answered")
         for ask in self._asked.values():
-            if not ask.answer.done():
-                ask.answer.set_exception(gone)
+            fail(ask.answer, gone)
 
     async def write_all(self, write: Write) -> None:
         """Send what is queued until the end."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from federation.model.errors import Unavailable
+from federation.runtime.futures import fail
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -79,8 +80,7 @@ class Batcher(Generic[Item, Answer]):
                     await self._write_batch([entry])
                 return
             for entry in batch:
-                if not entry.answer.done():
-                    entry.answer.set_exception(error)
+                fail(entry.answer, error)
         else:
             for entry, answer in zip(batch, answers, strict=True):
                 if not entry.answer.done():

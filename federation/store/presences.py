@@ -10,8 +10,10 @@ from datetime import timedelta
 
 from sqlalchemy import BigInteger, Double, Text, bindparam, delete, func, select, text
 from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from federation.model.errors import Conflict
 from federation.services.journal_ports import Replica, StoredPresence
 from federation.store.replica_tables import presence
 from federation.store.replica_tables import replica as replica_table
@@ -75,20 +77,25 @@ class PresenceStatements:
         self._connection = connection
 
     async def put(self, presences: Sequence[StoredPresence]) -> None:
-        await self._connection.execute(
-            PUT,
-            {
-                "names": [each.cluster for each in presences],
-                "replicas": [each.replica for each in presences],
-                "epochs": [each.epoch for each in presences],
-                "offsets": [each.clock_offset_seconds for each in presences],
-                "confirmed": [each.confirmed_sequence for each in presences],
-                "blind_seconds": [each.blind_seconds for each in presences],
-                "blind_reasons": [each.blind_reason for each in presences],
-                "blind_messages": [each.blind_message for each in presences],
-                "skipped": [each.skipped_objects for each in presences],
-            },
-        )
+        """Raises Conflict where a cluster is deleted at the same time."""
+        try:
+            await self._connection.execute(
+                PUT,
+                {
+                    "names": [each.cluster for each in presences],
+                    "replicas": [each.replica for each in presences],
+                    "epochs": [each.epoch for each in presences],
+                    "offsets": [each.clock_offset_seconds for each in presences],
+                    "confirmed": [each.confirmed_sequence for each in presences],
+                    "blind_seconds": [each.blind_seconds for each in presences],
+                    "blind_reasons": [each.blind_reason for each in presences],
+                    "blind_messages": [each.blind_message for each in presences],
+                    "skipped": [each.skipped_objects for each in presences],
+                },
+            )
+        except IntegrityError as error:
+            # It is there no more: the row of presence has no cluster to be of.
+            raise Conflict("A cluster was deleted while its presence was written.") from error
 
     async def leave(self, clusters: Collection[str], replica: str) -> None:
         await self._connection.execute(LEAVE, {"names": list(clusters), "replica": replica})

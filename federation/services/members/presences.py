@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from federation.model.cluster import AGENT_AWAITED, Blindness
 from federation.model.errors import Conflict, FederationError, Unavailable
@@ -35,6 +35,9 @@ COMMITTED_SECONDS = 10.0
 CUT_OFF_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
+
+# Of one round, where clusters are deleted while it writes.
+MAX_TRIES: Final = 3
 
 
 class HeldStreams(Protocol):
@@ -189,14 +192,7 @@ class Presences:
         gone = self._streams.ended()
         news = await self._news({**gone, **self._streams.epochs()})
         ended = self._ended(news)
-        async with self._store.transaction() as tx:
-            if news:
-                await tx.presences.put([self._row(name, news[name]) for name in sorted(news)])
-            if ended:
-                await tx.presences.leave(ended, self._replicas.id)
-            peers_changed = await self._replicas.meet(tx)
-            rows = await tx.presences.all(self._since)
-            unheard = {} if self._has_begun else await tx.presences.unheard_seconds()
+        peers_changed, rows, unheard = await self._exchange(news, ended)
         self._told.update(news)
         self._streams.forget(gone)
         for cluster in ended:
@@ -206,6 +202,33 @@ class Presences:
         await self._take(rows)
         if peers_changed:
             await self._follow_all([*self._seen.values()], heard=frozenset())
+
+    async def _exchange(
+        self, news: Mapping[str, LastHeard], ended: Sequence[str]
+    ) -> tuple[bool, Sequence[StoredPresence], Mapping[str, float]]:
+        """Write what is news here, and read what others wrote: whether peers changed, the rows, and
+        as the process starts for how long agents were unheard.
+
+        A cluster that is deleted meanwhile must not keep all others from being told of.
+        """
+        tries_left = MAX_TRIES
+        while True:
+            try:
+                async with self._store.transaction() as tx:
+                    if news:
+                        put = [self._row(name, news[name]) for name in sorted(news)]
+                        await tx.presences.put(put)
+                    if ended:
+                        await tx.presences.leave(ended, self._replicas.id)
+                    peers_changed = await self._replicas.meet(tx)
+                    rows = await tx.presences.all(self._since)
+                    unheard = {} if self._has_begun else await tx.presences.unheard_seconds()
+            except Conflict:
+                tries_left -= 1
+                if not tries_left:
+                    raise
+            else:
+                return peers_changed, rows, unheard
 
     async def _news(self, sessions: Mapping[str, int]) -> dict[str, LastHeard]:
         """Of these, whose agents were heard here since they were last told of."""

@@ -20,6 +20,7 @@ from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.model.waiting import Nomination
 from federation.model.workload import TargetCluster
 from federation.runtime import spans
+from federation.runtime.futures import fail
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile, Reserve
 from federation.scheduler.scarcity import short_of
@@ -312,8 +313,7 @@ class Attempt:
         return answer.result().record.decision.outcome in PLACED
 
     def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
+        fail(self.answer, error)
 
     def succeed(self, scheduled: Scheduled) -> None:
         if not self.answer.done():

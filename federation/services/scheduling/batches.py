@@ -17,6 +17,7 @@ from federation.model.errors import (
     PreconditionFailed,
 )
 from federation.model.placement import Binding
+from federation.runtime.futures import fail
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.together import not_placed_together
 from federation.services.values import Once, Scheduled
@@ -149,7 +150,7 @@ async def _all_arrived(answers: Sequence[_Answer]) -> None:
         if ended.done():
             return
         if error is not None and not isinstance(error, ITEM_ERRORS):
-            ended.set_exception(error)
+            fail(ended, error)
         elif not left:
             ended.set_result(None)
 

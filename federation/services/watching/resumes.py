@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from federation.model.errors import Conflict
+from federation.runtime.futures import fail
 from federation.services.journal import Change, Position
 from federation.services.ports import Store
 
@@ -35,7 +36,7 @@ class _Resume:
             try:
                 self.note(change)
             except Conflict as error:
-                self.done.set_exception(error)
+                fail(self.done, error)
 
 
 class Resumes:
@@ -116,4 +117,4 @@ def _open(resumes: Sequence[_Resume]) -> list[_Resume]:
 
 def _fail(resumes: Sequence[_Resume], error: Exception) -> None:
     for resume in _open(resumes):
-        resume.done.set_exception(error)
+        fail(resume.done, error)

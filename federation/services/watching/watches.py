@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import Final, Generic, Protocol, TypeVar
 
 from federation.model.errors import InvalidRequest, LimitExceeded, Unavailable
+from federation.runtime.futures import fail
 from federation.services.fair_shares import check_share
 from federation.services.fleet.journal_reader import JournalObserver
 from federation.services.journal import Change, Position
@@ -373,8 +374,8 @@ class _Watcher(Generic[K, E]):
     def fail(self, error: Exception) -> None:
         self._failure = error
         self._pending.clear()
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_exception(error)
+        if self.waiter is not None:
+            fail(self.waiter, error)
 
     def check(self) -> None:
         """Raises why the watch has to end."""

@@ -18,6 +18,7 @@ from federation.services.members.hearing import forgive
 from federation.services.members.presences import LEAST_SECONDS, MOST_SECONDS
 from federation.services.members.reports import Reporting, ReportTimes
 from federation.store.postgres import PostgresStore
+from tests.patience import until
 from tests.services import make_report
 from tests.unit.services.members.conftest import (
     GRACE_SECONDS,
@@ -420,3 +421,24 @@ async def test_who_can_tell_nobody_of_its_agents_sends_them_to_its_peers_if_ther
     with pytest.raises(Unavailable):
         await a.presences.share_or_forgive()
     assert session.ended.is_set() is has_peers
+
+
+async def test_a_cluster_that_is_deleted_meanwhile_is_no_trouble(
+    planes: tuple[Plane, Plane], store: PostgresStore, credential_id: str, engine: AsyncEngine
+) -> None:
+    a, b = planes
+    await a.connect(credential_id)
+    async with engine.connect() as connection:
+        await connection.execute(text("DELETE FROM cluster WHERE name = 'member1'"))
+        sharing = asyncio.create_task(a.presences.share())
+        await until(lambda: waits_for_a_lock(engine), bool)
+        await connection.commit()
+    await sharing
+    assert await rows(store) == []
+    await share(a, b)
+
+
+async def waits_for_a_lock(engine: AsyncEngine) -> bool:
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    async with engine.connect() as connection:
+        return bool(await connection.scalar(text(waiting)))
