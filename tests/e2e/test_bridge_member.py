@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,7 +18,7 @@ from bridge.karmada import KarmadaCluster, RawCluster, cluster_from_raw
 from bridge.member import AGENT_VERSION, Line, Member
 from federation.client import Client, Target
 from federation.model.access import Role
-from federation.model.errors import PermissionRefused
+from federation.model.errors import PermissionRefused, Unavailable
 from federation.v1.resource_pb2 import Cluster
 from tests.control_planes import (
     AgentStream,
@@ -27,7 +28,7 @@ from tests.control_planes import (
     report,
     running_control_plane,
 )
-from tests.karmadas import member
+from tests.karmadas import member, until
 
 SECONDS = 60.0
 
@@ -104,3 +105,29 @@ async def test_it_never_takes_a_cluster_back(plane: RunningControlPlane, moment:
         (stream,) = agents
         await stream.say(report=report(EPOCH))
         await stream.hear("ack")
+
+
+async def test_it_dials_again_within_the_time_that_it_is_asked_to(
+    plane: RunningControlPlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A thousand members that all dialled at once would meet the next control plane together."""
+    caplog.set_level(logging.INFO, logger="bridge.member")
+    token = await plane.token(Role.BRIDGE)
+    target = Target(endpoint=str(plane.plane.endpoint), token=token, plaintext=True)
+    async with Client(target) as client, channel_to(plane.plane, None) as channel:
+        line = Line(
+            client=client,
+            channel=lambda: channel,
+            version=f"{AGENT_VERSION}/test",
+            clock=time.time,
+            monotonic=time.monotonic,
+            listed=asyncio.Event(),
+        )
+        line.listed.set()
+        speaker = Member(line, m2(), cluster_message(m2(), Counter()), print)
+        speaking = asyncio.create_task(speaker.run())
+        await asyncio.wait_for(speaker.reported.wait(), SECONDS)
+        plane.plane.parts.sessions.send_away(Unavailable("the control plane is stopping"))
+        await until(lambda: "the control plane is stopping; dialling again in" in caplog.text)
+        speaking.cancel()
+        await asyncio.gather(speaking, return_exceptions=True)
