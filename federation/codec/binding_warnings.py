@@ -10,8 +10,10 @@ from itertools import islice
 from typing import Final
 
 from federation.codec.amount_warnings import amount_warnings
+from federation.codec.placements import read_placement
 from federation.codec.unread import unread_in_message, warning_of
-from federation.model.placement import SchedulingType
+from federation.codec.violations import Violations
+from federation.model.placement import DivisionPreference, SchedulingType
 from federation.v1 import resource_pb2
 
 MAX_WARNINGS: Final = 10
@@ -41,11 +43,32 @@ def request_warnings(message: resource_pb2.ResourceBinding) -> Iterator[str]:
             "spec.placement.replicaScheduling has no effect: "
             f"a {spec.resource.kind} is not divided, it goes whole to each cluster"
         )
+    yield from _constraint_warnings(spec)
     request = spec.replica_requirements.resource_request
     yield from amount_warnings(request, "spec.replicaRequirements.resourceRequest")
     for position, component in enumerate(spec.components):
         path = f"spec.components[{position}].replicaRequirements.resourceRequest"
         yield from amount_warnings(component.replica_requirements.resource_request, path)
+
+
+def _constraint_warnings(spec: resource_pb2.ResourceBindingSpec) -> Iterator[str]:
+    """Yield the spread constraints that static weights pass over, as Karmada does."""
+    violations = Violations()
+    placement = read_placement(spec.placement, "spec.placement", violations)
+    scheduling = placement.replica_scheduling
+    is_static = (
+        scheduling.type is SchedulingType.DIVIDED
+        and scheduling.preference is DivisionPreference.WEIGHTED
+        and not scheduling.dynamic
+    )
+    if violations or not is_static or not spec.replicas or spec.components:
+        return
+    for position, constraint in enumerate(placement.spread_constraints):
+        limit = "" if constraint.max_groups is None else f" to {constraint.max_groups}"
+        yield (
+            f"spec.placement.spreadConstraints[{position}] ({constraint.by} "
+            f"{constraint.min_groups}{limit}) has no effect: static weights choose the clusters"
+        )
 
 
 def is_foreign_version(text: str) -> bool:

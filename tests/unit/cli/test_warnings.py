@@ -279,3 +279,31 @@ def test_a_request_that_is_misspelt_is_warned_of(
     result = CliRunner().invoke(fedctl, asked)
     assert result.exit_code == 0
     assert result.stderr.splitlines() == [f"warning: {each}" for each in warnings]
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_spread_constraints_beside_static_weights_are_named(
+    simulate: Any, *, is_dynamic: bool
+) -> None:
+    weights: dict[str, Any] = {
+        "staticWeightList": [
+            {"targetCluster": {"clusterNames": [name]}, "weight": weight}
+            for name, weight in (("c1", 1), ("c2", 4))
+        ]
+    }
+    if is_dynamic:
+        weights = {"dynamicWeight": "AvailableReplicas"}
+    strategy = {**DIVIDED, "replicaDivisionPreference": "Weighted", "weightPreference": weights}
+    spread = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
+    placement = {"replicaScheduling": strategy, "spreadConstraints": spread}
+    result = simulate(cluster("c1"), cluster("c2"), binding("w", replicas=5, placement=placement))
+    assert rows(result)[0][1] == "SCHEDULED"
+    if is_dynamic:
+        assert "warning" not in result.output
+    else:
+        assert "c1=1 c2=4" in result.stdout
+        sentence = (
+            "warning: shop/w: spec.placement.spreadConstraints[0] (cluster 1 to 1) has no effect: "
+            "static weights choose the clusters"
+        )
+        assert result.stderr.splitlines() == [sentence]
