@@ -168,3 +168,10 @@ def without_room(decision: Decision, refusals: Mapping[str, str]) -> Decision:
         remainder=wanted,
         reason=refusals.get("") or f"there is no room for the shares: {reasons}",
     )
+
+
+def refused_by(decision: Decision, why: str) -> Decision:
+    """The decision where nothing is placed because of others, or for reasons of its own too."""
+    if decision.outcome in (Outcome.SCHEDULED, Outcome.PARTIAL):
+        return without_room(decision, {"": why})
+    return replace(decision, reason=f"{decision.reason}; {why}")

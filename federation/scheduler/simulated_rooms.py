@@ -56,6 +56,9 @@ class SimulatedRooms:
         told = told_by_pools(self._rooms, requirements_of(binding))
         return promisable(self._rooms, binding, asked, told, dict(self._own(binding)))
 
+    def room(self, position: int) -> Room | None:
+        return self._rooms.rooms[position]
+
     def looked_again(
         self, binding: Binding, asked: Certificate | None, available: Estimates
     ) -> Estimates | None:

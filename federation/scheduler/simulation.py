@@ -24,6 +24,7 @@ from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
 from federation.model.placement import Binding, Certificate, Gang, PreemptionPolicy, gang_to_join
 from federation.model.waiting import SUSPENDED
 from federation.model.workload import TargetCluster
+from federation.scheduler.closed_rooms import ClosedRooms, could_hold
 from federation.scheduler.common_clusters import common_clusters, stays_text
 from federation.scheduler.cycle import room_for, schedule
 from federation.scheduler.decision import Decision, Outcome
@@ -45,13 +46,13 @@ from federation.scheduler.preemption import (
     open_clusters,
     ordered_candidates,
 )
-from federation.scheduler.promisable import instead_where, stuck_notes, without_room
+from federation.scheduler.promisable import instead_where, refused_by, stuck_notes, without_room
 from federation.scheduler.scarcity import short_of, with_scarcity
 from federation.scheduler.simulated_peers import Placed, Places, counting_at, surroundings_of
 from federation.scheduler.simulated_rooms import KeptShares, SimulatedRooms
 from federation.scheduler.validation import violations_of
 from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of, unplaced_text
-from federation.scheduler.waiting.kept import is_kept_from, room_is_kept_for
+from federation.scheduler.waiting.kept import earmark_in, kept_before, room_is_kept_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,7 @@ class Simulation:
         ordered = sorted(states, key=lambda state: state.cluster.name)
         self.fleet = Fleet.of(state.cluster for state in ordered)
         self._rooms = SimulatedRooms(ordered, options.available_replicas)
+        self._states = ordered
         promised = {c: state.promised for c, state in enumerate(ordered) if state.promised}
         capacity = Deductions.of(FleetCapacity.of(ordered), promised).left
         self._outstanding = RemainingCapacity(capacity, options.estimate)
@@ -156,7 +158,7 @@ class Simulation:
         first = missed[0]
         lacking = short_of(decisions[first])
         why = unplaced_text(gang, joining[first].name, lacking, len(missed) - 1)
-        return [_refused_by(each, why) if each.is_placed else each for each in decisions]
+        return [refused_by(each, why) if each.is_placed else each for each in decisions]
 
     def decide_moves(self, group: Sequence[Binding]) -> list[Decision]:
         """Decide bindings that go together, each without the clusters that it has to leave: all of
@@ -174,7 +176,7 @@ class Simulation:
                 return decisions
         lacking = next(n for n, decision in enumerate(first) if not decision.is_placed)
         why = stays_text(group[lacking].name, short_of(first[lacking]))
-        return [_refused_by(each, why) if each.is_placed else each for each in first]
+        return [refused_by(each, why) if each.is_placed else each for each in first]
 
     def _decide_counting_at(self, group: Sequence[Binding], places: Places) -> list[Decision]:
         """Decide a group, whose members count at ``places`` until they are decided; nothing comes
@@ -227,7 +229,7 @@ class Simulation:
 
     def _decide_gated(self, binding: Binding, gate: str) -> Decision:
         before = self._as_it_is()
-        decision = _refused_by(self._decide(binding), gate)
+        decision = refused_by(self._decide(binding), gate)
         self.__dict__.update(before)
         return decision
 
@@ -306,19 +308,24 @@ class Simulation:
         """What of that is available which is kept for nobody that comes before it, and for whom the
         rest is kept, "" where all is available.
         """
-        kept = [each for each in self.kept if is_kept_from(each[0], binding)]
+        kept = kept_before(self.kept, lambda each: each[0], binding)
         first = self.first(binding)
         if not (kept or first):
             return available, ""
-        before = self._as_it_is()
+        before, names, closed = self._as_it_is(), self.fleet.names, ClosedRooms()
         for waiting, lacking in kept:
-            _, room_c = self._room_for(waiting)
-            shares = [
-                TargetCluster(name=self.fleet.names[c], replicas=min(int(room_c[c]), lacking))
-                for c in room_c.nonzero()[0].tolist()
-            ]
+            passes_c, room_c = self._room_for(waiting)
+            room = {names[c]: int(room_c[c]) for c in room_c.nonzero()[0].tolist()}
+            passing = passes_c.nonzero()[0].tolist()
+            reach = [c for c in passing if could_hold(waiting, self._states[c])]
+            earmark = earmark_in(room, [names[c] for c in reach], lacking)
+            shares = [TargetCluster(name=n, replicas=count) for n, count in earmark.shares.items()]
             self._put(replace(waiting, name=f"{waiting.name} waits", clusters=()), shares)
-        left_c = self._availability(binding, self._certificate_of(binding)).replicas_c
+            places = [self.fleet.index[name] for name in earmark.closed]
+            closed.close(waiting, ((c, self._rooms.room(c)) for c in places))
+        left_c = self._availability(binding, self._certificate_of(binding)).replicas_c.copy()
+        for c in closed.positions:
+            closed.limit(left_c, binding, c, self._rooms.room(c))
         self.__dict__.update(before)
         for waiting in first:
             passes_c, _ = self._room_for(waiting)
@@ -482,13 +489,6 @@ class Simulation:
 
 def _gate(gang: Gang, members: Iterable[Binding]) -> str:
     return gate_of(gang, [GangMember.of(each, None) for each in members])
-
-
-def _refused_by(decision: Decision, why: str) -> Decision:
-    """Nothing is placed because of others, or for reasons of its own too."""
-    if decision.is_placed:
-        return without_room(decision, {"": why})
-    return replace(decision, reason=f"{decision.reason}; {why}")
 
 
 def _shape(binding: Binding) -> UnitRequest:

@@ -120,3 +120,63 @@ def test_whom_it_is_kept_for_gets_it() -> None:
     assert not late.is_placed
     assert "room is kept for shop/waits-1" in late.verdict.decision.reason
     assert sum(each.replicas for each in own.verdict.decision.clusters) == 5
+
+
+def large(cores: int) -> StoredBinding:
+    stored = earmarked(1, Asked(1, 1))
+    asks = ReplicaRequirements(request={"cpu": 1000 * cores})
+    return replace(stored, binding=replace(stored.binding, requirements=asks))
+
+
+def sized(free: Sequence[int], size: int) -> WorkingCopy:
+    """Clusters of one node each of so many cores, of which some are free."""
+    reports = {}
+    for name, cores in zip(NAMES, free, strict=True):
+        report = pooled(1, 1000 * cores)
+        assert report.pools is not None
+        most = next(iter(zip(report.pools.resources, report.pools.minimums, strict=True)))
+        assert most[0] == "cpu"
+        pools = replace(report.pools, allocatables=(1000 * size, 10**15))
+        reports[name] = replace(report, pools=pools)
+    fleet = fleet_of(**reports)
+    for name in NAMES:
+        fleet.put_presence(name, AgentPresence(connected=True, silent_after=NOW + 1))
+    return WorkingCopy(fleet.snapshot)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 3), min_size=3, max_size=3), st.integers(1, 4), st.integers(1, 4))
+def test_what_is_free_bit_by_bit_is_kept_where_the_replica_could_fit(
+    free: list[int], size: int, cores: int
+) -> None:
+    free = [min(each, size) for each in free]
+    working = sized(free, size)
+    claims = RoomClaims(earmarked=[(large(cores), DEFAULT_PROFILE)])
+    late = attempt("late", Asked(1, 1), claims)
+    urgent = attempt("urgent", Asked(1, 2), claims)
+    decide_all(working, [late], NOW)
+    where = {each.name for each in late.verdict.decision.clusters}
+    if cores > size:
+        # Nodes that are too small for it are of no use to it.
+        assert late.is_placed is any(free)
+    else:
+        # What is less than one of it is kept, and of what is more only the rest is for others.
+        assert where <= {name for name, each in zip(NAMES, free, strict=True) if each > cores}
+    working.forget()
+    decide_all(working, [urgent], NOW)
+    assert urgent.is_placed is any(free)
+
+
+@given(st.integers(2, 4))
+def test_of_several_with_an_earmark_the_first_is_placed(count: int) -> None:
+    """All of one priority lack the same room: each keeps it from those behind it alone."""
+    working = working_copy([1, 1, 1])
+    stored = [earmarked(number, Asked(3, 1)) for number in range(count)]
+    claims = RoomClaims(earmarked=[(each, DEFAULT_PROFILE) for each in stored])
+    tried = []
+    for number, each in enumerate(stored):
+        one = attempt(f"waits-{number}", Asked(3, 1), claims)
+        one.known = each
+        tried.append(one)
+    decide_all(working, list(reversed(tried)), NOW)
+    assert [one.is_placed for one in tried] == [True] + [False] * (count - 1)

@@ -5,10 +5,23 @@ Pure. Must not know how much room that is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Final, NamedTuple, TypeVar
 
 from federation.model.placement import Binding
+
+T = TypeVar("T")
+
+
+class Earmark(NamedTuple):
+    """Replicas that have room by cluster, and the clusters where all that is free on nodes of their
+    size is kept.
+    """
+
+    shares: Mapping[str, int]
+    closed: frozenset[str]
+
 
 # However many were overtaken: each keeps others from some of the room there is.
 MOST_EARMARKS: Final = 10
@@ -19,6 +32,24 @@ def is_kept_from(waiting: Binding, other: Binding) -> bool:
     not placed together with it.
     """
     return waiting.priority >= other.priority and not goes_with(waiting, other)
+
+
+def kept_before(kept: Sequence[T], binding_of: Callable[[T], Binding], other: Binding) -> list[T]:
+    """Return those, in the order of the queue, whose room is not for another binding. One that has
+    an earmark itself comes before all that stand behind it: else each would wait for the other.
+    """
+    before = takewhile(lambda each: not goes_with(binding_of(each), other), kept)
+    return [each for each in before if is_kept_from(binding_of(each), other)]
+
+
+def earmark_in(room: Mapping[str, int], could_hold: Iterable[str], lacking: int) -> Earmark:
+    """Return what is kept for a binding that lacks so many replicas, where so many of them have
+    ``room`` by cluster. What is free where less than all have room is kept too: it becomes their
+    room bit by bit.
+    """
+    shares = {name: min(count, lacking) for name, count in room.items() if count > 0}
+    closed = frozenset(name for name in could_hold if room.get(name, 0) < lacking)
+    return Earmark(shares, closed)
 
 
 def goes_with(one: Binding, other: Binding) -> bool:

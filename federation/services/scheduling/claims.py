@@ -17,9 +17,15 @@ import numpy.typing as npt
 from federation.model.estimate import Estimates
 from federation.model.placement import Certificate
 from federation.model.waiting import Leaving, Nomination
+from federation.scheduler.closed_rooms import ClosedRooms
 from federation.scheduler.plugins.profile import Profile
 from federation.scheduler.state import Surroundings
-from federation.scheduler.waiting.kept import goes_with, is_kept_from, room_is_kept_for
+from federation.scheduler.waiting.kept import (
+    earmark_in,
+    goes_with,
+    kept_before,
+    room_is_kept_for,
+)
 from federation.scheduler.waiting.queue import Seen
 from federation.services.binding_ports import StoredBinding
 from federation.services.scheduling.attempt import Attempt
@@ -41,11 +47,8 @@ def beside_claims(
     """What of that is available which is kept for nobody that comes before the attempt, and for
     whom the rest is kept, "" where all is available.
     """
-    earmarked = [
-        each
-        for each in attempt.claims.earmarked
-        if is_kept_from(each[0].binding, attempt.candidate) and _keeps_room(each[0], now)
-    ]
+    keeping = [each for each in attempt.claims.earmarked if _keeps_room(each[0], now)]
+    earmarked = kept_before(keeping, lambda each: each[0].binding, attempt.candidate)
     first = [
         (stored, profile)
         for stored, profile in attempt.claims.first
@@ -128,21 +131,27 @@ def _beside(
     after the other, beside those before it.
     """
     question = tuple((each.id, each.binding.resource_version, each.wait) for each, _ in earmarked)
-    shadow = working.shadows.get(question) if earmarked else working
-    if shadow is None:
+    known = working.shadows.get(question) if earmarked else (working, ClosedRooms())
+    if known is None:
         shadow, positions = working, working.snapshot.positions
+        closed = ClosedRooms()
         for stored, profile in earmarked:
             remainder = stored.wait.remainder if stored.wait else 0
             seen = _seen(shadow, stored, profile, now)
-            room = _within(stored, seen.room)
-            units = {positions[name]: min(count, remainder) for name, count in room.items()}
+            bound_for = _bound_for(stored, seen)
+            earmark = earmark_in(_within(stored, seen.room), bound_for, remainder)
+            units = {positions[name]: count for name, count in earmark.shares.items()}
             shadow = shadow.beside(stored.binding, units)
             if stored.binding.components:
-                shadow = _beside_parts(
-                    shadow, stored, _bound_for(stored, seen) - room.keys(), asked
-                )
-        working.shadows[question] = shadow
-    return shadow.availability(attempt.candidate, asked).replicas_c.copy()
+                shadow = _beside_parts(shadow, stored, bound_for - earmark.shares.keys(), asked)
+            rooms = ((c, shadow.room(c)) for c in (positions[name] for name in earmark.closed))
+            closed.close(stored.binding, rooms)
+        known = working.shadows[question] = shadow, closed
+    shadow, closed = known
+    left_c = shadow.availability(attempt.candidate, asked).replicas_c.copy()
+    for position in closed.positions:
+        closed.limit(left_c, attempt.candidate, position, shadow.room(position))
+    return left_c
 
 
 def _beside_parts(

@@ -31,6 +31,7 @@ from federation.model.placement import Binding, Certificate
 from federation.model.positions import UNMOVED
 from federation.model.reservations import Outstanding, PromiseCertificate, Share
 from federation.model.workload import ReplicaRequirements, TargetCluster
+from federation.scheduler.closed_rooms import ClosedRooms
 from federation.scheduler.promisable import promisable, requirements_of, terms_of, told_by_pools
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.snapshot import FleetSnapshot
@@ -58,7 +59,7 @@ from federation.services.scheduling.totals import (
     worth_of_kept,
 )
 
-# How many replicas, and what the promise of them is worth.
+Shadow: TypeAlias = "tuple[WorkingCopy, ClosedRooms]"
 _Part: TypeAlias = tuple[int, PromiseCertificate]
 # Where pools can tell, and why not elsewhere, for what was wanted last.
 _Told: TypeAlias = tuple[tuple[ReplicaRequirements, ...], BoolArray, Mapping[int, str]]
@@ -93,8 +94,7 @@ class WorkingCopy:
         self._pack, self._late = pack, late
         self._known_told: _Told | None = None
         self._answers = KnownAnswers.about(self.rooms)
-        # Made of it by ``beside``, since the rooms changed last.
-        self._shadows: dict[Hashable, WorkingCopy] = {}
+        self._shadows: dict[Hashable, Shadow] = {}
         self._open: dict[int, bool] = {}
 
     @property
@@ -196,7 +196,7 @@ class WorkingCopy:
         return made
 
     @property
-    def shadows(self) -> dict[Hashable, WorkingCopy]:
+    def shadows(self) -> dict[Hashable, Shadow]:
         """For callers to keep what they made of it by ``beside``, until the rooms change."""
         _ = self.answers
         return self._shadows
