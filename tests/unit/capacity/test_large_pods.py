@@ -9,10 +9,21 @@ from federation.capacity.cluster_room import ReportId
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.large_pods import LARGE_PART, max_beside_large
 from federation.capacity.reserve import packable_c
+from federation.model.cluster import Taint, TaintEffect
 from federation.model.placement import Certificate
-from federation.model.pools.values import Cells, NodePool, Pools
+from federation.model.pools.building import build_pools
+from federation.model.pools.values import Cells, NodeColumn, NodeColumns, NodePool, Pools
+from federation.model.reported_pools import pools_of, reported_pools
 from federation.model.reservations import Outstanding
-from federation.model.workload import ReplicaRequirements
+from federation.model.workload import (
+    NodeClaim,
+    NodeSelectorTerm,
+    Operator,
+    ReplicaRequirements,
+    Requirement,
+    Toleration,
+    TolerationOperator,
+)
 
 GIB = 1 << 30
 CORES, NODES = 16_000, 6
@@ -46,12 +57,39 @@ def pools(*, tells: bool = True) -> Pools:
     )
 
 
-def fleet_of(*promised: tuple[ReplicaRequirements, int], tells: bool = True) -> FleetRooms:
+ARCH = "kubernetes.io/arch"
+DEDICATED = Taint(key="dedicated", effect=TaintEffect.NO_SCHEDULE)
+
+
+def two_architectures() -> Pools:
+    """Pools as a control plane reads them from an agent: five empty nodes of 8 cores for arm64,
+    and four tainted ones of 32 cores for amd64, which have 3 left each.
+    """
+    is_arm_n = np.arange(9) < 5
+    code_n = (~is_arm_n).astype(np.int32)
+    nodes = NodeColumns(
+        free={
+            "cpu": np.where(is_arm_n, 8000, 3000),
+            "memory": np.full(9, 64 * GIB),
+            "pods": np.full(9, 110),
+        },
+        taints=NodeColumn(values=[(), (DEDICATED,)], code_n=code_n),
+        labels={ARCH: NodeColumn(values=["arm64", "amd64"], code_n=code_n)},
+        allocatable={"cpu": np.where(is_arm_n, 8000, 32_000), "memory": np.full(9, 64 * GIB)},
+    )
+    return pools_of(reported_pools(build_pools(nodes, label_keys=[ARCH])))
+
+
+def fleet_of(
+    *promised: tuple[ReplicaRequirements, int], tells: bool = True, reported: Pools | None = None
+) -> FleetRooms:
     outstanding = tuple(
         Outstanding(f"shop/w{number}", requirements, replicas)
         for number, (requirements, replicas) in enumerate(promised)
     )
-    return FleetRooms.of([UnpackedRoom(ReportId(1, 1), pools(tells=tells), False, outstanding)])
+    return FleetRooms.of(
+        [UnpackedRoom(ReportId(1, 1), reported or pools(tells=tells), False, outstanding)]
+    )
 
 
 def beside(fleet: FleetRooms, requirements: ReplicaRequirements, limit: int) -> int:
@@ -94,6 +132,37 @@ def test_what_came_one_by_one_counts_as_all_at_once() -> None:
     for requirements in (SMALL, LARGE):
         for limit in (1, 5, 20):
             assert beside(grown, requirements, limit) == beside(together, requirements, limit)
+
+
+TOLERATES = (Toleration(key=DEDICATED.key, operator=TolerationOperator.EXISTS),)
+ARM_TERM = NodeSelectorTerm(
+    match_expressions=(Requirement(key=ARCH, operator=Operator.IN, values=("arm64",)),)
+)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        NodeClaim(node_selector={ARCH: "arm64"}, tolerations=TOLERATES),
+        NodeClaim(required_terms=(ARM_TERM,), tolerations=TOLERATES),
+        NodeClaim(),
+    ],
+    ids=["node selector", "node affinity", "no toleration"],
+)
+def test_large_is_measured_by_the_largest_node_that_suits(claim: NodeClaim) -> None:
+    # 6 cores are less than a quarter of 32, and more than one of 8.
+    request = {"cpu": 6000, "memory": GIB}
+    six = ReplicaRequirements(request=request, node_claim=claim)
+    anywhere = ReplicaRequirements(
+        request={"cpu": 500, "memory": GIB}, node_claim=NodeClaim(tolerations=TOLERATES)
+    )
+    # A node of 8 cores takes one of 6 beside at most four of 500m, and small pods go there first.
+    fleet = fleet_of((six, 5), reported=two_architectures())
+    assert 0 < beside(fleet, anywhere, 40) <= 20
+    assert 0 < packable_c(fleet, anywhere, Certificate.CAREFUL, {})[0] <= 20
+    # Nodes of 32 cores suit pods that tolerate them and choose none: those are not large.
+    bare = ReplicaRequirements(request=request, node_claim=NodeClaim(tolerations=TOLERATES))
+    assert beside(fleet_of((bare, 5), reported=two_architectures()), anywhere, 40) == 40
 
 
 def test_careful_promises_are_held_to_it() -> None:
