@@ -27,7 +27,7 @@ from federation.codec.written import document_from_message, enum_word
 from federation.model.errors import FederationError
 from federation.model.placement import binding_key
 from federation.model.readable import counted
-from federation.plans.plan import PlanKind
+from federation.plans.plan import Gain, PlanKind
 from federation.plans.words import gain_words
 from federation.runtime.terminal import say
 from federation.v1 import rebalance_pb2
@@ -329,8 +329,9 @@ def _show(plan: rebalance_pb2.Plan, output: Output) -> None:
 
 
 def _print_plan(plan: rebalance_pb2.Plan) -> None:
-    gain = plan.gain
-    words = gain_words(PlanKind(_kind(plan)), gain.unit, gain.wanted, gain.moved, gain.bound)
+    message = plan.gain
+    gain = Gain(wanted=message.wanted, moved=message.moved, bound=message.bound, unit=message.unit)
+    words = gain_words(PlanKind(_kind(plan)), gain)
     facts = [
         ("Plan", plan.id),
         ("Kind", f"{_kind(plan)} {', '.join(plan.clusters)}".strip()),
@@ -338,7 +339,7 @@ def _print_plan(plan: rebalance_pb2.Plan) -> None:
         *([("Why", plan.reason)] if plan.reason else []),
         *_limits(plan),
         (words.name, f"{words.does}, in {counted(plan.step_count, 'step')}"),
-        ("At best", f"{words.at_best}: within {gain.gap_percent:g} % of the best possible"),
+        ("At best", words.at_best),
         ("At once", _at_once(plan)),
     ]
     show.print_facts(facts)

@@ -8,18 +8,33 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from federation.model.readable import amount, counted
-from federation.plans.plan import CLUSTERS, PlanKind
+from federation.plans.plan import CLUSTERS, Gain, PlanKind
 
 
 class GainWords(NamedTuple):
-    """What it is called, how much of it there is, and how much could be at best."""
+    """The name of a gain, its amount, and the best possible amount with the distance to it."""
 
     name: str
     does: str
     at_best: str
 
 
-def gain_words(kind: PlanKind, unit: str, wanted: int, moved: int, bound: int) -> GainWords:
+def gain_words(kind: PlanKind, gain: Gain) -> GainWords:
+    """Describe what a plan does, and how far that is from the best possible."""
+    words = _words(kind, gain.unit, gain.wanted, gain.moved, gain.bound)
+    return words._replace(at_best=f"{words.at_best}{_distance(gain)}")
+
+
+def _distance(gain: Gain) -> str:
+    """Compare a plan with the bound, which may be too high; no figure if the plan does nothing."""
+    if not gain.bound:
+        return ": no plan does more"
+    if not gain.moved:
+        return " at most: no way to do it was found"
+    return f": within {round(gain.gap_percent, 1):g} % of the best possible"
+
+
+def _words(kind: PlanKind, unit: str, wanted: int, moved: int, bound: int) -> GainWords:
     if kind is PlanKind.BALANCE:
         above = f"{amount(unit, wanted)} {unit}"
         return GainWords(

@@ -145,8 +145,7 @@ def wish_in(fields: Mapping[str, str]) -> PlanWish:
 
 
 def words_of(plan: Plan) -> GainWords:
-    gain = plan.gain
-    return gain_words(plan.kind, gain.unit, gain.wanted, gain.moved, gain.bound)
+    return gain_words(plan.kind, plan.gain)
 
 
 def changes_of(steps: Iterable[PlanStep]) -> list[ClusterChange]:
