@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from federation.services.plans.questions import (
 )
 from federation.services.plans.search import (
     MOST_ROUNDS,
+    OUTSIDE,
     PlannedMoves,
     Search,
     guides,
@@ -38,6 +40,8 @@ from federation.services.plans.search import (
 )
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
+
+_FULL: Final = "is as full as the plan lets it become"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -120,14 +124,18 @@ def balanced(
         return PlannedMoves(steps=(), unfixed=(), gain=Gain(wanted=0, moved=0, bound=0, unit=unit))
     every = shares_in(attempts, positions, lambda each: each.candidate.clusters)
     shares = [each for each in every if levels.over_c[each.position] and levels.amount(each)]
-    full = [name for c, name in enumerate(fleet.names) if not levels.left_c[c]]
+    closed = {
+        name: _FULL if name in scope else OUTSIDE
+        for c, name in enumerate(fleet.names)
+        if not levels.left_c[c]
+    }
     bounds: list[float] = []
 
     def look(barred: Mapping[BindingName, str]) -> Search:
         fixed = unmovable(attempts, limits, barred)
         movable = [each for each in shares if each.attempt.key not in fixed]
         search = Search(
-            working.cordoned(full), now, limits, [levels.resource], levels.left_c[:, None]
+            working.closed(closed), now, limits, [levels.resource], levels.left_c[:, None]
         )
         found, bound = _evened(search, levels, movable, now)
         bounds.append(bound)

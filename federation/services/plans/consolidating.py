@@ -23,6 +23,7 @@ from federation.services.plans.questions import (
     used_and_allocatable,
 )
 from federation.services.plans.search import (
+    OUTSIDE,
     PlannedMoves,
     Search,
     kept_moves,
@@ -34,6 +35,7 @@ from federation.services.plans.ways import in_order
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 
+_EMPTY: Final = "is empty, and the plan keeps it so"
 # Of a cluster that the relaxed best empties by so much it is tried first to empty it whole.
 EMPTIED_AT_BEST: Final = 0.5
 
@@ -51,12 +53,16 @@ def consolidated(
     search = Search(working, now, limits, names, left_cr)
     used = {each.name for each in shares_of(search, attempts, scope)}
     # What is empty stays so.
-    others = set(working.snapshot.names) - used
+    closed = {
+        name: _EMPTY if name in scope else OUTSIDE
+        for name in working.snapshot.names
+        if name not in used
+    }
     bounds: list[int] = []
 
     def look(barred: Mapping[BindingName, str]) -> Search:
         fixed = unmovable(attempts, limits, barred)
-        search = Search(working.cordoned(others), now, limits, names, left_cr)
+        search = Search(working.closed(closed), now, limits, names, left_cr)
         emptying = _Emptying(search, attempts, fixed, scope, names)
         bounds.append(emptying.work())
         return emptying.search

@@ -17,7 +17,7 @@ from federation.plans.plan import Plan, PlanStep, StepState, cordoned_by
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged
 from federation.services.plans.drafting import Drafting, PlanWish
-from federation.services.plans.search import infeasible
+from federation.services.plans.search import TO_BE_EMPTIED, infeasible
 from federation.services.ports import Clock, Store, Transaction
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.planned import PlannedMove
@@ -130,7 +130,8 @@ class PlanControl:
                 for step in steps
             ]
         )
-        working = self._pipeline.working().cordoned(cordoned_by(plan, steps))
+        emptied = dict.fromkeys(cordoned_by(plan, steps), TO_BE_EMPTIED)
+        working = self._pipeline.working().closed(emptied)
         found = await PLANNING.run(infeasible, working, attempts, steps, now)
         if found is not None:
             step, why = found

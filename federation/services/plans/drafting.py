@@ -19,7 +19,7 @@ from federation.services.plans.balancing import balanced
 from federation.services.plans.consolidating import consolidated
 from federation.services.plans.making_room import with_room
 from federation.services.plans.planning import planned
-from federation.services.plans.search import PlannedMoves
+from federation.services.plans.search import TO_BE_EMPTIED, PlannedMoves
 from federation.services.ports import Clock, Store, Transaction
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.pipeline import DecisionPipeline
@@ -118,10 +118,10 @@ class Drafting:
 
     async def _drain(self, wish: PlanWish, clusters: Sequence[str], now: float) -> _Drafted:
         bindings, beyond = await self._in(clusters)
-        why = {name: f"{name} is to be emptied" for name in clusters}
+        why = {name: f"{name} {TO_BE_EMPTIED}" for name in clusters}
         move = PlannedMove(why=why)
         attempts = await self.attempts([(each, move) for each in bindings])
-        working = self._pipeline.working().cordoned(why)
+        working = self._pipeline.working().closed(dict.fromkeys(clusters, TO_BE_EMPTIED))
         return await PLANNING.run(planned, working, attempts, now, wish.limits), beyond
 
     async def _failback(self, wish: PlanWish, clusters: Sequence[str], now: float) -> _Drafted:

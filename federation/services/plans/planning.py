@@ -20,7 +20,7 @@ from federation.services.scheduling.working_copy import WorkingCopy
 def planned(
     working: WorkingCopy, attempts: Sequence[Attempt], now: float, limits: PlanLimits
 ) -> PlannedMoves:
-    """The moves of bindings that are to leave clusters, which ``working`` has cordoned."""
+    """The moves of bindings that are to leave clusters, which ``working`` has closed."""
     wanted = [each for each in attempts if not isinstance(each.error, NotFound)]
     unfixed = {each.key: why for each in wanted if (why := _stays(each, limits))}
     movable = in_order(working, [each for each in wanted if each.key not in unfixed])

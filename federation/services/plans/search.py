@@ -37,6 +37,9 @@ from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
 
+# The reasons, in refusals, why clusters get nothing more by a plan.
+TO_BE_EMPTIED: Final = "is to be emptied"
+OUTSIDE: Final = "is not among the plan's clusters"
 BEYOND: Final = "the plan has as many moves as it may have: make another one once it is done"
 TOO_LONG: Final = "better moves were looked for long enough: name fewer clusters"
 # So many moves are tried, by count: equal fleets have equal plans however fast they are made.

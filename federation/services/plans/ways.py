@@ -79,8 +79,8 @@ def found_way(
 
 def is_too_much(working: WorkingCopy, movable: Sequence[Attempt]) -> bool:
     """Whether they ask for more than can be counted on, so that some will find no room."""
-    names, clusters = resource_names(movable), working.snapshot.fleet.clusters
-    free_cr = free_of(working, names)[[not each.cordoned for each in clusters]]
+    names = resource_names(movable)
+    free_cr = free_of(working, names)[working.snapshot.fleet.ready_c]
     asked_r = np.zeros(len(names))
     for each in movable:
         asked = asked_by(each.candidate)

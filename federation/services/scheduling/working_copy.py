@@ -28,10 +28,10 @@ from federation.model.arrays import BoolArray, read_only
 from federation.model.component_sets import shape_of
 from federation.model.estimate import Estimates, ignoring_claims
 from federation.model.placement import Binding, Certificate
-from federation.model.positions import UNMOVED
 from federation.model.reservations import Outstanding, PromiseCertificate, Share
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.closed_rooms import ClosedRooms
+from federation.scheduler.fleet import Column
 from federation.scheduler.promisable import promisable, requirements_of, terms_of, told_by_pools
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.snapshot import FleetSnapshot
@@ -151,15 +151,14 @@ class WorkingCopy:
         self._totals = TotalsInWork(self.snapshot, self._known, self._ledgers)
         self._answers, self._shadows = KnownAnswers.about(self.rooms), {}
 
-    def cordoned(self, names: Iterable[str]) -> WorkingCopy:
-        """The same fleet, with nothing promised since, where these clusters get nothing more."""
+    def closed(self, reasons: Mapping[str, str]) -> WorkingCopy:
+        """The same fleet, with nothing promised since, where these clusters get nothing more.
+
+        Each name has its reason, which a refusal states of the cluster: ``is to be emptied``.
+        """
         fleet = self.snapshot.fleet
-        changes = {
-            position: replace(fleet.clusters[position], cordoned=True)
-            for name in names
-            if (position := self.snapshot.positions.get(name)) is not None
-        }
-        return self._of(replace(self.snapshot, fleet=fleet.after(UNMOVED, changes)))
+        closed = Column.of(reasons.get(name, "") for name in fleet.names)
+        return self._of(replace(self.snapshot, fleet=fleet.without(closed)))
 
     def ahead(self) -> WorkingCopy:
         """A working copy for what is decided before all that was promised is committed."""

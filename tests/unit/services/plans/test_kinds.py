@@ -12,7 +12,7 @@ import pytest
 
 from federation.model.cluster import ResourceSummary
 from federation.model.errors import InvalidRequest
-from federation.model.placement import Binding, Gang, Placement
+from federation.model.placement import Binding, ClusterAffinity, Gang, Placement
 from federation.plans.plan import DO_NOT_MOVE, Plan, PlanKind, PlanLimits, PlanState, StepState
 from federation.services.plans import search
 from federation.services.plans.drafting import PlanWish
@@ -142,6 +142,29 @@ async def test_full_clusters_give_to_others_and_a_selector_says_who(workshop: Wo
     assert not any(each.cordoned for each in workshop.fleet.snapshot.fleet.clusters)
     second, none = await workshop.control.create(wish, "ops")
     assert (none, second.gain.wanted) == ((), 0)
+
+
+async def test_reasons_call_no_cluster_cordoned_that_nobody_cordoned(workshop: Workshop) -> None:
+    bindings = await running(workshop, "a", "a", "a", "a", "b", "b", "b")
+    for each in bindings[:2]:
+        # One may go to a full cluster, the other out of the plan's clusters.
+        number = bindings.index(each)
+        affinity = ClusterAffinity(cluster_names=("a", "bc"[number]))
+        narrow = replace(each, placement=replace(each.placement, affinity=affinity))
+        await apply(workshop.deciders.scheduling, narrow)
+    refused = "2 of 3 clusters were refused: "
+    for kind, clusters, reason in (
+        (
+            PlanKind.BALANCE,
+            ("a", "b"),
+            "is as full as the plan lets it become (1), is not among the plan's clusters (1)",
+        ),
+        (PlanKind.DRAIN, ("a",), "does not match the cluster affinity (1), is to be emptied (1)"),
+    ):
+        plan, _ = await workshop.control.create(PlanWish(kind=kind, clusters=clusters), "ops")
+        assert plan.unfixed
+        for each in plan.unfixed:
+            assert each.reason.partition(refused)[2].startswith(reason)
 
 
 async def test_others_make_room_for_what_waits(workshop: Workshop) -> None:
