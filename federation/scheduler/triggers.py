@@ -15,6 +15,7 @@ from federation.model.tolerations import Tolerations
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import taint_text
 
+QUEUE_TRIED: Final = "the queue tried it again"
 # What was asked for, in the words of the trigger.
 _ASKED: Final[Mapping[str, Callable[[Binding], object]]] = {
     "placement changed": lambda binding: binding.placement,
@@ -104,15 +105,20 @@ def triggers_of(
     fleet: Fleet,
     taints: Mapping[str, str],
     let_go: str = "",
+    *,
+    by_queue: bool = False,
 ) -> tuple[str, ...]:
     """Everything that speaks for deciding, in words; never empty.
 
     ``before`` is the binding as last stored, None when it is new. ``let_go`` says how what was
-    reserved for it has ended, "" where it is held still.
+    reserved for it has ended, "" where it is held still. ``by_queue`` says that the queue tries a
+    binding that waited.
     """
     if before is None:
         return ("the binding is new",)
     found = tuple(_triggers(before, binding, fleet, taints, let_go))
+    if by_queue:
+        return (QUEUE_TRIED, *found)
     return found or ("asked again, nothing changed",)
 
 

@@ -297,7 +297,7 @@ def verdict_of(
     taints = {} if attempt.again or planned else evicting_taints(binding, fleet, now)
     before = known.binding if known else None
     ended = _reservation_end(attempt, snapshot.positions)
-    triggers = triggers_of(before, binding, fleet, taints, ended)
+    triggers = triggers_of(before, binding, fleet, taints, ended, by_queue=attempt.again)
     around = surroundings_of(attempt, peers, planned.triggers if planned else triggers)
     available, taken = beside_unpromised(attempt, snapshot.positions, available)
     remaining = planned.whole(binding) if planned else leaving(binding, {**taints, **taken})

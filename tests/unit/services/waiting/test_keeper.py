@@ -13,6 +13,7 @@ from federation.model.errors import Unavailable
 from federation.model.placement import ClusterAffinity, Placement
 from federation.model.waiting import WaitState
 from federation.scheduler.decision import Outcome
+from federation.scheduler.triggers import QUEUE_TRIED
 from federation.services.journal import ClusterChanged
 from federation.services.members.lifecycle import Membership
 from federation.services.waiting.keeper import QueueKeeper
@@ -134,6 +135,24 @@ async def test_an_uncordoned_cluster_wakes_who_may_go_there(
     await world.deciders.following.follow()
     await world.settle()
     assert world.placed == ["one"]
+
+
+async def test_a_decision_of_the_queue_says_that_the_queue_tried_it(world: World) -> None:
+    await world.ask("one", replicas=2)
+    await world.report("b", 5)
+    await world.settle()
+    scheduling = world.deciders.scheduling
+    placed = await scheduling.get_binding("shop", "one")
+    assert placed.record.decision.trace.triggers == (QUEUE_TRIED, "it was never placed")
+    # One that had a place, and waits again: nothing that its owner asks for has changed.
+    moved = replace(placed.binding, placement=only("c", 2).placement)
+    assert (await apply(scheduling, moved)).queued
+    await world.report("c", 8)
+    await world.settle()
+    again = await scheduling.get_binding("shop", "one")
+    assert {each.name: each.replicas for each in again.binding.clusters} == {"c": 2}
+    assert again.record.decision.trace.triggers[0] == QUEUE_TRIED
+    assert "asked again, nothing changed" not in again.record.decision.trace.triggers
 
 
 async def test_what_is_left_of_a_partial_placement_is_placed_when_there_is_room(
