@@ -6,6 +6,7 @@ for decisions that failed, and for no others.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, MutableMapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ import numpy as np
 from federation.model.arrays import IntArray
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding
+from federation.model.quotations import CLOSING, OPENING
 from federation.model.resources import PODS
 from federation.model.workload import (
     NodeClaim,
@@ -34,6 +36,10 @@ _CAPACITY: Final = "Capacity"
 _MOST_NOTES: Final = 3
 _SHORT: Final = "short of "
 _CLAUSES: Final = "; "
+# A quoted sentence of a plug-in or an agent is no clause, and is not cut.
+_CLAUSE_END: Final = re.compile(rf"{_CLAUSES}(?![^{OPENING}{CLOSING}]*{CLOSING})")
+# A clause that repeats how many replicas lack a place, and gives no cause.
+_COUNTED: Final = re.compile(r"\d+ replicas are (?:available|missing)\b")
 _ANY_NODE: Final = NodeClaim(tolerations=(Toleration(operator=TolerationOperator.EXISTS),))
 
 
@@ -62,9 +68,18 @@ def with_scarcity(
 
 
 def short_of(decision: Decision) -> str:
-    """What there is too little of for what has no place, by the decision's reason."""
-    found = (text for text in decision.reason.split(_CLAUSES) if text.startswith(_SHORT))
-    return next(found, decision.reason).removeprefix(_SHORT)
+    """Name in one clause what the replicas without a place lack; the decision has all clauses."""
+    clauses = _CLAUSE_END.split(decision.reason)
+    scarce = next((text for text in clauses if text.startswith(_SHORT)), "")
+    if scarce:
+        return scarce.removeprefix(_SHORT)
+    refusal_c = decision.trace.filtering.refusal_c
+    if len(refusal_c) and (refusal_c >= 0).all():
+        code, count = Counter(refusal_c.tolist()).most_common(1)[0]
+        reason = decision.trace.filtering.refusals[code].reason
+        return f"suitable clusters: {reason} ({count} of {len(refusal_c)})"
+    is_number_alone = _COUNTED.match(clauses[0]) is not None
+    return clauses[1] if is_number_alone and len(clauses) > 1 else clauses[0]
 
 
 def _lacking(decision: Decision, binding: Binding, refused: Collection[int]) -> IntArray:

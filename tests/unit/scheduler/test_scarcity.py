@@ -15,12 +15,13 @@ from federation.model.cluster import Cluster
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import Binding, ClusterAffinity, ClusterLimit, Placement
 from federation.model.pools.values import Cells, NodePool, Pools
+from federation.model.quotations import quoted
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements, TargetCluster
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Outcome
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Permit
-from federation.scheduler.scarcity import with_scarcity
+from federation.scheduler.scarcity import short_of, with_scarcity
 from tests.unit.scheduler.test_cycle import DYNAMIC
 
 # One node: its cpu, memory and pod slots.
@@ -162,3 +163,29 @@ def test_limits_and_plugins_are_not_taken_for_scarcity() -> None:
     never = Permit(name="Never", run=lambda _state, _replicas_c: "no")
     objected = Decided(web(6), [(5, 5, 5)], [(5, 5, 5)], permits=[never])
     assert (objected.outcome, objected.scarce) == (Outcome.UNSCHEDULABLE, "")
+
+
+def test_a_queue_shows_one_clause_of_a_reason() -> None:
+    fleet = Fleet.of(
+        [Cluster(name=name, labels={"tier": name}, cordoned=name == "c") for name in "abc"]
+    )
+    unknown = Estimates(
+        replicas_c=np.zeros(3, np.int64),
+        source_c=np.full(3, Source.NONE, np.int8),
+        bound_c=np.full(3, Bound.NONE, np.int8),
+        reasons={},
+    )
+    elsewhere = web(2, affinity=ClusterAffinity(cluster_names=("d",)))
+    nowhere = schedule(elsewhere, fleet, unknown, now=5)
+    assert nowhere.outcome is Outcome.NO_FIT
+    assert "; " in nowhere.reason
+    refused = "suitable clusters: does not match the cluster affinity (2 of 3)"
+    assert short_of(nowhere) == refused
+    blind = schedule(web(2), fleet, unknown, now=5)
+    assert blind.reason.startswith(
+        "0 replicas are available, 2 wanted; 1 of 3 clusters were refused"
+    )
+    assert short_of(blind) == "1 of 3 clusters were refused: is cordoned (1)"
+    # A sentence of a plug-in is one clause, whatever it says.
+    quotation = quoted("no; short of money")
+    assert short_of(replace(blind, reason=f"{quotation}; 1 more")) == quotation
