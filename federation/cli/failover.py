@@ -5,7 +5,6 @@ Must not interpret what it shows.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -82,7 +81,7 @@ def _show(status: failover_pb2.FailoverStatus, output: Output) -> None:
     if output.is_document:
         show.print_document(document_from_message(status), output)
         return
-    now = time.time()
+    now = seconds_from_timestamp(status.time) if status.HasField("time") else None
     facts = [
         ("Failover", _state(status)),
         *_freeze(status, now),
@@ -100,38 +99,41 @@ def _state(status: failover_pb2.FailoverStatus) -> str:
     return "frozen: nothing moves" if status.HasField("freeze") else "on"
 
 
-def _freeze(status: failover_pb2.FailoverStatus, now: float) -> list[tuple[str, str]]:
+def _freeze(status: failover_pb2.FailoverStatus, now: float | None) -> list[tuple[str, str]]:
     places = [_frozen_place(each, now) for each in status.places]
     if not status.HasField("freeze"):
         return places
     freeze = status.freeze
-    by = f"{freeze.by}, {_ago(freeze.since, now)} ago"
+    by = f"{freeze.by}, {_ago(freeze.since, now)}"
     return [("Frozen by", by), ("Why", freeze.reason), *places]
 
 
-def _frozen_place(frozen: failover_pb2.FrozenPlace, now: float) -> tuple[str, str]:
+def _frozen_place(frozen: failover_pb2.FrozenPlace, now: float | None) -> tuple[str, str]:
     freeze = frozen.freeze
     if frozen.control_plane:
         place = f"control plane {frozen.control_plane}"
     else:
         place = f"region {frozen.region}" if frozen.region else f"provider {frozen.provider}"
-    told = f"by {freeze.by}, {_ago(freeze.since, now)} ago: {freeze.reason}"
+    told = f"by {freeze.by}, {_ago(freeze.since, now)}: {freeze.reason}"
     return f"Frozen in {place}", told
 
 
-def _print_silent(status: failover_pb2.FailoverStatus, now: float) -> None:
+def _print_silent(status: failover_pb2.FailoverStatus, now: float | None) -> None:
     if not status.silent:
         return
     show.print_heading("Silent clusters")
     show.print_table(
         ["CLUSTER", "SILENT FOR", "STATE"],
-        [(each.name, _ago(each.since, now), _loss(each, now)) for each in status.silent],
+        [(each.name, _lasting(each.since, now), _loss(each, now)) for each in status.silent],
     )
 
 
-def _loss(silent: failover_pb2.SilentCluster, now: float) -> str:
+def _loss(silent: failover_pb2.SilentCluster, now: float | None) -> str:
     if silent.HasField("lost_since"):
-        return f"lost for {_ago(silent.lost_since, now)}"
+        for_or_since = "since" if now is None else "for"
+        return f"lost {for_or_since} {_lasting(silent.lost_since, now)}"
+    if now is None:
+        return f"stale, lost at {silent.lost_at.ToJsonString()} unless frozen"
     left = (seconds_from_timestamp(silent.lost_at) or now) - now
     return f"stale, lost in {show.age(left)}" if left > 0 else "stale, lost unless frozen"
 
@@ -155,7 +157,7 @@ def _print_evacuated(status: failover_pb2.FailoverStatus) -> None:
     )
 
 
-def _print_evictions(status: failover_pb2.FailoverStatus, now: float) -> None:
+def _print_evictions(status: failover_pb2.FailoverStatus, now: float | None) -> None:
     if not status.evictions:
         return
     show.print_heading("Evictions that go on")
@@ -167,7 +169,7 @@ def _print_evictions(status: failover_pb2.FailoverStatus, now: float) -> None:
                 each.name,
                 each.task.from_cluster,
                 each.task.replicas,
-                f"{_ago(each.task.creation_timestamp, now)} ago",
+                _ago(each.task.creation_timestamp, now),
                 _left(each, now),
                 each.task.message,
             )
@@ -180,11 +182,23 @@ def _print_evictions(status: failover_pb2.FailoverStatus, now: float) -> None:
         say(f"{status.eviction_count} evictions in all", err=True)
 
 
-def _left(eviction: failover_pb2.Eviction, now: float) -> str:
+def _left(eviction: failover_pb2.Eviction, now: float | None) -> str:
     if not eviction.HasField("deadline"):
         return "-"
+    if now is None:
+        return eviction.deadline.ToJsonString()
     return show.age(max(0.0, (seconds_from_timestamp(eviction.deadline) or now) - now))
 
 
-def _ago(moment: Timestamp, now: float) -> str:
+def _ago(moment: Timestamp, now: float | None) -> str:
+    return _lasting(moment, now) if now is None else f"{_lasting(moment, now)} ago"
+
+
+def _lasting(moment: Timestamp, now: float | None) -> str:
+    """The age by the control plane's clock; the moment itself where that clock is not known.
+
+    An older control plane does not say its time, and the clock here may differ from its clock.
+    """
+    if now is None:
+        return moment.ToJsonString()
     return show.age(max(0.0, now - (seconds_from_timestamp(moment) or now)))

@@ -86,6 +86,7 @@ def _message(status: FailoverStatus) -> messages.FailoverStatus:
         enabled=status.enabled,
         eviction_count=status.eviction_count,
         replicas_per_minute=status.replicas_per_minute,
+        time=moment(status.now),
     )
     if (freeze := status.freeze) is not None:
         message.freeze.by, message.freeze.reason = freeze.by, freeze.reason

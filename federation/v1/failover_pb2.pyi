@@ -164,6 +164,7 @@ class FailoverStatus(_message.Message):
     EVICTION_COUNT_FIELD_NUMBER: _builtins.int
     REPLICAS_PER_MINUTE_FIELD_NUMBER: _builtins.int
     PLACES_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
     enabled: _builtins.bool
     """False where this control plane runs with --no-failover."""
     eviction_count: _builtins.int
@@ -189,6 +190,10 @@ class FailoverStatus(_message.Message):
     def places(self) -> _containers.RepeatedCompositeFieldContainer[Global___FrozenPlace]:
         """Places that people have frozen, or of which many clusters fell silent at once."""
 
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """The control plane's time at this answer: count ages of the other times from it."""
+
     def __init__(
         self,
         *,
@@ -200,10 +205,11 @@ class FailoverStatus(_message.Message):
         eviction_count: _builtins.int = ...,
         replicas_per_minute: _builtins.float = ...,
         places: _abc.Iterable[Global___FrozenPlace] | None = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["freeze", b"freeze"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["freeze", b"freeze", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["enabled", b"enabled", "evacuated", b"evacuated", "eviction_count", b"eviction_count", "evictions", b"evictions", "freeze", b"freeze", "places", b"places", "replicas_per_minute", b"replicas_per_minute", "silent", b"silent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["enabled", b"enabled", "evacuated", b"evacuated", "eviction_count", b"eviction_count", "evictions", b"evictions", "freeze", b"freeze", "places", b"places", "replicas_per_minute", b"replicas_per_minute", "silent", b"silent", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -70,11 +70,15 @@ class FailoverOverview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverStatus(FailoverOverview):
-    """The same with what concerns bindings: of the evictions the oldest are in there."""
+    """The same with what concerns bindings: of the evictions the oldest are in there.
+
+    ``now`` is this control plane's time, in Unix seconds.
+    """
 
     evacuated: tuple[EvacuatedCluster, ...]
     evictions: tuple[OpenEviction, ...]
     replicas_per_minute: float
+    now: float
 
 
 class FailoverControl:
@@ -143,6 +147,7 @@ class FailoverControl:
             evictions=tuple(evictions[:MOST_EVICTIONS]),
             eviction_count=count,
             replicas_per_minute=replicas * self._settings.percent_a_minute / 100,
+            now=self._clock.now(),
         )
 
     async def freezes(self, clusters: Iterable[Cluster]) -> Mapping[str, Freeze]:

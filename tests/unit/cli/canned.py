@@ -258,6 +258,7 @@ FAILOVER = of(
     failover_pb2.FailoverStatus,
     enabled=True,
     replicasPerMinute=120.0,
+    time="2027-01-15T08:00:00Z",
     silent=[{"name": "member3", "since": "2027-01-15T07:58:00Z", "lostAt": "2027-01-15T08:03:00Z"}],
 )
 RECORD = of(
