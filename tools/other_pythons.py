@@ -46,7 +46,8 @@ PROGRAMS = (
 )
 TESTS = (
     *(f"tests/e2e/{name}" for name in PROGRAMS),
-    "tests/docs/test_pages.py::test_the_commands_of_a_page_run[README.md]",
+    "tests/docs/test_pages.py::test_the_commands_of_a_page_run[docs/start/join-a-cluster.md]",
+    "tests/docs/test_pages.py::test_the_commands_of_a_page_run[docs/how-to/call-from-python.md]",
 )
 # What takes values apart by their types, and recorded answers: what is true on ours and on the
 # newest one is taken to be true between them.

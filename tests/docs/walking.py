@@ -42,6 +42,8 @@ FILES: Final = Path(__file__).parent / "files"
 # What only a shell understands.
 SHELL: Final = re.compile(r"[|<>;&$`*?]|^\w+=")
 POLL_SECONDS: Final = 0.1
+# A demo is a command, too, and takes its time on a busy machine.
+MAX_PROGRAM_SECONDS: Final = 600.0
 # There is no cluster to ask; a picture of one is all that the pages want.
 KUBECTL: Final = f"""#!{sys.executable}
 import json, sys
@@ -161,7 +163,7 @@ class Walk:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=MAX_PROGRAM_SECONDS,
             check=False,
         )
         return Ended(done.returncode, done.stdout)
@@ -222,11 +224,14 @@ class Walk:
 
     def _make_tools(self) -> None:
         self._tools.mkdir()
-        buf = Path(sys.executable).parent / "buf"
+        programs = Path(sys.executable).parent
+        make = shutil.which("make") or "/usr/bin/make"
         scripts = {
             "kubectl": KUBECTL,
             "python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
-            "buf": f'#!/bin/sh\nexec {buf} "$@"\n',
+            "buf": f'#!/bin/sh\nexec {programs / "buf"} "$@"\n',
+            # In the checkout, with the programs of the Python that runs the tests.
+            "make": f'#!/bin/sh\nexec {make} -C {ROOT} BIN={programs} "$@"\n',
         }
         for name, module in MODULES.items():
             scripts[name] = f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n'

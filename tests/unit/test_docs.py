@@ -88,7 +88,7 @@ def test_a_command_that_does_not_exist_is_found() -> None:
     assert not wrong("fedctl rebalance plan drain member1 --moves-at-once=5")
 
 
-LINKS = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+LINKS = re.compile(r"(?:\]\(|^\[[^\]]+\]: )([^)#\s]*)(?:#([^)\s]*))?\)?", re.MULTILINE)
 HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
 
 
