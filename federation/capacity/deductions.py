@@ -17,6 +17,7 @@ import numpy.typing as npt
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.summary_estimates import (
     PODS_PER_SIMULATED_NODE,
+    SURE_RULE,
     estimate_shapes,
     fits_by_grade,
     positive_amounts,
@@ -197,20 +198,24 @@ def less_in_models(
     changed = [c for c in taken if estimates.source_c[c] == Source.MODELS]
     if not changed or not request:
         return estimates
-    replicas_c = estimates.replicas_c.copy()
     free_pods_c = capacity.free_pods_c
+    replicas_c, sure_c = estimates.replicas_c.copy(), estimates.sure_c
     if rule is ModelRule.SIMULATED:
         left_by_position = {c: _simulated(capacity.states[c], request, taken[c]) for c in changed}
     else:
         whole_c = _whole(capacity, request, rule)
         lost = cache(partial(_displaced, request=request))
-        left_by_position = {
-            c: max(0, int(whole_c[c]) - sum(each.units * lost(each.request) for each in taken[c]))
-            for c in changed
-        }
+        lost_c = {c: sum(each.units * lost(each.request) for each in taken[c]) for c in changed}
+        left_by_position = {c: max(0, int(whole_c[c]) - less) for c, less in lost_c.items()}
+        if sure_c is not None:
+            whole_c, sure_c = _whole(capacity, request, SURE_RULE), sure_c.copy()
+            for c, less in lost_c.items():
+                sure_c[c] = min(max(0, int(whole_c[c]) - less), int(free_pods_c[c]))
     for position, left in left_by_position.items():
         replicas_c[position] = min(left, int(free_pods_c[position]))
-    return replace(estimates, replicas_c=replicas_c)
+    if sure_c is not None:
+        sure_c = np.minimum(sure_c, replicas_c)
+    return replace(estimates, replicas_c=replicas_c, sure_c=sure_c)
 
 
 def with_waiting(state: ClusterState, taken: Iterable[Taken]) -> ClusterState:

@@ -28,6 +28,9 @@ from federation.model.workload import ReplicaRequirements
 # What Karmada's simulation takes as the pod slots of every node it makes up.
 PODS_PER_SIMULATED_NODE: Final = 110
 
+# The rule that counts what the lower ends of grades hold, and no more.
+SURE_RULE: Final = ModelRule.BOUNDARY
+
 # Shapes times clusters reckoned at once: more would leave a core's own cache.
 NUMBERS_AT_ONCE: Final = 50_000
 
@@ -100,8 +103,9 @@ def _graded_or_summed(
                 source_c=source_c,
                 bound_c=graded.bound_c,
                 reasons=graded.reasons,
+                sure_c=sure_c,
             )
-            for replicas_c in graded.replicas_sc
+            for replicas_c, sure_c in zip(graded.replicas_sc, graded.sure_sc, strict=True)
         ]
     return [
         merge([graded.of(place), summary_level(capacity, request)], options.merge)
@@ -140,6 +144,7 @@ class GradedAnswers:
     """What grade counts say of shapes (axis s) that ask for the same resources; see LevelAnswer."""
 
     replicas_sc: _Int64Array
+    sure_sc: _Int64Array
     answered_c: npt.NDArray[np.bool_]
     bound_c: npt.NDArray[np.int8]
     reasons: dict[int, str]
@@ -152,6 +157,7 @@ class GradedAnswers:
             answered_c=self.answered_c,
             bound_c=self.bound_c,
             reasons=self.reasons,
+            sure_c=self.sure_sc[place],
         )
 
 
@@ -167,6 +173,9 @@ def models_level(
     answered_c = capacity.model_c >= 0
     reasons = dict(capacity.ungraded)
     replicas_sc = np.tile(capacity.free_pods_c, (len(requests), 1))
+    totals = {rule: replicas_sc}
+    if rule is ModelRule.DOCUMENTED:
+        totals[SURE_RULE] = replicas_sc.copy()
     for position, model in enumerate(capacity.models):
         of_model_c = capacity.model_c == position
         lacking = sorted(names - model.minimums.keys())
@@ -175,15 +184,17 @@ def models_level(
             reason = f"the resource model lacks {', '.join(lacking)}"
             reasons |= dict.fromkeys(np.flatnonzero(of_model_c).tolist(), reason)
         elif names:
-            fit_sg = fits_by_grade(requests, model.minimums, rule)
-            count_gc = capacity.count_cg[:, : fit_sg.shape[1]].T
-            if of_model_c.all():
-                np.minimum(replicas_sc, _graded(fit_sg, count_gc), out=replicas_sc)
-            else:
-                graded_sc = _graded(fit_sg, count_gc[:, of_model_c])
-                replicas_sc[:, of_model_c] = np.minimum(replicas_sc[:, of_model_c], graded_sc)
+            for by_rule, total_sc in totals.items():
+                fit_sg = fits_by_grade(requests, model.minimums, by_rule)
+                count_gc = capacity.count_cg[:, : fit_sg.shape[1]].T
+                if of_model_c.all():
+                    np.minimum(total_sc, _graded(fit_sg, count_gc), out=total_sc)
+                else:
+                    graded_sc = _graded(fit_sg, count_gc[:, of_model_c])
+                    total_sc[:, of_model_c] = np.minimum(total_sc[:, of_model_c], graded_sc)
     return GradedAnswers(
         replicas_sc=replicas_sc,
+        sure_sc=totals.get(SURE_RULE, replicas_sc),
         answered_c=answered_c,
         bound_c=np.zeros(len(capacity), dtype=np.int8),
         reasons=reasons,

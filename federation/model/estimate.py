@@ -76,7 +76,7 @@ class LevelAnswer:
 
     ``replicas_c`` (0..MAX_REPLICAS) and ``bound_c`` mean nothing where ``answered_c`` is false;
     ``reasons`` says, by cluster position, why not, where there is more to say than that the
-    cluster has none of what the level needs.
+    cluster has none of what the level needs. ``sure_c``: see Estimates.
     """
 
     source: Source
@@ -84,6 +84,7 @@ class LevelAnswer:
     answered_c: npt.NDArray[np.bool_]
     bound_c: npt.NDArray[np.int8]
     reasons: dict[int, str] = field(default_factory=dict)
+    sure_c: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,6 +94,8 @@ class Estimates:
     ``replicas_c`` is 0 where ``source_c`` is NONE (unknown): read the two together.
     ``reasons`` says, by cluster position, why a level that was asked for did not answer.
     ``upper_c`` is what fits at most, -1 where nothing is proven; None when nobody asked.
+    ``sure_c`` is how many of them nodes are sure to have room for, by the lower ends of their
+    grades or by pools; None where nobody reckoned that.
     """
 
     replicas_c: npt.NDArray[np.int64]
@@ -100,6 +103,7 @@ class Estimates:
     bound_c: npt.NDArray[np.int8]
     reasons: dict[int, str]
     upper_c: npt.NDArray[np.int64] | None = None
+    sure_c: npt.NDArray[np.int64] | None = None
 
     @property
     def unknown_c(self) -> npt.NDArray[np.bool_]:
@@ -132,6 +136,7 @@ def _alone(answer: LevelAnswer) -> Estimates:
             source_c=source_c,
             bound_c=answer.bound_c,
             reasons=dict(answer.reasons),
+            sure_c=answer.sure_c,
         )
     return improved(unknown(size), answer, Merge.QUALITY)
 
@@ -153,7 +158,8 @@ def ignoring_claims(estimates: Estimates) -> Estimates:
     for position in np.flatnonzero(blind_c).tolist():
         said = reasons.get(position)
         reasons[position] = f"{said}; {IGNORES_CLAIM}" if said else IGNORES_CLAIM
-    return replace(estimates, reasons=reasons)
+    # Which of the nodes may be chosen nobody sees: none is sure.
+    return replace(estimates, reasons=reasons, sure_c=None)
 
 
 def improved(estimates: Estimates, answer: LevelAnswer, rule: Merge) -> Estimates:
@@ -175,7 +181,21 @@ def improved(estimates: Estimates, answer: LevelAnswer, rule: Merge) -> Estimate
         bound_c=np.where(take_c, answer.bound_c, estimates.bound_c),
         reasons=reasons,
         upper_c=_upper_beside(estimates, answer),
+        sure_c=_sure_beside(estimates, answer, take_c),
     )
+
+
+def _sure_beside(
+    estimates: Estimates, answer: LevelAnswer, take_c: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64] | None:
+    """Grades and pools see nodes; totals are sure of nothing."""
+    if estimates.sure_c is None and answer.sure_c is None:
+        return None
+    lesser_c = np.zeros_like(estimates.replicas_c) if estimates.sure_c is None else estimates.sure_c
+    better_c = answer.sure_c
+    if better_c is None:
+        better_c = answer.replicas_c * np.int64(answer.source > BLIND_UP_TO)
+    return np.where(take_c, better_c, lesser_c)
 
 
 def _upper_beside(estimates: Estimates, answer: LevelAnswer) -> npt.NDArray[np.int64] | None:

@@ -23,6 +23,7 @@
 - ``simulation``: decides bindings one after the other on a fleet that only exists in memory
 - ``stages``: the stages of a cycle, each from the cycle's state to the record of what it found
 - ``state``: what one cycle knows: the binding, the fleet, availability, and what runs where
+- ``surely_first``: clusters where a replica surely fits before those where it may fit
 - ``trace``: the record of one decision, in columns: what was known, refused, scored, selected and
   divided
 - ``triggers``: why a binding is decided again, and which of its clusters it has to leave for that

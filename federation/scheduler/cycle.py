@@ -51,6 +51,7 @@ from federation.scheduler.stages import (
     selection_trace,
 )
 from federation.scheduler.state import ALONE, CycleState, Surroundings, prior_replicas
+from federation.scheduler.surely_first import is_sure, unsure_c, with_notes, without_notes
 from federation.scheduler.trace import (
     DivisionTrace,
     FilterTrace,
@@ -131,8 +132,44 @@ def schedule(
     one that places most if the placement is partial. Raises PluginFailed.
     """
     asked = _Asked.of(binding, fleet)
-    demand, terms = asked.demand, asked.terms
-    available_c = _available(fleet, availability)
+    aside_c = _aside_c(asked, availability)
+    if aside_c is not None:
+        noted = replace(availability, reasons=with_notes(availability.reasons, aside_c))
+        surely = _decided(asked, noted, now, profile, surroundings, ~aside_c)
+        if is_sure(asked.demand, surely, availability, aside_c, asked.prior_c):
+            return surely
+        availability = replace(availability, reasons=without_notes(availability.reasons))
+    return _decided(asked, availability, now, profile, surroundings)
+
+
+def _aside_c(asked: _Asked, availability: Estimates) -> BoolArray | None:
+    """The clusters to set aside where others surely hold all; None: no cluster.
+
+    Affinity groups and overflow tiers say themselves which cluster comes first.
+    """
+    if len(asked.terms.group_names) > 1:
+        return None
+    aside_c = unsure_c(asked.binding, asked.demand, availability, asked.placed_c)
+    if aside_c is None:
+        return None
+    tier_c = asked.terms.group(0, asked.fleet).tier_c
+    aside_c = aside_c & (tier_c == 0)
+    return None if (tier_c > 0).any() or not aside_c.any() else aside_c
+
+
+def _decided(
+    asked: _Asked,
+    availability: Estimates,
+    now: float,
+    profile: Profile,
+    surroundings: Surroundings,
+    counting_c: BoolArray | None = None,
+) -> Decision:
+    """The decision where only what is available in some clusters counts, or in all."""
+    demand, terms, fleet = asked.demand, asked.terms, asked.fleet
+    available_c = known_c = _available(fleet, availability)
+    if counting_c is not None:
+        available_c = read_only(known_c * counting_c)
     attempts: list[_Attempt] = []
     if surroundings.is_settled:
         attempts += _kept(asked, available_c, surroundings, now, profile, availability)
@@ -149,7 +186,7 @@ def schedule(
         trials=tuple(attempt.trial for attempt in attempts),
         inputs=InputTrace(
             previous_c=_previous(asked),
-            available_c=available_c,
+            available_c=known_c,
             source_c=availability.source_c,
             bound_c=availability.bound_c,
             estimate_reasons=availability.reasons,
@@ -160,7 +197,7 @@ def schedule(
         division=best.division,
         triggers=surroundings.triggers,
         warnings=tuple(_warnings(asked, best, availability)),
-        min_available=binding.min_available or 0,
+        min_available=asked.binding.min_available or 0,
     )
     return _decision(demand, fleet, best, trace)
 

@@ -20,8 +20,8 @@ from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.large_pods import ROOM_KEPT
 from federation.capacity.reserve import packable
 from federation.capacity.second_looks import looked_again_c
-from federation.model.arrays import BoolArray
-from federation.model.estimate import Bound, Estimates, Source
+from federation.model.arrays import BoolArray, IntArray
+from federation.model.estimate import BLIND_UP_TO, Bound, Estimates, Source
 from federation.model.placement import Binding, Certificate
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.decision import Decision, Outcome
@@ -151,7 +151,21 @@ def instead_where(chosen_c: BoolArray, better: Estimates, other: Estimates) -> E
         source_c=np.where(chosen_c, better.source_c, other.source_c),
         bound_c=np.where(chosen_c, better.bound_c, other.bound_c),
         reasons=reasons | {c: why for c, why in better.reasons.items() if c in chosen},
+        sure_c=_sure_instead_c(chosen_c, better, other),
     )
+
+
+def _sure_instead_c(chosen_c: BoolArray, better: Estimates, other: Estimates) -> IntArray | None:
+    """How many are sure: pools are sure of all that they promise."""
+    if better.sure_c is None and other.sure_c is None:
+        return None
+    better_c, other_c = (
+        np.where(each.source_c > BLIND_UP_TO, each.replicas_c, 0)
+        if each.sure_c is None
+        else each.sure_c
+        for each in (better, other)
+    )
+    return np.where(chosen_c, better_c, other_c)
 
 
 def without_room(decision: Decision, refusals: Mapping[str, str]) -> Decision:

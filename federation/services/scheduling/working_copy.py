@@ -10,8 +10,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TypeAlias
 
-import numpy as np
-
 from federation.capacity.careful import WHATEVER_FITS
 from federation.capacity.cluster_room import LateInOrder, Packer, ReportId, Room
 from federation.capacity.holdings import FirstStakes
@@ -32,7 +30,13 @@ from federation.model.reservations import Outstanding, PromiseCertificate, Share
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.closed_rooms import ClosedRooms
 from federation.scheduler.fleet import Column
-from federation.scheduler.promisable import promisable, requirements_of, terms_of, told_by_pools
+from federation.scheduler.promisable import (
+    instead_where,
+    promisable,
+    requirements_of,
+    terms_of,
+    told_by_pools,
+)
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.journal import NO_REPLICAS, ClusterShares
@@ -269,12 +273,7 @@ class WorkingCopy:
         if lesser_c is None:
             return estimates
         lesser = self._totals.left(shape_of(binding))
-        found = Estimates(
-            replicas_c=np.where(lesser_c, lesser.replicas_c, estimates.replicas_c),
-            source_c=np.where(lesser_c, lesser.source_c, estimates.source_c),
-            bound_c=np.where(lesser_c, lesser.bound_c, estimates.bound_c),
-            reasons=estimates.reasons,
-        )
+        found = replace(instead_where(lesser_c, lesser, estimates), reasons=estimates.reasons)
         choosing = any(each.chooses_nodes for each in requirements_of(binding))
         return ignoring_claims(found) if choosing else found
 

@@ -40,6 +40,37 @@ def test_an_estimate_case(tmp_path: Path) -> None:
     ]
 
 
+def graded(name: str, grade: int, nodes: int) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "status": {
+            "resourceSummary": {
+                "allocatable": {"cpu": "80", "memory": "640Gi", "pods": "1000"},
+                "allocatableModelings": [{"grade": grade, "count": nodes}],
+            }
+        },
+    }
+
+
+def test_a_replica_goes_where_grades_surely_hold_it(tmp_path: Path) -> None:
+    # Of ten nodes with 8 to 16 cores nobody knows whether one has 12; both nodes of b have 16.
+    spec = {
+        "replicas": 1,
+        "placement": {
+            "replicaScheduling": {
+                "replicaSchedulingType": "Divided",
+                "replicaDivisionPreference": "Aggregated",
+            }
+        },
+        "replicaRequirements": {"resourceRequest": {"cpu": "12", "memory": "12Gi"}},
+    }
+    binding = {"metadata": {"namespace": "shop", "name": "w"}, "spec": spec}
+    case = {"clusters": [graded("a", 4, 10), graded("b", 5, 2)], "bindings": [binding]}
+    (answer,) = answers("simulate", case, tmp_path=tmp_path)
+    (decision,) = answer["decisions"]
+    assert decision["clusters"] == [{"name": "b", "replicas": 1}]
+
+
 def test_a_cluster_that_never_reported_is_unknown(tmp_path: Path) -> None:
     case = {"clusters": [{"metadata": {"name": "m1"}}], "request": {}}
     (answer,) = answers("estimate", case, tmp_path=tmp_path)

@@ -250,6 +250,27 @@ def test_totals_of_somebody_else_are_promised_as_far_as_they_go_and_that_is_said
     assert [each.certificate for each in kept.promises] == [PromiseCertificate.UNPROVEN]
 
 
+def test_what_grade_counts_of_somebody_else_surely_hold_is_told_apart() -> None:
+    # Nodes of grade 4 have 8 cores or more, nodes of grade 5 have 16.
+    graded = {
+        name: replace(make_report(1, grades=counts), source="karmada")
+        for name, counts in {"b": {4: 10}, "c": {4: 10, 5: 3}}.items()
+    }
+    twelve = replace(CORES, requirements=ReplicaRequirements(request={"cpu": 12_000}))
+    working = WorkingCopy(fleet_of(a=pooled(2, 12_000), **graded).snapshot)
+    found = working.availability(twelve, None)
+    assert found.replicas_c.tolist() == [2, 10, 13]
+    assert found.sure_c is not None
+    assert found.sure_c.tolist() == [2, 0, 3]
+    # What is promised by totals is surely taken from what was sure.
+    assert isinstance(taken(working, twelve, {"c": 2}), Reserved)
+    left = working.availability(replace(twelve, name="other"), None)
+    assert left.sure_c is not None
+    assert left.sure_c.tolist() == [2, 0, 1]
+    # Certainty that is asked for needs nodes that are seen.
+    assert working.availability(twelve, Certificate.STRICT).sure_c is None
+
+
 def test_an_overcommitted_cluster_has_no_room_and_says_why(fleet: FleetOwner) -> None:
     commit(fleet, taken(WorkingCopy(fleet.snapshot), CORES, {"a": 6}))
     fleet.put_report("a", replace(pooled(2, 2000), sequence=2), 2.0)
