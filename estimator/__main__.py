@@ -289,7 +289,7 @@ def _checked(loaded: LoadedOptions) -> RunSettings:
 
 
 def _state_directory() -> Path:
-    return state_home() / "fedsched"
+    return state_home(os.environ) / "fedsched"
 
 
 async def _until_signalled(

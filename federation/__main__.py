@@ -63,7 +63,7 @@ def load(config: Path | None, given: Mapping[str, str | None]) -> LoadedSettings
             environment=os.environ,
             document=document_of(Path(named)) if named else {},
             source=str(named or ""),
-            data_dir=state_home() / "fedsched",
+            data_dir=state_home(os.environ) / "fedsched",
         )
     for warning in loaded.warnings:
         say(f"warning: {warning}", err=True)

@@ -18,9 +18,9 @@ def contexts_file() -> Path:
     if folder := os.environ.get("XDG_CONFIG_HOME"):
         return Path(folder) / "fedctl" / "config.yaml"
     home = home_directory()
-    return (state_home() if home is None else home / ".config") / "fedctl" / "config.yaml"
+    return (state_home(os.environ) if home is None else home / ".config") / "fedctl" / "config.yaml"
 
 
 def admin_token_file() -> Path:
     """Where a control plane of the same user keeps its admin's token."""
-    return state_home() / "fedsched" / "admin.token"
+    return state_home(os.environ) / "fedsched" / "admin.token"

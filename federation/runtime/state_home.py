@@ -5,7 +5,6 @@ Must not make a folder, nor look into one.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -22,7 +21,7 @@ def home_directory() -> Path | None:
         return None
 
 
-def state_home(environment: Mapping[str, str] = os.environ) -> Path:
+def state_home(environment: Mapping[str, str]) -> Path:
     """Return the XDG base directory for state; the standard ignores a relative one."""
     named = Path(environment.get("XDG_STATE_HOME", ""))
     if named.is_absolute():
