@@ -290,7 +290,7 @@ def _show_queue(stage: DemoStage, programs: Programs, client: BlockingClient) ->
     _fedctl(programs, "schedule", "-f", _shown(stage.examples / "urgent.yaml"))
     _fedctl(programs, "get", "queue", "--priority", "100")
     say("\nOne of those with a place is deleted. The first in the queue gets the room:")
-    _fedctl(programs, "delete", "binding", placed)
+    _fedctl(programs, "delete", "binding", placed, "--yes")
     await_clusters(programs, client, "race/urgent", bool)
     _fedctl(programs, "history", "race/urgent")
 
