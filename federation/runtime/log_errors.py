@@ -18,7 +18,7 @@ _FAULT: Final = re.compile(
 )
 _LEVELS: Final = frozenset({"error", "critical"})
 # Lines after an error that are shown with it: the end of a stack is the most useful one.
-STACK_LINES: Final = 40
+STACK_LINES: Final = 200
 
 
 def is_error(line: str) -> bool:

@@ -132,6 +132,7 @@ class WorkingCopy:
         made = WorkingCopy(self.snapshot, allow_unproven=self._allow_unproven)
         made.rooms = self.rooms
         made._ledgers = {position: each.copy() for position, each in self._ledgers.items()}
+        made._totals = TotalsInWork(self.snapshot, self._known, made._ledgers)
         return made
 
     def let_go(self, keys_in: Mapping[str, Collection[str]]) -> None:

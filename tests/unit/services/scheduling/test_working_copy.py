@@ -367,3 +367,15 @@ def test_what_moved_since_is_told_by_versions(fleet: FleetOwner) -> None:
     fleet.remove("b")
     assert working.moved_since(fleet.snapshot, ["a", "b", "bare"]) == {"a", "b"}
     assert working.moved_since(fleet.snapshot, ["bare"]) == frozenset()
+
+
+def test_a_branch_counts_what_its_own_ledgers_hold() -> None:
+    """Totals of somebody else's: what was promised before the branch, and what changes in it."""
+    relayed = replace(make_report(1, cpu_millis=5000), pools=None, source="karmada")
+    working = WorkingCopy(fleet_of(bare=relayed).snapshot)
+    assert isinstance(taken(working, CORES, {"bare": 2}), Reserved)
+    branch = working.branch()
+    other = replace(CORES, name="other")
+    assert fits(branch, other) == fits(working, other) == [3]
+    assert isinstance(taken(branch, CORES, {"bare": 1}), Reserved)
+    assert (fits(branch, other), fits(working, other)) == ([4], [3])
