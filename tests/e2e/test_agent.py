@@ -29,6 +29,7 @@ from tests.e2e.agents import (
     join_token,
     scheduled,
 )
+from tests.vectors.test_clusters import as_usable
 
 # An agent that gets no turn for a while is not silent yet.
 FAST = {"heartbeat_seconds": "10", "report_seconds": "0.2"}
@@ -45,7 +46,7 @@ async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[RunningContr
 def truth(member: str) -> dict[str, Any]:
     path = ROOT / "tests" / "vectors" / "clusters" / f"{member}.truth.json"
     summary: dict[str, Any] = json.loads(path.read_text())["summary"]["product_node_set"]
-    return summary
+    return as_usable(member, summary)
 
 
 async def test_three_members_join_and_are_known_exactly(
