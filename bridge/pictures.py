@@ -22,7 +22,7 @@ MAX_PICTURES: Final = 16
 PICTURE_SECONDS: Final = 1.0
 
 # Clusters in bytes: as messages they would take a multiple.
-FleetPicture: TypeAlias = tuple[bytes, ...]
+ShadowFleet: TypeAlias = tuple[bytes, ...]
 
 Waiting = TypeVar("Waiting")
 
@@ -39,7 +39,7 @@ def small(cluster: resource_pb2.Cluster) -> bytes:
 
 
 def clusters_for(
-    picture: FleetPicture, bindings: Iterable[resource_pb2.ResourceBinding]
+    picture: ShadowFleet, bindings: Iterable[resource_pb2.ResourceBinding]
 ) -> list[resource_pb2.Cluster]:
     """The clusters, with those APIs that decisions about these bindings ask for."""
     kinds = {(each.spec.resource.api_version, each.spec.resource.kind) for each in bindings}
@@ -81,7 +81,7 @@ def parts(sizes: list[int], clusters: int, clusters_bytes: int) -> Iterator[tupl
 
 class _Entry(NamedTuple, Generic[Waiting]):
     waiting: Waiting
-    picture: FleetPicture
+    picture: ShadowFleet
 
 
 class Backlog(Generic[Waiting]):
@@ -101,7 +101,7 @@ class Backlog(Generic[Waiting]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, waiting: Waiting, picture: Callable[[], FleetPicture]) -> None:
+    def add(self, waiting: Waiting, picture: Callable[[], ShadowFleet]) -> None:
         """Keep a decision with the clusters of its time, to the second while others wait."""
         now = self._clock()
         if self._entries and now - self._taken_at < PICTURE_SECONDS:
@@ -115,7 +115,7 @@ class Backlog(Generic[Waiting]):
             self.take()
             self.passed_over += 1
 
-    def take(self) -> tuple[Waiting, FleetPicture]:
+    def take(self) -> tuple[Waiting, ShadowFleet]:
         """The oldest. Raises IndexError where none waits."""
         entry = self._entries.popleft()
         if not self._entries or self._entries[0].picture is not entry.picture:

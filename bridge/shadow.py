@@ -33,7 +33,7 @@ from bridge.agreement import (
 )
 from bridge.clusters import cluster_message
 from bridge.karmada import KarmadaBinding, KarmadaCluster
-from bridge.pictures import Backlog, FleetPicture, clusters_for, parts, small
+from bridge.pictures import Backlog, ShadowFleet, clusters_for, parts, small
 from bridge.requests import request_of
 from federation.client import Client
 from federation.model.errors import FederationError, InvalidRequest
@@ -69,7 +69,7 @@ class Shadow:
         self._as_karmada = as_karmada
         self._clusters: dict[str, KarmadaCluster] = {}
         self._small: dict[str, bytes] = {}
-        self._picture: FleetPicture | None = None
+        self._picture: ShadowFleet | None = None
         self._bindings: dict[str, KarmadaBinding] = {}
         self._unlisted = {"clusters", "bindings", "cluster bindings"}
         self._waiting: Backlog[_Seen] = Backlog(MAX_WAITING, time.monotonic)
@@ -100,7 +100,7 @@ class Shadow:
         self._small.pop(cluster.name, None)
         self._picture = None
 
-    def _look(self) -> FleetPicture:
+    def _look(self) -> ShadowFleet:
         """The clusters as they are now; one tuple as long as they are the same."""
         if self._picture is None:
             self._picture = tuple(self._small.values())
@@ -168,7 +168,7 @@ class Shadow:
         self,
         asked: Sequence[KarmadaBinding],
         decided: Sequence[KarmadaBinding],
-        clusters: FleetPicture,
+        clusters: ShadowFleet,
         occasion: Occasion,
     ) -> list[Comparison]:
         """``asked`` run where they ran before, ``decided`` where karmada-scheduler put them."""
@@ -196,7 +196,7 @@ class Shadow:
 
     async def _simulated(
         self,
-        picture: FleetPicture,
+        picture: ShadowFleet,
         bindings: Sequence[resource_pb2.ResourceBinding],
         options: simulation_pb2.SimulationOptions,
     ) -> list[scheduling_pb2.Decision | None]:
@@ -216,7 +216,7 @@ class Shadow:
         self,
         decided: KarmadaBinding,
         message: resource_pb2.ResourceBinding,
-        clusters: FleetPicture,
+        clusters: ShadowFleet,
         decision: scheduling_pb2.Decision,
     ) -> Disagreement:
         """The first of Karmada's ways under which it would have been the same, else our reason."""

@@ -54,7 +54,7 @@ WHATEVER_FITS: Final = PromiseTerms(keeps_margin=False)
 CAREFULLY: Final = PromiseTerms()
 
 
-class Limit(NamedTuple):
+class RoomLimit(NamedTuple):
     """The most replicas that may be promised; ``kept_back`` says why not all that fit."""
 
     replicas: int
@@ -66,7 +66,7 @@ class Limit(NamedTuple):
         return f"{self.replicas} of {wanted} replicas find room{why}"
 
 
-class Limits:
+class RoomLimits:
     """The limits of one binding's shares in a fleet's clusters, by the same rules by which rooms
     are available. Belongs to one thread.
     """
@@ -80,7 +80,7 @@ class Limits:
         # large pods.
         self._ranked: tuple[ReplicaRequirements, frozenset[int]] | None = None
 
-    def lacks(self, room: Room, position: int, wanted: Outstanding) -> Limit | None:
+    def lacks(self, room: Room, position: int, wanted: Outstanding) -> RoomLimit | None:
         """How little of what is wanted may be promised; None where all of it may."""
         limit = self._limit(room, position, wanted)
         if limit.replicas >= wanted.to_pack:
@@ -130,12 +130,12 @@ class Limits:
                     continue
             yield position
 
-    def _limit(self, room: Room, position: int, wanted: Outstanding) -> Limit:
+    def _limit(self, room: Room, position: int, wanted: Outstanding) -> RoomLimit:
         """The most replicas of what is wanted that may be promised at first sight."""
         requirements, certificate = wanted.requirements, wanted.certificate
         is_free = self._terms.in_sets or not self._terms.keeps_margin
         if certificate is PromiseCertificate.STRICT or is_free:
-            return Limit(room.most(requirements, certificate, wanted.to_pack))
+            return RoomLimit(room.most(requirements, certificate, wanted.to_pack))
         filled, spread = room.most_by_view(requirements)
         shape = request_shape(requirements.request)
         most, why = careful_most(filled, spread, room.held, shape), ""
@@ -145,7 +145,7 @@ class Limits:
             beside = max_beside_large(room, requirements, most)
             if beside.replicas < most:
                 most, why = beside
-        return Limit(room.most(requirements, certificate, most), why)
+        return RoomLimit(room.most(requirements, certificate, most), why)
 
     def _leaves_room_for_large(self, position: int, requirements: ReplicaRequirements) -> bool:
         """Whether it is one of the clusters where room for large pods is looked at."""

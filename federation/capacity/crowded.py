@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from federation.capacity.careful import Limits
+from federation.capacity.careful import RoomLimits
 from federation.capacity.cluster_room import LateInOrder, Room, Site
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.model.reservations import Outstanding, PromiseCertificate
@@ -20,7 +20,7 @@ def surely_promised(
     asks: Mapping[int, tuple[Outstanding, ...]],
     positions: Collection[int],
     late_in_order: LateInOrder,
-    limits: Limits,
+    limits: RoomLimits,
 ) -> frozenset[int]:
     """Those of the positions where ``reserve`` promises what is asked.
 

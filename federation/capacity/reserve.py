@@ -21,9 +21,9 @@ from federation.capacity.batch_packing import (
 )
 from federation.capacity.careful import (
     CAREFULLY,
-    Limit,
-    Limits,
     PromiseTerms,
+    RoomLimit,
+    RoomLimits,
     careful_beside_large,
 )
 from federation.capacity.cluster_room import (
@@ -145,7 +145,7 @@ def promised(
     ``answered_together``. With ``late``, in place of ``late_in_order``, what is promised is packed
     in all orders only once the fleet with it is asked for.
     """
-    limits = Limits(fleet, terms)
+    limits = RoomLimits(fleet, terms)
     simple = simple_asks(fleet, asks, own)
     within = limits.within(simple)
     simple = {c: wanted for c, wanted in simple.items() if c in within}
@@ -186,7 +186,7 @@ def _answers(
     fleet: FleetRooms,
     binding: str,
     asks: Mapping[int, tuple[Outstanding, ...]],
-    limits: Limits,
+    limits: RoomLimits,
     positions: Iterable[int],
     *,
     allow_unproven: bool,
@@ -299,7 +299,9 @@ class _Ask:
         }
 
 
-def _promised(ask: _Ask, limits: Limits, *, allow_unproven: bool) -> Repacking[Room | str | None]:
+def _promised(
+    ask: _Ask, limits: RoomLimits, *, allow_unproven: bool
+) -> Repacking[Room | str | None]:
     """The room with what is wanted, None where there is no room to show it, or why not."""
     grown = ask.grown
     unproven = [each for each in grown if each.certificate is PromiseCertificate.UNPROVEN]
@@ -315,7 +317,7 @@ def _promised(ask: _Ask, limits: Limits, *, allow_unproven: bool) -> Repacking[R
 
 
 def _grown_room(
-    ask: _Ask, room: Room, grown: Sequence[Outstanding], limits: Limits
+    ask: _Ask, room: Room, grown: Sequence[Outstanding], limits: RoomLimits
 ) -> Repacking[Room | str]:
     """The room with what the binding wants in place of what it had, or why it has none for that."""
     made = yield from room.leaving(ask.binding)
@@ -338,7 +340,7 @@ def _grown_room(
     return made
 
 
-def _with_packed(room: Room, wanted: Outstanding, lacks: Limit | None) -> Repacking[Room | str]:
+def _with_packed(room: Room, wanted: Outstanding, lacks: RoomLimit | None) -> Repacking[Room | str]:
     """The room with all of what is wanted, or why it is refused; ``lacks`` says how little of it
     may be promised where not all may.
     """

@@ -19,7 +19,7 @@ from federation.scheduler.triggers import is_answered
 Places: TypeAlias = Mapping[str, tuple[TargetCluster, ...]]
 
 
-class Placed(NamedTuple):
+class PlacedPeer(NamedTuple):
     """A binding, the newest decision that placed it, and where it ran as it came."""
 
     binding: Binding
@@ -27,7 +27,7 @@ class Placed(NamedTuple):
     ran: frozenset[str]
 
 
-def surroundings_of(binding: Binding, placed: Collection[Placed]) -> Surroundings:
+def surroundings_of(binding: Binding, placed: Collection[PlacedPeer]) -> Surroundings:
     """Return where the earlier bindings of the same groups went, and whether it may stay."""
     group, anti_group = groups_of(binding)
     if not (group or anti_group or binding.clusters):
@@ -41,7 +41,7 @@ def surroundings_of(binding: Binding, placed: Collection[Placed]) -> Surrounding
     )
 
 
-def counting_at(placed: Mapping[str, Placed], clusters: Places) -> dict[str, Placed]:
+def counting_at(placed: Mapping[str, PlacedPeer], clusters: Places) -> dict[str, PlacedPeer]:
     """Return those that are placed as if they were in these clusters, by key."""
     return {
         key: was._replace(decision=replace(was.decision, clusters=targets))
@@ -51,7 +51,7 @@ def counting_at(placed: Mapping[str, Placed], clusters: Places) -> dict[str, Pla
 
 
 def _places(
-    binding: Binding, peers: Iterable[Placed], group: str, position: int
+    binding: Binding, peers: Iterable[PlacedPeer], group: str, position: int
 ) -> Iterable[frozenset[str]]:
     for other, decision, _ in peers:
         is_peer = group and groups_of(other)[position] == group

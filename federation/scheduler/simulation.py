@@ -48,7 +48,7 @@ from federation.scheduler.preemption import (
 )
 from federation.scheduler.promisable import instead_where, refused_by, stuck_notes, without_room
 from federation.scheduler.scarcity import short_of, with_scarcity
-from federation.scheduler.simulated_peers import Placed, Places, counting_at, surroundings_of
+from federation.scheduler.simulated_peers import PlacedPeer, Places, counting_at, surroundings_of
 from federation.scheduler.simulated_rooms import KeptShares, SimulatedRooms
 from federation.scheduler.validation import violations_of
 from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of, unplaced_text
@@ -118,7 +118,7 @@ class Simulation:
         self._may_preempt = may_preempt
         self.kept: Sequence[tuple[Binding, int]] = ()
         self.first: Callable[[Binding], Sequence[Binding]] = lambda _: ()
-        self._placed: dict[str, Placed] = {}
+        self._placed: dict[str, PlacedPeer] = {}
         # What became of those that lost something to later ones.
         self._lost: dict[str, Decision] = {}
 
@@ -209,7 +209,7 @@ class Simulation:
         """
         if binding.clusters:
             newest = replace(decision, clusters=binding.clusters)
-            self._placed[binding.key] = Placed(binding, newest, frozenset(ran))
+            self._placed[binding.key] = PlacedPeer(binding, newest, frozenset(ran))
         self._put(binding, clusters)
 
     def losses(self) -> Mapping[str, Decision]:
@@ -301,7 +301,7 @@ class Simulation:
         if decision.clusters:
             before = self._placed.get(binding.key)
             ran = before.ran if before else frozenset(each.name for each in binding.clusters)
-            self._placed[binding.key] = Placed(binding, decision, ran)
+            self._placed[binding.key] = PlacedPeer(binding, decision, ran)
         return decision
 
     def _beside_kept(self, binding: Binding, available: Estimates) -> tuple[Estimates, str]:
@@ -420,7 +420,7 @@ class Simulation:
                 return False
             left = loss_decision(placed, here, by, self.fleet.names, self.now)
             kept.append((placed, left.clusters, self._certificate_of(binding)))
-            self._placed[key], self._lost[key] = Placed(binding, left, ran), left
+            self._placed[key], self._lost[key] = PlacedPeer(binding, left, ran), left
             for name, replicas in here.items():
                 position, units = self.fleet.index[name], 1 if binding.components else replicas
                 given_c[position].append((units, _shape(binding)))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from federation.capacity.careful import WHATEVER_FITS, Limits
+from federation.capacity.careful import WHATEVER_FITS, RoomLimits
 from federation.capacity.cluster_room import Room, Site, late_in_order, packed_anew
 from federation.capacity.crowded import surely_promised
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
@@ -122,7 +122,7 @@ def test_whether_it_waits_or_not_the_same_is_promised_and_refused(
     every = (wanted, *(each._replace(binding=NEW, component="b") for each in own))
     asks = dict.fromkeys(range(len(drawn)), every)
     assert_answered_alike(fleet, asks)
-    sure = surely_promised(fleet, NEW, asks, asks, late_in_order, Limits(fleet, WHATEVER_FITS))
+    sure = surely_promised(fleet, NEW, asks, asks, late_in_order, RoomLimits(fleet, WHATEVER_FITS))
     for position in asks:
         alone = assert_answered_alike(fleet, {position: every})
         assert isinstance(alone, FleetRooms) or position not in sure
@@ -166,9 +166,9 @@ def test_what_is_sure_is_packed_for_whoever_goes_on_with_it() -> None:
 
     fleet = FleetRooms.of([UnpackedRoom(REPORT, table(NODES), False, (LOST,))])
     asks = {0: (Outstanding(NEW, SMALL, 2),)}
-    assert surely_promised(fleet, NEW, asks, asks, late_in_order, Limits(fleet, WHATEVER_FITS)) == {
-        0
-    }
+    assert surely_promised(
+        fleet, NEW, asks, asks, late_in_order, RoomLimits(fleet, WHATEVER_FITS)
+    ) == {0}
     found = promised(fleet, ["a"], NEW, asks, (), WHATEVER_FITS, pack=pack, late=late_in_order)
     assert not isinstance(found, Refused)
     assert packings == []
@@ -180,7 +180,7 @@ def test_what_is_sure_is_packed_for_whoever_goes_on_with_it() -> None:
 def test_nothing_is_sure_where_it_has_something_or_asks_strictly_or_of_several_kinds() -> None:
     def sure(*wanted: Outstanding, held: Sequence[Outstanding] = (LOST,)) -> frozenset[int]:
         fleet = FleetRooms.of([UnpackedRoom(REPORT, table(NODES), False, tuple(held))])
-        limits = Limits(fleet, WHATEVER_FITS)
+        limits = RoomLimits(fleet, WHATEVER_FITS)
         return surely_promised(fleet, NEW, {0: wanted}, [0], late_in_order, limits)
 
     one = Outstanding(NEW, SMALL, 2)

@@ -63,7 +63,7 @@ from federation.services.scheduling.totals import (
     worth_of_kept,
 )
 
-Shadow: TypeAlias = "tuple[WorkingCopy, ClosedRooms]"
+RoomsBeside: TypeAlias = "tuple[WorkingCopy, ClosedRooms]"
 _Part: TypeAlias = tuple[int, PromiseCertificate]
 # Where pools can tell, and why not elsewhere, for what was wanted last.
 _Told: TypeAlias = tuple[tuple[ReplicaRequirements, ...], BoolArray, Mapping[int, str]]
@@ -98,7 +98,7 @@ class WorkingCopy:
         self._pack, self._late = pack, late
         self._known_told: _Told | None = None
         self._answers = KnownAnswers.about(self.rooms)
-        self._shadows: dict[Hashable, Shadow] = {}
+        self._shadows: dict[Hashable, RoomsBeside] = {}
         self._open: dict[int, bool] = {}
 
     @property
@@ -200,7 +200,7 @@ class WorkingCopy:
         return made
 
     @property
-    def shadows(self) -> dict[Hashable, Shadow]:
+    def shadows(self) -> dict[Hashable, RoomsBeside]:
         """For callers to keep what they made of it by ``beside``, until the rooms change."""
         _ = self.answers
         return self._shadows

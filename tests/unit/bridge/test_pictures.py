@@ -14,7 +14,7 @@ from bridge.pictures import (
     MAX_ROWS,
     PICTURE_SECONDS,
     Backlog,
-    FleetPicture,
+    ShadowFleet,
     clusters_for,
     parts,
     small,
@@ -74,9 +74,9 @@ def test_parts_keep_to_the_bytes_of_a_call_and_the_rows_of_an_answer() -> None:
 def test_few_pictures_are_kept_and_what_is_passed_over_is_counted() -> None:
     now = 0.0
     backlog: Backlog[int] = Backlog(100, lambda: now)
-    looks: list[FleetPicture] = []
+    looks: list[ShadowFleet] = []
 
-    def look() -> FleetPicture:
+    def look() -> ShadowFleet:
         looks.append((bytes([len(looks) % 256]),))
         return looks[-1]
 

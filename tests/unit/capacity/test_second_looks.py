@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from federation.capacity.careful import CAREFULLY, WHATEVER_FITS, Limits, PromiseTerms
+from federation.capacity.careful import CAREFULLY, WHATEVER_FITS, PromiseTerms, RoomLimits
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.reserve import Refused, packable_c
@@ -101,7 +101,7 @@ def test_what_a_second_look_found_is_not_refused_for_want_of_room(
     def lacks(fleet: FleetRooms, wanted: Outstanding, terms: PromiseTerms = REFINED) -> bool:
         room = fleet.rooms[0]
         assert room is not None
-        return Limits(fleet, terms).lacks(room, 0, wanted) is not None
+        return RoomLimits(fleet, terms).lacks(room, 0, wanted) is not None
 
     assert not lacks(fleet, ask)
     assert not lacks(fleet, ask, WHATEVER_FITS)

@@ -149,7 +149,7 @@ async def test_a_plugin_that_fails_is_named_and_harms_its_own_binding_only(
         assert good.decision.outcome == OUTCOME_NO_FIT
         assert (bad.decision.outcome, bad.error_reason) == (OUTCOME_INVALID, "PLUGIN_FAILED")
         assert bad.decision.reason == (
-            "The scheduler plugin Flaky failed: it raised LookupError: nothing is known of flaky."
+            "The scheduler plugin Flaky failed: it raised LookupError: “nothing is known of flaky”."
         )
         (record,) = [each for each in caplog.records if each.msg == "scheduler plugin failed"]
         assert record.exc_info is not None

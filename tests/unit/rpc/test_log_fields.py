@@ -8,7 +8,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from federation.model.access import Role
+from federation.model.access import Role, Scope
 from federation.rpc import guards
 from federation.runtime.log_fields import work_fields
 from federation.v1.clusters_pb2 import ListClustersRequest
@@ -28,9 +28,9 @@ async def test_an_error_after_a_decision_names_it(
     async def failing(*_: object) -> None:
         raise RuntimeError
 
-    def told(error: Exception, method: str) -> Any:
+    def told(error: Exception, method: str, scope: Scope) -> Any:
         about.append(dict(work_fields()))
-        return answer_to(error, method)
+        return answer_to(error, method, scope)
 
     # Only of who may not see everything is the answer looked through.
     caller = running.caller(await running.token(Role.SCHEDULER, "shop"))
