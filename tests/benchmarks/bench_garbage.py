@@ -2,13 +2,12 @@
 
 Must not be more than what a control plane does: it uses its own functions.
 
-    bench_garbage.py [OBJECTS]
+    bench_garbage.py [--quick]
 """
 
 from __future__ import annotations
 
 import gc
-import sys
 import time
 
 from federation.garbage import SpareLooks, sparing_the_fleet
@@ -25,9 +24,8 @@ class Knot:
 
 
 def main() -> None:
-    objects = int(sys.argv[1]) if len(sys.argv) > 1 else OBJECTS
     with sparing_the_fleet():
-        fleet = [(number, [number]) for number in range(objects // 2)]
+        fleet = [(number, [number]) for number in range(OBJECTS // 2)]
     looks = SpareLooks()
     began = time.perf_counter()
     looks.look_if_grown()
@@ -45,7 +43,7 @@ def main() -> None:
         freed = looks.look_if_grown()
     print(f"a look at {most} objects: {time.perf_counter() - began:.3f} s, {freed} freed")
     print(f"cycles leaked before it: {leaked}; still spared: {gc.get_freeze_count()}")
-    assert len(fleet) == objects // 2
+    assert len(fleet) == OBJECTS // 2
 
 
 if __name__ == "__main__":
