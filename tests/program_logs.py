@@ -18,10 +18,10 @@ from federation.runtime.log_errors import errors_in
 from federation.runtime.logs import PROGRAMS
 
 MARKER: Final = "expected_errors"
-# Libraries that report a fault of ours by a record of their own.
 # gRPC has one wake-up for all event loops of a process, and tests run several: a loop that another
 # one was faster than finds nothing to read (BlockingIOError). No program of ours has two.
 NOISE: Final = (r"PollerCompletionQueue\._handle_events",)
+# Libraries that report a fault of ours by a record of their own.
 LIBRARIES: Final = ("asyncio", "grpc", "uvicorn", "aiohttp", "sqlalchemy")
 
 
