@@ -119,6 +119,7 @@ class WatchedCluster:
     def look_for(self, update: InterestUpdate, now: float) -> Iterator[None]:
         yield from self._echoes.tell(update)
         self.cache.promises_changed()
+        self._release_ended(update)
         if self.follows_claims:
             yield from self._plans.look_for(update, self._placeable(), now)
         if update.is_complete:
@@ -188,6 +189,14 @@ class WatchedCluster:
         snapshot = self.cache.snapshot()
         counted_n = counted_nodes(snapshot, self._node_set)
         return PlaceableNodes(snapshot=snapshot, counted_n=counted_n, strategy=self._strategy)
+
+    def _release_ended(self, update: InterestUpdate) -> None:
+        """Drop the claims of bindings that are promised nothing here any more."""
+        for binding in update.removed:
+            self.claims.release(binding)
+        for interest in update.interests:
+            if interest.has_ended(self.claims.decision_of(interest.binding)):
+                self.claims.release(interest.binding)
 
     def _settle(self, pod: Pod) -> None:
         self.claims.settle(pod, self._echoes.key_of(pod))

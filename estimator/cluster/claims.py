@@ -2,10 +2,11 @@
 
 Must not choose nodes: ``estimator.placing.place`` does. Times are in Unix seconds and passed in.
 
-A claim ends when its binding is placed anew, when a pod of the binding's namespace with the same
-request gets bound (one replica a pod, on the pod's own node first), or when it has expired. Planned
-claims belong to a promise: they end when one of its own pods gets bound, or are given up with it;
-before the control plane has said that it knows of the promise they expire like the others.
+A claim ends when its binding is placed anew or is promised nothing any more, when a pod of the
+binding's namespace with the same request gets bound (one replica a pod, on the pod's own node
+first), or when it has expired. Planned claims belong to a promise: they end when one of its own
+pods gets bound, or are given up with it; before the control plane has said that it knows of the
+promise they expire like the others.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class _ClaimsUntil:
 
     claims: tuple[Claim, ...]
     expires_at: float
+    decision: str = ""
 
 
 class Claims:
@@ -67,11 +69,18 @@ class Claims:
         self._by_binding: dict[str, _ClaimsUntil] = {}
         self._planned: dict[ReservationKey, _ClaimsUntil] = {}
 
-    def hold(self, binding: str, claims: Iterable[Claim], now: float) -> None:
+    def hold(self, binding: str, claims: Iterable[Claim], now: float, decision: str = "") -> None:
         """Replace what the binding holds; ``binding`` is namespace/name, or the name alone."""
         self.version += 1
         held = tuple(replace(claim, promise=None) for claim in claims)
-        self._by_binding[binding] = _ClaimsUntil(claims=held, expires_at=now + EXPIRY_SECONDS)
+        self._by_binding[binding] = _ClaimsUntil(
+            claims=held, expires_at=now + EXPIRY_SECONDS, decision=decision
+        )
+
+    def decision_of(self, binding: str) -> str:
+        """Which decision asked for the claims of the binding; empty without claims."""
+        held = self._by_binding.get(binding)
+        return held.decision if held is not None else ""
 
     def release(self, binding: str) -> None:
         if self._by_binding.pop(binding, None) is not None:

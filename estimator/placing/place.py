@@ -60,7 +60,7 @@ def place_shares(
     seatings = seat(snapshot, list(claims.all()), order.shares, strategy)
     held = [claim for seating in seatings for claim in seating.claims]
     if held:
-        claims.hold(order.binding_key, held, now)
+        claims.hold(order.binding_key, held, now, order.decision_id)
     return NodePlan(
         nodes=tuple(node for seating in seatings for node in seating.nodes),
         unplaced=sum(seating.unplaced for seating in seatings),

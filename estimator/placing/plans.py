@@ -144,8 +144,6 @@ class Plans:
         To be called when the update is counted. Of a large one nothing is done before its end. What
         is not promised by plan any more leaves its claims to the pods of its binding for a while.
         """
-        for binding in update.removed:
-            self._claims.release(binding)
         self._told.update(each.binding for each in update.interests)
         if not update.version:
             return
@@ -162,13 +160,15 @@ class Plans:
 
     def _leave_claims(self, told: Collection[str], now: float) -> None:
         left: dict[str, list[Claim]] = defaultdict(list)
+        decisions: dict[str, str] = {}
         for key in self._claims.promises():
             if key.binding in told and not self._claims.is_provisional(key):
                 sought = self._sought(key)
-                if sought is not None and sought.planned is None:
+                if sought is not None and sought.planned is None and sought.promised != 0:
                     left[key.binding] += self._claims.planned(key)
+                    decisions[key.binding] = sought.decisions[-1] if sought.decisions else ""
         for binding, claims in left.items():
-            self._claims.hold(binding, claims, now)
+            self._claims.hold(binding, claims, now, decisions[binding])
 
     def claimed_for(self, pod: IncomingPod, placeable: PlaceableNodes, now: float) -> Claimed:
         """What is claimed for a pod, and what others have that are not on their nodes yet.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from federation.agents.session import Session
@@ -46,6 +47,7 @@ class _Feed:
     def __init__(self) -> None:
         self.wanted = asyncio.Event()
         self.told = 0
+        self.is_writing = False
         self._whole = False
         self._changed: set[str] = set()
         self.want_whole()
@@ -57,6 +59,12 @@ class _Feed:
     def want_whole(self) -> None:
         self._whole = True
         self.wanted.set()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether only a few bindings changed, and nothing is being written."""
+        is_small = not self._whole and len(self._changed) <= THREAD_BINDINGS
+        return self.wanted.is_set() and is_small and not self.is_writing
 
     def take(self) -> Collection[str] | None:
         """The bindings that changed; None: everything is to be told."""
@@ -89,12 +97,14 @@ class Interests:
         """Tell the agent of a session, whatever there is to tell, until cancelled."""
         feed = _Feed()
         self._feeds[session.cluster] = feed
+        session.before_orders = partial(self._tell_at_once, session, feed)
         try:
             while True:
                 await feed.wanted.wait()
                 await self._tell(session, feed)
                 await asyncio.sleep(PAUSE_SECONDS)
         finally:
+            session.before_orders = None
             if self._feeds.get(session.cluster) is feed:
                 del self._feeds[session.cluster]
 
@@ -107,16 +117,47 @@ class Interests:
             feed.want_whole()
 
     async def _tell(self, session: Session, feed: _Feed) -> None:
-        changed = feed.take()
-        try:
-            ledger = self._ledgers.ledger(session.cluster)
-        except NotFound:
-            # The stream of a cluster that was removed is about to end.
+        if feed.is_short:
+            self._tell_at_once(session, feed)
             return
-        if changed is None or len(changed) > THREAD_BINDINGS:
+        changed = feed.take()
+        ledger = self._ledger(session)
+        if ledger is None:
+            return
+        feed.is_writing = True
+        try:
             messages = await TELLING_AGENTS.run(self._messages, ledger, changed, feed.told)
-        else:
-            messages = self._messages(ledger, changed, feed.told)
+        finally:
+            feed.is_writing = False
+        self._send(session, feed, ledger, messages)
+
+    def _tell_at_once(self, session: Session, feed: _Feed) -> None:
+        """Tell what a few decisions changed, so that the next order finds nodes beside it.
+
+        Agents keep nodes for what was promised: an order that takes the place of other bindings
+        would find none. After a change of many bindings the order does not wait.
+        """
+        if not feed.is_short:
+            return
+        changed = feed.take()
+        ledger = self._ledger(session)
+        if ledger is not None:
+            self._send(session, feed, ledger, self._messages(ledger, changed, feed.told))
+
+    def _ledger(self, session: Session) -> ClusterLedger | None:
+        """None for a cluster that was removed: its stream is about to end."""
+        try:
+            return self._ledgers.ledger(session.cluster)
+        except NotFound:
+            return None
+
+    def _send(
+        self,
+        session: Session,
+        feed: _Feed,
+        ledger: ClusterLedger,
+        messages: Sequence[ConnectResponse],
+    ) -> None:
         feed.told = ledger.interest_version
         for message in messages:
             session.send(message)
@@ -163,6 +204,7 @@ def _sought(reservation: Reservation, echo: Echo | None) -> SoughtShape:
         decisions=reservation.decisions,
         planned=_share(reservation) if is_planned else None,
         echoed=max(reservation.adopted, echo.bound if echo else 0),
+        promised=reservation.replicas,
     )
 
 

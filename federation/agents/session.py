@@ -106,6 +106,8 @@ class Session:
         self.sees_nodes = sees_nodes
         self.offered: Offer | None = None
         self.error: FederationError | None = None
+        # Sends what the agent has to know before it chooses nodes.
+        self.before_orders: Callable[[], None] | None = None
         self._takes_place_requests = takes_place_requests
         # After None nothing is sent.
         self._outgoing: deque[ConnectResponse | None] = deque()
@@ -126,6 +128,7 @@ class Session:
 
     async def place(self, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
         """Raises Unavailable (gone, too busy, or talks nonsense) and DeadlineMissed."""
+        self._prepare_order()
         return await self._ask(
             partial(place_request_to_message, order=order),
             PlaceReply,
@@ -146,9 +149,15 @@ class Session:
         self, question: EstimateRequest | PlaceRequest, kind: type[Reply], timeout_seconds: float
     ) -> Reply:
         """The agent's words for a peer, who reads them; raises Unavailable and DeadlineMissed."""
+        if isinstance(question, PlaceRequest):
+            self._prepare_order()
         return await self._ask(
             partial(numbered, question), kind, lambda reply: reply, timeout_seconds
         )
+
+    def _prepare_order(self) -> None:
+        if self.before_orders is not None and not self.ended.is_set():
+            self.before_orders()
 
     async def _ask(
         self,

@@ -92,6 +92,9 @@ def _sought(message: agents_pb2.SoughtShape, path: str, found: Violations) -> So
         decisions=tuple(message.decisions),
         planned=planned,
         echoed=ranges.replicas(message.echoed, f"{path}.echoed", found),
+        promised=ranges.replicas(message.promised, f"{path}.promised", found)
+        if message.HasField("promised")
+        else None,
     )
 
 
@@ -125,4 +128,5 @@ def _sought_message(sought: SoughtShape) -> agents_pb2.SoughtShape:
         decisions=sought.decisions,
         planned=planned,
         echoed=sought.echoed,
+        promised=sought.promised,
     )

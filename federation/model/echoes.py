@@ -81,7 +81,8 @@ class SoughtShape:
 
     ``planned`` are the replicas promised by plan: nodes are claimed for those of them that are
     not seen bound. None: nothing hangs on claims. ``echoed`` replicas count as bound by the newest
-    report, or ran before the binding was known.
+    report, or ran before the binding was known. ``promised`` are all replicas that are promised;
+    None from a control plane that does not say.
     """
 
     component: str
@@ -89,6 +90,7 @@ class SoughtShape:
     decisions: tuple[str, ...]
     planned: Share | None = None
     echoed: int = 0
+    promised: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,15 @@ class Interest:
     uid: str = ""
     owner: Owner | None
     shapes: tuple[SoughtShape, ...]
+
+    def has_ended(self, decision: str) -> bool:
+        """Whether nothing is promised any more of what this decision asked for.
+
+        The binding may have been decided again since this was written: that decision is not in it.
+        """
+        return all(each.promised == 0 for each in self.shapes) and any(
+            decision in each.decisions for each in self.shapes
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -651,11 +651,14 @@ class SoughtShape(_message.Message):
     DECISIONS_FIELD_NUMBER: _builtins.int
     PLANNED_FIELD_NUMBER: _builtins.int
     ECHOED_FIELD_NUMBER: _builtins.int
+    PROMISED_FIELD_NUMBER: _builtins.int
     component: _builtins.str
     echoed: _builtins.int
     """Replicas that the newest report counts as bound, or that ran before the binding was known. A
     reporter that sees no pods goes on from here after a restart.
     """
+    promised: _builtins.int
+    """All replicas promised, by plan or not. Absent: the control plane does not say."""
     @_builtins.property
     def request(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     @_builtins.property
@@ -676,12 +679,15 @@ class SoughtShape(_message.Message):
         decisions: _abc.Iterable[_builtins.str] | None = ...,
         planned: Global___Share | None = ...,
         echoed: _builtins.int = ...,
+        promised: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["planned", b"planned"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_promised", b"_promised", "planned", b"planned", "promised", b"promised"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "decisions", b"decisions", "echoed", b"echoed", "planned", b"planned", "request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_promised", b"_promised", "component", b"component", "decisions", b"decisions", "echoed", b"echoed", "planned", b"planned", "promised", b"promised", "request", b"request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__promised: _TypeAlias = _typing.Literal["promised"]  # noqa: Y015
+    _WhichOneofArgType__promised: _TypeAlias = _typing.Literal["_promised", b"_promised"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__promised) -> _WhichOneofReturnType__promised | None: ...
 
 Global___SoughtShape: _TypeAlias = SoughtShape  # noqa: Y015
 

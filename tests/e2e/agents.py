@@ -124,9 +124,17 @@ def flags(plane: RunningControlPlane, cluster: str, tmp_path: Path) -> list[str]
 
 
 async def scheduled(
-    plane: RunningControlPlane, cluster: str, *, replicas: int, name: str = "web"
+    plane: RunningControlPlane,
+    cluster: str,
+    *,
+    replicas: int,
+    name: str = "web",
+    is_urgent: bool = False,
 ) -> Any:
-    """The decision about a workload whose replicas ask for half a core."""
+    """The decision about a workload whose replicas ask for half a core.
+
+    An urgent one takes the place of the others.
+    """
     binding = ResourceBinding(
         metadata=ObjectMeta(namespace="shop", name=name),
         spec=ResourceBindingSpec(
@@ -138,6 +146,9 @@ async def scheduled(
             placement=Placement(cluster_affinity=ClusterAffinity(cluster_names=[cluster])),
         ),
     )
+    if is_urgent:
+        binding.spec.schedule_priority.priority = 100
+        binding.spec.preemption_policy = "PreemptLowerPriority"
     answer = await plane.admin.call(
         plane.admin.scheduling.Schedule,
         ScheduleRequest(binding=binding, node_timeout_seconds=60.0),

@@ -14,6 +14,7 @@ from federation.agents.session import Session
 from federation.capacity.ledger import ClusterLedger
 from federation.codec.interests import interests_from_message
 from federation.model.echoes import InterestUpdate, Owner
+from federation.model.node_plans import PlaceOrder
 from federation.model.reservations import Share
 from federation.model.workload import ReplicaRequirements
 from federation.services.journal import (
@@ -47,7 +48,7 @@ class Fleet:
         self.promises = Promises()
         self.interests = Interests(self.promises)
         self.session = Session(CLUSTER, 1)
-        self._heard: asyncio.Queue[InterestUpdate] = asyncio.Queue()
+        self._heard: asyncio.Queue[ConnectResponse] = asyncio.Queue()
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
@@ -63,11 +64,20 @@ class Fleet:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _hear(self, message: ConnectResponse) -> None:
-        self._heard.put_nowait(interests_from_message(message.interest))
+        self._heard.put_nowait(message)
 
     async def heard(self) -> InterestUpdate:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return await self._heard.get()
+            message = await self._heard.get()
+        assert message.HasField("interest")
+        return interests_from_message(message.interest)
+
+    async def heard_order(self) -> str:
+        """The binding that nodes are asked for."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            message = await self._heard.get()
+        assert message.HasField("place_request")
+        return message.place_request.binding
 
     @property
     def heard_all(self) -> bool:
@@ -174,3 +184,21 @@ async def test_a_ledger_that_was_read_anew_is_told_anew(fleet: Fleet) -> None:
         told = await fleet.heard()
         assert (told.version, told.whole) == (ledger.interest_version, True)
         assert fleet.heard_all
+
+
+async def test_an_order_comes_after_what_changed_before_it(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without waiting for the pause between two updates: it is as long as a test."""
+    monkeypatch.setattr(module, "PAUSE_SECONDS", PATIENCE_SECONDS)
+    fleet.decide("web")
+    async with fleet.connected():
+        await fleet.heard()
+        fleet.decide("web", replicas=0)
+        order = PlaceOrder(binding_key="db", shares=())
+        asking = asyncio.create_task(fleet.session.place(order, PATIENCE_SECONDS))
+        (web,) = (await fleet.heard()).interests
+        assert [each.promised for each in web.shapes] == [0]
+        assert web.has_ended("d")
+        assert await fleet.heard_order() == "db"
+        asking.cancel()
