@@ -49,39 +49,39 @@ demo: ## A control plane and a fleet on this machine, to look at; KARMADA=1: the
 	@$(BIN)/federation demo $(if $(KARMADA),--karmada)
 
 bench: install ## The measurements; QUICK=1 within a minute, FULL=1 for certainty
-	@for script in tests/benchmarks/bench_*.py; do \
+	@for script in lab/benchmarks/bench_*.py; do \
 		$(BIN)/python $$script $(if $(QUICK),--quick) $(if $(FULL),--full) || exit 1; done
 
 accuracy: install ## How true estimates from pools are; FULL=--full for a million pairs
-	@$(BIN)/python -m tests.accuracy $(FULL)
+	@$(BIN)/python -m lab.accuracy $(FULL)
 
 attack: install ## A control plane attacked by strangers, callers and agents; 1 if others notice
-	@$(BIN)/python -m tests.attack $(NAMES)
+	@$(BIN)/python -m lab.attack $(NAMES)
 
 chaos: install ## kill -9 around, lost clusters, a killed bridge; SECONDS, PLANES, CALLERS, SEED
-	@$(BIN)/python -m tests.chaos --seconds $(or $(SECONDS),120) --planes $(or $(PLANES),3) \
+	@$(BIN)/python -m lab.chaos --seconds $(or $(SECONDS),120) --planes $(or $(PLANES),3) \
 		--callers $(or $(CALLERS),8) --seed $(or $(SEED),1)
-	@$(BIN)/python -m tests.chaos --losses --seconds $(or $(SECONDS),120) \
+	@$(BIN)/python -m lab.chaos --losses --seconds $(or $(SECONDS),120) \
 		--planes $(or $(PLANES),3) --seed $(or $(SEED),1)
-	@$(BIN)/python -m tests.chaos --bridge --seed $(or $(SEED),1)
+	@$(BIN)/python -m lab.chaos --bridge --seed $(or $(SEED),1)
 
 replays: install ## Ten thousand decisions of a storm, all made again; DECISIONS, PLANES, SEED; 1 if one differs
-	@$(BIN)/python -m tests.replays --decisions $(or $(DECISIONS),10000) --planes $(or $(PLANES),2) \
+	@$(BIN)/python -m lab.replays --decisions $(or $(DECISIONS),10000) --planes $(or $(PLANES),2) \
 		--seed $(or $(SEED),1)
 
 truth: install ## Do promises hold in front of kube-scheduler? SEEDS, STREAM, OPTIONS="--shuffled --kills 4"
-	@$(BIN)/python -m tests.truth --seeds $(or $(SEEDS),1) --stream $(or $(STREAM),plain) $(OPTIONS)
+	@$(BIN)/python -m lab.truth --seeds $(or $(SEEDS),1) --stream $(or $(STREAM),plain) $(OPTIONS)
 
 fuzz: install ## What reads others' bytes is fed what is nearly right; NAMES, SECONDS for each (300)
-	@$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),300) $(NAMES)
+	@$(BIN)/python -m lab.fuzz --seconds $(or $(SECONDS),300) $(NAMES)
 
 drills: install ## PostgreSQL fails over and goes back to a backup under load; 1 if a promise breaks
-	@$(BIN)/python -m tests.drills failover --seconds $(or $(SECONDS),10)
-	@$(BIN)/python -m tests.drills failover --asynchronous --seconds $(or $(SECONDS),10)
-	@$(BIN)/python -m tests.drills restore
+	@$(BIN)/python -m lab.drills failover --seconds $(or $(SECONDS),10)
+	@$(BIN)/python -m lab.drills failover --asynchronous --seconds $(or $(SECONDS),10)
+	@$(BIN)/python -m lab.drills restore
 
 soak: install ## Ten minutes of everything on one control plane; SECONDS, AGENTS; 1 if memory grows or anything goes wrong
-	@$(BIN)/python -m tests.benchmarks.soak --seconds $(or $(SECONDS),600) --agents $(or $(AGENTS),1000)
+	@$(BIN)/python -m lab.benchmarks.soak --seconds $(or $(SECONDS),600) --agents $(or $(AGENTS),1000)
 
 proto: install ## Generate the stubs from proto/
 	@$(BIN)/python -m tools.update_proto

@@ -18,7 +18,7 @@ from typing import Final
 COLLECT_AFTER: Final = 20_000
 MOSTLY_GARBAGE: Final = COLLECT_AFTER * 9 // 10
 # Spared objects are all looked at once there are a quarter more than after the last such look,
-# and so many: a look takes 0.15 to 0.3 s for a million (tests/benchmarks/bench_garbage.py).
+# and so many: a look takes 0.15 to 0.3 s for a million (lab/benchmarks/bench_garbage.py).
 LOOK_AT_GROWTH: Final = 1.25
 LOOK_AT_MORE: Final = 300_000
 # Counting takes 10 ms for a million.

@@ -20,9 +20,10 @@ from hypothesis import settings
 
 import federation.runtime.native_libraries  # noqa: F401 - before numpy
 from federation.runtime.logs import PROGRAMS
-from tests import examples, program_logs
-from tests.databases import Databases
-from tests.patience import PATIENCE_SECONDS
+from lab import program_logs
+from lab.databases import Databases
+from lab.patience import PATIENCE_SECONDS
+from tests import examples
 
 # The data is thrown away at the end: waiting for the disk would test nothing.
 THROWN_AWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
@@ -135,7 +136,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_of_databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Neither of these tests, nor of those that were killed."""
-    from tests.leftovers import discard_databases, discard_those_of_the_dead
+    from lab.leftovers import discard_databases, discard_those_of_the_dead
 
     ours = tmp_path_factory.getbasetemp()
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":

@@ -10,10 +10,10 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from tests.contract.kubeapi.api import Answer, Api
-from tests.karmadas import namespace
-from tests.kubeapi.resources import BY_KIND, Document, Resource
-from tests.kubeapi.server import ADMIN_TOKEN
+from lab.karmadas import namespace
+from lab.kubeapi.api import Answer, Api
+from lab.kubeapi.resources import BY_KIND, Document, Resource
+from lab.kubeapi.server import ADMIN_TOKEN
 
 OK: Final = (200, 201)
 EXISTS: Final = 409

@@ -16,11 +16,11 @@ from typing import Final
 
 import yaml
 
-from tests.contract.kubeapi.api import Api, Document
-from tests.contract.kubeapi.real_server import TOKEN, RealServer
+from lab.karmadas import new_karmada_server
+from lab.kubeapi.api import Api, Document
+from lab.kubeapi.real_server import TOKEN, RealServer
+from lab.patience import PATIENCE_SECONDS
 from tests.karmada_api import BINDINGS, CLUSTERS, EXISTS, OK, KarmadaApi
-from tests.karmadas import new_karmada_server
-from tests.patience import PATIENCE_SECONDS
 
 VARIABLE: Final = "KARMADA_ASSETS"
 PROGRAMS: Final = ("etcd", "kube-apiserver")

@@ -16,8 +16,8 @@ from estimator.app import run
 from estimator.options import OPTIONS
 from estimator.settings import run_settings
 from federation.v1.clusters_pb2 import CreateJoinTokenRequest, ListClustersRequest
-from tests.control_planes import RunningControlPlane
-from tests.patience import until
+from lab.control_planes import RunningControlPlane
+from lab.patience import until
 
 DUMPS: Final = Path(__file__).parents[1] / "examples" / "clusters"
 RECORDED: Final = ("member1", "member2", "member3")

@@ -20,8 +20,8 @@ from federation.services.ports import Transaction
 from federation.services.values import DecisionRecord, ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from tests.decisions import make_decision
-from tests.patience import PATIENCE_SECONDS
+from lab.decisions import make_decision
+from lab.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from federation.services.fleet.journal_reader import JournalObserver
 from federation.services.journal import BindingChanged, Change, Entry, Position
 from federation.services.ports import Store
 from federation.services.watching.watches import Watches, WatchPace, WatchUpdate
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 # Every wait for something new ends with a bookmark at once.
 EAGER = WatchPace(interval_seconds=0.0, bookmark_seconds=0.0)

@@ -20,8 +20,8 @@ from estimator.kube.translate import pod_from_raw
 from estimator.kube.watch import Watcher
 from estimator.nodes import Pod
 from estimator.sight import Loss
-from tests.kubeapi.server import KubeApiServer
-from tests.patience import PATIENCE_SECONDS
+from lab.kubeapi.server import KubeApiServer
+from lab.patience import PATIENCE_SECONDS
 
 WAIT_SECONDS = PATIENCE_SECONDS
 

@@ -50,7 +50,7 @@ def figures_of(lines: Sequence[str]) -> dict[str, float]:
 
 def measured(tree: Path, seconds: float) -> dict[str, float]:
     """What the measurement of that tree prints, with this tree's Python and packages."""
-    command = [sys.executable, "-m", "tests.benchmarks.bench_decisions", str(seconds)]
+    command = [sys.executable, "-m", "lab.benchmarks.bench_decisions", str(seconds)]
     done = subprocess.run(
         command,
         cwd=tree,

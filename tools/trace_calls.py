@@ -32,7 +32,7 @@ from federation.v1.agents_pb2 import NodeShare, PlaceReply
 from federation.v1.estimates_pb2 import EstimateReplicasRequest
 from federation.v1.resource_pb2 import ReplicaRequirements
 from federation.v1.scheduling_pb2 import ScheduleRequest
-from tests.control_planes import AgentStream, Caller, report, running_control_plane
+from lab.control_planes import AgentStream, Caller, report, running_control_plane
 
 PACKAGE = Path(__file__).resolve().parents[1] / "federation"
 LEFT_OUT = (PACKAGE / "v1", PACKAGE / "client")

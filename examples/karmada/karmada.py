@@ -28,7 +28,7 @@ WAIT_SECONDS = 60.0
 
 
 def serve(config: Path, files: list[str]) -> None:
-    from tests.karmadas import Karmada, namespace, new_karmada_server  # noqa: PLC0415 - here alone
+    from lab.karmadas import Karmada, namespace, new_karmada_server  # noqa: PLC0415 - here alone
 
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

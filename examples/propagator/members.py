@@ -27,7 +27,7 @@ from federation.model.quantity import parse_quantity
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path.cwd())]
 
 if TYPE_CHECKING:
-    from tests.kubeapi.server import KubeApiServer
+    from lab.kubeapi.server import KubeApiServer
 
 Document: TypeAlias = dict[str, Any]
 
@@ -42,7 +42,7 @@ class Controllers:
     """Makes of the propagator's Deployments what a cluster would: pods on nodes, and a status."""
 
     def __init__(self, server: KubeApiServer) -> None:
-        from tests.kubeapi.resources import BY_KIND, NODES, PODS  # noqa: PLC0415 - see above
+        from lab.kubeapi.resources import BY_KIND, NODES, PODS  # noqa: PLC0415 - see above
 
         self._cluster = server.cluster
         self._deployments, self._nodes, self._pods = BY_KIND["apps/v1", "Deployment"], NODES, PODS
@@ -178,8 +178,8 @@ def run(server: KubeApiServer, stopping: threading.Event) -> None:
 
 
 def main(folder: Path, members: Mapping[str, Path]) -> None:
-    from tests.kubeapi.documents import namespace  # noqa: PLC0415 - see above
-    from tests.kubeapi.server import KubeApiServer, cluster_of_file  # noqa: PLC0415 - see above
+    from lab.kubeapi.documents import namespace  # noqa: PLC0415 - see above
+    from lab.kubeapi.server import KubeApiServer, cluster_of_file  # noqa: PLC0415 - see above
 
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -16,10 +16,10 @@ import pytest
 
 from federation.v1.clusters_pb2 import DeleteClusterRequest
 from federation.v1.clusters_pb2_grpc import ClustersStub
-from tests.benchmarks import soak as program
-from tests.benchmarks.members import Beside, agents_there, beside, federation
-from tests.benchmarks.soak import MOST_GROWTH, Soak, Soaked, soak
-from tests.chaos.planes import Planes
+from lab.benchmarks import soak as program
+from lab.benchmarks.members import Beside, agents_there, beside, federation
+from lab.benchmarks.soak import MOST_GROWTH, Soak, Soaked, soak
+from lab.chaos.planes import Planes
 
 GIVEN = Soak(seconds=2.0, agents=6, estimates=5.0, schedules=10.0, watchers=2, unseen=False)
 
@@ -61,7 +61,7 @@ def test_watchers_that_end_fail_it(there: There, monkeypatch: pytest.MonkeyPatch
             yield running
 
     monkeypatch.setattr(program, "beside", killed)
-    assert soaked(there) == {"tests.benchmarks.bench_mixed --watch ended early, with -9": 1}
+    assert soaked(there) == {"lab.benchmarks.bench_mixed --watch ended early, with -9": 1}
 
 
 def test_an_agent_that_is_sent_away_fails_it(there: There, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_agents_that_end_fail_it(there: There) -> None:
     _, _, agents = there
     agents.process.kill()
     wrong = soaked(there)
-    assert wrong["tests.benchmarks.members ended early, with -9"] == 1
+    assert wrong["lab.benchmarks.members ended early, with -9"] == 1
 
 
 def test_more_memory_or_anything_wrong_is_no_success() -> None:

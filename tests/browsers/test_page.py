@@ -15,10 +15,10 @@ import pytest
 
 from federation.v1.clusters_pb2 import UpdateClusterRequest
 from federation.v1.resource_pb2 import Cluster, ClusterSpec, ObjectMeta
-from tests.browsers.chromium import AXE, CHROMIUM, Chromium, Tab, chromium
-from tests.control_planes import RunningControlPlane, report, running_control_plane
-from tests.patience import until
-from tests.unit.web.browser import Browser
+from lab.browser import Browser
+from lab.chromium import AXE, CHROMIUM, Chromium, Tab, chromium
+from lab.control_planes import RunningControlPlane, report, running_control_plane
+from lab.patience import until
 from tests.unit.web.test_ui import WORKLOAD, binding
 
 pytestmark = pytest.mark.skipif(

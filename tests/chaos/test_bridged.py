@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.chaos.bridged import BridgePlan, disturb
+from lab.chaos.bridged import BridgePlan, disturb
 
 
 def test_whatever_is_killed_the_end_is_as_if_nothing_had_been(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.chaos.havoc import Plan, wreak
+from lab.chaos.havoc import Plan, wreak
 
 
 def test_whatever_is_killed_no_promise_is_broken_and_no_answer_is_lost(tmp_path: Path) -> None:

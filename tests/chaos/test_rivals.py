@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from federation.model.placement import PreemptionPolicy
-from tests.chaos.rivals import (
+from lab.chaos.rivals import (
     OF_A_NAMESPACE,
     OF_ALL,
     Loss,
@@ -14,7 +14,7 @@ from tests.chaos.rivals import (
     beyond_limits,
     wrong_losses,
 )
-from tests.chaos.urgent import filler, urgent
+from lab.chaos.urgent import filler, urgent
 
 FILLER = filler(0)
 ABOVE = replace(FILLER, name="above", priority=-4, preemption_policy=urgent().preemption_policy)

@@ -10,7 +10,7 @@ from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import PromiseCertificate, Share
 from federation.model.shapes import Echo, request_shape
 from federation.model.workload import ReplicaRequirements
-from tests.chaos.slow_ledger import SeenReport, SlowLedger
+from lab.chaos.slow_ledger import SeenReport, SlowLedger
 
 FIRST = ReportId(1, 1)
 

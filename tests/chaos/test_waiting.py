@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.chaos.waiting import Row, in_order, lost, wrong_rows
+from lab.chaos.waiting import Row, in_order, lost, wrong_rows
 
 PLACED = Row(
     key="shop/web",

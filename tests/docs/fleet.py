@@ -19,9 +19,9 @@ from estimator.options import OPTIONS
 from estimator.settings import run_settings
 from federation.certificates import make_certificates
 from federation.client import BlockingClient, Client, Target
-from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.docs.pages import ROOT
-from tests.patience import PATIENCE_SECONDS, until
+from lab.control_planes import RunningControlPlane, running_control_plane
+from lab.pages import ROOT
+from lab.patience import PATIENCE_SECONDS, until
 
 Answer = TypeVar("Answer")
 

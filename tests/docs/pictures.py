@@ -22,8 +22,8 @@ from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.planned import PlannedMove
 from federation.v1 import rebalance_pb2
 from federation.v1.resource_pb2 import TargetCluster
-from tests.benchmarks.bench_plans import NOW, bindings, fleet_of
-from tests.storms import storm_trace
+from lab.benchmarks.bench_plans import NOW, bindings, fleet_of
+from lab.storms import storm_trace
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "pictures"

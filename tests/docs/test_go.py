@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.pages import ROOT
+from lab.patience import PATIENCE_SECONDS
 from tests.docs.fleet import Fleet
-from tests.docs.pages import ROOT
-from tests.patience import PATIENCE_SECONDS
 
 NEEDED = ("go", "protoc-gen-go", "protoc-gen-go-grpc")
 # Where Debian's packages of Go libraries lie.

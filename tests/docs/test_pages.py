@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import PAGES, ROOT, is_walked, steps_of
+from lab.pages import PAGES, ROOT, is_walked, steps_of
 from tests.docs.walking import Walk
 
 # Pages whose commands have no marks yet.

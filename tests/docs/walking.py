@@ -1,6 +1,6 @@
 """Runs the commands of a page of documentation, one after the other, as a reader would.
 
-Must not know any page: what one needs besides stands in its comments (``tests/docs/pages.py``).
+Must not know any page: what one needs besides stands in its comments (``lab/pages.py``).
 Verbs that end run in this process, which is ten times cheaper; all else are real programs.
 """
 
@@ -25,11 +25,11 @@ from click.testing import CliRunner
 from estimator.__main__ import cli as estimator
 from federation.__main__ import main as federation
 from federation.cli.__main__ import fedctl
+from lab.pages import PYTHON, ROOT, Step, commands_of
+from lab.patience import PATIENCE_SECONDS
+from lab.program_logs import check_process
+from lab.servers import environment
 from tests.docs.fleet import Fleet
-from tests.docs.pages import PYTHON, ROOT, Step, commands_of
-from tests.e2e.servers import environment
-from tests.patience import PATIENCE_SECONDS
-from tests.program_logs import check_process
 
 PROGRAMS: Final[Mapping[str, click.Command]] = {
     "fedctl": fedctl,

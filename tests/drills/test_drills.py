@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.drills import __main__ as drills
-from tests.drills.failover import GOAL_SECONDS, WARNINGS, FailedOver, fail_over
-from tests.drills.restore import go_back
+from lab.drills import __main__ as drills
+from lab.drills.failover import GOAL_SECONDS, WARNINGS, FailedOver, fail_over
+from lab.drills.restore import go_back
 
 
 @pytest.fixture

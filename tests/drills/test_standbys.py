@@ -21,10 +21,10 @@ from federation.runtime.findings import Finding, Severity
 from federation.store.condition import DatabaseCondition, condition_of, losses_of
 from federation.store.engine import create_engine
 from federation.store.migrate import upgrade
-from tests.databases import connect, run
-from tests.drills.servers import NAME, ForgetfulAddress, Pair, await_answer, execute, pair
-from tests.e2e.servers import Server, federation, started
-from tests.patience import until
+from lab.databases import connect, run
+from lab.drills.servers import NAME, ForgetfulAddress, Pair, await_answer, execute, pair
+from lab.patience import until
+from lab.servers import Server, federation, started
 
 ROLE = "app"
 STATE = "SELECT sync_state FROM pg_stat_replication"

@@ -22,10 +22,10 @@ from federation.v1.agents_pb2 import Refusal as Told
 from federation.v1.agents_pb2_grpc import AgentsStub
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from tests.control_planes import AT_ANY_TIME, Refusal, hello, refusal_of, report
-from tests.databases import TABLES, Databases, connect, run
-from tests.e2e.servers import Server, started
-from tests.patience import PATIENCE_SECONDS
+from lab.control_planes import AT_ANY_TIME, Refusal, hello, refusal_of, report
+from lab.databases import TABLES, Databases, connect, run
+from lab.patience import PATIENCE_SECONDS
+from lab.servers import Server, started
 
 SECONDS = PATIENCE_SECONDS
 MEBIBYTE = 1024 * 1024

@@ -17,8 +17,7 @@ import pytest
 from federation.certificates import ca_fingerprint, make_certificates
 from federation.codec.summaries import read_summary
 from federation.codec.violations import Violations
-from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.e2e.agents import (
+from lab.agents import (
     DUMPS,
     ROOT,
     SECONDS,
@@ -29,6 +28,7 @@ from tests.e2e.agents import (
     join_token,
     scheduled,
 )
+from lab.control_planes import RunningControlPlane, running_control_plane
 from tests.vectors.test_clusters import as_usable
 
 # An agent that gets no turn for a while is not silent yet.

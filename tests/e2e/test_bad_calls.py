@@ -19,7 +19,7 @@ from federation.v1.agents_pb2_grpc import AgentsStub
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.estimates_pb2_grpc import EstimatesStub
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from tests.control_planes import hello, refusal_of
+from lab.control_planes import hello, refusal_of
 from tests.e2e.planes import MEBIBYTE, SECONDS, Plane, binding, plane, said_by_member1, told
 
 __all__ = ["plane"]

@@ -17,7 +17,7 @@ from federation.codec.strict import message_from_document
 from federation.v1 import clusters_pb2, resource_pb2
 from federation.v1.agents_pb2 import ConnectRequest, Heartbeat, Report
 from federation.v1.clusters_pb2_grpc import ClustersStub
-from tests.control_planes import graded, hello, report
+from lab.control_planes import graded, hello, report
 from tests.e2e.planes import BINDING, MEBIBYTE, Plane, binding, plane, said_by_member1, told
 
 __all__ = ["plane"]

@@ -20,13 +20,13 @@ from federation.v1.estimates_pb2 import EstimateReplicasRequest
 from federation.v1.resource_pb2 import Cluster as ClusterMessage
 from federation.v1.resource_pb2 import Condition, ReplicaRequirements
 from federation.v1.scheduling_pb2 import OUTCOME_NO_FIT, OUTCOME_SCHEDULED
-from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.e2e.agents import cluster_where, estimator, flags, has_reported, join_token, scheduled
-from tests.e2e.servers import http_status
-from tests.kubeapi.documents import namespace, node
-from tests.kubeapi.faults import Answer, Silence
-from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
-from tests.kubeapi.state import Cluster
+from lab.agents import cluster_where, estimator, flags, has_reported, join_token, scheduled
+from lab.control_planes import RunningControlPlane, running_control_plane
+from lab.kubeapi.documents import namespace, node
+from lab.kubeapi.faults import Answer, Silence
+from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
+from lab.kubeapi.state import Cluster
+from lab.servers import http_status
 
 
 @pytest.fixture

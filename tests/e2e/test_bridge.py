@@ -23,14 +23,14 @@ from federation.v1.scheduling_pb2 import (
     GetBindingRequest,
     ListBindingsRequest,
 )
-from tests.control_planes import (
+from lab.control_planes import (
     AgentStream,
     RunningControlPlane,
     hello,
     report,
     running_control_plane,
 )
-from tests.karmadas import (
+from lab.karmadas import (
     ANY_PORT,
     DYNAMIC,
     EVERYWHERE,
@@ -46,11 +46,11 @@ from tests.karmadas import (
     placed,
     until,
 )
-from tests.kubeapi.access import User
-from tests.kubeapi.faults import Answer, Asked, bad_gateway
-from tests.kubeapi.resources import CLUSTERS, EVENTS, RESOURCE_BINDINGS, Document, Resource
-from tests.kubeapi.statuses import Refused, failure
-from tests.patience import until as until_asked
+from lab.kubeapi.access import User
+from lab.kubeapi.faults import Answer, Asked, bad_gateway
+from lab.kubeapi.resources import CLUSTERS, EVENTS, RESOURCE_BINDINGS, Document, Resource
+from lab.kubeapi.statuses import Refused, failure
+from lab.patience import until as until_asked
 from tests.unit.deploy.manifests import BRIDGE
 from tests.unit.deploy.test_rbac import allowed, asked, rules
 

@@ -10,10 +10,10 @@ import pytest
 from federation.client import Target
 from federation.model.access import Role
 from federation.v1.scheduling_pb2 import GetBindingRequest, RescheduleBindingRequest
-from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.karmadas import Karmada, binding, bridging, member, new_karmada_server, until
-from tests.kubeapi.resources import CLUSTERS, Document
-from tests.patience import until as until_asked
+from lab.control_planes import RunningControlPlane, running_control_plane
+from lab.karmadas import Karmada, binding, bridging, member, new_karmada_server, until
+from lab.kubeapi.resources import CLUSTERS, Document
+from lab.patience import until as until_asked
 
 JOB: Document = {
     "apiVersion": "batch/v1",

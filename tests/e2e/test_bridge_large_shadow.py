@@ -20,8 +20,8 @@ from bridge.karmada import (
 from bridge.shadow import Shadow
 from federation.client import Client, Target
 from federation.model.access import Role
-from tests.control_planes import running_control_plane
-from tests.karmadas import PLACEMENT, member, placed
+from lab.control_planes import running_control_plane
+from lab.karmadas import PLACEMENT, member, placed
 
 CLUSTERS = 1_000
 BINDINGS = 45

@@ -9,9 +9,9 @@ import pytest
 
 from federation.client import Target
 from federation.model.access import Role
-from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.karmadas import Karmada, binding, bridging, member, new_karmada_server, placed, until
-from tests.kubeapi.faults import bad_gateway
+from lab.control_planes import RunningControlPlane, running_control_plane
+from lab.karmadas import Karmada, binding, bridging, member, new_karmada_server, placed, until
+from lab.kubeapi.faults import bad_gateway
 
 LOST = {"key": "cluster.karmada.io/not-ready", "effect": "NoSchedule"}
 PATIENT = {

@@ -20,7 +20,7 @@ from federation.client import Client, Target
 from federation.model.access import Role
 from federation.model.errors import PermissionRefused, Unavailable
 from federation.v1.resource_pb2 import Cluster
-from tests.control_planes import (
+from lab.control_planes import (
     AgentStream,
     RunningControlPlane,
     channel_to,
@@ -28,7 +28,7 @@ from tests.control_planes import (
     report,
     running_control_plane,
 )
-from tests.karmadas import member, until
+from lab.karmadas import member, until
 
 SECONDS = 60.0
 

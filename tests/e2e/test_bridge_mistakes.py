@@ -17,9 +17,8 @@ from bridge.karmada import APPLIED_PLACEMENT
 from federation.client import Target
 from federation.model.access import Role
 from federation.v1.scheduling_pb2 import GetBindingRequest
-from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.karmada_api import KarmadaApi
-from tests.karmadas import (
+from lab.control_planes import RunningControlPlane, running_control_plane
+from lab.karmadas import (
     DYNAMIC,
     FULLY_APPLIED,
     binding,
@@ -29,8 +28,9 @@ from tests.karmadas import (
     scheduled_condition,
     targets_of,
 )
-from tests.kubeapi.resources import Document
-from tests.patience import until
+from lab.kubeapi.resources import Document
+from lab.patience import until
+from tests.karmada_api import KarmadaApi
 
 ON_M1: Document = {"clusterAffinity": {"clusterNames": ["m1"]}, "replicaScheduling": DYNAMIC}
 NOWHERE: Document = {"clusterAffinity": {"clusterNames": ["m9"]}, "replicaScheduling": DYNAMIC}

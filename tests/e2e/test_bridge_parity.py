@@ -13,10 +13,10 @@ from typing import Any
 
 from federation.client import Target
 from federation.model.access import Role
-from tests.control_planes import running_control_plane
+from lab.control_planes import running_control_plane
+from lab.karmadas import bridging, is_settled, scheduled_condition, targets_of
+from lab.patience import until
 from tests.karmada_api import KarmadaApi
-from tests.karmadas import bridging, is_settled, scheduled_condition, targets_of
-from tests.patience import until
 from tests.vectors.karmada_objects import KarmadaObjects
 from tests.vectors.loading import read_lines
 from tests.vectors.test_cases import WIDER_SUMS

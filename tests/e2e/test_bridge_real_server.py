@@ -13,10 +13,10 @@ from textwrap import dedent
 import pytest
 import yaml
 
+from lab.karmadas import binding, member, targets_of
+from lab.kubeapi.resources import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS, Resource
 from tests.karmada_api import KarmadaApi
 from tests.karmada_servers import VARIABLE, lacking, real_karmada
-from tests.karmadas import binding, member, targets_of
-from tests.kubeapi.resources import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS, Resource
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,7 +56,7 @@ def assets(tmp_path: Path) -> Path:
     folder = tmp_path / "assets"
     (folder / "crds" / "work").mkdir(parents=True)
     for program in ("etcd", "kube-apiserver"):
-        executable(folder / program, f"tests.kubeapi.standins.{program.replace('-', '_')}")
+        executable(folder / program, f"lab.kubeapi.standins.{program.replace('-', '_')}")
     for resource in (RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS):
         path = folder / "crds" / "work" / f"{resource.plural}.yaml"
         path.write_text(definition(resource), encoding="utf-8")

@@ -13,8 +13,8 @@ from federation.client import Target
 from federation.model.access import Role
 from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.scheduling_pb2 import GetBindingRequest
-from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.karmadas import (
+from lab.control_planes import RunningControlPlane, running_control_plane
+from lab.karmadas import (
     EVERYWHERE,
     POLL_SECONDS,
     Karmada,
@@ -25,7 +25,7 @@ from tests.karmadas import (
     placed,
     until,
 )
-from tests.kubeapi.resources import CLUSTERS, Document
+from lab.kubeapi.resources import CLUSTERS, Document
 
 
 @pytest.fixture

@@ -15,9 +15,8 @@ import pytest
 
 from bridge.agreement import TIES
 from federation.model.access import Role
-from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.e2e.servers import ROOT, environment, federation
-from tests.karmadas import (
+from lab.control_planes import RunningControlPlane, running_control_plane
+from lab.karmadas import (
     DYNAMIC,
     PLACEMENT,
     Karmada,
@@ -27,7 +26,8 @@ from tests.karmadas import (
     member,
     new_karmada_server,
 )
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
+from lab.servers import ROOT, environment, federation
 
 
 @pytest.fixture

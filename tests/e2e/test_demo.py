@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.servers import ROOT, environment
+from lab.servers import ROOT, environment
 
 END_SECONDS = 600.0
 ON_LINUX = sys.platform == "linux"

@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from tests.e2e.servers import ROOT, environment
+from lab.servers import ROOT, environment
 from tests.e2e.test_demo import END_SECONDS, STARTING
 
 # A terminal sends signals to those whose session it belongs to.

@@ -20,9 +20,7 @@ from federation.v1.resource_pb2 import (
     ResourceBindingSpec,
 )
 from federation.v1.scheduling_pb2 import GetBindingRequest, ScheduleRequest
-from tests.binders import cluster_of
-from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.e2e.agents import (
+from lab.agents import (
     POLL_SECONDS,
     SECONDS,
     cluster_where,
@@ -31,10 +29,12 @@ from tests.e2e.agents import (
     has_reported,
     join_token,
 )
+from lab.binders import cluster_of
+from lab.control_planes import RunningControlPlane, running_control_plane
+from lab.kubeapi.documents import node, pod
+from lab.kubeapi.resources import Document
+from lab.kubeapi.server import KubeApiServer
 from tests.e2e.test_scorers import free_port
-from tests.kubeapi.documents import node, pod
-from tests.kubeapi.resources import Document
-from tests.kubeapi.server import KubeApiServer
 
 UID = "6f1e0c5a-web"
 

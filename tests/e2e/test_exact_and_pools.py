@@ -34,8 +34,7 @@ from federation.v1.resource_pb2 import (
     Toleration,
 )
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
-from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.e2e.agents import (
+from lab.agents import (
     DUMPS,
     POLL_SECONDS,
     ROOT,
@@ -46,6 +45,7 @@ from tests.e2e.agents import (
     has_reported,
     join_token,
 )
+from lab.control_planes import RunningControlPlane, running_control_plane
 
 TRUTH = ROOT / "tests" / "vectors" / "clusters"
 

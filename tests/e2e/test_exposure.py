@@ -16,7 +16,7 @@ from federation.v1.access_pb2 import ROLE_VIEWER, CreateTokenRequest
 from federation.v1.access_pb2_grpc import AccessStub
 from federation.v1.clusters_pb2 import CreateJoinTokenRequest, ListClustersRequest
 from federation.v1.clusters_pb2_grpc import ClustersStub
-from tests.databases import connect, run
+from lab.databases import connect, run
 from tests.e2e.planes import SECONDS, Plane, serving_plane
 
 AUDITED = "SELECT to_jsonb(one)::text FROM audit one"

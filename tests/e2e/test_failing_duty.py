@@ -9,9 +9,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from federation.store.condition import condition_of
-from tests.control_planes import running_control_plane
-from tests.patience import until
-from tests.unit.web.browser import Browser
+from lab.browser import Browser
+from lab.control_planes import running_control_plane
+from lab.patience import until
 
 METRIC = 'fedsched_failing_duties{duty="prune join tokens"} 1.0'
 

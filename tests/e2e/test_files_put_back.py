@@ -12,7 +12,7 @@ from typing import Any
 
 from federation.v1 import scheduling_pb2
 from federation.v1.agents_pb2 import Echo, EchoShape
-from tests.control_planes import report
+from lab.control_planes import report
 from tests.e2e.test_kills import Serving, binding, serving, stored_binding
 from tests.e2e.test_queue import joined, say
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from federation.certificates import make_certificates
 from federation.runtime.addresses import parse_endpoint
-from tests.e2e.servers import started
-from tests.patience import until
+from lab.patience import until
+from lab.servers import started
 from tests.unit.authenticators.test_renewed_files import HOSTS, der, shown_at
 
 

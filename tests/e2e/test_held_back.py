@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_planes import report, running_control_plane
-from tests.databases import Databases, connect
+from lab.control_planes import report, running_control_plane
+from lab.databases import Databases, connect
+from lab.patience import until
 from tests.e2e.test_impaired_database import page, readiness
 from tests.e2e.test_server_outage import scheduled
-from tests.patience import until
 
 
 @pytest.fixture

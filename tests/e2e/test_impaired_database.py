@@ -17,7 +17,7 @@ from federation.services.fleet import journal_reader as following
 from federation.services.members import presences
 from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
-from tests.control_planes import (
+from lab.control_planes import (
     RunningControlPlane,
     heartbeat,
     refusal_of,
@@ -25,9 +25,9 @@ from tests.control_planes import (
     report,
     running_control_plane,
 )
-from tests.databases import Databases, connect
+from lab.databases import Databases, connect
+from lab.patience import until
 from tests.e2e.test_server_outage import scheduled, unless_unavailable
-from tests.patience import until
 
 FAIL = """
     CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -15,7 +15,7 @@ from zipfile import ZipFile, ZipInfo
 
 import pytest
 
-from tests.e2e.servers import ROOT
+from lab.servers import ROOT
 
 END_SECONDS = 600.0
 BACKEND = """

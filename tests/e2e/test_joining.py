@@ -22,8 +22,7 @@ from federation.parts import SystemClock
 from federation.services.members.reports import MOST_AHEAD_SECONDS
 from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.resource_pb2 import Cluster
-from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.e2e.agents import (
+from lab.agents import (
     DUMPS,
     SECONDS,
     cluster_where,
@@ -32,6 +31,7 @@ from tests.e2e.agents import (
     has_reported,
     join_token,
 )
+from lab.control_planes import RunningControlPlane, running_control_plane
 
 FAST = {"heartbeat_seconds": "10", "report_seconds": "0.5"}
 SOURCE = ("--from", str(DUMPS / "member1.json"))

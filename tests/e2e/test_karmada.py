@@ -30,8 +30,8 @@ from estimator.karmada.estimator_pb2 import (
 )
 from estimator.karmada.estimator_pb2_grpc import EstimatorStub
 from federation.certificates import CertificateFiles, make_certificates
-from tests.e2e.agents import DUMPS, SECONDS, estimator
-from tests.patience import PATIENCE_SECONDS, until
+from lab.agents import DUMPS, SECONDS, estimator
+from lab.patience import PATIENCE_SECONDS, until
 
 
 def free_port() -> int:

@@ -31,10 +31,10 @@ from federation.v1.agents_pb2_grpc import AgentsStub
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from tests.control_planes import AT_ANY_TIME, hello, report
-from tests.databases import connect, run
-from tests.e2e.servers import Server, embedded_of, started
-from tests.patience import PATIENCE_SECONDS
+from lab.control_planes import AT_ANY_TIME, hello, report
+from lab.databases import connect, run
+from lab.patience import PATIENCE_SECONDS
+from lab.servers import Server, embedded_of, started
 
 MEMBERS = ("member1", "member2", "member3")
 CALLERS = 4

@@ -23,7 +23,7 @@ from federation.v1.resource_pb2 import (
     ResourceBindingSpec,
 )
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
-from tests.control_planes import (
+from lab.control_planes import (
     AgentStream,
     Caller,
     RunningControlPlane,
@@ -32,7 +32,7 @@ from tests.control_planes import (
     report,
     running_control_plane,
 )
-from tests.patience import PATIENCE_SECONDS, until
+from lab.patience import PATIENCE_SECONDS, until
 
 # Generous bounds on hanging: 30 s of held locks were the fault.
 ANSWERED_SECONDS = 15.0

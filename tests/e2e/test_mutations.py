@@ -31,7 +31,7 @@ from federation.v1 import (
     scoring_pb2,
     simulation_pb2,
 )
-from tests.control_planes import refusal_of
+from lab.control_planes import refusal_of
 from tests.e2e.planes import Plane, plane
 
 __all__ = ["plane"]

@@ -21,11 +21,11 @@ import pytest
 from estimator.credential import Credential, CredentialFile, load_credential, store_credential
 from estimator.kube.access import cluster_facts, connect
 from federation.model.errors import FederationError, PreconditionFailed
-from tests.binders import cluster_of
-from tests.e2e.agents import ROOT
-from tests.kubeapi.documents import node
-from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
-from tests.patience import PATIENCE_SECONDS
+from lab.agents import ROOT
+from lab.binders import cluster_of
+from lab.kubeapi.documents import node
+from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
+from lab.patience import PATIENCE_SECONDS
 
 CORE = "s3cr3t-core-of-a-token"
 REFUSED = [

@@ -17,10 +17,10 @@ from federation.codec.bindings import binding_to_message
 from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
 from federation.model.workload import ReplicaRequirements
 from federation.v1.scheduling_pb2 import ScheduleRequest
-from tests.browsers.chromium import CHROMIUM
-from tests.control_planes import report, running_control_plane
-from tests.patience import PATIENCE_SECONDS, until
-from tests.unit.web.browser import Browser
+from lab.browser import Browser
+from lab.chromium import CHROMIUM
+from lab.control_planes import report, running_control_plane
+from lab.patience import PATIENCE_SECONDS, until
 
 # A page that is told of changes never ends to load.
 LOADED_MILLIS = 2000

@@ -34,8 +34,7 @@ from federation.v1.resource_pb2 import (
     TargetCluster,
 )
 from federation.v1.scheduling_pb2 import GetBindingRequest, ScheduleRequest
-from tests.control_planes import RunningControlPlane, refused, running_control_plane
-from tests.e2e.agents import (
+from lab.agents import (
     DUMPS,
     POLL_SECONDS,
     SECONDS,
@@ -46,6 +45,7 @@ from tests.e2e.agents import (
     has_reported,
     join_token,
 )
+from lab.control_planes import RunningControlPlane, refused, running_control_plane
 
 MEMBERS = ("member1", "member2", "member3")
 COMMANDS = (

@@ -19,9 +19,9 @@ from federation.v1.scheduling_pb2 import OUTCOME_NO_FIT, ScheduleRequest
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from federation.v1.simulation_pb2 import SimulateRequest
 from federation.v1.simulation_pb2_grpc import SimulationStub
-from tests.control_planes import refusal_of
-from tests.e2e.servers import ROOT, federation, started
-from tests.patience import PATIENCE_SECONDS
+from lab.control_planes import refusal_of
+from lab.patience import PATIENCE_SECONDS
+from lab.servers import ROOT, federation, started
 
 EXAMPLE = ROOT / "examples" / "plugin"
 PROFILES = EXAMPLE / "profiles.yaml"

@@ -24,8 +24,7 @@ from federation.v1.resource_pb2 import (
     TargetCluster,
 )
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, DeleteBindingRequest
-from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.e2e.agents import (
+from lab.agents import (
     DUMPS,
     ROOT,
     cluster_where,
@@ -35,12 +34,13 @@ from tests.e2e.agents import (
     join_token,
     scheduled,
 )
-from tests.kubeapi.documents import namespace, node
-from tests.kubeapi.resources import BY_KIND, PODS, Document, Resource
-from tests.kubeapi.server import KubeApiServer
-from tests.kubeapi.state import Cluster
-from tests.kubeapi.statuses import Refused, failure
-from tests.patience import PATIENCE_SECONDS
+from lab.control_planes import RunningControlPlane, running_control_plane
+from lab.kubeapi.documents import namespace, node
+from lab.kubeapi.resources import BY_KIND, PODS, Document, Resource
+from lab.kubeapi.server import KubeApiServer
+from lab.kubeapi.state import Cluster
+from lab.kubeapi.statuses import Refused, failure
+from lab.patience import PATIENCE_SECONDS
 
 SCRIPT = ROOT / "examples" / "propagator" / "propagator.py"
 DEPLOYMENTS = BY_KIND["apps/v1", "Deployment"]

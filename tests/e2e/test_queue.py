@@ -13,9 +13,9 @@ from federation.v1 import clusters_pb2, scheduling_pb2
 from federation.v1.agents_pb2 import ConnectRequest, Echo, EchoShape
 from federation.v1.agents_pb2_grpc import AgentsStub
 from federation.v1.clusters_pb2_grpc import ClustersStub
-from tests.control_planes import hello, report
+from lab.control_planes import hello, report
+from lab.patience import PATIENCE_SECONDS
 from tests.e2e.test_kills import Serving, binding, serving, stored_binding
-from tests.patience import PATIENCE_SECONDS
 
 
 def joined(plane: Serving) -> str:

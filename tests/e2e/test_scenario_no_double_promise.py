@@ -40,12 +40,12 @@ from federation.v1.scheduling_pb2 import (
     ScheduleRequest,
 )
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from tests.chaos.members import Member, enrolled
-from tests.chaos.planes import Planes, running_planes
-from tests.chaos.slow_ledger import SeenReport
-from tests.databases import Databases
-from tests.fleets import GIB
-from tests.patience import PATIENCE_SECONDS
+from lab.chaos.members import Member, enrolled
+from lab.chaos.planes import Planes, running_planes
+from lab.chaos.slow_ledger import SeenReport
+from lab.databases import Databases
+from lab.fleets import GIB
+from lab.patience import PATIENCE_SECONDS
 
 PLANES = 3
 WORKLOADS = 20

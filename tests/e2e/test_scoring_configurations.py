@@ -10,8 +10,7 @@ import pytest
 
 from federation.cli.decisions import score_text
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
-from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.e2e.agents import (
+from lab.agents import (
     DUMPS,
     ROOT,
     cluster_where,
@@ -21,9 +20,10 @@ from tests.e2e.agents import (
     join_token,
     scheduled,
 )
-from tests.kubeapi.documents import namespace, node
-from tests.kubeapi.server import KubeApiServer
-from tests.kubeapi.state import Cluster
+from lab.control_planes import RunningControlPlane, running_control_plane
+from lab.kubeapi.documents import namespace, node
+from lab.kubeapi.server import KubeApiServer
+from lab.kubeapi.state import Cluster
 
 EXAMPLES = ROOT / "examples" / "scoring"
 # Each with the most that it can score: plugins of weight 1 and 2, and Volcano's weight 5.

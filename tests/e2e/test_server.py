@@ -31,8 +31,8 @@ from federation.v1.resource_pb2 import (
 )
 from federation.v1.scheduling_pb2 import GetBindingRequest, ScheduleRequest
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from tests.e2e.servers import Server, await_status, embedded_of, federation, started
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
+from lab.servers import Server, await_status, embedded_of, federation, started
 
 SECONDS = PATIENCE_SECONDS
 

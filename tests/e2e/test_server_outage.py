@@ -25,15 +25,15 @@ from federation.v1.resource_pb2 import (
     ResourceBindingSpec,
 )
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
-from tests.control_planes import (
+from lab.control_planes import (
     RunningControlPlane,
     heartbeat,
     refused,
     report,
     running_control_plane,
 )
-from tests.e2e.servers import http_status
-from tests.patience import until
+from lab.patience import until
+from lab.servers import http_status
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from federation.certificates import ca_fingerprint
 from federation.cli.__main__ import fedctl
 from federation.store.migrate import pending
-from tests.databases import connect, run
-from tests.e2e.servers import await_status, federation, started
-from tests.patience import PATIENCE_SECONDS
+from lab.databases import connect, run
+from lab.patience import PATIENCE_SECONDS
+from lab.servers import await_status, federation, started
 
 # MessagePack: {"v": 2}.
 NEWER = {

@@ -22,9 +22,9 @@ from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.estimates_pb2_grpc import EstimatesStub
 from federation.v1.peers_pb2_grpc import PeersStub
 from federation.v1.resource_pb2 import Cluster, ReplicaRequirements
-from tests.databases import connect, run
-from tests.e2e.servers import ROOT, STOP_SECONDS, Server, program, started
-from tests.patience import PATIENCE_SECONDS
+from lab.databases import connect, run
+from lab.patience import PATIENCE_SECONDS
+from lab.servers import ROOT, STOP_SECONDS, Server, program, started
 
 T = TypeVar("T")
 SECONDS = PATIENCE_SECONDS

@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner
 
 from federation.cli.__main__ import fedctl
-from tests.control_planes import RunningControlPlane, running_control_plane
+from lab.control_planes import RunningControlPlane, running_control_plane
 from tests.e2e.test_agent import DUMPS, cluster_where, estimator, flags, has_reported, join_token
 
 MEMBERS = ("member1", "member2", "member3")

@@ -21,7 +21,7 @@ from federation.services.members.reports import Reporting
 from federation.v1.agents_pb2 import CredentialStored
 from federation.v1.clusters_pb2 import GetClusterRequest, RevokeClusterRequest
 from federation.v1.resource_pb2 import Cluster
-from tests.control_planes import (
+from lab.control_planes import (
     AgentStream,
     Caller,
     RunningControlPlane,
@@ -30,7 +30,7 @@ from tests.control_planes import (
     report,
     running_control_plane,
 )
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 BEAT_SECONDS = 0.5
 SECONDS = PATIENCE_SECONDS

@@ -18,9 +18,9 @@ from estimator.estimation.capacity import NodeSet
 from estimator.kube.reading import PAGE_SIZE, Patience
 from estimator.live import LiveSource
 from federation.model.resources import CPU, PODS
-from tests.kubeapi.churn import Churn, NodePicture, Picture, picture_of
-from tests.kubeapi.documents import namespace, pods
-from tests.kubeapi.faults import (
+from lab.kubeapi.churn import Churn, NodePicture, Picture, picture_of
+from lab.kubeapi.documents import namespace, pods
+from lab.kubeapi.faults import (
     Action,
     Answer,
     Asked,
@@ -33,9 +33,9 @@ from tests.kubeapi.faults import (
     server_error,
     throttled,
 )
-from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
-from tests.kubeapi.state import Cluster
-from tests.patience import PATIENCE_SECONDS
+from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
+from lab.kubeapi.state import Cluster
+from lab.patience import PATIENCE_SECONDS
 
 # As in earnest, but in a hurry.
 PATIENCE = Patience(connect=1.0, list_read=1.0, watch=1.0, watch_shift=0.0, grace=0.3)

@@ -36,7 +36,7 @@ from federation.v1.scheduling_pb2 import (
     ScheduleBatchRequest,
     WatchBindingsRequest,
 )
-from tests.control_planes import (
+from lab.control_planes import (
     SECONDS,
     AgentStream,
     Refusal,
@@ -46,7 +46,7 @@ from tests.control_planes import (
     report,
     running_control_plane,
 )
-from tests.databases import connect
+from lab.databases import connect
 
 BINDINGS = 200
 BEAT_SECONDS = 0.1

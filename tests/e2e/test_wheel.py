@@ -9,7 +9,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.e2e.servers import ROOT, environment
+from lab.servers import ROOT, environment
 from tests.wheels import built_wheel, installed
 
 EXTRAS = {"federation": "control-plane", "estimator": "estimator", "fedctl": "cli"}

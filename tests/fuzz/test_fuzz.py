@@ -14,11 +14,11 @@ import pytest
 
 from federation.codec.workloads import bindings_from_documents
 from federation.model.errors import InvalidRequest
-from tests.fuzz import fuzzing
-from tests.fuzz.decoders import decoders
-from tests.fuzz.fuzzing import FuzzTarget, fuzz, tried
-from tests.fuzz.memory import family_peak
-from tests.fuzz.rpcs import attacked_rpcs
+from lab.fuzz import fuzzing
+from lab.fuzz.decoders import decoders
+from lab.fuzz.fuzzing import FuzzTarget, fuzz, tried
+from lab.fuzz.memory import family_peak
+from lab.fuzz.rpcs import attacked_rpcs
 
 SEED, INPUTS, REQUESTS, EVENTS = 1, 150, 12, 2
 TARGETS = decoders()

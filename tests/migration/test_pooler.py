@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import make_url
 
 from federation.store.migrate import pending
-from tests.patience import PATIENCE_SECONDS, until
+from lab.patience import PATIENCE_SECONDS, until
 
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 SOCKET_PORT = "6432"

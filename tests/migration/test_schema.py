@@ -27,8 +27,8 @@ from federation.store.migrate import (
     upgrade,
 )
 from federation.store.schema import metadata
-from tests.databases import Databases
-from tests.patience import PATIENCE_SECONDS
+from lab.databases import Databases
+from lab.patience import PATIENCE_SECONDS
 
 PARTITIONS = "SELECT relname FROM pg_class WHERE relispartition"
 CHECKS = text(f"""

@@ -26,7 +26,7 @@ from federation.model.reservations import PromiseCertificate, Share
 from federation.model.resources import CPU, PODS
 from federation.model.shapes import request_shape
 from federation.model.workload import ReplicaRequirements
-from tests.extenders import extender_of
+from lab.extenders import extender_of
 
 NAMES = ["a", "b", "c"]
 CORES = 6

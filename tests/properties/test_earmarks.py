@@ -18,7 +18,7 @@ from federation.services.binding_ports import StoredBinding
 from federation.services.scheduling.attempt import Attempt, RoomClaims
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
-from tests.services import DYNAMIC
+from lab.services import DYNAMIC
 from tests.unit.services.scheduling.test_working_copy import fleet_of, pooled
 
 NAMES = ("a", "b", "c")

@@ -34,18 +34,18 @@ from federation.services.agent_values import AgentHello, Placer
 from federation.services.members.join import Registration
 from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
+from lab.chaos.audit import Audit
+from lab.chaos.members import report_of
+from lab.chaos.records import open_database
+from lab.chaos.slow_ledger import SeenReport, SlowLedger
+from lab.echoes import interests_of
+from lab.fleets import RESOURCES
+from lab.services import join, reservations_of
+from lab.simulator_cluster import ZONE_LABEL, Order, SimulatedCluster
+from lab.simulator_cluster import Placer as Places
+from lab.slow_packer import broken_promise
 from tests import examples
-from tests.chaos.audit import Audit
-from tests.chaos.members import report_of
-from tests.chaos.records import open_database
-from tests.chaos.slow_ledger import SeenReport, SlowLedger
-from tests.echoes import interests_of
-from tests.fleets import RESOURCES
 from tests.replicas import Replica
-from tests.services import join, reservations_of
-from tests.simulator_cluster import ZONE_LABEL, Order, SimulatedCluster
-from tests.simulator_cluster import Placer as Places
-from tests.slow_packer import broken_promise
 from tests.stores import engine, store
 
 __all__ = ["engine", "store"]

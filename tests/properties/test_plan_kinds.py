@@ -37,7 +37,7 @@ from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from tests.services import GIB, make_report
+from lab.services import GIB, make_report
 
 NAMES = ("a", "b", "c", "d")
 # Of each cluster, in cores; the numbers of nodes do not matter here.

@@ -32,7 +32,7 @@ from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from tests.services import make_report
+from lab.services import make_report
 
 NAMES = ("b", "c", "d")
 # No agent is silent yet.

@@ -16,7 +16,7 @@ from federation.model.cluster import Taint, TaintEffect
 from federation.model.pools.values import NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
-from tests.promising import asked_of, promises_of
+from lab.promising import asked_of, promises_of
 from tests.properties.test_reserve_packing import cells_drawn, requests, table
 
 HOST = "kubernetes.io/hostname"

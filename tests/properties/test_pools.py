@@ -32,8 +32,8 @@ from federation.model.workload import (
     Toleration,
     TolerationOperator,
 )
+from lab.simple_bounds import lower_k, simple_lower_bound
 from tests.plain_tolerations import untolerated_taint
-from tests.simple_bounds import lower_k, simple_lower_bound
 
 GIB = 1 << 30
 NAMES = ("cpu", "memory", "pods", "ephemeral-storage", "nvidia.com/gpu")

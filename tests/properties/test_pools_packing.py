@@ -28,9 +28,9 @@ from federation.model.pools.cell_order import smallest_first
 from federation.model.pools.sets import sets_that_fit
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.workload import Component, ReplicaRequirements
-from tests.packed_nodes import nodes_in_turn, residues_of
+from lab.packed_nodes import nodes_in_turn, residues_of
+from lab.simple_bounds import lower_k
 from tests.properties.test_reserve_packing import RESOURCES, node_amounts, requests
-from tests.simple_bounds import lower_k
 
 # No pool suits, of the one kind that there is.
 NOWHERE = np.array([False])

@@ -25,10 +25,10 @@ from federation.capacity.reserve import (
 from federation.model.placement import Certificate
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements
-from tests.promising import asked_of, promises_of
+from lab.promising import asked_of, promises_of
+from lab.simple_bounds import simple_lower_bound
+from lab.slow_packer import broken_promise
 from tests.properties.test_reserve_packing import cells_drawn, claims, outstandings, requests, table
-from tests.simple_bounds import simple_lower_bound
-from tests.slow_packer import broken_promise
 
 REPORT = ReportId(1, 1)
 NAMES = tuple(f"member{number}" for number in range(6))

@@ -25,11 +25,11 @@ from federation.model.placement import (
 from federation.model.reservations import PromiseCertificate
 from federation.model.shapes import Shape, request_shape
 from federation.model.workload import NodeClaim, ReplicaRequirements, TargetCluster
-from tests.echoes import interests_by_name
-from tests.fleets import RESOURCES
-from tests.simulator import BY_CAPACITY, ControlPlane, Decided, divided
-from tests.simulator_cluster import ZONE_LABEL, Placer, SimulatedCluster, Snapshot
-from tests.slow_packer import broken_promise
+from lab.echoes import interests_by_name
+from lab.fleets import RESOURCES
+from lab.simulator import BY_CAPACITY, ControlPlane, Decided, divided
+from lab.simulator_cluster import ZONE_LABEL, Placer, SimulatedCluster, Snapshot
+from lab.slow_packer import broken_promise
 
 CLUSTERS = {
     "member1": Placer.CLAIMS,

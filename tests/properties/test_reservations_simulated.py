@@ -10,10 +10,10 @@ import pytest
 
 from federation.model.placement import Certificate, ReplicaScheduling, SchedulingType
 from federation.model.reservations import PromiseCertificate
-from tests.fleets import GIB, RESOURCES
-from tests.simulator import BY_CAPACITY, Simulation, divided
-from tests.simulator_cluster import Placer, SimulatedCluster
-from tests.slow_packer import broken_promise
+from lab.fleets import GIB, RESOURCES
+from lab.simulator import BY_CAPACITY, Simulation, divided
+from lab.simulator_cluster import Placer, SimulatedCluster
+from lab.slow_packer import broken_promise
 
 CORE = {"cpu": 1000}
 

@@ -20,8 +20,8 @@ from federation.capacity.strict_bounds import strict_promises_hold
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
-from tests.packed_nodes import nodes_in_turn, residues_of
-from tests.slow_packer import Node, after_one, broken_promise, fits_one_at_a_time, nodes_of
+from lab.packed_nodes import nodes_in_turn, residues_of
+from lab.slow_packer import Node, after_one, broken_promise, fits_one_at_a_time, nodes_of
 
 RESOURCES = ("cpu", "memory", "pods", "nvidia.com/gpu")
 REPORT = ReportId(1, 1)

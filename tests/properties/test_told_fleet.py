@@ -25,8 +25,8 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, ClusterShares
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from tests.benchmarks.members import REQUEST, capacity_report
-from tests.services import make_report
+from lab.benchmarks.members import REQUEST, capacity_report
+from lab.services import make_report
 
 STEPS, CLUSTERS, NOW = 120, 14, 50.0
 SHAPES = (

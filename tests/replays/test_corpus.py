@@ -9,7 +9,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from federation.cli.__main__ import fedctl
-from tests.traces import corpus, write_trace
+from lab.traces import corpus, write_trace
 
 
 def test_every_recorded_decision_replays_equal_on_one_and_on_two_workers(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from federation.v1.scheduling_pb2 import (
     ScheduleRequest,
 )
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from tests.e2e.servers import ROOT
+from lab.servers import ROOT
 from tests.e2e.test_several_planes import Plane, Planes, await_known, serving, soon
 from tests.wheels import built_wheel, installed
 

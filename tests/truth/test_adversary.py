@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.fleets import GIB
-from tests.truth.adversary import room_against, stands, stranding
-from tests.truth.members import CPU, MEMORY, PODS, Node, free_rn, nodes_of
-from tests.truth.moments import Moment, moment_of
-from tests.truth.plans import Line, Plan
-from tests.truth.soundness import challenged
-from tests.truth.streams import SCHEDULINGS, Stream, Wanted, stream
-from tests.truth.virtual import ByTheRules, VirtualStudy
+from lab.fleets import GIB
+from lab.truth.adversary import room_against, stands, stranding
+from lab.truth.members import CPU, MEMORY, PODS, Node, free_rn, nodes_of
+from lab.truth.moments import Moment, moment_of
+from lab.truth.plans import Line, Plan
+from lab.truth.soundness import challenged
+from lab.truth.streams import SCHEDULINGS, Stream, Wanted, stream
+from lab.truth.virtual import ByTheRules, VirtualStudy
 
 
 def wanted_of(name: str, cpu: int, gib: int, replicas: int) -> Wanted:

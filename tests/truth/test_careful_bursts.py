@@ -11,12 +11,12 @@ from estimator.kube.dump import read_dump
 from estimator.snapshot import NodeTable, Snapshot, columns_of
 from federation.capacity.cluster_room import ReportId
 from federation.model.placement import Certificate
-from tests.simulator import ControlPlane
-from tests.simulator_cluster import Snapshot as Report
-from tests.truth.kube_scheduler import KubeScheduler
-from tests.truth.members import Node, documents_of, nodes_of
-from tests.truth.streams import Stream, stream
-from tests.truth.timeline import Timeline
+from lab.simulator import ControlPlane
+from lab.simulator_cluster import Snapshot as Report
+from lab.truth.kube_scheduler import KubeScheduler
+from lab.truth.members import Node, documents_of, nodes_of
+from lab.truth.streams import Stream, stream
+from lab.truth.timeline import Timeline
 
 MEMBER = "member1"
 

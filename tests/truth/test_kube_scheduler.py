@@ -10,16 +10,16 @@ import numpy as np
 from estimator.nodes import Node
 from estimator.placing.incoming import IncomingPod
 from federation.model.resources import CPU, MEMORY, PODS
-from tests.kubeapi.documents import pod
-from tests.truth.kube_scheduler import (
+from lab.kubeapi.documents import pod
+from lab.truth.kube_scheduler import (
     BindRefused,
     Delays,
     ExtenderFailed,
     KubeScheduler,
     Outcome,
 )
-from tests.truth.scheduler_scores import Profile, Strategy
-from tests.truth.timeline import Timeline
+from lab.truth.scheduler_scores import Profile, Strategy
+from lab.truth.timeline import Timeline
 
 
 def node(name: str, cores: int = 4) -> Node:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.truth.judging import asked_of
-from tests.truth.many_runs import ManyRuns
-from tests.truth.members import free_rn, nodes_of
-from tests.truth.streams import Stream, Wanted, stream
+from lab.truth.judging import asked_of
+from lab.truth.many_runs import ManyRuns
+from lab.truth.members import free_rn, nodes_of
+from lab.truth.streams import Stream, Wanted, stream
 from tests.truth.test_careful_bursts import MEMBER, scheduler_of
 
 NODES, BINDINGS = 20, 40

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from federation.model.resources import CPU
-from tests.truth.extended_cluster import Loop, pod, promised_pod
-from tests.truth.race import BINDING, cluster, run_once
+from lab.truth.extended_cluster import Loop, pod, promised_pod
+from lab.truth.race import BINDING, cluster, run_once
 
 
 @pytest.fixture(scope="module")

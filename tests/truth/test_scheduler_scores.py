@@ -7,7 +7,7 @@ from typing import Any
 from estimator.binpack.requests import replica_request
 from estimator.nodes import Node
 from estimator.snapshot import NodeTable
-from tests.truth.scheduler_scores import Loads, Profile, Strategy, balanced_n
+from lab.truth.scheduler_scores import Loads, Profile, Strategy, balanced_n
 from tests.vectors.loading import amounts, for_each, read_lines
 from tests.vectors.scoring import pod_resources
 

@@ -9,8 +9,8 @@ import pytest
 
 from federation.capacity.second_looks import looked_again_c
 from federation.model.arrays import IntArray
-from tests.truth.plans import Line, Plan
-from tests.truth.virtual import found_in_memory
+from lab.truth.plans import Line, Plan
+from lab.truth.virtual import found_in_memory
 
 SMALL = Plan(line=Line.CAREFUL, seed=1, bindings=60, nodes=(14, 15))
 

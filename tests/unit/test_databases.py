@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.databases import Databases, connect, run
+from lab.databases import Databases, connect, run
 
 SCHEMA = """
     CREATE TABLE alembic_version (version_num text);

@@ -23,7 +23,7 @@ from federation.runtime.settings import load_settings
 from federation.services.journal_ports import OpenTransaction
 from federation.store.condition import DatabaseCondition
 from federation.store.migrate import upgrade
-from tests.e2e.servers import START_SECONDS, federation
+from lab.servers import START_SECONDS, federation
 
 ROOT = Path(__file__).resolve().parents[2]
 # "**PostgreSQL of your own**, 15 or newer"; in one sentence.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import leftovers
+from lab import leftovers
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")

@@ -14,7 +14,7 @@ from federation.plugins import InstalledPlugins, read_profiles
 from federation.runtime.bounded_calls import BoundedCalls
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
 from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MODULE = """

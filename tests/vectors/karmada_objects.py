@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tests.karmadas import binding, member
+from lab.karmadas import binding, member
 from tests.vectors.cases import placement
 
 Document = dict[str, Any]

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from estimator.extender.server import ExtenderServer
-from tests.extenders import RecordingBinding, extender_of, pod, two_nodes
+from lab.extenders import RecordingBinding, extender_of, pod, two_nodes
 from tests.vectors.kube_scheduler_client import BOUND_PODS, WEIGHT, taken
 from tests.vectors.loading import read_lines
 

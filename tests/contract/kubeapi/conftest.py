@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.kubeapi import real_server
-from tests.contract.kubeapi.api import Api
-from tests.kubeapi.documents import namespace
-from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
-from tests.kubeapi.state import Cluster
+from lab.kubeapi import real_server
+from lab.kubeapi.api import Api
+from lab.kubeapi.documents import namespace
+from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
+from lab.kubeapi.state import Cluster
 
 VARIABLE = "KUBEBUILDER_ASSETS"
 # Without a real one every test would say so; test_real_server.py says it once.

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 EXCHANGES: Final = Path(__file__).parent / "exchanges"
 READ_SECONDS: Final = PATIENCE_SECONDS

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from lab.kubeapi.access import Rule, User
+from lab.kubeapi.faults import throttled
+from lab.kubeapi.resources import BY_KIND, NAMESPACES, NODES, PODS, Document
+from lab.kubeapi.server import KubeApiServer
+from lab.kubeapi.state import Cluster
 from tests.contract.kubeapi.recorded import recorded
-from tests.kubeapi.access import Rule, User
-from tests.kubeapi.faults import throttled
-from tests.kubeapi.resources import BY_KIND, NAMESPACES, NODES, PODS, Document
-from tests.kubeapi.server import KubeApiServer
-from tests.kubeapi.state import Cluster
 
 SHOP = "shop"
 SERVICE_ACCOUNT = "system:serviceaccount:shop"

@@ -10,9 +10,9 @@ from functools import cache, partial
 
 import pytest
 
+from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from tests.contract.kubeapi.recorded import Exchange, Replay, exchanges, recorded
 from tests.contract.kubeapi.scenes import SCENES, UNCACHED_SCENES, steps
-from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 
 # Seconds of the fake while watches are replayed: they end by their timeouts.
 SECOND = 0.08

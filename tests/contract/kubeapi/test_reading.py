@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.contract.kubeapi.api import Api, binding, pod
+from lab.kubeapi.api import Api, binding, pod
 
 pytestmark = pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
 

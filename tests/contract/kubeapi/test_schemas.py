@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.karmadas import binding, namespace
-from tests.kubeapi.resources import BY_KIND, RESOURCE_BINDINGS, Document
-from tests.kubeapi.state import Cluster
-from tests.kubeapi.statuses import Refused
-from tests.kubeapi.writing import Writer
+from lab.karmadas import binding, namespace
+from lab.kubeapi.resources import BY_KIND, RESOURCE_BINDINGS, Document
+from lab.kubeapi.state import Cluster
+from lab.kubeapi.statuses import Refused
+from lab.kubeapi.writing import Writer
 
 JOBS = BY_KIND["batch/v1", "Job"]
 

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.kubeapi.documents import pod
-from tests.kubeapi.resources import PODS, Document
-from tests.kubeapi.state import Cluster
-from tests.kubeapi.watching import Pulse, events, opening, watch_options
+from lab.kubeapi.documents import pod
+from lab.kubeapi.resources import PODS, Document
+from lab.kubeapi.state import Cluster
+from lab.kubeapi.watching import Pulse, events, opening, watch_options
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.kubeapi.api import Api, Document, binding, pod
+from lab.kubeapi.api import Api, Document, binding, pod
 
 pytestmark = pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
 

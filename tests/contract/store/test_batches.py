@@ -19,7 +19,7 @@ from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.services.binding_ports import StoredBinding
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
 from federation.store.postgres import PostgresStore
-from tests.decisions import make_decision
+from lab.decisions import make_decision
 from tests.stores import new_decision, until_waiting
 
 Key = tuple[str, str]

@@ -40,7 +40,7 @@ from federation.services.binding_ports import BindingStanding, Peers, StoredBind
 from federation.services.values import DecisionRecord, ReportEvidence, Verdict
 from federation.services.waiting_ports import NewWait
 from federation.store.postgres import PostgresStore
-from tests.decisions import make_decision
+from lab.decisions import make_decision
 from tests.stores import add_binding, keep_decision, put_binding
 
 FULL = Binding(

@@ -12,7 +12,7 @@ from federation.model.errors import Conflict
 from federation.model.placement import Binding
 from federation.services.listed_decisions import DecisionFilter
 from federation.store.postgres import PostgresStore
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 from tests.stores import AGE_DECISIONS, add_binding, put_binding
 
 COUNT = 60

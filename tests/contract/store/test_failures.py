@@ -16,7 +16,7 @@ from federation.store import engine as module
 from federation.store import lost_peers
 from federation.store.engine import OUTCOME_UNKNOWN, create_engine, driver_target
 from federation.store.postgres import PostgresStore, PostgresTransaction
-from tests.databases import Databases
+from lab.databases import Databases
 
 IDLE = "idle_in_transaction_session_timeout"
 OTHERS = text("""

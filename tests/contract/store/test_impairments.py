@@ -21,7 +21,7 @@ from federation.store.engine import (
 )
 from federation.store.histories import EMPTIED
 from federation.store.postgres import PostgresStore
-from tests.databases import Databases
+from lab.databases import Databases
 
 CHANGE = ClusterChanged(cluster="a")
 

@@ -17,8 +17,8 @@ from federation.services.packed_previews import packed_preview
 from federation.services.values import ReportEvidence, Verdict
 from federation.store.decisions import UNREAD
 from federation.store.postgres import PostgresStore
+from lab.decisions import make_decision
 from tests.contract.store.test_bindings import FULL, add, add_decision
-from tests.decisions import make_decision
 from tests.stores import keep_decision, new_decision
 
 VERDICT = Verdict(

@@ -12,8 +12,8 @@ from federation.services.journal import ClusterChanged
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from federation.store.signal import CHANNEL, JournalSignal
-from tests.databases import connect
-from tests.patience import PATIENCE_SECONDS
+from lab.databases import connect
+from lab.patience import PATIENCE_SECONDS
 
 LONG_SECONDS = PATIENCE_SECONDS
 LISTENERS = text("""

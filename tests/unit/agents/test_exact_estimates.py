@@ -23,8 +23,8 @@ from federation.v1.estimates_pb2 import (
     EstimateReplicasRequest,
 )
 from federation.v1.resource_pb2 import Component, ReplicaRequirements
-from tests.control_planes import AgentStream, RunningControlPlane, report
-from tests.patience import PATIENCE_SECONDS
+from lab.control_planes import AgentStream, RunningControlPlane, report
+from lab.patience import PATIENCE_SECONDS
 
 SHAPE = ReplicaRequirements(resource_request={"cpu": "1"})
 # Four nodes of four cores, as the reports say.

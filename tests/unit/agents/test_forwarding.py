@@ -31,7 +31,7 @@ from federation.services.journal_ports import Replica
 from federation.services.values import ExactQuestion, Principal, PrincipalKind
 from federation.v1.agents_pb2 import ConnectResponse, EstimateReply, PlaceReply
 from federation.v1.peers_pb2_grpc import add_PeersServicer_to_server
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 QUESTION = ExactQuestion(shapes=(ReplicaRequirements(request={"cpu": 1000}),))
 ORDER = PlaceOrder(

@@ -24,7 +24,7 @@ from federation.services.journal import (
     ReportAdvanced,
 )
 from federation.v1.agents_pb2 import ConnectResponse
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 CLUSTER = "member1"
 

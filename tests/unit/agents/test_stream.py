@@ -26,7 +26,7 @@ from federation.v1.resource_pb2 import (
     ResourceModel,
     ResourceModelRange,
 )
-from tests.control_planes import (
+from lab.control_planes import (
     AgentStream,
     RunningControlPlane,
     graded,

@@ -25,7 +25,7 @@ from federation.services.members.renewal import Renewal
 from federation.services.members.reports import Reporting
 from federation.store.postgres import PostgresStore
 from federation.v1.agents_pb2 import ConnectResponse
-from tests.services import UnsteadyStore, join
+from lab.services import UnsteadyStore, join
 from tests.stores import engine, fresh_engine, store
 
 __all__ = ["engine", "fresh_engine", "store"]

@@ -23,7 +23,7 @@ from federation.cli.__main__ import fedctl
 from federation.codec.role_rules import role_rules_from_document
 from federation.model.errors import Unauthenticated
 from federation.v1 import clusters_pb2
-from tests.control_planes import (
+from lab.control_planes import (
     Caller,
     RunningControlPlane,
     refused,

@@ -19,7 +19,7 @@ from federation.authenticators.keys import (
     keys_of,
 )
 from federation.model.errors import Unavailable
-from tests.issuers import Issuer, running_issuer
+from lab.issuers import Issuer, running_issuer
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from federation.authenticators import keys
 from federation.authenticators.oidc import LEEWAY_SECONDS, MOST_CHARACTERS
 from federation.v1 import access_pb2, clusters_pb2, scheduling_pb2
-from tests.control_planes import (
+from lab.control_planes import (
     RunningControlPlane,
     refused,
     report,
     running_control_plane,
 )
-from tests.issuers import AUDIENCE, Issuer, forged, public_pem, running_issuer
+from lab.issuers import AUDIENCE, Issuer, forged, public_pem, running_issuer
 from tests.unit.rpc.test_access import access, in_namespace, scheduled
 
 DENIED, UNAUTHENTICATED = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED

@@ -19,8 +19,8 @@ from federation.certificates import CertificateFiles, ca_fingerprint, make_certi
 from federation.model.errors import Unavailable
 from federation.runtime.addresses import Address
 from federation.v1.clusters_pb2 import CreateJoinTokenRequest, ListClustersRequest
-from tests.control_planes import RunningControlPlane, refused, running_control_plane
-from tests.patience import PATIENCE_SECONDS, until
+from lab.control_planes import RunningControlPlane, refused, running_control_plane
+from lab.patience import PATIENCE_SECONDS, until
 from tests.unit.authenticators.test_certificates import RULES, Authority, caller, listed
 
 HOSTS = ["127.0.0.1", "localhost"]

@@ -13,11 +13,11 @@ import pytest
 from federation import doctor
 from federation.authenticators import token_review
 from federation.runtime.findings import Severity
-from tests.control_planes import RunningControlPlane, refused, report, running_control_plane
-from tests.issuers import AUDIENCE, Issuer, running_issuer
-from tests.kubeapi.access import Rule, User
-from tests.kubeapi.server import KubeApiServer
-from tests.kubeapi.state import Cluster
+from lab.control_planes import RunningControlPlane, refused, report, running_control_plane
+from lab.issuers import AUDIENCE, Issuer, running_issuer
+from lab.kubeapi.access import Rule, User
+from lab.kubeapi.server import KubeApiServer
+from lab.kubeapi.state import Cluster
 from tests.unit.authenticators.test_oidc import audited, cordoned, listed
 from tests.unit.rpc.test_access import in_namespace, scheduled
 

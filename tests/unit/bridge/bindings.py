@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from bridge.karmada import KarmadaBinding, RawBinding, binding_from_raw
-from tests.karmadas import binding as document_of
+from lab.karmadas import binding as document_of
 
 
 def read(document: dict[str, Any]) -> KarmadaBinding:

@@ -13,7 +13,7 @@ from bridge.patches import BindingVerdict
 from federation.v1 import scheduling_pb2
 from federation.v1.resource_pb2 import TargetCluster
 from federation.v1.scheduling_pb2 import ClusterTrace, Decision, Fact, ScheduleBatchResult, Trace
-from tests.karmadas import DYNAMIC
+from lab.karmadas import DYNAMIC
 from tests.unit.bridge.bindings import stored
 
 TWO = [{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}]

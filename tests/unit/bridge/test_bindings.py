@@ -12,7 +12,7 @@ from bridge.bindings import BridgedBindings
 from bridge.counts import Counts
 from bridge.karmada import KarmadaBinding
 from bridge.patches import SUCCESS, BindingVerdict
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 from tests.unit.bridge.bindings import stored
 
 DUPLICATED = {"replicaScheduling": {"replicaSchedulingType": "Duplicated"}}

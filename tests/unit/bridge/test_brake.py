@@ -11,7 +11,7 @@ import pytest
 
 from bridge.fleet import BridgedFleet, Changes
 from bridge.karmada import KarmadaCluster, RawCluster, cluster_from_raw
-from tests.karmadas import member
+from lab.karmadas import member
 
 LOST = {"key": "cluster.karmada.io/unreachable", "effect": "NoSchedule"}
 

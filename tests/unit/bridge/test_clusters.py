@@ -12,7 +12,7 @@ from bridge.karmada import KarmadaCluster, RawCluster, ReadyReplicas, cluster_fr
 from federation.model.cluster import UNREACHABLE_KEY
 from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.v1 import resource_pb2
-from tests.karmadas import member
+from lab.karmadas import member
 from tests.unit.bridge.bindings import read, stored
 
 GRADES = [{"grade": 0, "count": 1}, {"grade": 3, "count": 3}]

@@ -7,7 +7,7 @@ from typing import Any
 from bridge.jobs import is_running_job, keeps_shares, note_of, with_fixed_shares
 from bridge.karmada import KarmadaBinding
 from bridge.steps import HeldBinding
-from tests.karmadas import EVERYWHERE
+from lab.karmadas import EVERYWHERE
 from tests.unit.bridge.bindings import stored
 
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "namespace": "default", "name": "web"}

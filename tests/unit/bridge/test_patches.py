@@ -18,7 +18,7 @@ from bridge.patches import (
     main_patch,
     status_patch,
 )
-from tests.karmadas import PLACEMENT, binding
+from lab.karmadas import PLACEMENT, binding
 from tests.unit.bridge.bindings import read, stored
 
 NOW, BEFORE = "2026-03-01T12:00:00Z", "2026-03-01T11:00:00Z"

@@ -22,7 +22,7 @@ from bridge.pictures import (
 from federation.codec.models import model_to_messages
 from federation.model.grades import DEFAULT_MODEL
 from federation.v1 import resource_pb2
-from tests.karmadas import member
+from lab.karmadas import member
 
 
 def message(*kinds: str) -> resource_pb2.Cluster:

@@ -13,7 +13,7 @@ from bridge.requests import KARMADA_SCHEDULER, request_of
 from federation.codec.bindings import binding_from_message
 from federation.model.errors import InvalidRequest
 from federation.v1 import resource_pb2
-from tests.karmadas import PLACEMENT
+from lab.karmadas import PLACEMENT
 from tests.unit.bridge.bindings import stored
 
 

@@ -10,7 +10,7 @@ import pytest
 from bridge.__main__ import bridge
 from bridge.karmada import KarmadaBinding
 from bridge.steps import Asked, BridgeStep, BridgeSurroundings, HeldBinding, next_step
-from tests.karmadas import POLICY_LABEL, binding
+from lab.karmadas import POLICY_LABEL, binding
 from tests.unit.bridge.bindings import read, stored
 
 AROUND = BridgeSurroundings(scheduler="fedsched", known=frozenset({"m1", "m2"}))

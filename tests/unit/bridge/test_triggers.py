@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.triggers import is_placement_new, trigger_of
-from tests.karmadas import DYNAMIC, EVERYWHERE, PLACEMENT
+from lab.karmadas import DYNAMIC, EVERYWHERE, PLACEMENT
 from tests.unit.bridge.bindings import stored
 
 TWO = [{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}]

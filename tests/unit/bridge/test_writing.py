@@ -11,9 +11,9 @@ from bridge.karmada import KarmadaBinding
 from bridge.patches import SCHEDULED_TEXT, SUCCESS, BindingVerdict
 from bridge.writing import KarmadaWrites, Overtaken
 from estimator.kube.calls import KubeCalls
-from tests.karmadas import FULLY_APPLIED, Karmada, binding, new_karmada_server
-from tests.kubeapi.faults import First
-from tests.kubeapi.resources import RESOURCE_BINDINGS, Document
+from lab.karmadas import FULLY_APPLIED, Karmada, binding, new_karmada_server
+from lab.kubeapi.faults import First
+from lab.kubeapi.resources import RESOURCE_BINDINGS, Document
 from tests.unit.bridge.bindings import read
 
 VERDICT = BindingVerdict(reason=SUCCESS, message=SCHEDULED_TEXT, targets={"m1": 4})

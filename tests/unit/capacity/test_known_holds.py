@@ -11,7 +11,7 @@ from federation.capacity.strict_bounds import MAX_FORMER_BLOCKS, KnownHolds, str
 from federation.model.arrays import IntArray
 from federation.model.reported_pools import pools_of
 from federation.model.workload import ReplicaRequirements
-from tests.reports import nodes
+from lab.reports import nodes
 
 CLUSTERS = 3
 

@@ -16,7 +16,7 @@ from federation.model.pools.sets import SetEstimate, sets_that_fit
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.resources import MAX_AMOUNT
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements
-from tests.packed_nodes import residues_of
+from lab.packed_nodes import residues_of
 
 RESOURCES = ("cpu", "memory", "pods", "nvidia.com/gpu")
 

@@ -33,7 +33,7 @@ from federation.model.workload import (
     Toleration,
     TolerationOperator,
 )
-from tests.simple_bounds import simple_lower_bound
+from lab.simple_bounds import simple_lower_bound
 
 GIB = 1 << 30
 CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect=TaintEffect.NO_SCHEDULE)

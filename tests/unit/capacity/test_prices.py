@@ -11,8 +11,8 @@ from federation.capacity.prices import PriceLists
 from federation.capacity.some_clusters import SomeClusters
 from federation.model.pools.bounds import fit_k, per_replica
 from federation.model.reported_pools import pools_of
-from tests.benchmarks.members import cluster_pools
-from tests.fleets import random_shapes
+from lab.benchmarks.members import cluster_pools
+from lab.fleets import random_shapes
 
 CLUSTERS = 4
 

@@ -28,8 +28,8 @@ from federation.model.workload import (
     Toleration,
     TolerationOperator,
 )
-from tests.promising import asked_of, promises_of
-from tests.slow_packer import broken_promise
+from lab.promising import asked_of, promises_of
+from lab.slow_packer import broken_promise
 
 REPORT = ReportId(1, 7)
 CAREFUL, PLANNED = PromiseCertificate.CAREFUL, PromiseCertificate.PLANNED

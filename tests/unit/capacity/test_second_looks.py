@@ -16,8 +16,8 @@ from federation.model.placement import Certificate
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements, Toleration
-from tests.promising import asked_of
-from tests.slow_packer import broken_promise
+from lab.promising import asked_of
+from lab.slow_packer import broken_promise
 
 GIB = 1 << 30
 NODES = 6

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from federation.cli.__main__ import fedctl
 from federation.cli.fleet import free_amounts
 from federation.v1.resource_pb2 import ClusterStatus, ResourceSummary
-from tests.control_planes import report, running_control_plane
+from lab.control_planes import report, running_control_plane
 
 
 async def test_a_report_that_never_came_has_no_age(database_url: str, tmp_path: Path) -> None:

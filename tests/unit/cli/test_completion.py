@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from federation.cli.__main__ import fedctl
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 ASK = {
     "bash": """

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from federation.certificates import make_certificates
 from federation.cli import connection
 from federation.cli.__main__ import fedctl
-from tests.control_planes import running_control_plane
-from tests.patience import PATIENCE_SECONDS
+from lab.control_planes import running_control_plane
+from lab.patience import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from federation.certificates import make_certificates
 from federation.cli.__main__ import fedctl
 from federation.cli.connection import Connection
-from tests.control_planes import running_control_plane
+from lab.control_planes import running_control_plane
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from federation.cli.__main__ import fedctl
 from federation.cli.folders import admin_token_file, contexts_file
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[3]
 START = """

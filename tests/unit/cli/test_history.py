@@ -30,8 +30,8 @@ from federation.v1.scheduling_pb2 import (
     Decision,
     Outcome,
 )
-from tests.control_planes import RunningControlPlane, report, running_control_plane
-from tests.databases import connect
+from lab.control_planes import RunningControlPlane, report, running_control_plane
+from lab.databases import connect
 from tests.keepers import Keeper
 from tests.unit.cli.hostile import HOSTILE
 from tests.unit.cli.test_reservations import run

@@ -12,7 +12,7 @@ from federation.cli import file_options, virtual_time_options
 from federation.cli.__main__ import VERBS, fedctl
 from federation.failover.virtual_steps import FailoverRules
 from federation.model.estimate import MAX_REPLICAS, Merge, ModelRule
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[3]
 # Nobody who connects needs these; rich is for what is drawn on a terminal.

@@ -18,7 +18,7 @@ from federation.cli import following, output, queueing, reservations
 from federation.cli.__main__ import fedctl
 from federation.cli.watch import _binding_line
 from federation.v1 import resource_pb2, scheduling_pb2
-from tests.control_planes import report, running_control_plane
+from lab.control_planes import report, running_control_plane
 from tests.unit.cli.test_reservations import BINDING, run
 
 NOW = 1_800_000_000.0

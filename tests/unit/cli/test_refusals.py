@@ -19,7 +19,7 @@ from federation.cli.__main__ import fedctl
 from federation.cli.progress import counted
 from federation.cli.refusals import explained
 from federation.model.errors import NotFound, Unavailable
-from tests.control_planes import running_control_plane
+from lab.control_planes import running_control_plane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

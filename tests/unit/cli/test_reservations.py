@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from federation.cli.__main__ import fedctl
 from federation.cli.fleet import placed_text
 from federation.v1 import resource_pb2
-from tests.control_planes import RunningControlPlane, report, running_control_plane
+from lab.control_planes import RunningControlPlane, report, running_control_plane
 
 BINDING: dict[str, Any] = {
     "kind": "ResourceBinding",

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from federation.cli.__main__ import fedctl
 from federation.cli.decisions import print_nodes, print_trace
 from federation.v1.scheduling_pb2 import Decision, NodePlacement, PlacedReplicas, Trace
-from tests.control_planes import RunningControlPlane, report, running_control_plane
-from tests.databases import connect
+from lab.control_planes import RunningControlPlane, report, running_control_plane
+from lab.databases import connect
 
 BINDING = {
     "kind": "ResourceBinding",

@@ -7,7 +7,7 @@ import re
 import shlex
 from pathlib import Path
 
-from tests.control_planes import RunningControlPlane
+from lab.control_planes import RunningControlPlane
 from tests.unit.cli.test_reservations import run
 from tests.unit.rpc.conftest import running
 

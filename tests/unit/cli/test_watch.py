@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_planes import RunningControlPlane, report, running_control_plane
-from tests.patience import PATIENCE_SECONDS
+from lab.control_planes import RunningControlPlane, report, running_control_plane
+from lab.patience import PATIENCE_SECONDS
 from tests.unit.rpc.test_scheduling import binding, scheduled
 
 SECONDS = PATIENCE_SECONDS

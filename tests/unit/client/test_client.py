@@ -12,8 +12,8 @@ from federation.client import BlockingClient, Client, Target
 from federation.model.errors import InvalidRequest, NotFound, Unauthenticated, Unavailable
 from federation.v1.resource_pb2 import ReplicaRequirements
 from federation.v1.scoring_pb2 import ScoringContainer, ScoringNode, ScoringPod
-from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.patience import PATIENCE_SECONDS
+from lab.control_planes import RunningControlPlane, running_control_plane
+from lab.patience import PATIENCE_SECONDS
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "scoring"
 

@@ -20,7 +20,7 @@ from federation.v1 import (
     resource_pb2,
     scheduling_pb2_grpc,
 )
-from tests.patience import PATIENCE_SECONDS, until
+from lab.patience import PATIENCE_SECONDS, until
 
 NOBODY = "127.0.0.1:1"
 

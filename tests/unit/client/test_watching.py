@@ -24,7 +24,7 @@ from federation.model.errors import (
 )
 from federation.rpc.status import status_of
 from federation.v1.scheduling_pb2 import BindingEvent, WatchBindingsResponse
-from tests.control_planes import RunningControlPlane, running_control_plane
+from lab.control_planes import RunningControlPlane, running_control_plane
 from tests.unit.rpc.test_scheduling import binding, scheduled
 
 

@@ -9,7 +9,7 @@ import pytest
 from federation.demo.programs import LoggedError, ProgramEnded, Programs
 from federation.runtime.interruptions import Interruptions
 from federation.runtime.log_errors import errors_in
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 LOG = """\
 2026-11-28T07:00:00.000Z INFO    listening on=127.0.0.1:7443

@@ -22,13 +22,13 @@ from estimator.kube.writing import KubeWrites
 from estimator.lease import Lease
 from estimator.live import LiveSource
 from estimator.placing.incoming import PodEvent
-from tests.kubeapi.access import Rule, User, rules_of
-from tests.kubeapi.documents import namespace, node, pod
-from tests.kubeapi.faults import Answer, Asked
-from tests.kubeapi.resources import PODS
-from tests.kubeapi.server import KubeApiServer
-from tests.kubeapi.state import Cluster
-from tests.patience import PATIENCE_SECONDS
+from lab.kubeapi.access import Rule, User, rules_of
+from lab.kubeapi.documents import namespace, node, pod
+from lab.kubeapi.faults import Answer, Asked
+from lab.kubeapi.resources import PODS
+from lab.kubeapi.server import KubeApiServer
+from lab.kubeapi.state import Cluster
+from lab.patience import PATIENCE_SECONDS
 from tests.unit.deploy.manifests import KUBERNETES, documents
 
 AGENT = "system:serviceaccount:fedsched:fedsched-agent"

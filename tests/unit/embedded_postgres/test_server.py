@@ -20,7 +20,7 @@ from federation.embedded_postgres.server import (
     EmbeddedPostgres,
     WrongMajorVersion,
 )
-from tests.databases import connect, run
+from lab.databases import connect, run
 
 Start = Callable[..., EmbeddedPostgres]
 

@@ -11,10 +11,10 @@ from estimator.doctor import cluster_findings
 from estimator.settings import RunSettings
 from federation.runtime.addresses import Address
 from federation.runtime.findings import Finding, Severity
-from tests.control_planes import RunningControlPlane
-from tests.kubeapi.documents import namespace
-from tests.kubeapi.server import KubeApiServer
-from tests.kubeapi.state import Cluster
+from lab.control_planes import RunningControlPlane
+from lab.kubeapi.documents import namespace
+from lab.kubeapi.server import KubeApiServer
+from lab.kubeapi.state import Cluster
 from tests.unit.rpc.conftest import running
 
 __all__ = ["running"]

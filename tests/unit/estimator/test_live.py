@@ -20,11 +20,11 @@ from federation.model.grades import DEFAULT_MODEL
 from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.model.resources import CPU, PODS
 from federation.model.workload import ReplicaRequirements
-from tests.kubeapi.documents import namespace, node, pod
-from tests.kubeapi.faults import Answer
-from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
-from tests.kubeapi.state import Cluster
-from tests.patience import PATIENCE_SECONDS
+from lab.kubeapi.documents import namespace, node, pod
+from lab.kubeapi.faults import Answer
+from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
+from lab.kubeapi.state import Cluster
+from lab.patience import PATIENCE_SECONDS
 
 ALIVE_AT = 5.0
 

@@ -15,7 +15,7 @@ from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import InvalidRequest
 from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.model.workload import ReplicaRequirements
-from tests.extenders import pod, two_nodes
+from lab.extenders import pod, two_nodes
 
 LEAST_ALLOCATED = LeastAllocated(weights=(ResourceWeight(resource="cpu", weight=1),))
 

@@ -40,8 +40,8 @@ from federation.scheduler.plugins.profile import (
 from federation.scheduler.state import CycleState
 from federation.services.packed_traces import packed_traces
 from federation.services.values import Verdict
-from tests.storms import AGGREGATED, BEGAN, CPU, Storm, fleet_of, requests, traced, web
-from tests.traces import corpus, write_trace
+from lab.storms import AGGREGATED, BEGAN, CPU, Storm, fleet_of, requests, traced, web
+from lab.traces import corpus, write_trace
 
 NOTHING = WhatIfChange()
 

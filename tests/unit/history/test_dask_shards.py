@@ -21,9 +21,9 @@ from federation.history.trace_files import TraceFile
 from federation.history.windows import carried, played, played_carried, windows_of
 from federation.model.errors import Unavailable
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
-from tests.patience import PATIENCE_SECONDS, until
-from tests.storms import BEGAN, Storm, fleet_of, requests, traced
-from tests.traces import write_trace
+from lab.patience import PATIENCE_SECONDS, until
+from lab.storms import BEGAN, Storm, fleet_of, requests, traced
+from lab.traces import write_trace
 
 ROOT = Path(__file__).resolve().parents[3]
 CORDONED = WhatIfChange(cordoned=frozenset({"member003"}))

@@ -23,7 +23,7 @@ from federation.history.trace_files import END, MAGIC, MOST_FRAME_BYTES, TraceFi
 from federation.model.errors import InvalidRequest
 from federation.model.printable import is_printable
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
-from tests.traces import HEADER, corpus, write_trace
+from lab.traces import HEADER, corpus, write_trace
 from tests.unit.cli.hostile import HOSTILE
 
 HEAD = struct.Struct("!4sIIqqI")

@@ -17,7 +17,7 @@ from federation.model.echoes import (
 from federation.model.reservations import PromiseCertificate, Share
 from federation.model.shapes import Echo, request_shape
 from federation.model.workload import ReplicaRequirements
-from tests.echoes import echoes_of, interests_of
+from lab.echoes import echoes_of, interests_of
 
 OLD, NEW, OTHER = {"cpu": 100}, {"cpu": 200}, {"cpu": 275}
 WEB = Owner("apps/v1", "Deployment", "default", "web")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_planes import RunningControlPlane, running_control_plane
+from lab.control_planes import RunningControlPlane, running_control_plane
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from federation.v1 import (
     resource_pb2,
     scheduling_pb2,
 )
-from tests.control_planes import (
+from lab.control_planes import (
     SECONDS,
     Caller,
     RunningControlPlane,

@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from federation.rpc.permissions import PERMISSIONS
 from federation.services.access import audit as audit_module
 from federation.v1 import access_pb2, clusters_pb2, scheduling_pb2
-from tests.control_planes import Caller, RunningControlPlane, refused, report
-from tests.patience import until
+from lab.control_planes import Caller, RunningControlPlane, refused, report
+from lab.patience import until
 from tests.stores import engine
 from tests.unit.cli.test_reservations import run
 from tests.unit.rpc.test_access import access, in_namespace, made, scheduled

@@ -19,8 +19,8 @@ from federation.codec.audit import head_to_message, record_to_message
 from federation.model.audit import AuditHead, AuditRecord, sealed
 from federation.model.errors import DeadlineMissed, FederationError, Unavailable
 from federation.v1 import access_pb2
-from tests.control_planes import RunningControlPlane
-from tests.patience import until
+from lab.control_planes import RunningControlPlane
+from lab.patience import until
 from tests.stores import engine
 from tests.unit.cli.test_reservations import run
 from tests.unit.rpc.test_access import made

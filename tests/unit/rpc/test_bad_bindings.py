@@ -10,8 +10,8 @@ from federation.codec.strict import message_from_document
 from federation.v1.agents_pb2 import NodePool, NodePools
 from federation.v1.resource_pb2 import ResourceBinding
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, OUTCOME_UNSCHEDULABLE, ScheduleRequest
+from lab.control_planes import RunningControlPlane, refused, report
 from tests.bad_bindings import BAD, bad_binding
-from tests.control_planes import RunningControlPlane, refused, report
 
 
 async def asked(running: RunningControlPlane, spec: dict[str, Any]) -> Any:

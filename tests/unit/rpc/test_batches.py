@@ -21,7 +21,7 @@ from federation.v1.scheduling_pb2 import (
     ScheduleBatchRequest,
     ScheduleRequest,
 )
-from tests.control_planes import RunningControlPlane, refused, report, running_control_plane
+from lab.control_planes import RunningControlPlane, refused, report, running_control_plane
 from tests.unit.rpc.test_scheduling import binding, decided, got
 
 

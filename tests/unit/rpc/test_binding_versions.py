@@ -14,7 +14,7 @@ from federation.v1.scheduling_pb2 import (
     ScheduleBatchItem,
     ScheduleBatchRequest,
 )
-from tests.control_planes import RunningControlPlane, refused, report
+from lab.control_planes import RunningControlPlane, refused, report
 from tests.unit.rpc.test_scheduling import binding, got, scheduled
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from federation.rpc import calls_ahead
 from federation.rpc.calls_ahead import server_with_calls_ahead
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 METHOD = "/test.Test/Call"
 CALLS = 40

@@ -17,7 +17,7 @@ from federation.v1.clusters_pb2 import (
     UpdateClusterRequest,
 )
 from federation.v1.resource_pb2 import Cluster, ClusterSpec, ObjectMeta, Taint
-from tests.control_planes import (
+from lab.control_planes import (
     AgentStream,
     RunningControlPlane,
     hello,

@@ -12,8 +12,8 @@ import pytest
 from federation.rpc.served import connections_left
 from federation.serving import raise_limit_of_files
 from federation.v1.clusters_pb2 import ListClustersRequest
-from tests.control_planes import Caller, RunningControlPlane, running_control_plane
-from tests.patience import PATIENCE_SECONDS, until
+from lab.control_planes import Caller, RunningControlPlane, running_control_plane
+from lab.patience import PATIENCE_SECONDS, until
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -12,7 +12,7 @@ from federation.v1.estimates_pb2 import (
     EstimateReplicasRequest,
 )
 from federation.v1.resource_pb2 import ReplicaRequirements
-from tests.control_planes import AgentStream, RunningControlPlane, hello, refused, report
+from lab.control_planes import AgentStream, RunningControlPlane, hello, refused, report
 
 
 async def reported(running: RunningControlPlane, cluster: str, nodes: int) -> None:

@@ -24,8 +24,8 @@ from federation.services.values import Principal, PrincipalKind
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from federation.v1.estimates_pb2 import EstimateReplicasRequest
-from tests.benchmarks.members import capacity_report
-from tests.patience import until
+from lab.benchmarks.members import capacity_report
+from lab.patience import until
 
 CLUSTERS = 5
 

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from federation.codec.audit import record_from_message
 from federation.model.audit import AuditHead, sealed
 from federation.v1 import access_pb2
-from tests.control_planes import RunningControlPlane
+from lab.control_planes import RunningControlPlane
 from tests.stores import engine
 from tests.unit.cli.test_reservations import run
 from tests.unit.rpc.test_access import made

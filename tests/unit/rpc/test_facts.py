@@ -13,7 +13,7 @@ from federation.v1.clusters_pb2 import (
     UpdateClusterRequest,
 )
 from federation.v1.resource_pb2 import ApiEnablement, ApiResource, Cluster
-from tests.control_planes import AgentStream, RunningControlPlane, refused
+from lab.control_planes import AgentStream, RunningControlPlane, refused
 
 HOSTILE = "a\x1b[2J\nerror: forged"
 

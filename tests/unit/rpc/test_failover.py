@@ -20,7 +20,7 @@ from federation.v1.failover_pb2 import (
 )
 from federation.v1.failover_pb2_grpc import FailoverStub
 from federation.v1.resource_pb2 import Cluster, ClusterSpec, Condition, ObjectMeta
-from tests.control_planes import RunningControlPlane, refused
+from lab.control_planes import RunningControlPlane, refused
 
 WHY = "network change"
 

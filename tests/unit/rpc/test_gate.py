@@ -41,8 +41,8 @@ from federation.v1 import (
     scheduling_pb2,
     simulation_pb2,
 )
-from tests.control_planes import SECONDS, Refusal, RunningControlPlane, refusal_of, refused
-from tests.patience import PATIENCE_SECONDS
+from lab.control_planes import SECONDS, Refusal, RunningControlPlane, refusal_of, refused
+from lab.patience import PATIENCE_SECONDS
 from tests.stores import engine, store
 
 __all__ = ["engine", "store"]

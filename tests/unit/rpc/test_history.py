@@ -28,8 +28,8 @@ from federation.v1.scheduling_pb2 import (
     ReplayDecisionRequest,
     ReplayDecisionResponse,
 )
-from tests.control_planes import RunningControlPlane, refused, report
-from tests.databases import connect
+from lab.control_planes import RunningControlPlane, refused, report
+from lab.databases import connect
 from tests.unit.rpc.test_scheduling import binding, scheduled
 
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from federation.v1 import clusters_pb2, scheduling_pb2
-from tests.control_planes import (
+from lab.control_planes import (
     AgentStream,
     RunningControlPlane,
     hello,

@@ -28,14 +28,14 @@ from federation.v1.scheduling_pb2 import (
     ScheduleBatchItem,
     ScheduleBatchRequest,
 )
-from tests.control_planes import (
+from lab.control_planes import (
     AgentStream,
     RunningControlPlane,
     refused,
     report,
     running_control_plane,
 )
-from tests.databases import connect
+from lab.databases import connect
 from tests.keepers import Keeper
 from tests.unit.cli.test_schedule import run
 from tests.unit.rpc.test_scheduling import binding, scheduled

@@ -11,10 +11,10 @@ import pytest
 from federation.history.kept_reports import packed_picture, unpacked_picture
 from federation.model.grades import DEFAULT_MODEL
 from federation.v1.scheduling_pb2 import BesideReports, ReplayDecisionRequest
-from tests.control_planes import RunningControlPlane, running_control_plane
+from lab.control_planes import RunningControlPlane, running_control_plane
+from lab.services import make_report
 from tests.keepers import Keeper
 from tests.recorded_agents import DUMPS, RECORDED, recorded_agents
-from tests.services import make_report
 from tests.unit.cli.test_schedule import run
 from tests.unit.rpc.test_scheduling import binding, scheduled
 

@@ -13,7 +13,7 @@ from federation.rpc import guards
 from federation.runtime.log_fields import work_fields
 from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.scheduling_pb2 import ScheduleRequest
-from tests.control_planes import SECONDS, RunningControlPlane, report
+from lab.control_planes import SECONDS, RunningControlPlane, report
 from tests.unit.rpc.conftest import running
 from tests.unit.rpc.test_scheduling import binding
 

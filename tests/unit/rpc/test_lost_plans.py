@@ -13,8 +13,8 @@ from federation.codec.echoes import MAX_LOST_PLANS, MAX_REASON_CHARACTERS
 from federation.model.quotations import quoted
 from federation.v1.agents_pb2 import LostPlan, NodeShare, PlaceReply
 from federation.v1.scheduling_pb2 import WatchBindingsRequest
-from tests.control_planes import AgentStream, RunningControlPlane, hello, report
-from tests.patience import PATIENCE_SECONDS
+from lab.control_planes import AgentStream, RunningControlPlane, hello, report
+from lab.patience import PATIENCE_SECONDS
 from tests.unit.rpc.test_scheduling import binding, decided, got, scheduled
 
 WHY = "1 of 3 replicas found no node among 4: 4 short of cpu"

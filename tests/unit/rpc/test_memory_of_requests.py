@@ -21,7 +21,7 @@ from federation.rpc.large_requests import LARGE_BYTES
 from federation.services.members.identity import Identity
 from federation.services.threads import Threads
 from federation.v1.clusters_pb2 import EnrollClusterRequest
-from tests.patience import PATIENCE_SECONDS, until
+from lab.patience import PATIENCE_SECONDS, until
 
 # A method that needs no credential, so that nobody has to be asked.
 PATH = next(path for path in sorted(OPEN_METHODS) if path.endswith("EnrollCluster"))

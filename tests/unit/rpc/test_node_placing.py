@@ -10,7 +10,7 @@ import pytest
 from federation.model.errors import Unavailable
 from federation.rpc import placing
 from federation.rpc.placing import NodePlacing
-from tests.services import WEB
+from lab.services import WEB
 
 
 class NoPlans:

@@ -12,7 +12,7 @@ import pytest
 from federation.model.access import Role
 from federation.v1.resource_pb2 import ResourceBinding
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
-from tests.control_planes import RunningControlPlane, refused, report, running_control_plane
+from lab.control_planes import RunningControlPlane, refused, report, running_control_plane
 from tests.unit.rpc.test_scheduling import answer_places, binding, got, scheduled
 
 

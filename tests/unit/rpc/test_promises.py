@@ -19,7 +19,7 @@ from federation.v1.scheduling_pb2 import (
     RenewLeaseRequest,
     ScheduleRequest,
 )
-from tests.control_planes import RunningControlPlane, refused, report
+from lab.control_planes import RunningControlPlane, refused, report
 from tests.stores import engine
 from tests.unit.rpc.test_scheduling import binding, got, scheduled
 

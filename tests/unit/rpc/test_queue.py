@@ -24,14 +24,14 @@ from federation.v1.scheduling_pb2 import (
     SuspendBindingRequest,
     WatchBindingsRequest,
 )
-from tests.control_planes import (
+from lab.control_planes import (
     AT_ANY_TIME,
     RunningControlPlane,
     refused,
     report,
     running_control_plane,
 )
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 from tests.unit.rpc.test_scheduling import binding, scheduled
 
 

@@ -11,7 +11,7 @@ from federation.model.errors import Unavailable
 from federation.rpc.decoding import BIG_METHODS, MAX_REQUEST_BYTES
 from federation.services.access.audit import PacedRefusals
 from federation.v1 import access_pb2, clusters_pb2, scheduling_pb2
-from tests.control_planes import RunningControlPlane, refused
+from lab.control_planes import RunningControlPlane, refused
 from tests.unit.rpc.test_access import access, in_namespace, made, scheduled
 from tests.unit.rpc.test_audit import CHANGES, listed
 from tests.unit.rpc.test_gate import admin_header, raw

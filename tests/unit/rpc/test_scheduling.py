@@ -27,7 +27,7 @@ from federation.v1.scheduling_pb2 import (
     ListBindingsRequest,
     ScheduleRequest,
 )
-from tests.control_planes import (
+from lab.control_planes import (
     AgentStream,
     RunningControlPlane,
     refused,

@@ -16,8 +16,8 @@ from federation.v1.scoring_pb2 import (
     ScoringPod,
 )
 from federation.v1.scoring_pb2_grpc import ScoringStub
-from tests.control_planes import Caller, RunningControlPlane, refused
-from tests.patience import PATIENCE_SECONDS
+from lab.control_planes import Caller, RunningControlPlane, refused
+from lab.patience import PATIENCE_SECONDS
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "scoring"
 RATIO = (EXAMPLES / "requested-to-capacity-ratio.yaml").read_text()

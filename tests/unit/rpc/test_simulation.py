@@ -22,7 +22,7 @@ from federation.v1 import estimates_pb2
 from federation.v1.resource_pb2 import Cluster, ObjectMeta, ResourceBinding
 from federation.v1.scheduling_pb2 import Outcome
 from federation.v1.simulation_pb2 import SimulateRequest, SimulationOptions, VirtualTime
-from tests.control_planes import RunningControlPlane, refused, running_control_plane
+from lab.control_planes import RunningControlPlane, refused, running_control_plane
 from tests.unit.rpc.test_batches import failing
 
 SETUP = Setup(

@@ -19,15 +19,15 @@ from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profil
 from federation.scheduler.state import CycleState
 from federation.v1.resource_pb2 import Cluster, Taint
 from federation.v1.simulation_pb2 import SimulateRequest
-from tests.attack.measures import family
-from tests.control_planes import (
+from lab.attack.measures import family
+from lab.control_planes import (
     SECONDS,
     Refusal,
     RunningControlPlane,
     refused,
     running_control_plane,
 )
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 from tests.unit.rpc.test_simulation import request, simulated, workload
 
 # In the environment of processes: the file that says which one of them works for ever.

@@ -8,8 +8,8 @@ import grpc
 
 from federation.rpc.large_requests import LARGE_BYTES
 from federation.v1 import agents_pb2, scheduling_pb2
-from tests.control_planes import RunningControlPlane, hello, refused
-from tests.patience import PATIENCE_SECONDS
+from lab.control_planes import RunningControlPlane, hello, refused
+from lab.patience import PATIENCE_SECONDS
 from tests.unit.rpc.test_gate import BIG, GUARDED, admin_header, raw
 
 # Field 999, a number.

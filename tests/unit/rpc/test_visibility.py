@@ -27,9 +27,9 @@ from federation.v1.agents_pb2 import Echo, EchoShape
 from federation.v1.clusters_pb2 import GetClusterRequest, UpdateClusterRequest
 from federation.v1.failover_pb2 import FreezeFailoverRequest, GetFailoverRequest
 from federation.v1.failover_pb2_grpc import FailoverStub
-from tests.control_planes import AgentStream, RunningControlPlane, report, running_control_plane
-from tests.patience import until
-from tests.unit.web.browser import Browser
+from lab.browser import Browser
+from lab.control_planes import AgentStream, RunningControlPlane, report, running_control_plane
+from lab.patience import until
 
 
 def asked(namespace: str, name: str, replicas: int, priority: int) -> messages.ScheduleRequest:

@@ -9,7 +9,7 @@ import pytest
 from federation.model.errors import Unavailable
 from federation.rpc import guards
 from federation.rpc.guards import while_admitted
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 
 class Door:

@@ -7,7 +7,7 @@ import pytest
 
 from federation.model.errors import Unavailable
 from federation.runtime.batching import Batcher
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 
 class Writer:

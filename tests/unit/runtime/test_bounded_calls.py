@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from federation.runtime.bounded_calls import BoundedCalls
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 
 def divided(number: int, *, by: int) -> float:

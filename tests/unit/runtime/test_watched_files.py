@@ -10,7 +10,7 @@ import pytest
 
 from federation.model.errors import PreconditionFailed
 from federation.runtime.watched_files import FileWatch, WatchedFiles
-from tests.patience import until
+from lab.patience import until
 
 # Longer than any test takes: only requests make it look.
 NEVER_SECONDS = 3600.0

@@ -17,7 +17,7 @@ from federation.services.members.reports import Reporting, ReportTimes
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.bindings import Scheduling
 from federation.store.postgres import PostgresStore
-from tests.services import (
+from lab.services import (
     DYNAMIC,
     WEB,
     Agents,

@@ -9,7 +9,7 @@ from federation.model.workload import Component, ReplicaRequirements
 from federation.services.estimates.availability import Availability
 from federation.services.fleet.registry import FleetOwner
 from federation.services.scheduling.bindings import Scheduling
-from tests.services import WEB, Agents, apply, decided
+from lab.services import WEB, Agents, apply, decided
 from tests.unit.services.conftest import StillClock
 
 SMALL = ReplicaRequirements(request={"cpu": 100})

@@ -19,7 +19,7 @@ from federation.services.access.audit import (
     SPARSE_PER_SECOND,
     AuditTrail,
 )
-from tests.patience import until
+from lab.patience import until
 
 STRANGER = AuditRecord(actor="somebody unknown", method="Scheduling/Schedule")
 KNOWN = AuditRecord(actor="token ci (tok-1)", method="Scheduling/Schedule")

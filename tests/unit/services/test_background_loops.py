@@ -20,7 +20,7 @@ from federation.services.fleet.readiness import Readiness
 from federation.services.members import finished_jobs, hearing
 from federation.services.members.finished_jobs import Finishing
 from federation.services.members.hearing import LoopWatch
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 TRIES = 4
 NOTHING: Any = None

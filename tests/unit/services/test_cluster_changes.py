@@ -24,7 +24,7 @@ from federation.services.members.join import Registration
 from federation.services.members.lifecycle import Membership
 from federation.services.members.reports import Reporting
 from federation.store.postgres import PostgresStore
-from tests.services import join, make_report
+from lab.services import join, make_report
 
 
 class Told:

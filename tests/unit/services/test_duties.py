@@ -20,8 +20,8 @@ from federation.services.ports import Clock, Transaction
 from federation.services.secrets import parse_secret
 from federation.services.values import PrincipalKind
 from federation.store.postgres import PostgresStore
-from tests.patience import PATIENCE_SECONDS, until
-from tests.services import WEB
+from lab.patience import PATIENCE_SECONDS, until
+from lab.services import WEB
 from tests.stores import AGE_DECISIONS, NOWHERE, keep_decision, put_binding
 
 LEASE_SECONDS, LONG_SECONDS = 10.0, 30_000.0

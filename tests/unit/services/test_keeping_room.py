@@ -26,8 +26,8 @@ from federation.services.members.reports import Reporting
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
-from tests.reports import echo, nodes
-from tests.services import (
+from lab.reports import echo, nodes
+from lab.services import (
     WEB,
     Agents,
     apply,

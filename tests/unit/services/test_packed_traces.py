@@ -13,7 +13,7 @@ from federation.model.reservations import PromiseCertificate
 from federation.scheduler.decision import Decision
 from federation.services.packed_traces import packed_traces, unpacked_trace
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
-from tests.decisions import make_decision
+from lab.decisions import make_decision
 
 ONE = ReportEvidence(sequences=(3, 4, 0), age_seconds=(0.25, 8.0, 0.0))
 OTHER = ReportEvidence(sequences=(9, 4, 0), age_seconds=(1.0, 9.125, 0.0))

@@ -20,8 +20,8 @@ from federation.services.members.finished_jobs import Finishing
 from federation.services.members.reports import report_violations
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from tests.reports import echo, nodes
-from tests.services import make_report, reservations_of
+from lab.reports import echo, nodes
+from lab.services import make_report, reservations_of
 
 SMALL = {"cpu": 100}
 
@@ -132,7 +132,7 @@ def test_echoes_make_sense() -> None:
 async def stored(store: PostgresStore) -> tuple[FleetOwner, Finishing]:
     """A fleet with a Job of three pods in cluster a, as stored."""
     from federation.services.members.join import Registration
-    from tests.services import join
+    from lab.services import join
 
     owner = FleetOwner(store)
     await join(Registration(store, owner), "a")

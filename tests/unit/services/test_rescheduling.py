@@ -29,7 +29,7 @@ from federation.services.members.reports import Reporting
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
-from tests.services import DYNAMIC, WEB, apply, decided, make_report, shares
+from lab.services import DYNAMIC, WEB, apply, decided, make_report, shares
 from tests.unit.services.conftest import StillClock, Streams
 from tests.unit.services.scheduling.test_bindings import rows
 

@@ -13,7 +13,7 @@ from federation.model.errors import InvalidRequest, LimitExceeded
 from federation.services import standing_process
 from federation.services.standing_process import StandingProcess
 from federation.services.workers import WorkerAnswer
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 # Remembers what starts with "+", and answers everything else with all of that; "die" and "hang" it
 # does.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from federation.services.workers import WorkerLimits, Workers
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 # Reads where files are, says who it is, starts once it may, and answers with who it is.
 PROGRAM = """

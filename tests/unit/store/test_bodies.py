@@ -14,58 +14,31 @@ import pytest
 
 from federation.codec.decisions import decision_to_message
 from federation.history.bodies import NewerBody, deflated, inflated
-from federation.model.echoes import Owner
-from federation.model.placement import Binding
-from federation.model.reservations import PromiseCertificate, Reservation, Share
-from federation.model.workload import ReplicaRequirements
 from federation.scheduler.trace import unread_trace
 from federation.services.journal import (
-    BindingChanged,
     Change,
-    ClusterChanged,
-    ClusterShares,
-    ReportAdvanced,
-    StoredReservations,
     UnknownChange,
 )
 from federation.services.packed_previews import packed_preview, unpacked_preview
 from federation.services.packed_traces import packed_traces, unpacked_trace
-from federation.services.values import ClusterPromise, DecisionRecord, ReportEvidence, Verdict
+from federation.services.values import DecisionRecord, ReportEvidence
 from federation.store.decisions import SKIPPED, StoredDecision
 from federation.store.journal import change_of, packed_change
 from federation.store.reports import ReportReader, packed_report
 from federation.store.reservations import packed_reservations, reservations_of
-from tests.decisions import make_decision
-from tests.services import make_report
+from lab.stored_values import (
+    ADVANCED,
+    BINDING,
+    DECIDED,
+    DELETED,
+    HELD,
+    PLAIN,
+    REPORT,
+    VERDICT,
+)
 
 Fields = dict[str, Any]
 Edit = Callable[[Fields], object]
-
-SMALL = ReplicaRequirements(request={"cpu": 250})
-OWNER = Owner("apps/v1", "Deployment", "shop", "web")
-DECIDED = BindingChanged(
-    namespace="shop",
-    name="web",
-    owner=OWNER,
-    decision="d1",
-    clusters={"a": ClusterShares(version=7, shares=(Share(SMALL, 2),), adopted={"": 1})},
-)
-DELETED = ClusterChanged(cluster="a", deleted=True, emptied=4)
-ADVANCED = ReportAdvanced(cluster="a", version=8, epoch=2, sequence=3)
-HELD = StoredReservations(
-    namespace="shop",
-    name="web",
-    owner=OWNER,
-    reservations=(Reservation("shop/web", "a", SMALL, 2, ("d1",), finished=1),),
-)
-REPORT = replace(make_report(3), echoes=())
-VERDICT = Verdict(
-    decision=make_decision(("a", 4)),
-    evidence=ReportEvidence(sequences=(3, 0), age_seconds=(0.5, 0.0)),
-    promises=(ClusterPromise("a", PromiseCertificate.STRICT, 1, 3, note="a little"),),
-)
-PLAIN = VERDICT.decision.to_plain()
-BINDING = Binding(name="web", namespace="shop", replicas=4)
 
 
 def edited(packed: bytes, edit: Edit) -> bytes:

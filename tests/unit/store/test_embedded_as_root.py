@@ -14,7 +14,7 @@ from federation.embedded_postgres.errors import PostgresNotStarted
 from federation.embedded_postgres.home import copy_for_everybody, prepare_home
 from federation.embedded_postgres.location import LOCATION, OWNER, database_folder
 from federation.embedded_postgres.server import EmbeddedPostgres
-from tests.databases import connect, run
+from lab.databases import connect, run
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="is about being started as root")
 

@@ -17,8 +17,8 @@ from federation.embedded_postgres.binaries import PostgresBinaries, find_binarie
 from federation.embedded_postgres.home import RunAs
 from federation.embedded_postgres.process import launch, read_postmaster, serves
 from federation.embedded_postgres.server import DataDirectoryInUse, EmbeddedPostgres
-from tests.databases import connect, run
-from tests.patience import PATIENCE_SECONDS
+from lab.databases import connect, run
+from lab.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="waits for processes by pidfd")
 

@@ -34,8 +34,8 @@ from federation.v1 import estimates_pb2, resource_pb2
 from federation.v1.failover_pb2 import FreezeFailoverRequest
 from federation.v1.failover_pb2_grpc import FailoverStub
 from federation.v1.scheduling_pb2 import ScheduleRequest
-from tests.control_planes import RunningControlPlane, refused, report
-from tests.patience import until
+from lab.control_planes import RunningControlPlane, refused, report
+from lab.patience import until
 from tests.unit.rpc.conftest import running
 from tests.unit.rpc.test_scheduling import binding, scheduled
 

@@ -25,8 +25,8 @@ from federation.runtime.exported_spans import OpenTelemetry
 from federation.runtime.logs import JsonFormatter
 from federation.v1.agents_pb2 import ConnectResponse
 from federation.v1.scheduling_pb2 import ScheduleRequest
-from tests.control_planes import SECONDS, RunningControlPlane, refused, report
-from tests.patience import until
+from lab.control_planes import SECONDS, RunningControlPlane, refused, report
+from lab.patience import until
 from tests.unit.rpc.conftest import running
 from tests.unit.rpc.test_scheduling import binding
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from federation.web import connections
-from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.patience import PATIENCE_SECONDS
+from lab.control_planes import RunningControlPlane, running_control_plane
+from lab.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from federation.model.errors import Unavailable
 from federation.v1 import access_pb2
 from federation.web.ui import fragments
 from federation.web.ui.fragments import SHARED_SECONDS, Fragments, SharedView
-from tests.control_planes import report, running_control_plane
-from tests.unit.web.browser import Browser
+from lab.browser import Browser
+from lab.control_planes import report, running_control_plane
 from tests.unit.web.test_ui import binding, made_token
 
 FLEET = SharedView(path="/", query=b"", role=None, scope=EVERYTHING)

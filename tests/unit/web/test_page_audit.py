@@ -7,9 +7,9 @@ from typing import Any
 
 from federation.model.access import Role
 from federation.v1 import access_pb2
-from tests.control_planes import RunningControlPlane, report, running_control_plane
+from lab.browser import Answered, Browser
+from lab.control_planes import RunningControlPlane, report, running_control_plane
 from tests.unit.rpc.test_audit import listed
-from tests.unit.web.browser import Answered, Browser
 from tests.unit.web.test_ui import WORKLOAD, made_token
 
 

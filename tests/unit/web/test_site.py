@@ -10,8 +10,8 @@ import pytest
 
 from federation.web.server import WebServer
 from federation.web.site import make_probe_site, make_site
-from tests.e2e.servers import ROOT
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
+from lab.servers import ROOT
 
 CA = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 # What the first stream that is answered loads on the event loop.

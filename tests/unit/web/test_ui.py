@@ -20,9 +20,9 @@ from federation.v1.failover_pb2_grpc import FailoverStub
 from federation.v1.resource_pb2 import Cluster, ClusterSpec, ObjectMeta
 from federation.v1.scheduling_pb2 import ScheduleRequest
 from federation.web.ui import events
-from tests.control_planes import RunningControlPlane, report, running_control_plane
-from tests.patience import PATIENCE_SECONDS, until
-from tests.unit.web.browser import Answered, Browser
+from lab.browser import Answered, Browser
+from lab.control_planes import RunningControlPlane, report, running_control_plane
+from lab.patience import PATIENCE_SECONDS, until
 
 EVIL = "x'\"><script>alert(1)</script>"
 WORKLOAD = """

@@ -10,8 +10,8 @@ from starlette.routing import Mount, Route
 from federation.model.errors import InvalidRequest
 from federation.plans.plan import PlanKind
 from federation.web.ui.plan_views import wish_in
-from tests.control_planes import RunningControlPlane, report, running_control_plane
-from tests.unit.web.browser import Answered, Browser
+from lab.browser import Answered, Browser
+from lab.control_planes import RunningControlPlane, report, running_control_plane
 from tests.unit.web.test_ui import EVIL, WORKLOAD, binding, check
 
 ONE_CLUSTER = """

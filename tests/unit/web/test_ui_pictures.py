@@ -41,8 +41,8 @@ from federation.web.ui.overview import (
 )
 from federation.web.ui.pool_picture import common_labels, pool_pictures
 from federation.web.ui.words import ago, counted, measured, percent, shown, signed
-from tests.services import GIB, make_report, one_node
-from tests.unit.web.browser import Document
+from lab.browser import Document
+from lab.services import GIB, make_report, one_node
 
 FOLDER = Path(ui.__file__).parent
 HOSTILE = [

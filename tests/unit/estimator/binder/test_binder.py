@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from estimator.cluster.claims import Claim
-from tests.binders import (
+from lab.binders import (
     NAMESPACE,
     cluster_of,
     in_gang,
@@ -21,10 +21,10 @@ from tests.binders import (
     told,
     until,
 )
-from tests.kubeapi.documents import node, pod
-from tests.kubeapi.faults import Drop, First, bad_gateway
-from tests.kubeapi.resources import LEASES, PODS, Document
-from tests.kubeapi.server import KubeApiServer
+from lab.kubeapi.documents import node, pod
+from lab.kubeapi.faults import Drop, First, bad_gateway
+from lab.kubeapi.resources import LEASES, PODS, Document
+from lab.kubeapi.server import KubeApiServer
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 

@@ -20,7 +20,7 @@ from federation.model.echoes import (
 )
 from federation.model.resources import CPU, MEMORY
 from federation.model.shapes import Echo, ReservationKey, request_shape
-from tests.echoes import echoes_of
+from lab.echoes import echoes_of
 
 SMALL, LARGE, ODD = {CPU: 100}, {CPU: 200, MEMORY: 1 << 30}, {CPU: 137}
 WEB = Owner("apps/v1", "Deployment", "shop", "web")

@@ -15,7 +15,7 @@ import grpc.aio
 
 from federation.v1.agents_pb2 import ConnectRequest, ConnectResponse
 from federation.v1.agents_pb2_grpc import AgentsServicer, add_AgentsServicer_to_server
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 
 class Line:

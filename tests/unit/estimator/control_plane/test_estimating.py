@@ -18,7 +18,7 @@ from estimator.watched_cluster import WatchedCluster
 from federation.model.grades import DEFAULT_MODEL
 from federation.v1.agents_pb2 import AssumedWorkload, ConnectRequest, EstimateReply, EstimateRequest
 from federation.v1.resource_pb2 import Component, NodeClaim, ReplicaRequirements
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 ONE_CPU = ReplicaRequirements(resource_request={"cpu": "1"})
 

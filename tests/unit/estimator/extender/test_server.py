@@ -30,8 +30,8 @@ from estimator.nodes import PodState
 from estimator.sight import PROOF_SECONDS, TOLERATED_SECONDS, Loss, Sight
 from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import Unavailable
-from tests.extenders import RecordingBinding, extender_of, pod, two_nodes
-from tests.patience import PATIENCE_SECONDS
+from lab.extenders import RecordingBinding, extender_of, pod, two_nodes
+from lab.patience import PATIENCE_SECONDS
 
 POD = {
     "metadata": {"name": "p", "namespace": "d", "uid": "p-uid"},

@@ -18,7 +18,7 @@ from estimator.watched_cluster import WatchedCluster
 from federation.certificates import make_certificates
 from federation.model.errors import PreconditionFailed
 from federation.runtime.watched_files import WatchedFiles
-from tests.extenders import extender_of, pod, two_nodes
+from lab.extenders import extender_of, pod, two_nodes
 from tests.unit.estimator.extender.test_server import POD, served
 
 

@@ -24,7 +24,7 @@ from estimator.placing.judgement import RULED_OUT, Judgement
 from estimator.placing.place import MOST_ALLOCATED
 from estimator.watched_cluster import WatchedCluster
 from federation.model.workload import NodeClaim
-from tests.extenders import CAPACITY, pod, two_nodes
+from lab.extenders import CAPACITY, pod, two_nodes
 
 ROWS = {"n0": 0, "n1": 1}
 CPU_ALONE = (ResourceWeight(resource="cpu", weight=1),)

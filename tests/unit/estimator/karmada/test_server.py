@@ -16,7 +16,7 @@ from estimator.nodes import Node, Pod, PodState, WorkloadRef
 from estimator.scripted import ScriptedCluster
 from estimator.watched_cluster import WatchedCluster
 from federation.model.cluster import NodeSummary, ResourceSummary, Taint, TaintEffect
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 
 NOW = 1_000.0
 PATH = "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/"

@@ -11,10 +11,10 @@ import pytest
 from estimator.kube.access import cluster_facts, connect, decoded
 from estimator.kube.objects import VersionInfo
 from federation.model.errors import PreconditionFailed, Unavailable
-from tests.kubeapi.documents import namespace
-from tests.kubeapi.faults import Answer
-from tests.kubeapi.server import KubeApiServer
-from tests.kubeapi.state import Cluster
+from lab.kubeapi.documents import namespace
+from lab.kubeapi.faults import Answer
+from lab.kubeapi.server import KubeApiServer
+from lab.kubeapi.state import Cluster
 
 NO_ANSWERS = (b"<html>", b'{"gitVersion": "\xff"}', b'{"x": ' + b"[" * 100_000, b"3", b"")
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from estimator.kube.dump import DumpError, read_dump
-from tests.kubeapi.documents import node, pod
+from lab.kubeapi.documents import node, pod
 
 
 def dump_of(*items: Any, kind: str = "List") -> bytes:

@@ -9,10 +9,10 @@ import pytest
 from estimator.credential import Credential, SecretName, load_credential, store_credential
 from estimator.kube.secret import KEY, CredentialSecret
 from federation.model.errors import PreconditionFailed, Unavailable
-from tests.kubeapi.access import Rule, User
-from tests.kubeapi.resources import RESOURCES, Document
-from tests.kubeapi.server import KubeApiServer
-from tests.kubeapi.state import Cluster
+from lab.kubeapi.access import Rule, User
+from lab.kubeapi.resources import RESOURCES, Document
+from lab.kubeapi.server import KubeApiServer
+from lab.kubeapi.state import Cluster
 
 NAME = SecretName(namespace="fedsched", name="fedsched-agent")
 CREDENTIAL = Credential(

@@ -9,8 +9,8 @@ from estimator.kube.objects import RawNode, RawPod
 from estimator.kube.translate import Untranslatable, node_from_raw, pod_from_raw
 from estimator.nodes import Node, Pod, PodState
 from federation.model.resources import CPU, MEMORY, PODS
-from tests.kubeapi.documents import node as raw_node
-from tests.kubeapi.documents import pod as raw_pod
+from lab.kubeapi.documents import node as raw_node
+from lab.kubeapi.documents import pod as raw_pod
 
 GPU = "nvidia.com/gpu"
 

@@ -11,8 +11,8 @@ import pytest
 from estimator.kube.objects import RawPod
 from estimator.kube.reading import DEFAULT_PATIENCE, PAGE_SIZE, ResourceReader, Watched
 from estimator.kube.translate import pod_from_raw
-from tests.kubeapi.documents import pod, pods
-from tests.kubeapi.faults import (
+from lab.kubeapi.documents import pod, pods
+from lab.kubeapi.faults import (
     Answer,
     Asked,
     First,
@@ -20,9 +20,9 @@ from tests.kubeapi.faults import (
     server_error,
     throttled,
 )
-from tests.kubeapi.resources import PODS
-from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
-from tests.kubeapi.state import Cluster
+from lab.kubeapi.resources import PODS
+from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
+from lab.kubeapi.state import Cluster
 from tests.watching import following
 
 EVENT = (

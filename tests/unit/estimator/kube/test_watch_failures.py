@@ -17,10 +17,10 @@ from estimator.kube.objects import RawPod
 from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
 from estimator.kube.translate import pod_from_raw
 from estimator.kube.watch import CAP_SECONDS, Watcher
-from tests.kubeapi.documents import pod
-from tests.kubeapi.faults import Answer, Silence, bad_gateway
-from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
-from tests.kubeapi.state import Cluster
+from lab.kubeapi.documents import pod
+from lab.kubeapi.faults import Answer, Silence, bad_gateway
+from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
+from lab.kubeapi.state import Cluster
 from tests.watching import WAIT_SECONDS, Seen, following
 
 

@@ -19,11 +19,11 @@ from federation.model.errors import (
     PreconditionFailed,
     Unavailable,
 )
-from tests.binders import cluster_of, nodes_of, pending
-from tests.kubeapi.documents import node
-from tests.kubeapi.faults import Answer, bad_gateway, throttled
-from tests.kubeapi.resources import EVENTS, LEASES, PODS
-from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
+from lab.binders import cluster_of, nodes_of, pending
+from lab.kubeapi.documents import node
+from lab.kubeapi.faults import Answer, bad_gateway, throttled
+from lab.kubeapi.resources import EVENTS, LEASES, PODS
+from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from tests.pods import incoming
 
 NOW = 1_700_000_000.25

@@ -10,7 +10,7 @@ import pytest
 
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reported_pools import pools_of
-from tests.benchmarks.members import cluster_pools
+from lab.benchmarks.members import cluster_pools
 
 OF_CELLS = tuple(field.name for field in fields(Cells))
 OF_POOLS: dict[str, Any] = {

@@ -19,7 +19,7 @@ from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
 from federation.services.threads import ESTIMATING
 from federation.services.values import ExactQuestion
-from tests.services import GIB, join, join_and_report, make_report
+from lab.services import GIB, join, join_and_report, make_report
 from tests.unit.services.conftest import StillClock
 
 # The documentation's example: nodes by grade of the default model.

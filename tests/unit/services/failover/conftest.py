@@ -19,8 +19,8 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
 from federation.store.postgres import PostgresStore
-from tests.reports import echo
-from tests.services import WEB, Deciders, make_report
+from lab.reports import echo
+from lab.services import WEB, Deciders, make_report
 from tests.unit.services.conftest import StillClock
 
 SETTINGS = FailoverSettings(

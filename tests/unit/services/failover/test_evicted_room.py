@@ -7,7 +7,7 @@ from dataclasses import replace
 from federation.model.namespace_quotas import NamespaceQuota
 from federation.model.placement import Binding, ClusterAffinity, Placement
 from federation.model.resources import CPU
-from tests.services import DYNAMIC, WEB, apply, decided, shares
+from lab.services import DYNAMIC, WEB, apply, decided, shares
 from tests.unit.services.conftest import held, only
 from tests.unit.services.failover.conftest import Drill
 

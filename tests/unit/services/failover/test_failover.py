@@ -27,7 +27,7 @@ from federation.scheduler.decision import Outcome
 from federation.services.journal import BindingChanged, ClusterChanged
 from federation.services.members.lifecycle import Membership
 from federation.services.values import Scheduled
-from tests.services import DYNAMIC, WEB, apply, decided, shares
+from lab.services import DYNAMIC, WEB, apply, decided, shares
 from tests.unit.services.conftest import Streams, held, only
 from tests.unit.services.failover.conftest import SETTINGS, Drill
 

@@ -16,7 +16,7 @@ from federation.model.placement import (
 )
 from federation.model.workload import Toleration, TolerationOperator
 from federation.services.values import Scheduled
-from tests.services import DYNAMIC, WEB, apply, decided, shares
+from lab.services import DYNAMIC, WEB, apply, decided, shares
 from tests.unit.services.failover.conftest import Drill
 
 TOGETHER = Placement(

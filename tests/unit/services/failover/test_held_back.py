@@ -8,7 +8,7 @@ import pytest
 
 from federation.services.fleet.held_back import HeldBack
 from federation.services.fleet.journal_reader import Following
-from tests.services import WEB, apply, decided, shares
+from lab.services import WEB, apply, decided, shares
 from tests.unit.services.failover.conftest import SETTINGS, Drill
 
 

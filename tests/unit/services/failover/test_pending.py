@@ -10,8 +10,8 @@ from federation.failover.breaker import FreezeScope, ScopeKind
 from federation.failover.moves import PODS_PENDING
 from federation.model.placement import Binding, Placement, PurgeMode, ReplicaScheduling
 from federation.services.waiting.steering import Queueing
-from tests.reports import echo
-from tests.services import WEB, apply, decided, make_report, shares
+from lab.reports import echo
+from lab.services import WEB, apply, decided, make_report, shares
 from tests.unit.services.conftest import held
 from tests.unit.services.failover.conftest import SETTINGS, Drill
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from federation.model.placement import AffinityGroup, ClusterAffinity, Placement
 from federation.services.failover.evicting import progress_of
-from tests.services import DYNAMIC, WEB, apply, decided, shares
+from lab.services import DYNAMIC, WEB, apply, decided, shares
 from tests.unit.services.failover.conftest import Drill
 
 THREE = replace(WEB, replicas=3)

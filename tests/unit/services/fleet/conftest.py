@@ -4,7 +4,7 @@ import pytest
 
 from federation.services.agent_values import AgentHello, Placer
 from federation.store.postgres import PostgresStore
-from tests.services import join
+from lab.services import join
 from tests.unit.services.fleet.planes import Plane, settle
 
 

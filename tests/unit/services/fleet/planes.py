@@ -21,8 +21,8 @@ from federation.services.members.join import Registration
 from federation.services.members.lifecycle import Membership
 from federation.services.members.reports import Reporting, ReportTimes
 from federation.store.postgres import PostgresStore
-from tests.reports import echo, nodes
-from tests.services import UnsteadyStore, make_report
+from lab.reports import echo, nodes
+from lab.services import UnsteadyStore, make_report
 
 SMALL = {"cpu": 100}
 OWNER = Owner("apps/v1", "Deployment", "shop", "web")

@@ -13,7 +13,7 @@ import pytest
 from federation.services.fleet.held_back import HELD_SECONDS, JournalHold
 from federation.services.journal_ports import OpenTransaction
 from federation.store.postgres import PostgresStore
-from tests.databases import Databases, connect
+from lab.databases import Databases, connect
 from tests.unit.services.fleet.planes import Plane
 
 

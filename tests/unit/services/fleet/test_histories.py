@@ -18,8 +18,8 @@ from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting, ReportTimes
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from tests.databases import Databases, connect
-from tests.services import Agents, apply, join, make_deciders, make_report
+from lab.databases import Databases, connect
+from lab.services import Agents, apply, join, make_deciders, make_report
 from tests.unit.services.conftest import StillClock, only
 
 CORES = 4

@@ -19,9 +19,9 @@ from federation.services.journal import (
 )
 from federation.services.ports import Transaction
 from federation.store.postgres import PostgresStore
-from tests.patience import PATIENCE_SECONDS
-from tests.reports import echo, kept
-from tests.services import UnsteadyStore, join, make_report, reservations_of
+from lab.patience import PATIENCE_SECONDS
+from lab.reports import echo, kept
+from lab.services import UnsteadyStore, join, make_report, reservations_of
 from tests.unit.services.fleet.planes import (
     OWNER,
     SMALL,

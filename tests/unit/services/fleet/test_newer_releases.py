@@ -13,7 +13,7 @@ from federation.history.bodies import NewerBody
 from federation.services.journal import (
     Change,
 )
-from tests.patience import PATIENCE_SECONDS
+from lab.patience import PATIENCE_SECONDS
 from tests.unit.services.fleet.planes import (
     Plane,
     assert_equal,

@@ -10,7 +10,7 @@ from federation.services.fleet.readiness import Readiness
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.store.postgres import PostgresStore
-from tests.services import join
+from lab.services import join
 
 
 class StillClock:

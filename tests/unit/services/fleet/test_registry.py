@@ -27,8 +27,8 @@ from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from tests.reports import echo
-from tests.services import join_and_report, make_report
+from lab.reports import echo
+from lab.services import join_and_report, make_report
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 CHANGES = st.one_of(

@@ -20,7 +20,7 @@ from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from tests.services import join_and_report, make_report
+from lab.services import join_and_report, make_report
 from tests.unit.services.conftest import ControlPlane
 
 

@@ -17,7 +17,7 @@ from federation.services.members.presences import Presences
 from federation.services.members.replicas import Replicas
 from federation.services.members.reports import Reporting, ReportTimes
 from federation.store.postgres import PostgresStore
-from tests.services import join
+from lab.services import join
 
 HEARTBEAT_SECONDS = 6.0
 GRACE_SECONDS = 30.0

@@ -12,7 +12,7 @@ from federation.model.cluster import AGENT_AWAITED
 from federation.services.agent_values import AgentSight
 from federation.services.members.reports import MISSED_BEATS
 from federation.store.postgres import PostgresStore
-from tests.services import make_report
+from lab.services import make_report
 from tests.unit.services.members.conftest import HEARTBEAT_SECONDS, Plane, share
 
 HOUR = 3600.0

@@ -15,7 +15,7 @@ from federation.services.members.lifecycle import Membership
 from federation.services.members.reports import Reporting
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from tests.services import apply, decided, join_and_report, make_report
+from lab.services import apply, decided, join_and_report, make_report
 from tests.unit.services.conftest import ControlPlane, Streams, only
 
 ROUNDS = 40

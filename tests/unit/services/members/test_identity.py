@@ -20,7 +20,7 @@ from federation.services.members.join import Registration
 from federation.services.secrets import make_secret, parse_secret
 from federation.services.values import Principal, PrincipalKind
 from federation.store.postgres import PostgresStore
-from tests.services import UnsteadyStore, join
+from lab.services import UnsteadyStore, join
 from tests.unit.services.conftest import StillClock
 
 

@@ -23,7 +23,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.members.identity import Identity
 from federation.services.members.join import MAX_TOKEN_SECONDS, Registration
 from federation.store.postgres import PostgresStore
-from tests.services import join
+from lab.services import join
 from tests.unit.services.conftest import StillClock
 
 MODEL = ResourceModel(

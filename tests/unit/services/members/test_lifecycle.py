@@ -22,8 +22,8 @@ from federation.services.members.lifecycle import Membership
 from federation.services.members.reports import Reporting
 from federation.services.scheduling.bindings import Scheduling
 from federation.store.postgres import PostgresStore
-from tests.reports import kept
-from tests.services import WEB, apply, decided, join, join_and_report, make_report
+from lab.reports import kept
+from lab.services import WEB, apply, decided, join, join_and_report, make_report
 from tests.unit.services.conftest import StillClock
 
 

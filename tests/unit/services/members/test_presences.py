@@ -18,8 +18,8 @@ from federation.services.members.hearing import forgive
 from federation.services.members.presences import LEAST_SECONDS, MOST_SECONDS
 from federation.services.members.reports import Reporting, ReportTimes
 from federation.store.postgres import PostgresStore
-from tests.patience import until
-from tests.services import make_report
+from lab.patience import until
+from lab.services import make_report
 from tests.unit.services.members.conftest import (
     GRACE_SECONDS,
     HEARTBEAT_SECONDS,

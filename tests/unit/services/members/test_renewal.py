@@ -16,7 +16,7 @@ from federation.services.members.join import Registration
 from federation.services.members.renewal import Renewal
 from federation.services.members.reports import Reporting
 from federation.store.postgres import PostgresStore
-from tests.services import join
+from lab.services import join
 
 DAY_SECONDS = 86_400.0
 HELLO = AgentHello(epoch=1)

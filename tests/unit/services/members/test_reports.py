@@ -20,8 +20,8 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting, ReportTimes
 from federation.store.postgres import PostgresStore
-from tests.reports import kept
-from tests.services import UnsteadyStore, join, make_report
+from lab.reports import kept
+from lab.services import UnsteadyStore, join, make_report
 from tests.unit.services.conftest import StillClock
 
 HELLO = AgentHello(

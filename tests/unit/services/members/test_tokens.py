@@ -16,7 +16,7 @@ from federation.services.access_ports import NewToken
 from federation.services.members.identity import USES_SECONDS, Identity
 from federation.services.values import Principal, PrincipalKind
 from federation.store.postgres import PostgresStore
-from tests.services import UnsteadyStore
+from lab.services import UnsteadyStore
 from tests.unit.services.conftest import StillClock
 
 

@@ -17,8 +17,8 @@ from federation.services.plans.control import PlanControl
 from federation.services.plans.drafting import PlanWish
 from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
-from tests.reports import echo
-from tests.services import WEB, Deciders, make_report
+from lab.reports import echo
+from lab.services import WEB, Deciders, make_report
 from tests.unit.services.conftest import StillClock
 
 SECONDS = 20.0

@@ -16,8 +16,8 @@ from federation.model.placement import Binding, ClusterAffinity, Gang, Placement
 from federation.plans.plan import DO_NOT_MOVE, Plan, PlanKind, PlanLimits, PlanState, StepState
 from federation.services.plans import search
 from federation.services.plans.drafting import PlanWish
-from tests.reports import echo
-from tests.services import DYNAMIC, WEB, apply, decided, make_report, shares
+from lab.reports import echo
+from lab.services import DYNAMIC, WEB, apply, decided, make_report, shares
 from tests.unit.services.conftest import held, only
 from tests.unit.services.plans.conftest import Workshop
 

@@ -23,7 +23,7 @@ from federation.plans.plan import (
 from federation.services.plans.control import PlanNews, planned_move
 from federation.services.plans.drafting import PlanWish
 from federation.services.waiting.steering import Queueing
-from tests.services import DYNAMIC, WEB, apply, decided, shares
+from lab.services import DYNAMIC, WEB, apply, decided, shares
 from tests.unit.services.conftest import held, only
 from tests.unit.services.plans.conftest import DRAIN_A, SECONDS, Workshop
 

@@ -31,7 +31,7 @@ from federation.services.scheduling.attempt import TRIES_WITHOUT_LOCKS
 from federation.services.scheduling.batches import BatchItem, schedule_batch
 from federation.services.values import Once, Scheduled
 from federation.store.postgres import PostgresStore
-from tests.services import DYNAMIC, WEB, Agents, Deciders, apply, decided, make_scheduling
+from lab.services import DYNAMIC, WEB, Agents, Deciders, apply, decided, make_scheduling
 from tests.unit.services.conftest import (
     ControlPlane,
     MeddledStore,

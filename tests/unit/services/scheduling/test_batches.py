@@ -25,7 +25,7 @@ from federation.services.scheduling.batches import BatchItem, schedule_batch
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
-from tests.services import WEB, Agents, UnsteadyStore, make_scheduling
+from lab.services import WEB, Agents, UnsteadyStore, make_scheduling
 from tests.unit.services.conftest import StillClock
 from tests.unit.services.scheduling.test_bindings import rows
 

@@ -34,7 +34,7 @@ from federation.services.members.reports import Reporting
 from federation.services.scheduling.bindings import Scheduling
 from federation.store import decisions
 from federation.store.postgres import PostgresStore
-from tests.services import (
+from lab.services import (
     DYNAMIC,
     WEB,
     Agents,

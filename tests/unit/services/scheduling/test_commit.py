@@ -25,8 +25,7 @@ from federation.services.values import Once, Scheduled
 from federation.store import engine as engine_module
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from tests.contract.store.test_failures import ForgetfulWire
-from tests.services import (
+from lab.services import (
     DYNAMIC,
     WEB,
     Agents,
@@ -36,6 +35,7 @@ from tests.services import (
     decided,
     make_deciders,
 )
+from tests.contract.store.test_failures import ForgetfulWire
 from tests.unit.services.conftest import (
     ControlPlane,
     MeddledStore,

@@ -15,7 +15,7 @@ from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.together import decide_again, decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
-from tests.services import DYNAMIC, WEB, apply, decided, join_and_report, make_report
+from lab.services import DYNAMIC, WEB, apply, decided, join_and_report, make_report
 from tests.unit.services.scheduling.test_working_copy import fleet_of, pooled
 
 NOW = 1.0

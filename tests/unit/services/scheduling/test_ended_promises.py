@@ -32,7 +32,7 @@ from federation.services.scheduling.attempt import PLACED
 from federation.services.values import Scheduled
 from federation.services.waiting.steering import Queueing
 from federation.store.postgres import PostgresStore
-from tests.services import DYNAMIC, WEB, Deciders, apply, decided, join, make_report
+from lab.services import DYNAMIC, WEB, Deciders, apply, decided, join, make_report
 from tests.unit.services.conftest import StillClock, Streams, held, only, run_out
 
 DIVIDED = SchedulingType.DIVIDED

@@ -19,7 +19,7 @@ from federation.services.members.reports import Reporting
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
-from tests.services import Agents, Deciders, decided, make_deciders, make_report
+from lab.services import Agents, Deciders, decided, make_deciders, make_report
 from tests.unit.services.conftest import StillClock, only
 
 

@@ -13,8 +13,8 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.commit import lockable_clusters
 from federation.store.postgres import PostgresStore
-from tests.patience import PATIENCE_SECONDS
-from tests.services import WEB, Deciders, apply, decided
+from lab.patience import PATIENCE_SECONDS
+from lab.services import WEB, Deciders, apply, decided
 from tests.unit.services.conftest import held, only
 
 

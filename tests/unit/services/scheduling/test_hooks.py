@@ -17,8 +17,8 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.scheduling.batches import BatchItem, schedule_batch
 from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
-from tests.patience import PATIENCE_SECONDS
-from tests.services import Agents, Deciders, apply, decided, make_deciders
+from lab.patience import PATIENCE_SECONDS
+from lab.services import Agents, Deciders, apply, decided, make_deciders
 from tests.unit.services.conftest import ControlPlane, MeddledStore, StillClock, held, only
 
 OTHERS = "others"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from federation.model.workload import NodeClaim, ReplicaRequirements
 from federation.scheduler.decision import Outcome
 from federation.services.scheduling.bindings import Scheduling
-from tests.services import WEB, Agents, apply
+from lab.services import WEB, Agents, apply
 from tests.unit.services.conftest import StillClock
 
 ON_SSD = ReplicaRequirements(

@@ -19,8 +19,8 @@ from federation.services.scheduling import attempt, commit
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.store.postgres import PostgresStore
-from tests.databases import connect
-from tests.services import (
+from lab.databases import connect
+from lab.services import (
     DYNAMIC,
     WEB,
     UnsteadyStore,

@@ -23,9 +23,9 @@ from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
 from federation.services.values import Previewed
 from federation.store.postgres import PostgresStore
-from tests.fleets import GIB
-from tests.kubeapi.documents import node
-from tests.services import (
+from lab.fleets import GIB
+from lab.kubeapi.documents import node
+from lab.services import (
     DYNAMIC,
     WEB,
     Agents,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from federation.model.errors import Unavailable
 from federation.services.scheduling.bindings import Scheduling
-from tests.services import WEB, Agents, apply
+from lab.services import WEB, Agents, apply
 from tests.unit.services.conftest import only
 
 

@@ -22,7 +22,7 @@ from federation.scheduler.simulation import Simulation, SimulationOptions
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import PreemptionLimits
 from federation.store.postgres import PostgresStore
-from tests.services import (
+from lab.services import (
     DYNAMIC,
     WEB,
     Agents,

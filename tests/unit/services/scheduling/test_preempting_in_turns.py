@@ -18,8 +18,8 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import PreemptionLimits
 from federation.services.members.reports import Reporting
 from federation.store.postgres import PostgresStore
-from tests.reports import echo
-from tests.services import Agents, apply, make_deciders, make_report
+from lab.reports import echo
+from lab.services import Agents, apply, make_deciders, make_report
 from tests.unit.services.conftest import ControlPlane, StillClock, only
 
 CORES = {"a": 6, "b": 3, "c": 3}

@@ -22,7 +22,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
 from federation.store.postgres import PostgresStore
-from tests.services import (
+from lab.services import (
     DYNAMIC,
     GIB,
     WEB,

@@ -25,7 +25,7 @@ from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.previews import PREVIEW_SECONDS, Previews
 from federation.services.values import Previewed
 from federation.store.postgres import PostgresStore
-from tests.services import WEB, Agents, Deciders, apply, decided, make_deciders, make_report, shares
+from lab.services import WEB, Agents, Deciders, apply, decided, make_deciders, make_report, shares
 from tests.unit.services.conftest import StillClock
 from tests.unit.services.scheduling.test_bindings import rows
 

@@ -18,7 +18,7 @@ from federation.scheduler.replay import DecisionInputs, replay
 from federation.scheduler.state import CycleState
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.together import decide_all
-from tests.services import DYNAMIC, WEB
+from lab.services import DYNAMIC, WEB
 from tests.unit.services.scheduling.test_decide import NOW, attempt, decide, ready_fleet
 
 # No node has as much.

@@ -29,8 +29,8 @@ from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.release import ReleaseService
 from federation.services.values import DecisionRecord, Scheduled
 from federation.store.postgres import PostgresStore
-from tests.patience import until
-from tests.services import (
+from lab.patience import until
+from lab.services import (
     WEB,
     Agents,
     Deciders,

@@ -25,7 +25,7 @@ from federation.scheduler.decision import Outcome
 from federation.services.fleet.registry import FleetOwner
 from federation.services.scheduling.bindings import Scheduling
 from federation.store.postgres import PostgresStore
-from tests.services import WEB, Deciders, apply, decided
+from lab.services import WEB, Deciders, apply, decided
 
 DIVIDED = SchedulingType.DIVIDED
 EQUAL = ReplicaScheduling(type=DIVIDED)

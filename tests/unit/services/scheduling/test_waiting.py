@@ -7,7 +7,7 @@ from dataclasses import replace
 from federation.model.waiting import WaitState
 from federation.scheduler.decision import Outcome
 from federation.services.scheduling.bindings import Scheduling
-from tests.services import WEB, apply, decided, shares
+from lab.services import WEB, apply, decided, shares
 
 
 async def test_what_finds_no_room_waits_until_it_has_some(scheduling: Scheduling) -> None:

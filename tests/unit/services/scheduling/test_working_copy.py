@@ -23,8 +23,8 @@ from federation.services.scheduling.shares import NOT_PLANNED
 from federation.services.scheduling.working_copy import Reserved, WorkingCopy
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from tests.reports import nodes
-from tests.services import WEB, make_report
+from lab.reports import nodes
+from lab.services import WEB, make_report
 
 CORE = ReplicaRequirements(request={"cpu": 1000})
 CORES = replace(WEB, requirements=CORE)

@@ -24,7 +24,7 @@ from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.waiting.keeper import QueueKeeper
 from federation.services.waiting_ports import QueuedBinding
 from federation.store.postgres import PostgresStore
-from tests.services import WEB, Deciders, apply, make_report
+from lab.services import WEB, Deciders, apply, make_report
 from tests.unit.services.conftest import StillClock, only
 
 

@@ -15,7 +15,7 @@ from federation.scheduler.plugins.profile import (
 )
 from federation.services.journal_ports import PreemptionLimits
 from federation.services.scheduling.bindings import Scheduling
-from tests.services import Agents, apply, make_deciders
+from lab.services import Agents, apply, make_deciders
 from tests.unit.services.conftest import only
 from tests.unit.services.waiting.conftest import World, small
 

@@ -20,7 +20,7 @@ from federation.services.values import Scheduled
 from federation.services.waiting.steering import Queueing
 from federation.store.bindings import BindingStatements
 from federation.store.postgres import PostgresStore
-from tests.services import Deciders, apply, decided
+from lab.services import Deciders, apply, decided
 from tests.unit.services.conftest import ControlPlane, only
 from tests.unit.services.waiting.conftest import World, binding
 

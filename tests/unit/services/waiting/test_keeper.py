@@ -21,7 +21,7 @@ from federation.services.waiting.running import LostNews
 from federation.services.waiting.steering import Queueing
 from federation.services.waiting.touched import OPEN_SECONDS
 from federation.store.postgres import PostgresStore
-from tests.services import WEB, Deciders, UnsteadyStore, apply, decided
+from lab.services import WEB, Deciders, UnsteadyStore, apply, decided
 from tests.unit.services.conftest import ControlPlane, Streams, only
 from tests.unit.services.waiting.conftest import World, binding
 

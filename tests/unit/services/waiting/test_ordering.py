@@ -14,8 +14,8 @@ from federation.model.placement import Gang
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profiles, QueueSort
 from federation.scheduler.state import SortState
 from federation.services.waiting import ordering
-from tests.patience import PATIENCE_SECONDS
-from tests.services import Deciders
+from lab.patience import PATIENCE_SECONDS
+from lab.services import Deciders
 from tests.unit.services.waiting.conftest import World
 
 FAILED = "a queueSort plugin failed: its bindings stand by since when they wait"

@@ -24,8 +24,8 @@ from federation.services.members.reports import Reporting, ReportTimes
 from federation.services.scheduling import preempting, queue
 from federation.services.scheduling.preempting import CROWDED
 from federation.services.values import Scheduled
-from tests.reports import echo
-from tests.services import Agents, apply, decided, make_deciders, make_report, shares
+from lab.reports import echo
+from lab.services import Agents, apply, decided, make_deciders, make_report, shares
 from tests.unit.services.conftest import only
 from tests.unit.services.waiting.conftest import World
 

@@ -40,8 +40,8 @@ from federation.services.members.reports import Reporting, ReportTimes
 from federation.services.waiting.keeper import QueueKeeper
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from tests.databases import Databases
-from tests.services import Agents, apply, join_and_report, make_deciders, make_report
+from lab.databases import Databases
+from lab.services import Agents, apply, join_and_report, make_deciders, make_report
 from tests.unit.services.conftest import StillClock, only
 from tests.unit.services.failover.conftest import Drill
 from tests.unit.services.waiting.conftest import World

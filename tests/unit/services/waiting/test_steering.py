@@ -15,7 +15,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.members.reports import Reporting
 from federation.services.waiting.steering import Queueing
 from federation.store.postgres import PostgresStore
-from tests.services import WEB, Deciders, apply, make_report, shares
+from lab.services import WEB, Deciders, apply, make_report, shares
 from tests.unit.services.conftest import only, rows
 
 LARGE = replace(WEB, name="large", uid="", replicas=1000)

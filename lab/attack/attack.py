@@ -1,0 +1,180 @@
+"""An attack and what must hold meanwhile, one carried out, and what was measured.
+
+Must not know any single attack: modules of attacks have an ``ATTACKS`` each, ``registry`` has all.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+
+from lab.attack.bystanders import Witness, forking, watched
+from lab.attack.measures import Meter, metered
+from lab.attack.target import Target
+
+# Two moments of the monotonic clock.
+Times = tuple[float, float]
+
+# Peace and attack by turns: what else the machine does is in both.
+PAIRS = 5
+QUIET_SECONDS = 4.0
+# After an attack, before there is peace.
+PAUSE_SECONDS = 1.0
+# An attack ends by itself; one that does not is ended.
+MOST_SECONDS = 120.0
+# How long memory may take to be given back.
+SETTLE_SECONDS = 10.0
+POLL_SECONDS = 0.1
+NICENESS = 19
+PEAK_MIB = 400.0
+GROWTH = 1.2
+P99_MS = 100.0
+P99_GROWTH = 2.0
+BUSY_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attack:
+    """``run`` attacks with a share of its full force and ends; it runs in a process of its own.
+
+    ``goals`` are upper bounds by the name of what is measured.
+    """
+
+    name: str
+    run: Callable[[Target, float], None]
+    goals: Mapping[str, float]
+
+
+MEMORY_GOALS = {"RSS at peak, MiB": PEAK_MIB, "RSS after / before": GROWTH}
+CALLER_GOALS = {
+    "second caller's p99, ms": P99_MS,
+    "second caller's p99 / in peace": P99_GROWTH,
+    "complaints": 0.0,
+}
+REST_GOALS = {"busy afterwards, s": BUSY_SECONDS}
+GOALS = {**MEMORY_GOALS, **CALLER_GOALS, **REST_GOALS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What was measured, by name, and what bystanders complained of."""
+
+    attack: Attack
+    figures: Mapping[str, float]
+    complaints: Counter[str]
+
+    def missed(self) -> Sequence[str]:
+        """The names of goals."""
+        return [name for name, most in self.attack.goals.items() if self.figures[name] > most]
+
+
+def carry_out(
+    attack: Attack,
+    target: Target,
+    force: float = 1.0,
+    pairs: int = PAIRS,
+    attacked: Target | None = None,
+) -> Result:
+    """Several times, with bystanders who are served in peace for a while before each.
+
+    ``attacked``: another one in place of the target, which shows what the attacker alone takes of
+    the machine.
+    """
+    peaces, attacks = [], []
+    with metered(target.pid) as meter, watched(target) as what_they_saw:
+        rss_before = meter.now().rss_mib
+        for _ in range(pairs):
+            begun = time.monotonic()
+            time.sleep(QUIET_SECONDS * force)
+            peaces.append((begun, time.monotonic()))
+            with _attacking(attack, attacked or target, force) as ended:
+                begun = time.monotonic()
+                ended()
+                attacks.append((begun, time.monotonic()))
+            time.sleep(PAUSE_SECONDS * force)
+        finished = attacks[-1][1]
+        rss_after = _settled(meter, GROWTH * rss_before, SETTLE_SECONDS * force)
+        saw = what_they_saw()
+        in_peace = median(meter.cores(*each) for each in peaces)
+        busy_seconds = _rested(meter, finished, in_peace, SETTLE_SECONDS * force)
+        figures = {
+            "cores in peace": in_peace,
+            "RSS before, MiB": rss_before,
+            "RSS at peak, MiB": meter.peak_mib(attacks[0][0]),
+            "RSS after, MiB": rss_after,
+            "RSS after / before": rss_after / rss_before,
+            "busy afterwards, s": busy_seconds,
+            **_seen("in peace", [saw.within(*each) for each in peaces]),
+            **_seen("second caller", [saw.within(*each) for each in attacks]),
+            "second caller's p99 / in peace": _growth(saw, peaces, attacks),
+            "complaints": float(len(saw.complaints)),
+            "attack took, s": sum(end - start for start, end in attacks) / pairs,
+        }
+    complaints = Counter(what for _, what in saw.complaints)
+    return Result(attack=attack, figures=figures, complaints=complaints)
+
+
+def _seen(name: str, witnesses: Sequence[Witness]) -> dict[str, float]:
+    """Medians over several times."""
+    return {
+        f"{name}'s p50, ms": median(each.percentile(0.5) for each in witnesses),
+        f"{name}'s p99, ms": median(each.percentile(0.99) for each in witnesses),
+        f"{name}'s calls": float(sum(len(each.answers) for each in witnesses)),
+    }
+
+
+def _growth(saw: Witness, peaces: Sequence[Times], attacks: Sequence[Times]) -> float:
+    """Of the 99th percentile, each time against the peace before it: the median; 1 where nobody
+    called in peace.
+    """
+    grown = [
+        saw.within(*during).percentile(0.99) / before
+        for peace, during in zip(peaces, attacks, strict=True)
+        if (before := saw.within(*peace).percentile(0.99))
+    ]
+    return median(grown) if grown else 1.0
+
+
+def _settled(meter: Meter, wanted_mib: float, seconds: float) -> float:
+    """The memory in use once it is as low as wanted, or the time for it is over."""
+    until = time.monotonic() + seconds
+    while (rss_mib := meter.now().rss_mib) > wanted_mib and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
+    return rss_mib
+
+
+def _rested(meter: Meter, since: float, in_peace: float, seconds: float) -> float:
+    """How long it was busy after ``since``; until the time for it is over, if it still is."""
+    until = time.monotonic() + seconds
+    while (busy := meter.busy_seconds(since, in_peace)) is None and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
+    return time.monotonic() - since if busy is None else busy
+
+
+def _attack_from_afar(run: Callable[[Target, float], None], target: Target, force: float) -> None:
+    """Who attacks has computers of their own: here what is attacked goes first."""
+    os.nice(NICENESS)
+    run(target, force)
+
+
+@contextmanager
+def _attacking(attack: Attack, target: Target, force: float) -> Iterator[Callable[[], None]]:
+    """The attacker's process; what is yielded waits for its end."""
+    process = forking().Process(target=_attack_from_afar, args=(attack.run, target, force))
+    process.start()
+
+    def ended() -> None:
+        process.join(MOST_SECONDS)
+        assert process.exitcode == 0, f"{attack.name} ended with {process.exitcode}"
+
+    try:
+        yield ended
+    finally:
+        if process.is_alive():
+            process.kill()
+        process.join()

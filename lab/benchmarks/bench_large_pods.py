@@ -1,0 +1,130 @@
+"""What decisions cost in a cluster of many unlike nodes where a tenth of the workloads is large.
+
+The report is made by the agent's own code, with what nodes have allocatable; pods are made as they
+are promised, and a simulated kube-scheduler places them. Prints CPU a decision, what of it looks at
+large pods and rehearses, and the large pods that were left pending.
+
+    bench_large_pods.py [NODES] [BINDINGS]
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from federation.capacity import careful, second_looks
+from federation.model.placement import Certificate
+from lab.benchmarks.measuring import arguments, chosen
+from lab.fleets import GIB
+from lab.simulator import ControlPlane
+from lab.truth.members import CPU, MEMORY, nodes_of
+from lab.truth.plans import MAKING_SECONDS
+from lab.truth.streams import PLAIN_SHAPES, SCHEDULINGS, Wanted
+from lab.truth.timeline import Timeline
+from lab.truth.virtual import VirtualMember
+
+NODES, BINDINGS, ROUNDS = 240, 150, chosen(2, quick=1, full=5)
+LARGE_EVERY = 10
+LARGE = ((8000, 16), (12000, 16))
+GOAL_MILLIS = 10.0
+NAME = "member1"
+
+
+class Clocked:
+    """The CPU time of some functions, with what they call."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth = 0
+
+    def counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any) -> Any:
+            began = time.thread_time()
+            self._depth += 1
+            try:
+                return function(*given)
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self.seconds += time.thread_time() - began
+
+        return counted
+
+
+def stream(seed: int, count: int) -> list[Wanted]:
+    """Small workloads of requests that all differ a little, and large ones of a pod or two."""
+    choices = random.Random(f"large-{seed}")
+    wanted = []
+    for number in range(count):
+        if number % LARGE_EVERY == 0:
+            (cores, gibibytes), replicas = choices.choice(LARGE), choices.randint(1, 2)
+            request = {CPU: cores, MEMORY: gibibytes * GIB}
+        else:
+            cores, mebibytes = choices.choice(PLAIN_SHAPES)
+            replicas = choices.randint(1, 30)
+            request = {CPU: cores + choices.randint(0, 9), MEMORY: mebibytes * GIB // 1024}
+        wanted.append(
+            Wanted(
+                name=f"app-{number:04}",
+                replicas=replicas,
+                request=request,
+                scheduling=SCHEDULINGS[number % len(SCHEDULINGS)],
+            )
+        )
+    return wanted
+
+
+def measured(seed: int, nodes: int, bindings: int, clocked: Clocked) -> tuple[list[float], ...]:
+    """CPU milliseconds of each decision in all, and of looking at large pods and rehearsing."""
+    timeline = Timeline()
+    member = VirtualMember(
+        name=NAME, nodes=nodes_of(NAME, nodes, seed), timeline=timeline, seed=seed
+    )
+    control = ControlPlane(names=(NAME,))
+    control.accept(NAME, member.report(0, control))
+    whole, looked = list[float](), list[float]()
+    # The pods of large workloads are made last, as where their images are.
+    large, small = list[Wanted](), list[Wanted]()
+    for wanted in stream(seed, bindings):
+        clocked.seconds, began = 0.0, time.thread_time()
+        decided = control.submit(wanted.binding(Certificate.CAREFUL), looks_again=True)
+        whole.append((time.thread_time() - began) * 1000)
+        looked.append(clocked.seconds * 1000)
+        if decided is not None:
+            placed = replace(wanted, replicas=decided.binding.clusters[0].replicas)
+            (large if wanted.request[CPU] >= LARGE[0][0] else small).append(placed)
+    for place, wanted in enumerate([*small, *large]):
+        for number in range(wanted.replicas):
+            timeline.at(MAKING_SECONDS + place / 100, lambda w=wanted, n=number: member.make(w, n))
+    timeline.run(MAKING_SECONDS + 120.0)
+    pods = [f"{each.name}-{number}" for each in large for number in range(each.replicas)]
+    pending = [float(pod not in member.bound) for pod in pods]
+    return whole, looked, pending
+
+
+def show(name: str, values: Sequence[float]) -> None:
+    tail = statistics.quantiles(values, n=100)[98]
+    print(f"{name:42}{statistics.median(values):10.2f}{tail:10.2f}{max(values):10.2f}", flush=True)
+
+
+def main() -> None:
+    given = [int(each) for each in arguments()]
+    nodes, bindings = (*given, *(NODES, BINDINGS)[len(given) :])
+    clocked = Clocked()
+    careful.max_beside_large = clocked.counting(careful.max_beside_large)  # type: ignore[attr-defined]  # it is imported there
+    second_looks.rehearsed_most = clocked.counting(second_looks.rehearsed_most)
+    rows = [measured(seed, nodes, bindings, clocked) for seed in range(1, ROUNDS + 1)]
+    whole, looked, pending = ([value for row in rows for value in row[part]] for part in range(3))
+    print(f"{nodes} unlike nodes, {bindings} bindings, one of {LARGE_EVERY} large; CPU ms")
+    print(f"{'':42}{'median':>10}{'99 %':>10}{'most':>10}")
+    show("a decision", whole)
+    show(f"looking at large pods (goal {GOAL_MILLIS:g})", looked)
+    print(f"large pods promised {len(pending)}, left pending {int(sum(pending))}")
+
+
+if __name__ == "__main__":
+    main()

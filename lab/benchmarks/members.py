@@ -1,0 +1,359 @@
+"""Members of the fleets that are measured: what they report, and their agents on real streams.
+
+Must not know what is measured.
+
+    members.py < WHERE    all agents in a process of their own, until they are ended
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from federation.codec.reports import report_to_message
+from federation.model.cluster import CapacityReport, NodeSummary, ReportedPools, ResourceSummary
+from federation.model.pools.building import partition_nodes
+from federation.model.reported_pools import reported_pools
+from federation.model.shapes import Echo, request_shape
+from federation.v1.agents_pb2 import (
+    ConnectRequest,
+    Heartbeat,
+    Hello,
+    NodeShare,
+    PlaceReplies,
+    PlaceReply,
+    PlaceRequest,
+)
+from federation.v1.agents_pb2_grpc import AgentsStub
+from federation.v1.clusters_pb2 import ListClustersRequest
+from federation.v1.clusters_pb2_grpc import ClustersStub
+from lab.chaos.members import CONNECTION_OF_ITS_OWN, enrolled
+from lab.chaos.planes import Planes, Postgres, durable_postgres, running_planes
+from lab.fleets import MIB, MIXES, ClusterPlan, PackingStrategy, node_columns, packed_clusters
+
+CELLS, NODES = 64, 600
+DISTINCT = 20
+# What every replica asks for.
+REQUEST = {"cpu": 10, "memory": 32 * MIB}
+# Pods of such bindings are never seen.
+UNSEEN = "unseen-"
+REPORT_SECONDS = 5.0
+DIAL_AGAIN_SECONDS = 1.0
+# Hung up agents stay known for the whole measurement.
+PATIENT = ("--heartbeat-seconds=3600",)
+CALL_SECONDS = 120.0
+
+
+def cluster_name(number: int) -> str:
+    return f"member{number:03}"
+
+
+HELLO = Hello(epoch=1, agent_version="bench", placer="none", takes_place_requests=True)
+
+
+@cache
+def cluster_pools(number: int) -> ReportedPools:
+    """Those of a cluster three tenths full."""
+    plan = ClusterPlan(
+        mix=MIXES[number % len(MIXES)],
+        nodes=NODES,
+        packing=PackingStrategy.LEAST_ALLOCATED,
+        seed=number,
+        fills=(0.3,),
+    )
+    ((_, free_rn),) = packed_clusters(plan)
+    return reported_pools(partition_nodes(node_columns(np.maximum(free_rn, 0)), CELLS, []).pools)
+
+
+def capacity_report(number: int, sequence: int = 1) -> CapacityReport:
+    pools = cluster_pools(number % DISTINCT)
+    totals = {
+        name: sum(
+            minimum * count
+            for minimum, count in zip(
+                pools.minimums[row * len(pools.counts) : (row + 1) * len(pools.counts)],
+                pools.counts,
+                strict=True,
+            )
+        )
+        for row, name in enumerate(pools.resources)
+    }
+    nodes = sum(pools.counts)
+    return CapacityReport(
+        epoch=1,
+        sequence=sequence,
+        snapshot_time=time.time(),
+        summary=ResourceSummary(allocatable=totals, allocated=dict.fromkeys(totals, 0)),
+        nodes=NodeSummary(total=nodes, ready=nodes, graded=nodes),
+        pools=pools,
+    )
+
+
+class Agent:
+    """An agent that claims to run whatever it is asked to place, and reports that.
+
+    ``complain`` is told how each of its streams ended that it did not end itself.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        endpoint: str,
+        credential: str,
+        report_seconds: float = REPORT_SECONDS,
+        *,
+        name: str = "",
+        complain: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._complain = complain
+        self._number = number
+        self._report_seconds = report_seconds
+        self._name = name or cluster_name(number)
+        self._endpoint = endpoint
+        self._metadata = (("authorization", f"Bearer {credential}"),)
+        self._running: dict[str, int] = {}
+        self._sought: set[str] = set()
+        self._version = 0
+        self._news = asyncio.Event()
+        # A stream takes one message at a time.
+        self._saying = asyncio.Lock()
+
+    async def live(self) -> None:
+        """Until it is ended; dials again when it is sent away, as many who dial at once are."""
+        while True:
+            try:
+                await self._converse()
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+                self._complain(f"an agent's stream: {reason_of(error)}")
+            await asyncio.sleep(random.uniform(0, DIAL_AGAIN_SECONDS))
+
+    async def _converse(self) -> None:
+        async with grpc.aio.insecure_channel(self._endpoint, CONNECTION_OF_ITS_OWN) as channel:
+            stub: Any = AgentsStub(channel)
+            call = stub.Connect(metadata=self._metadata)
+            await self._say(call, hello=HELLO)
+            await asyncio.gather(self._listen(call), self._speak(call))
+
+    async def report_once(self, is_known: asyncio.Event) -> None:
+        """Hello, one report, and away once it is known everywhere; dials again when sent away."""
+        while True:
+            try:
+                return await self._report_once(is_known)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+                self._complain(f"an agent's stream: {reason_of(error)}")
+                await asyncio.sleep(random.uniform(0, DIAL_AGAIN_SECONDS))
+
+    async def _report_once(self, is_known: asyncio.Event) -> None:
+        async with grpc.aio.insecure_channel(self._endpoint, CONNECTION_OF_ITS_OWN) as channel:
+            stub: Any = AgentsStub(channel)
+            call = stub.Connect(metadata=self._metadata)
+            await self._say(call, hello=HELLO)
+            report = report_to_message(capacity_report(self._number))
+            await self._say(call, report=report)
+            while (message := await call.read()) is not grpc.aio.EOF:
+                if message.WhichOneof("message") == "ack":
+                    break
+            else:
+                raise asyncio.InvalidStateError
+            await is_known.wait()
+            await call.done_writing()
+
+    async def _say(self, call: Any, **message: Any) -> None:
+        async with self._saying:
+            await call.write(ConnectRequest(cluster=self._name, **message))
+
+    async def _listen(self, call: Any) -> None:
+        while (message := await call.read()) is not grpc.aio.EOF:
+            kind = message.WhichOneof("message")
+            if kind == "place_request":
+                await self._say(call, place_reply=self._placed(message.place_request))
+            elif kind == "place_requests":
+                replies = map(self._placed, message.place_requests.requests)
+                await self._say(call, place_replies=PlaceReplies(replies=replies))
+            elif kind == "interest":
+                self._look_for(message.interest)
+            elif kind == "resync":
+                self._news.set()
+
+    async def _speak(self, call: Any) -> None:
+        sequence = 0
+        # Agents that start at once do not report at once for ever.
+        pause = random.uniform(0, self._report_seconds)
+        while True:
+            sequence += 1
+            shape = request_shape(REQUEST)
+            report = replace(
+                capacity_report(self._number, sequence),
+                interest_version=self._version,
+                echoes=tuple(
+                    Echo(binding=each, shape=shape, bound=self._running[each])
+                    for each in sorted(self._sought & self._running.keys())
+                ),
+            )
+            message = report_to_message(report)
+            await self._say(call, report=message)
+            beat = Heartbeat(sequence=sequence, content_hash=message.content_hash)
+            beat.agent_time.GetCurrentTime()
+            await self._say(call, heartbeat=beat)
+            self._news.clear()
+            try:
+                await asyncio.wait_for(self._news.wait(), pause)
+            except TimeoutError:
+                pause = self._report_seconds
+
+    def _look_for(self, interest: Any) -> None:
+        if interest.whole:
+            self._sought = set()
+        self._sought -= set(interest.removed)
+        self._sought |= {each.binding for each in interest.bindings}
+        self._version = interest.version
+
+    def _placed(self, request: PlaceRequest) -> PlaceReply:
+        if UNSEEN not in request.binding:
+            self._running[request.binding] = sum(each.replicas for each in request.shares)
+        nodes = [
+            NodeShare(node="node-1", component=each.component, replicas=each.replicas, score=50)
+            for each in request.shares
+        ]
+        return PlaceReply(request_id=request.request_id, nodes=nodes, strategy="MostAllocated")
+
+
+def reason_of(error: Exception) -> str:
+    """Why a stream ended, in one line."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}".replace("\n", " ")
+    return "it was ended"
+
+
+@contextmanager
+def federation(
+    folder: Path, planes: int, clusters: int, arguments: tuple[str, ...] = ()
+) -> Iterator[tuple[Planes, Postgres, Mapping[str, str]]]:
+    """Control planes, their database, and the credentials of the clusters' agents."""
+    with (
+        durable_postgres(folder) as postgres,
+        running_planes(folder, planes, postgres.url, (*PATIENT, *arguments)) as started,
+    ):
+        names = [cluster_name(number) for number in range(clusters)]
+        credentials = asyncio.run(enrolled(started.endpoints[0], started.token, names))
+        yield started, postgres, credentials
+
+
+@contextmanager
+def agents_there(
+    planes: Planes, credentials: Mapping[str, str], report_seconds: float = REPORT_SECONDS
+) -> Iterator[Beside]:
+    """All agents of a fleet, connected to the first control plane, in a process of their own."""
+    where = [planes.endpoints[0], credentials, report_seconds]
+    with beside("lab.benchmarks.members", given=where) as agents:
+        asyncio.run(await_ready(planes, len(credentials)))
+        yield agents
+
+
+class Beside:
+    """A program that runs meanwhile. Each line that it prints is a complaint."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self._complaints = Counter[str]()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def forget(self) -> None:
+        """What it complained of until now."""
+        self._complaints = Counter()
+
+    def complaints(self) -> Counter[str]:
+        """Since it was told to forget; that it runs no more is one."""
+        ended = Counter[str]()
+        if (code := self.process.poll()) is not None:
+            self.join()
+            program = " ".join(map(str, self.process.args[2:]))  # type: ignore[index] # a list
+            ended[f"{program} ended early, with {code}"] = 1
+        return self._complaints + ended
+
+    def join(self) -> None:
+        """Once it has ended."""
+        self._reader.join()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._complaints[line.strip()] += 1
+
+
+@contextmanager
+def beside(*program: str, given: object) -> Iterator[Beside]:
+    """A module with its arguments runs meanwhile, and reads as JSON what it is given."""
+    command = [sys.executable, "-m", *program]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None
+        print(json.dumps(given), file=process.stdin)
+        process.stdin.close()
+        running = Beside(process)
+        try:
+            yield running
+        finally:
+            process.terminate()
+            process.wait()
+            running.join()
+
+
+async def await_ready(planes: Planes, clusters: int) -> None:
+    """Until every control plane has the reports of all clusters."""
+    metadata = (("authorization", f"Bearer {planes.token}"),)
+    for endpoint in planes.endpoints:
+        async with grpc.aio.insecure_channel(endpoint) as channel:
+            stub: Any = ClustersStub(channel)
+            while True:
+                listed = await stub.ListClusters(
+                    ListClustersRequest(page_size=1000), metadata=metadata, timeout=CALL_SECONDS
+                )
+                ready = [
+                    each.status.resource_summary.allocatable
+                    and each.status.conditions[0].status == "True"
+                    for each in listed.clusters
+                ]
+                if all(ready) and len(ready) == clusters:
+                    break
+                await asyncio.sleep(0.1)
+
+
+async def report_all(planes: Planes, credentials: Mapping[str, str]) -> None:
+    """To the first of the control planes; until all of them have the reports."""
+    endpoint, is_known = planes.endpoints[0], asyncio.Event()
+    agents = [Agent(number, endpoint, each) for number, each in enumerate(credentials.values())]
+    async with asyncio.TaskGroup() as reporting:
+        for each in agents:
+            reporting.create_task(each.report_once(is_known))
+        await await_ready(planes, len(credentials))
+        is_known.set()
+
+
+async def run_agents(endpoint: str, credentials: Mapping[str, str], report_seconds: float) -> None:
+    """All of them, until they are ended."""
+    agents = [
+        Agent(number, endpoint, each, report_seconds, complain=partial(print, flush=True))
+        for number, each in enumerate(credentials.values())
+    ]
+    await asyncio.gather(*(each.live() for each in agents))
+
+
+if __name__ == "__main__":
+    asyncio.run(run_agents(*json.load(sys.stdin)))

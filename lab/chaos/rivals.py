@@ -1,0 +1,150 @@
+"""Bindings of random priorities that take each other's room, and what must hold of that.
+
+Must not ask a control plane what it has done: the database says that.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple, cast
+
+import asyncpg
+
+from federation.failover.rate import MINUTE
+from federation.model.placement import Binding, PreemptionPolicy
+from federation.store.decisions import StoredDecision
+from lab.chaos.records import TRACES
+from lab.chaos.urgent import filler
+
+# Together they want more than what fillers have.
+RIVALS, MOST_REPLICAS, AT_LAST = 24, 16, 2
+# All come before fillers, and none before what must stay.
+PRIORITIES: Final = range(-4, 0)
+OF_ALL, OF_A_NAMESPACE = 400, 280
+_LOSS: Final = re.compile(r"(\S+): (\d+) in (\S+), priority (-?\d+)")
+_PREEMPTED: Final = "preempted by "
+_DECIDED = "SELECT id::text FROM decision WHERE outcome <> 'NO_FIT'"
+_SPENT = "SELECT extract(epoch FROM at)::float8 AS at, namespace, replicas::int FROM preemption"
+
+
+class Loss(NamedTuple):
+    """Replicas of a victim that a decision about another binding took, in a cluster."""
+
+    decision: str
+    by: str
+    victim: str
+    cluster: str
+    replicas: int
+    priority: int
+
+
+class Spent(NamedTuple):
+    """Replicas that were preempted in a namespace, and when (Unix seconds)."""
+
+    at: float
+    namespace: str
+    replicas: int
+
+
+def rivals(choices: random.Random) -> list[Binding]:
+    """Some of them take room of others, and some may not be preempted."""
+    return [
+        replace(
+            filler(number),
+            name=f"rival-{number}",
+            uid=f"uid-of-rival-{number}",
+            # Not fewer than any of them needs at least.
+            replicas=choices.randint(2, MOST_REPLICAS),
+            priority=choices.choice(PRIORITIES),
+            preemption_policy=choices.choices(
+                (PreemptionPolicy.PREEMPT_LOWER_PRIORITY, PreemptionPolicy.NEVER), (3, 1)
+            )[0],
+            preemptible=choices.random() < 0.9,
+            min_available=choices.choice((None, 1, 2)),
+        )
+        for number in range(RIVALS)
+    ]
+
+
+async def read_losses(
+    database: asyncpg.Connection,
+) -> tuple[Sequence[Loss], Mapping[str, Counter[str]], Sequence[Spent]]:
+    """What decisions took of others, what others say was taken of them (who by, how often), by
+    key; and what counts against the limits.
+    """
+    async with database.transaction(isolation="repeatable_read", readonly=True):
+        ids = [row["id"] for row in await database.fetch(_DECIDED)]
+        rows = await database.fetch(TRACES, ids)
+        spent = [Spent(**row) for row in await database.fetch(_SPENT)]
+    losses: list[Loss] = []
+    told: dict[str, Counter[str]] = {}
+    for row in rows:
+        record = StoredDecision(cast(Any, SimpleNamespace(**row))).unpacked()
+        key = f"{record.namespace}/{record.name}"
+        losses += [_loss(record.id, key, text) for text in record.decision.trace.preempted]
+        if record.decision.reason.startswith(_PREEMPTED):
+            by = record.decision.reason.removeprefix(_PREEMPTED).partition(": ")[0]
+            told.setdefault(key, Counter())[by] += 1
+    return losses, told, spent
+
+
+async def judged(
+    database: asyncpg.Connection, bindings: Mapping[str, Binding]
+) -> tuple[list[str], Sequence[Loss]]:
+    """What is wrong with all that bindings, by key, took of each other; and what they took."""
+    losses, told, spent = await read_losses(database)
+    wrong = wrong_losses(losses, told, bindings) + beyond_limits(spent)
+    if (taken := sum(each.replicas for each in losses)) != sum(each.replicas for each in spent):
+        wrong.append(f"{taken} replicas were preempted, and counted were {spent}")
+    return wrong, losses
+
+
+def _loss(decision: str, by: str, text: str) -> Loss:
+    found = _LOSS.fullmatch(text)
+    assert found is not None, text
+    victim, replicas, cluster, priority = found.groups()
+    return Loss(decision, by, victim, cluster, int(replicas), int(priority))
+
+
+def wrong_losses(
+    losses: Sequence[Loss],
+    told: Mapping[str, Counter[str]],
+    bindings: Mapping[str, Binding],
+) -> list[str]:
+    """Who lost something to an equal or lower priority, or must not lose any, or was told of it
+    more or less often than it was decided.
+    """
+    found = []
+    taken: dict[str, set[tuple[str, str]]] = {}
+    for each in losses:
+        by, victim = bindings[each.by], bindings[each.victim]
+        taken.setdefault(each.victim, set()).add((each.by, each.decision))
+        if victim.priority != each.priority or each.priority >= by.priority:
+            found.append(f"{each.victim} of {victim.priority} lost to {by.priority}: {each}")
+        if not victim.preemptible:
+            found.append(f"{each.victim} must not be preempted: {each}")
+        if by.preemption_policy is PreemptionPolicy.NEVER:
+            found.append(f"{each.by} must not preempt: {each}")
+    for key in taken.keys() | told.keys():
+        decided = Counter(by for by, _ in taken.get(key, ()))
+        if decided != told.get(key, Counter()):
+            found.append(f"{key} was preempted by {decided}, and was told {told.get(key)}")
+    return found
+
+
+def beyond_limits(spent: Sequence[Spent]) -> list[str]:
+    """Minutes in which more was preempted than may be: in all, or of a namespace."""
+    found, ordered = [], sorted(spent)
+    for first in ordered:
+        lost = Counter[str]()
+        for each in ordered:
+            if first.at <= each.at < first.at + MINUTE:
+                lost[each.namespace] += each.replicas
+        if lost.total() > OF_ALL or max(lost.values()) > OF_A_NAMESPACE:
+            found.append(f"in the minute from {first.at} were preempted {dict(lost)}")
+    return found

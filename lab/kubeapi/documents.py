@@ -1,0 +1,54 @@
+"""Small Kubernetes objects for tests that only need them to be there.
+
+Must not hold more fields than the agent reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lab.kubeapi.resources import Document
+
+
+def node(name: str, *, cpu: str = "4", **metadata: Any) -> Document:
+    return {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "uid": f"uid-{name}", **metadata},
+        "spec": {"providerID": "aws:///eu-1a/i-1"},
+        "status": {
+            "allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "10"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"kubeletVersion": "v1.36.1"},
+        },
+    }
+
+
+def pod(name: str, *, on: str = "", phase: str = "Running", cpu: str = "500m") -> Document:
+    """A pod of the namespace shop, bound where ``on`` says."""
+    spec: Document = {
+        "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}],
+    }
+    if on:
+        spec["nodeName"] = on
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}"},
+        "spec": spec,
+        "status": {"phase": phase if on else "Pending"},
+    }
+
+
+def pods(count: int, on: str) -> Iterator[Document]:
+    for number in range(count):
+        yield pod(f"p{number:04}", on=on, cpu="1m")
+
+
+def namespace(name: str, uid: str = "") -> Document:
+    return {
+        "kind": "Namespace",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "uid": uid or f"uid-{name}"},
+    }

@@ -1,0 +1,291 @@
+"""One run: members, agents and a control plane are started, a stream is decided, pods are made.
+
+Who decides, who binds and who is killed is the plan's; how processes interleave is nobody's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from estimator.binder.binder import SCHEDULER_NAME
+from federation.client import Client, Target
+from federation.v1.resource_pb2 import Cluster
+from lab.agents import has_reported
+from lab.chaos.planes import Planes, durable_postgres, running_planes
+from lab.kubeapi.resources import Document
+from lab.patience import PATIENCE_SECONDS
+from lab.truth.agents import AgentProcess, free_port
+from lab.truth.deciding import Decider, Reserving, Unreserved, Weakened
+from lab.truth.judging import Answered, Found, fitted, pods_of
+from lab.truth.members import Node, nodes_of
+from lab.truth.plans import (
+    AT_ONCE,
+    DELETED_SECONDS,
+    MAKING_SECONDS,
+    PAUSE_SECONDS,
+    REMADE_ONE_IN,
+    SHUFFLED_SECONDS,
+    Line,
+    Plan,
+)
+from lab.truth.real_members import RealMember
+from lab.truth.simulated_members import STOCK_SCHEDULER, SimulatedMember
+from lab.truth.streams import Wanted, foreign_pods, stream
+
+POLL_SECONDS = 0.1
+UNWEAKENED: Mapping[tuple[str, str], Weakened] = {}
+FOREIGN_SECONDS = (2.0, 10.0)
+
+
+class Kubernetes(Protocol):
+    """A member's API server and scheduler, simulated or real."""
+
+    def kubeconfig(self, path: Path) -> Path: ...
+
+    def start_scheduler(self, seed: int, extender_url: str = "") -> None: ...
+
+    def create(self, pod: Document) -> None: ...
+
+    def delete(self, pod: Document) -> None: ...
+
+    def nodes_of_pods(self) -> dict[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Member:
+    """A member cluster, and who speaks for it."""
+
+    name: str
+    nodes: Sequence[Node]
+    kubernetes: Kubernetes
+    agent: AgentProcess
+
+
+def found_by(plan: Plan, folder: Path) -> Found:
+    """Run it to its end, everything in new processes with their data in the folder."""
+    nodes = {
+        f"member{number}": nodes_of(f"member{number}", count, plan.seed)
+        for number, count in enumerate(plan.nodes, start=1)
+    }
+    with (
+        durable_postgres(folder) as postgres,
+        running_planes(folder, 1, postgres.url) as planes,
+        ExitStack() as running,
+    ):
+        return asyncio.run(_run(plan, nodes, planes, folder, running))
+
+
+async def _run(
+    plan: Plan,
+    nodes: dict[str, list[Node]],
+    planes: Planes,
+    folder: Path,
+    running: ExitStack,
+) -> Found:
+    target = Target(
+        endpoint=planes.endpoints[0],
+        token=planes.token,
+        plaintext=True,
+        timeout_seconds=PATIENCE_SECONDS,
+    )
+    async with Client(target) as client:
+        members = [
+            await _joined(client, plan, name, nodes[name], planes, folder, running)
+            for name in nodes
+        ]
+        study = _Study(plan, members, client)
+        found = await study.run()
+    for member in members:
+        assert not (said := member.agent.unexpected()), said
+    return found
+
+
+async def _joined(
+    client: Client,
+    plan: Plan,
+    name: str,
+    nodes: Sequence[Node],
+    planes: Planes,
+    folder: Path,
+    running: ExitStack,
+) -> _Member:
+    """A member with its scheduler and its agent, which has reported."""
+    kubernetes: Kubernetes
+    if plan.programs is None:
+        kubernetes = running.enter_context(SimulatedMember(nodes))
+    else:
+        kubernetes = running.enter_context(RealMember(plan.programs, folder / name, nodes))
+    kubeconfig = kubernetes.kubeconfig(folder / f"{name}.kubeconfig")
+    token = (await client.create_join_token(name)).token
+    placer, extender = _placer(plan.line)
+    arguments = (
+        *("--cluster", name, "--endpoint", planes.endpoints[0], "--insecure"),
+        *("--credential-file", str(folder / f"{name}.json"), "--join-token", token),
+        *("--kubeconfig", str(kubeconfig)),
+        *placer,
+    )
+    agent = running.enter_context(AgentProcess(arguments, folder / f"{name}.log"))
+    await _await_report(client, name)
+    kubernetes.start_scheduler(plan.seed, extender)
+    return _Member(name=name, nodes=nodes, kubernetes=kubernetes, agent=agent)
+
+
+def _placer(line: Line) -> tuple[tuple[str, ...], str]:
+    """What the agent is told of placing, and the URL of its extender."""
+    if line is Line.BINDER:
+        return ("--binder",), ""
+    if line is Line.EXTENDER:
+        address = f"127.0.0.1:{free_port()}"
+        return ("--extender-listen", address), f"http://{address}/scheduler"
+    return (), ""
+
+
+class _Study:
+    """A stream on members that are ready."""
+
+    def __init__(self, plan: Plan, members: Sequence[_Member], client: Client) -> None:
+        self._plan = plan
+        self._members = {member.name: member for member in members}
+        self._client = client
+        self._choices = random.Random(f"study-{plan.seed}")
+        self._scheduler = SCHEDULER_NAME if plan.line is Line.BINDER else STOCK_SCHEDULER
+        nodes = [node for member in members for node in member.nodes]
+        self._wanted = stream(plan.stream, plan.seed, plan.bindings, nodes)
+        self._answered: list[Answered] = []
+
+    async def run(self) -> Found:
+        reserving = Reserving(self._client, self._plan.line.certificate)
+        decider: Decider = reserving
+        if self._plan.line is Line.NO_RESERVATION:
+            decider = Unreserved(self._client, list(self._members))
+        async with asyncio.TaskGroup() as group:
+            disturbing = group.create_task(self._disturb())
+            for workloads in self._batches():
+                await asyncio.gather(*(self._ask(decider, each, group) for each in workloads))
+                await asyncio.sleep(self._choices.uniform(0, PAUSE_SECONDS))
+            await disturbing
+        await self._until_quiet()
+        return await self._found(reserving)
+
+    def _batches(self) -> Iterator[Sequence[Wanted]]:
+        left = iter(self._wanted)
+        while True:
+            count = len(self._wanted) if self._plan.burst else self._choices.randint(*AT_ONCE)
+            workloads = list(itertools.islice(left, count))
+            if not workloads:
+                return
+            yield workloads
+
+    async def _ask(self, decider: Decider, wanted: Wanted, group: asyncio.TaskGroup) -> None:
+        answer, decision = await decider.decide(wanted)
+        self._answered.append(answer)
+        places = [(member, name) for member, names in pods_of(answer).items() for name in names]
+        pods = [
+            (member, wanted.pod(number, decision, self._scheduler))
+            for number, (member, _) in enumerate(places)
+        ]
+        if self._plan.shuffled:
+            for pod in pods:
+                seconds = self._choices.uniform(0, SHUFFLED_SECONDS)
+                group.create_task(self._make([pod], seconds))
+        else:
+            group.create_task(self._make(pods, MAKING_SECONDS))
+
+    async def _make(self, pods: Sequence[tuple[str, Document]], seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        for member, pod in pods:
+            kubernetes = self._members[member].kubernetes
+            if self._plan.deleted and self._choices.randrange(REMADE_ONE_IN) == 0:
+                before = {
+                    **pod,
+                    "metadata": {**pod["metadata"], "uid": f"before-{pod['metadata']['uid']}"},
+                }
+                await self._visit(kubernetes, before, DELETED_SECONDS)
+            await asyncio.to_thread(kubernetes.create, pod)
+
+    async def _disturb(self) -> None:
+        """Foreign pods come and go, agents die, while the stream is decided."""
+        kinds = ["foreign"] * self._plan.foreign + ["kill"] * self._plan.kills
+        kinds += ["deleted"] * self._plan.deleted
+        self._choices.shuffle(kinds)
+        pods = foreign_pods(self._plan.seed)
+        seconds = self._plan.bindings / sum(AT_ONCE) * PAUSE_SECONDS
+        async with asyncio.TaskGroup() as group:
+            for kind in kinds:
+                await asyncio.sleep(seconds / len(kinds))
+                member = self._choices.choice(list(self._members.values()))
+                if kind == "kill":
+                    await asyncio.to_thread(member.agent.restart)
+                else:
+                    pod = next(pods)
+                    pod["spec"]["schedulerName"] = self._scheduler
+                    seconds = self._choices.uniform(*FOREIGN_SECONDS)
+                    if kind == "deleted":
+                        seconds = self._choices.uniform(0, DELETED_SECONDS)
+                    group.create_task(self._visit(member.kubernetes, pod, seconds))
+
+    async def _visit(self, kubernetes: Kubernetes, pod: Document, seconds: float) -> None:
+        await asyncio.to_thread(kubernetes.create, pod)
+        await asyncio.sleep(seconds)
+        await asyncio.to_thread(kubernetes.delete, pod)
+
+    async def _until_quiet(self) -> None:
+        """Until all pods have a node, or none has got one for long."""
+        before, since = -1, time.monotonic()
+        while waiting := len(await asyncio.to_thread(self._pending)):
+            if time.monotonic() - since > self._plan.quiet_seconds:
+                return
+            if waiting != before:
+                before, since = waiting, time.monotonic()
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _pending(self, weakened: Mapping[tuple[str, str], Weakened] = UNWEAKENED) -> list[str]:
+        """The pods that were promised and have no node, with what they ask for."""
+        nodes = self._nodes_of_pods()
+        return [
+            f"{member}/{name}: {answer.wanted}" + (f", weakened: {found.note}" if found else "")
+            for answer in self._answered
+            for member, names in pods_of(answer).items()
+            for found in [weakened.get((member, answer.wanted.name))]
+            for name in names
+            if not nodes[member].get(name, "")
+        ]
+
+    def _nodes_of_pods(self) -> dict[str, dict[str, str]]:
+        members = self._members.values()
+        return {member.name: member.kubernetes.nodes_of_pods() for member in members}
+
+    async def _found(self, reserving: Reserving) -> Found:
+        answered = self._answered
+        weakened = await reserving.weakened(answered)
+        nodes = {name: member.nodes for name, member in self._members.items()}
+        return Found(
+            asked=sum(answer.wanted.replicas for answer in answered),
+            promised=sum(sum(answer.shares.values()) for answer in answered),
+            pending=self._pending(weakened),
+            weakened=sum(each.replicas for each in weakened.values()),
+            bindings=len(answered),
+            refused=sum(not answer.shares for answer in answered),
+            fitted=fitted(answered, nodes, self._nodes_of_pods()),
+            kills=sum(member.agent.kills for member in self._members.values()),
+        )
+
+
+async def _await_report(client: Client, name: str) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            clusters: list[Cluster] = await client.list_clusters()
+            if any(
+                each.metadata.name == name and has_reported(each) and each.status.agent.connected
+                for each in clusters
+            ):
+                return
+            await asyncio.sleep(POLL_SECONDS)
