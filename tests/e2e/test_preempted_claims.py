@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_planes import running_control_plane
-from tests.e2e.agents import (
+from lab.agents import (
     cluster_where,
     estimator,
     flags,
@@ -16,7 +15,8 @@ from tests.e2e.agents import (
     join_token,
     scheduled,
 )
-from tests.kubeapi.documents import node
+from lab.control_planes import running_control_plane
+from lab.kubeapi.documents import node
 
 
 def dump(directory: Path) -> Path:
