@@ -171,7 +171,8 @@ class Binder:
             waiting = self._gangs.reject(pod.uid)
             self._give_back(waiting, f"pod {pod.name} of its group got no node", now)
             return
-        if not self._cluster.cache.assume(_as_waiting(pod), node, self._clock()):
+        shown = _as_waiting(pod)
+        if not self._cluster.cache.assume(shown, node, self._clock(), pod.version):
             # The watch of all pods is ahead of the binder's own: this pod is gone.
             self._forget(pod.uid)
             return

@@ -66,11 +66,13 @@ class AssumedPods:
         key: ReservationKey | None = None,
         *,
         is_prepared: bool = False,
+        version: int = 0,
     ) -> None:
         """The pod may be on any of these nodes from now on, and is no longer where it was let.
 
         A pod that was deleted takes nothing. ``request`` is without the pod slot; ``is_prepared``
-        is as in ``Assumptions.begin``. Raises Unavailable when too many are on their way.
+        and ``version`` are as in ``Assumptions.begin``. Raises Unavailable when too many are on
+        their way.
         """
         self.drop(uid)
         if not node_n.any():
@@ -79,7 +81,9 @@ class AssumedPods:
             self._assumptions.expire(now)
         if len(self._pods) >= MAX_PODS:
             raise Unavailable(f"{MAX_PODS} pods were let on nodes and are not seen there yet")
-        if not self._assumptions.begin(uid, now, self._uncount, is_prepared=is_prepared):
+        if not self._assumptions.begin(
+            uid, now, self._uncount, is_prepared=is_prepared, version=version
+        ):
             return
         self._arrange(table)
         amounts = {name: min(amount, _MOST_COUNTED) for name, amount in request.items()}

@@ -1,8 +1,8 @@
 """Pods that count on nodes before the API server shows them there, and how long each one counts.
 
 An extender lets a pod on nodes, a binder gives it one. Both assumptions end alike: when the pod is
-shown with a node or ended, when it is deleted, or after a time. Must not know nodes or amounts.
-Times are in Unix seconds and passed in.
+shown with a node or ended, when it is deleted, when the watch is past its version and has not shown
+it, or after a time. Must not know nodes or amounts. Times are in Unix seconds and passed in.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-# A pod that no watch has shown: kube-scheduler hears of a pod at most this much earlier.
+# A pod that no watch has shown: kube-scheduler hears of a pod at most this much earlier. A watch
+# that is past the pod's version ends it at once; until then it is behind, or there is no such pod.
 UNSHOWN_SECONDS: Final = 5.0
 # A pod that is shown without a node: kube-scheduler binds 50 a second, so that bursts take time.
 BINDING_SECONDS: Final = 60.0
@@ -34,13 +35,17 @@ class _Assumption:
 class Assumptions:
     """Assumed pods by uid, and the uids of the newest deleted pods.
 
-    ``is_shown`` says whether a watch has shown the pod with this uid.
+    ``is_shown`` says whether a watch has shown the pod with this uid. Versions are those of the API
+    server's objects, which grow with every change of any of them; 0: not known.
     """
 
     def __init__(self, is_shown: Callable[[str], bool] = lambda _: True) -> None:
         self._is_shown = is_shown
         self._assumptions: dict[str, _Assumption] = {}
         self._deleted: dict[str, None] = {}
+        # The versions of assumed pods that the watch has not shown, and the version it has reached.
+        self._unshown: dict[str, int] = {}
+        self._version = 0
         # No assumption ends by time before these.
         self._next_end = math.inf
         self._held_until = -math.inf
@@ -49,16 +54,26 @@ class Assumptions:
         return len(self._assumptions)
 
     def begin(
-        self, uid: str, now: float, end: Callable[[str], None], *, is_prepared: bool = False
+        self,
+        uid: str,
+        now: float,
+        end: Callable[[str], None],
+        *,
+        is_prepared: bool = False,
+        version: int = 0,
     ) -> bool:
         """Assume a pod in place of an earlier assumption; False for a pod that was deleted.
 
         ``end`` is called once the assumption ends. ``is_prepared``: volumes or devices of the pod
-        are prepared before it is bound.
+        are prepared before it is bound. ``version`` is the pod's where it was last seen.
         """
         self.end(uid)
         if uid in self._deleted:
             return False
+        if version and not self._is_shown(uid):
+            if version <= self._version:
+                return False
+            self._unshown[uid] = version
         seconds = PREPARING_SECONDS if is_prepared else BINDING_SECONDS
         self._assumptions[uid] = _Assumption(began_at=now, seconds=seconds, end=end)
         self._next_end = min(self._next_end, now + UNSHOWN_SECONDS)
@@ -74,12 +89,25 @@ class Assumptions:
         """Assume the pod no more: it is shown with a node, has ended, or gets no node."""
         assumption = self._assumptions.pop(uid, None)
         if assumption is not None:
+            self._unshown.pop(uid, None)
             assumption.end(uid)
 
     def shown(self, uid: str) -> None:
         """Note that a watch shows the pod: it was not deleted."""
         if self._deleted:
             self._deleted.pop(uid, None)
+        if self._unshown:
+            self._unshown.pop(uid, None)
+
+    def reach(self, version: int) -> None:
+        """Note that the watch has shown all there is, or was changed, up to this version.
+
+        A pod that it would have shown by then, and has not, was deleted while nobody watched.
+        """
+        self._version = version
+        if self._unshown:
+            for uid in [uid for uid, seen in self._unshown.items() if seen <= version]:
+                self.end(uid)
 
     def deleted(self, uid: str) -> None:
         """Note that the pod was deleted: later calls about it are late."""

@@ -114,17 +114,18 @@ class ClusterCache:
         if self._on_change is not None:
             self._on_change(known, None)
 
-    def assume(self, pod: Pod, node: str, now: float) -> bool:
+    def assume(self, pod: Pod, node: str, now: float, version: int = 0) -> bool:
         """Count a waiting pod as bound to ``node`` from now on: it is being bound there.
 
         False for a pod that was deleted or has ended. Ends when the pod is seen with a node, or
-        gone, when the assumption is taken back, or after a time.
+        gone, when the assumption is taken back, or after a time. ``version`` is as in
+        ``Assumptions.begin``.
         """
         uid = pod.uid
         known = self._pods.get(uid)
         if known is not None and not known.state.has_no_node_yet and uid not in self._assumed:
             return known.state is _BOUND
-        if not self.assumptions.begin(uid, now, self._uncount):
+        if not self.assumptions.begin(uid, now, self._uncount, version=version):
             return False
         self._assumed[uid] = node
         known = self._pods.get(uid)

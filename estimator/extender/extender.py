@@ -144,6 +144,7 @@ class Extender:
             self._clock(),
             judgement.promise if is_planned else None,
             is_prepared=pod.is_prepared,
+            version=pod.version,
         )
 
     def _judged(self, pod: IncomingPod) -> tuple[Judgement, Mapping[str, int]]:

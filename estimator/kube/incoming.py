@@ -19,6 +19,7 @@ from estimator.kube.objects import (
     PodStatus,
     RawObject,
     RawStored,
+    version_number,
 )
 from estimator.kube.origins import belonging_of
 from estimator.kube.shapes import pod_shape
@@ -112,6 +113,7 @@ def incoming_from_raw(raw: RawIncoming) -> IncomingPod:
             held=_held(raw),
             is_prepared=bool(_prepared_volumes(spec) or spec.resource_claims),
             origin=belonging_of(metadata).origin,
+            version=version_number(metadata.resource_version),
         )
     except (QuantityError, ValueError) as error:
         raise Untranslatable(f"pod {name}: {error}") from error

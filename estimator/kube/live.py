@@ -95,6 +95,7 @@ class LiveCluster:
             on_remove=lambda pod: cache.remove_pod(pod.uid),
             on_loss=lambda loss, _forbidden: self._see("pods", loss),
             on_skip=lambda objects: self._sight.skip("pods", objects),
+            on_reach=cache.assumptions.reach,
         )
         # Karmada counts pods that ended without a node, so there they must be seen.
         selector = NOT_FAILED if self._node_set is NodeSet.SCHEDULABLE else None

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
+from estimator.kube.objects import version_number
 from estimator.kube.reading import ObjectChange
 from estimator.sight import Loss
 from federation.runtime.backoff import Backoff
@@ -32,7 +33,8 @@ logger = logging.getLogger(__name__)
 class LoopSink(Generic[Value]):
     """Hands what a watcher's thread sees to the loop that owns what is made of it.
 
-    ``on_loss`` is told None when what is known is current again.
+    ``on_loss`` is told None when what is known is current again, ``on_reach`` up to which version
+    everything was handed on: 0 where versions are no numbers.
     """
 
     name: str
@@ -42,12 +44,17 @@ class LoopSink(Generic[Value]):
     on_remove: Callable[[Value], None]
     on_loss: Callable[[Loss | None, bool], None] = lambda _loss, _forbidden: None
     on_skip: Callable[[int], None] = lambda _objects: None
+    on_reach: Callable[[int], None] | None = None
 
     def replace(self, values: list[Value]) -> None:
         self.loop.call_soon_threadsafe(self.on_replace, values)
 
     def apply(self, changes: list[ObjectChange[Value]]) -> None:
         self.loop.call_soon_threadsafe(self._apply, changes)
+
+    def reach(self, version: str) -> None:
+        if self.on_reach is not None:
+            self.loop.call_soon_threadsafe(self.on_reach, version_number(version))
 
     def find(self) -> None:
         self.loop.call_soon_threadsafe(self.on_loss, None, False)

@@ -6,10 +6,14 @@ Must not interpret: ``estimator.kube.translate`` does. Anything may be absent or
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 Quantities = dict[str, str]
+
+# Of 64 bits.
+MAX_VERSION_DIGITS: Final = 20
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -29,6 +33,13 @@ class Metadata(RawObject, frozen=True):
     uid: str | None = None
     resource_version: str | None = None
     labels: dict[str, str] | None = None
+
+
+def version_number(text: str | None) -> int:
+    """Return a resourceVersion as the number that orders it, or 0 for one that is none."""
+    if text is None or len(text) > MAX_VERSION_DIGITS or not text.isascii() or not text.isdigit():
+        return 0
+    return int(text)
 
 
 class OwnerReference(RawObject, frozen=True):

@@ -50,6 +50,10 @@ class Sink(Protocol[Value]):
         """These came, in this order."""
         ...
 
+    def reach(self, version: str) -> None:
+        """What came is all there is, or was changed, up to this version."""
+        ...
+
     def find(self) -> None:
         """What was seen is current from now on, until it is lost."""
         ...
@@ -188,6 +192,7 @@ class Watcher(Generic[Value]):
         self._listing.add(time.monotonic() - began)
         self._sink.replace(listed.values)
         self._version = listed.version
+        self._sink.reach(listed.version)
         self._find()
 
     def _watch(self, version: str) -> None:
@@ -200,6 +205,7 @@ class Watcher(Generic[Value]):
                 self._measures.changes[self.name] += len(changes)
                 self._backoff.reset()
                 self._version = changes[-1].version
+                self._sink.reach(self._version)
             elif not self._is_current:
                 # Servers open watches, too, that they never say a word on.
                 self._check_history(version)

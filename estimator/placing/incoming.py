@@ -21,7 +21,8 @@ class IncomingPod:
     ``unjudged`` names what it asks for that depends on more than one node's resources, labels
     and taints. ``held`` says why nobody may schedule it yet: it is gated, or being deleted.
     ``is_prepared``: its volumes or devices are prepared before it is bound, which takes a while.
-    ``origin`` is what promises find it by.
+    ``origin`` is what promises find it by. ``version`` is the API server's of this state; 0: it is
+    not known.
     """
 
     uid: str
@@ -38,6 +39,7 @@ class IncomingPod:
     held: str = ""
     is_prepared: bool = False
     origin: PodOrigin = UNKNOWN_ORIGIN
+    version: int = 0
 
     @property
     def amounts(self) -> dict[str, int]:

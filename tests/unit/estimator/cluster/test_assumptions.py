@@ -88,3 +88,39 @@ def test_only_the_newest_deleted_pods_are_remembered(monkeypatch: pytest.MonkeyP
     for uid in ("p", "q", "r"):
         assumptions.deleted(uid)
     assert [assumptions.begin(uid, 0.0, print) for uid in ("p", "q", "r")] == [True, False, False]
+
+
+def test_a_pod_that_a_watch_past_its_version_has_not_shown_is_gone() -> None:
+    shown: set[str] = set()
+    ended: list[str] = []
+    assumptions = Assumptions(shown.__contains__)
+    assumptions.reach(7)
+    for uid, version in (("p", 8), ("q", 9), ("unknown", 0), ("shown", 8)):
+        assert assumptions.begin(uid, 0.0, ended.append, version=version)
+    shown.add("shown")
+    assumptions.shown("shown")
+    assumptions.reach(8)
+    assert ended == ["p"]
+    assumptions.reach(100)
+    assert ended == ["p", "q"]
+    assert len(assumptions) == 2
+
+
+def test_a_pod_that_would_have_been_shown_by_now_is_not_assumed() -> None:
+    assumptions = Assumptions(lambda uid: uid == "shown")
+    assumptions.reach(8)
+    answers = {
+        (uid, version): assumptions.begin(uid, 0.0, print, version=version)
+        for uid, version in (("p", 8), ("p", 9), ("p", 0), ("shown", 8))
+    }
+    assert answers == {("p", 8): False, ("p", 9): True, ("p", 0): True, ("shown", 8): True}
+
+
+def test_versions_of_another_history_begin_anew() -> None:
+    ended: list[str] = []
+    assumptions = Assumptions(lambda _: False)
+    assumptions.reach(1000)
+    assumptions.reach(3)
+    assert assumptions.begin("p", 0.0, ended.append, version=5)
+    assumptions.reach(5)
+    assert ended == ["p"]
