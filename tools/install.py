@@ -27,7 +27,14 @@ from tools.progress import Failed, run, say
 from tools.uv_settings import pip_settings, uv_variables
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS = {"demo": ROOT / "requirements.lock", "dev": ROOT / "requirements-dev.lock"}
+KINDS = ("demo", "dev")
+LOCKS = {
+    "demo": ROOT / "requirements.lock",
+    "dev": ROOT / "requirements-dev.lock",
+    "schemas": ROOT / "requirements-schemas.lock",
+}
+# A development environment of an earlier checkout has it where every program imports it.
+MOVED_TO_SCHEMAS = "kubernetes-validate"
 UV_LOCK = ROOT / "requirements-uv.lock"
 # uv has no wheel for some machines, and pip can do without it.
 UV_OPTIONS = ("--only-binary=:all:", "--require-hashes", "--no-deps")
@@ -60,6 +67,11 @@ class Environment:
         return self.folder / "install.log"
 
     @property
+    def schemas(self) -> Path:
+        """The folder of packages that tests alone import; `tests/kubernetes_schemas.py` does."""
+        return self.folder / "schemas"
+
+    @property
     def unfinished(self) -> Path:
         """Present while something is installed: what was killed then may be half there."""
         return self.folder / "installed" / "unfinished"
@@ -80,11 +92,15 @@ class Environment:
 
     def has_everything(self, kind: str) -> bool:
         return (
-            self.has_lock(kind) and self.package_stamp().exists() and not self.unfinished.exists()
+            self.has_lock(kind)
+            and (kind != "dev" or self.lock_stamp("schemas").exists())
+            and self.package_stamp().exists()
+            and not self.unfinished.exists()
         )
 
     def packages(self) -> int:
-        return len(list(self.folder.glob("lib/python*/site-packages/*.dist-info")))
+        folders = (*self.folder.glob("lib/python*/site-packages"), self.schemas)
+        return sum(len(list(folder.glob("*.dist-info"))) for folder in folders)
 
     def works(self) -> bool:
         """Whether it is whole: a Python that was upgraded away leaves a dead link behind."""
@@ -129,6 +145,27 @@ class Environment:
                 return
         # What is imported is compiled then: the rest, most of it, need not be.
         self._run([*self._pip(), "--no-compile", *arguments], progress=progress)
+
+    def install_lock(self, kind: str, *options: str | os.PathLike[str], with_uv: bool) -> None:
+        """Install all packages of a lock file, and note that they are installed."""
+        lock = LOCKS[kind]
+        say(f"installing {pins(lock)} packages from {lock.name}")
+        self.install(
+            *("--require-hashes", "--no-deps", *options, "--requirement", lock),
+            packages=pins(lock),
+            with_uv=with_uv,
+        )
+        self.lock_stamp(kind).touch()
+
+    def install_schemas(self, *, with_uv: bool) -> None:
+        """Install what tests alone import into a folder that no program looks into."""
+        if self.lock_stamp("schemas").exists():
+            return
+        shutil.rmtree(self.schemas, ignore_errors=True)
+        self.install_lock("schemas", "--target", self.schemas, with_uv=with_uv)
+        name = MOVED_TO_SCHEMAS.replace("-", "_")
+        if any(self.folder.glob(f"lib/python*/site-packages/{name}")):
+            self._run([self.python, "-m", "pip", "uninstall", "--yes", MOVED_TO_SCHEMAS])
 
     def fetch_uv(self) -> bool:
         """Whether uv is there now."""
@@ -194,14 +231,9 @@ def install(kind: str, environment: Environment) -> None:
     environment.unfinished.touch()
     with_uv = environment.fetch_uv()
     if not environment.has_lock(kind):
-        lock = LOCKS[kind]
-        say(f"installing {pins(lock)} packages from {lock.name}")
-        environment.install(
-            *("--require-hashes", "--no-deps", "--requirement", lock),
-            packages=pins(lock),
-            with_uv=with_uv,
-        )
-        environment.lock_stamp(kind).touch()
+        environment.install_lock(kind, with_uv=with_uv)
+    if kind == "dev":
+        environment.install_schemas(with_uv=with_uv)
     say("installing fedsched itself, as it stands here")
     environment.install(
         *("--no-deps", "--no-build-isolation", "--editable", ROOT), packages=1, with_uv=with_uv
@@ -213,7 +245,7 @@ def install(kind: str, environment: Environment) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = ArgumentParser(prog="install")
-    parser.add_argument("kind", choices=sorted(LOCKS))
+    parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--into", type=Path, default=ROOT / ".venv", metavar="FOLDER")
     parser.add_argument("--check", action="store_true", help="say by the status whether it is done")
     chosen = parser.parse_args(arguments)

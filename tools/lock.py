@@ -24,8 +24,8 @@ EXTRAS = {
     ),
     "requirements-dev.lock": ("dev",),
 }
-# The installer itself, before there is anything else.
-GROUPS = {"requirements-uv.lock": "installer"}
+# The installer, before there is anything else, and what is installed apart from programs.
+GROUPS = {"requirements-uv.lock": "installer", "requirements-schemas.lock": "schemas"}
 OPTIONS = (
     "--universal",
     # One version of everything for all Pythons: what is tested on one is what runs on the others.
@@ -56,7 +56,9 @@ def compile_locks(uv: Path, options: list[str]) -> None:
         lock: ["pyproject.toml", *(f"--extra={extra}" for extra in extras)]
         for lock, extras in EXTRAS.items()
     }
-    wanted |= {lock: [f"--group={group}"] for lock, group in GROUPS.items()}
+    # One version of everything in all locks: `make check` compares them.
+    beside = "--constraint=requirements-dev.lock"
+    wanted |= {lock: [f"--group={group}", beside] for lock, group in GROUPS.items()}
     for lock, sources in wanted.items():
         print(f"fedsched: resolving {lock}", flush=True)
         subprocess.run(

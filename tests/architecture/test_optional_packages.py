@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,11 @@ def test_room_is_importable_without_the_packages_of_others(room: str) -> None:
 def test_program_begins_without_what_only_some_of_its_work_needs(module: str) -> None:
     result = import_without(LATER[module], [module])
     assert result.returncode == 0, result.stderr
+
+
+def test_no_program_imports_the_schemas_that_only_tests_need() -> None:
+    """`import kubernetes` takes more than a second of CPU longer where it finds them."""
+    assert find_spec("kubernetes_validate") is None, "make install"
 
 
 def test_package_said_to_be_absent_is_absent() -> None:

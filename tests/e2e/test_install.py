@@ -78,9 +78,9 @@ class Checkout:
             "PYTHONUNBUFFERED": "1",
         }
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, kind: str = "demo") -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "tools.install", "demo"],
+            [sys.executable, "-m", "tools.install", kind],
             cwd=self.root,
             env=self.environment(),
             stdin=subprocess.DEVNULL,
@@ -90,14 +90,19 @@ class Checkout:
             start_new_session=True,
         )
 
-    def install(self) -> tuple[int, str]:
-        process = self.start()
+    def install(self, kind: str = "demo") -> tuple[int, str]:
+        process = self.start(kind)
         printed, _ = process.communicate(timeout=END_SECONDS)
         return process.returncode, printed
 
     def leaf(self) -> str:
         command = [self.root / ".venv" / "bin" / "python", "-c", "import leaf; print(leaf.WORD)"]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def has(self, package: str) -> bool:
+        """Return whether programs of the environment can import a package."""
+        command = [self.root / ".venv" / "bin" / "python", "-c", f"import {package}"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 @pytest.fixture
@@ -130,6 +135,23 @@ def test_uv_installs_from_where_pip_would_and_of_two_at_once_one_does(checkout: 
     assert "pip" not in "".join(printed)
     assert checkout.leaf() == "green"
     assert checkout.install() == (0, "")
+
+
+def test_what_only_tests_import_is_kept_from_programs(checkout: Checkout) -> None:
+    """Also in an environment in which an earlier checkout has put it among the rest."""
+    name = "kubernetes_validate"
+    line = wheel(checkout.wheels, name, {f"{name}/__init__.py": "WORD = 'schemas'\n"})
+    lock = checkout.root / "requirements.lock"
+    lock.write_text(lock.read_text() + line)
+    assert checkout.install()[0] == 0
+    assert checkout.has(name)
+    (checkout.root / "requirements-schemas.lock").write_text(line)
+    status, printed = checkout.install("dev")
+    assert status == 0, printed
+    assert not checkout.has(name)
+    assert (checkout.root / ".venv" / "schemas" / name / "__init__.py").exists()
+    assert checkout.leaf() == "green"
+    assert checkout.install("dev") == (0, "")
 
 
 def test_another_file_than_the_locked_one_is_refused(checkout: Checkout) -> None:

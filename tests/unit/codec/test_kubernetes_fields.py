@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -13,8 +12,8 @@ from federation.codec.kubernetes_fields import FIELDS, check_workload_fields
 from federation.codec.violations import Violations
 from federation.codec.workloads import bindings_from_documents
 from federation.model.errors import InvalidRequest
+from tests.kubernetes_schemas import SCHEMAS
 
-SCHEMAS = files("kubernetes_validate") / "kubernetes-json-schema"
 VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
 # A container's own fields, for what may also run before or beside it.
 GROUPS = {

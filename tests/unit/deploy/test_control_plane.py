@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -15,6 +14,7 @@ from federation.codec.role_rules import read_role_rules
 from federation.doctor import PLANE_CONNECTIONS
 from federation.runtime.serving_rules import check_serving
 from federation.runtime.setting_options import OPTIONS
+from tests import kubernetes_schemas
 from tests.unit.deploy.kustomizing import kustomized
 from tests.unit.deploy.manifests import CLOUDNATIVE_PG, CONTROL_PLANE, KUSTOMIZATION
 from tests.unit.deploy.starting import NAME, POD_IP, by_name, container, environment, pod, started
@@ -54,7 +54,7 @@ def test_it_starts_with_each_way_in_that_is_added_and_with_all(tmp_path: Path) -
         objects = kustomized(CONTROL_PLANE, [rules, *added])
         for document in objects.values():
             for version in (OLDEST, NEWEST):
-                kubernetes_validate.validate(document, version, strict=True)
+                kubernetes_schemas.validate(document, version, strict=True)
         begun = started(objects, folder)
         check_serving(begun.settings)
         assert not begun.settings.warnings

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import kubernetes_validate
 import pytest
 import yaml
 
+from tests import kubernetes_schemas
 from tests.helm import TemplateError, merged, render
 from tests.unit.deploy.chart_values import (
     ACCESS,
@@ -125,7 +125,7 @@ def test_every_value_is_used_and_kubernetes_takes_the_objects() -> None:
     found = rendered(EVERYTHING, "elsewhere")
     for each in found.values():
         for version in (OLDEST, NEWEST):
-            kubernetes_validate.validate(each, version, strict=True)
+            kubernetes_schemas.validate(each, version, strict=True)
         assert each["metadata"].get("namespace", "elsewhere") == "elsewhere"
     text = json.dumps(list(found.values()))
     assert "fedsched:0.2.0" not in text

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -19,6 +18,7 @@ from federation.codec.role_rules import read_role_rules
 from federation.plugins import read_profiles
 from federation.runtime.serving_rules import check_serving
 from federation.runtime.setting_options import OPTIONS
+from tests import kubernetes_schemas
 from tests.helm import TemplateError, merged, render
 from tests.unit.deploy.chart_values import (
     ACCESS,
@@ -50,7 +50,7 @@ def rendered(values: Values, namespace: str = "fedsched") -> dict[tuple[str, str
     known = (each for each in objects.values() if "monitoring.coreos" not in each["apiVersion"])
     for document in known:
         for version in (OLDEST, NEWEST):
-            kubernetes_validate.validate(document, version, strict=True)
+            kubernetes_schemas.validate(document, version, strict=True)
     return objects
 
 
@@ -156,7 +156,7 @@ def test_the_page_about_access_has_an_example_that_starts_and_a_pod(tmp_path: Pa
     check_serving(begun)
     assert begun.settings.oidc_ca is not None
     assert begun.settings.client_ca is not None
-    kubernetes_validate.validate(pod_of_shop, NEWEST, strict=True)
+    kubernetes_schemas.validate(pod_of_shop, NEWEST, strict=True)
     (token, _) = pod_of_shop["spec"]["volumes"][0]["projected"]["sources"]
     audience = token["serviceAccountToken"]["audience"]
     assert audience == begun.settings.token_review_audience

@@ -7,12 +7,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
 from bridge.__main__ import bridge
 from estimator.options import OPTIONS
+from tests import kubernetes_schemas
 from tests.unit.deploy.kustomizing import kustomized
 from tests.unit.deploy.manifests import (
     BRIDGE,
@@ -40,14 +40,14 @@ def agent_pod() -> dict[str, Any]:
 @pytest.mark.parametrize("path", files(DEPLOY), ids=lambda path: str(path.relative_to(DEPLOY)))
 def test_kubernetes_takes_it(path: Path, version: str) -> None:
     for document in documents(path.name, within=path.parent):
-        kubernetes_validate.validate(document, version, strict=True)
+        kubernetes_schemas.validate(document, version, strict=True)
 
 
 def test_a_wrong_field_is_found() -> None:
     deployment = one("Deployment")
     deployment["spec"]["replicaz"] = 2
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(deployment, NEWEST, strict=True)
+    with pytest.raises(kubernetes_schemas.ValidationError):
+        kubernetes_schemas.validate(deployment, NEWEST, strict=True)
 
 
 def test_kustomize_is_given_every_file_but_the_template() -> None:
@@ -169,7 +169,7 @@ def test_prometheus_is_let_in_to_the_metrics_alone_where_that_is_asked_for() -> 
         each["containerPort"] for each in container["ports"]
     }
     for version in (OLDEST, NEWEST):
-        kubernetes_validate.validate(
+        kubernetes_schemas.validate(
             objects["NetworkPolicy", "fedsched-agent"], version, strict=True
         )
 
