@@ -12,14 +12,14 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, NullPool, text
+from sqlalchemy import Connection, NullPool, Pool, event, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from federation.model.errors import Unavailable
 from federation.store import migrate
 from federation.store.engine import driver_target
 from federation.store.migrate import (
-    _run_next,
     current,
     one_at_a_time,
     pending,
@@ -61,10 +61,11 @@ INDEXES = text(f"""
 """)
 
 BACKEND = text("SELECT pg_backend_pid()")
-ADVISORY = text("""
-    SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()
-""")
-TIMEOUTS = text("SELECT current_setting('lock_timeout'), current_setting('statement_timeout')")
+# Advisory locks and timeouts of the session that asks.
+LEFT_IN_SESSION = """
+    SELECT current_setting('lock_timeout'), current_setting('statement_timeout'),
+        (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())
+"""
 HELD = text("SELECT pg_advisory_lock(hashtextextended('fedsched migrations', 0))")
 PROMISED = text("""
     INSERT INTO reservation (namespace, name, uid, clusters, body) VALUES ('', 'web', '', '{a}', '')
@@ -159,17 +160,20 @@ async def test_a_migration_leaves_nothing_in_the_session_that_ran_it(
     empty_database_url: str,
 ) -> None:
     """A transaction pooler gives the session to others: a lock would be held for ever."""
-    await asyncio.to_thread(upgrade, empty_database_url)
-    engine = create_async_engine(driver_target(empty_database_url)[0], pool_size=1)
-    async with engine.connect() as connection:
-        pid = (await connection.execute(BACKEND)).scalar_one()
-        await connection.run_sync(_run_next)
-        await connection.rollback()
-        assert (await connection.execute(BACKEND)).scalar_one() == pid
-        assert (await connection.execute(ADVISORY)).scalar_one() == 0
-        settings = (await connection.execute(TIMEOUTS)).one()
-    await engine.dispose()
-    assert settings == ("0", "0")
+    sessions: list[tuple[object, ...]] = []
+
+    def ask_session(connection: DBAPIConnection, _: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(LEFT_IN_SESSION)
+        sessions.extend(cursor.fetchall())
+        cursor.close()
+
+    event.listen(Pool, "checkin", ask_session)
+    try:
+        await asyncio.to_thread(upgrade, empty_database_url)
+    finally:
+        event.remove(Pool, "checkin", ask_session)
+    assert sessions == [("0", "0", 0)]
 
 
 async def test_who_holds_the_lock_of_migrations_is_named(

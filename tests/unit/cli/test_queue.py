@@ -14,9 +14,9 @@ import yaml
 from click.testing import CliRunner
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from federation.cli import following, output, queueing, reservations
+from federation.cli import following, output, queueing, reservations, watch
 from federation.cli.__main__ import fedctl
-from federation.cli.watch import _binding_line
+from federation.client import WatchMessage
 from federation.v1 import resource_pb2, scheduling_pb2
 from lab.control_planes import report, running_control_plane
 from tests.unit.cli.test_reservations import BINDING, run
@@ -132,7 +132,17 @@ LATE = scheduling_pb2.Wait(
 )
 
 
-def test_a_watch_tells_who_waits() -> None:
+def watched_line(event: scheduling_pb2.BindingEvent, terminal: pytest.MonkeyPatch) -> str:
+    """Return the line that ``fedctl watch bindings`` prints for one event."""
+    connection = SimpleNamespace(iterate=lambda _: iter([WatchMessage(events=[event])]))
+    terminal.setattr(watch, "connection", lambda: connection)
+    result = CliRunner().invoke(fedctl, ["watch", "bindings"])
+    assert result.exit_code == 0, result.output
+    (line,) = result.stdout.splitlines()
+    return line
+
+
+def test_a_watch_tells_who_waits(terminal: pytest.MonkeyPatch) -> None:
     names = resource_pb2.ObjectMeta(namespace="ml", name="training-job")
     spec = resource_pb2.ResourceBindingSpec(replicas=8)
     event = scheduling_pb2.BindingEvent(
@@ -142,12 +152,12 @@ def test_a_watch_tells_who_waits() -> None:
         wait=BACKOFF,
     )
     told = "UPDATED  ml/training-job  replicas 8  clusters -  d1"
-    assert _binding_line(event) == f"{told}  waits: backoff, short of cpu in 1 cluster"
+    assert watched_line(event, terminal) == f"{told}  waits: backoff, short of cpu in 1 cluster"
     event.wait.CopyFrom(LATE)
     waits = "gated: 1 of 2 members of gang pair is here, timed out, short of 1 member of gang pair"
-    assert _binding_line(event) == f"{told}  waits: {waits}"
+    assert watched_line(event, terminal) == f"{told}  waits: {waits}"
     event.ClearField("wait")
-    assert _binding_line(event) == told
+    assert watched_line(event, terminal) == told
 
 
 def test_who_waits_for_others_to_leave_says_so(terminal: pytest.MonkeyPatch) -> None:
@@ -167,7 +177,7 @@ def test_who_waits_for_others_to_leave_says_so(terminal: pytest.MonkeyPatch) -> 
         ("Room is kept", "for 4 in m1, until 2027-01-15T08:05:00Z"),
     ]
     event = scheduling_pb2.BindingEvent(type=resource_pb2.EVENT_TYPE_UPDATED, wait=wait)
-    assert _binding_line(event).endswith(f"waits: unschedulable, waits for {leave}")
+    assert watched_line(event, terminal).endswith(f"waits: unschedulable, waits for {leave}")
     queued = scheduling_pb2.QueuedBinding(namespace="shop", name="urgent", wait=wait)
     terminal.setattr(sys.modules[__name__], "QUEUE", [queued])
     for shown in ([], ["-o", "wide"], ["-o", "json"]):

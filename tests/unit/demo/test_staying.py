@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
 import webbrowser
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self
 
 import pytest
 
 from federation.demo import story
-from federation.demo.story import _open, _play
+from federation.demo.story import run_demo
 from federation.demo.telling import step
 from federation.model.errors import FederationError
 from federation.runtime.interruptions import Interruptions
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 class Programs:
@@ -24,6 +29,12 @@ class Programs:
     def __init__(self, looks: int) -> None:
         self.looks = looks
         self.is_stopped = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing was started here."""
 
     def require_running(self) -> None:
         self.looks -= 1
@@ -45,11 +56,17 @@ def interruptions() -> Iterator[Interruptions]:
     signal.signal(signal.SIGINT, before)
 
 
-def played(programs: Any, interruptions: Interruptions, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {"FEDCTL_ENDPOINT": "e", "FEDCTL_CA": "c", "FEDCTL_TOKEN_FILE": "t"}
-    stage: Any = type("Stage", (), {"web": "127.0.0.1:7080", "environment": environment})()
+def played(
+    programs: Programs,
+    interruptions: Interruptions,
+    monkeypatch: pytest.MonkeyPatch,
+    desktop: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Run the demo with programs that start nothing."""
     monkeypatch.setattr(story, "sleep", lambda _: None)
-    _play(stage, programs, interruptions, stay=True)
+    monkeypatch.setattr(story, "Programs", lambda *_: programs)
+    environment = {"PATH": os.environ["PATH"], **desktop}
+    run_demo(EXAMPLES, environment, interruptions, stay=True)
 
 
 def test_it_stays_until_it_is_interrupted_and_says_so(
@@ -61,7 +78,9 @@ def test_it_stays_until_it_is_interrupted_and_says_so(
     programs = Programs(looks=5)
     played(programs, interruptions, monkeypatch)
     told = capsys.readouterr().out
-    assert "until Ctrl-C. Look at it: http://127.0.0.1:7080/ui/" in told
+    assert re.search(r"until Ctrl-C\. Look at it: http://127\.0\.0\.1:\d+/ui/\n", told)
+    for name in ("FEDCTL_ENDPOINT", "FEDCTL_CA", "FEDCTL_TOKEN_FILE"):
+        assert f"export {name}=" in told
     assert re.search(r"\nStopping\.\nStopped in \d+\.\d s\.\n$", told)
     assert (programs.looks, programs.is_stopped) == (0, True)
 
@@ -103,10 +122,15 @@ def test_a_step_moves_on_a_terminal(
     ],
 )
 def test_the_page_is_opened_where_there_is_a_desktop(
-    environment: dict[str, str], opened: int, monkeypatch: pytest.MonkeyPatch
+    environment: dict[str, str],
+    opened: int,
+    interruptions: Interruptions,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pages: list[str] = []
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(webbrowser, "open", pages.append)
-    _open("http://127.0.0.1:7080/ui/", environment)
+    monkeypatch.setattr(story, "_tell", lambda *_: None)
+    played(Programs(looks=1), interruptions, monkeypatch, environment)
     assert len(pages) == opened
+    assert all(page.endswith("/ui/") for page in pages)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
 from federation.web.ui import room_history
 from federation.web.ui.captions import curve_text
 from federation.web.ui.overview import ClusterRow, FleetPicture, Health, Meter
-from federation.web.ui.room_history import RoomHistory, _sample_of
+from federation.web.ui.room_history import RoomHistory
 
 
 def picture(at: float, **free: int) -> FleetPicture:
@@ -28,12 +36,32 @@ def picture(at: float, **free: int) -> FleetPicture:
     return FleetPicture(rows=rows, resources=("cpu",), at=at)
 
 
-def test_a_curve_goes_up_to_now() -> None:
+async def take_samples(
+    history: RoomHistory, pictures: Iterable[FleetPicture], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let the history look at a fleet until there are no pictures of it any more."""
+    remaining = iter(pictures)
+
+    async def next_picture() -> FleetPicture:
+        picture_now = next(remaining, None)
+        if picture_now is None:
+            raise asyncio.CancelledError
+        return picture_now
+
+    async def sleep(_: float) -> None:
+        """The times of the pictures say how long the history has slept."""
+
+    monkeypatch.setattr(room_history, "asyncio", SimpleNamespace(sleep=sleep))
+    overview: Any = SimpleNamespace(apart=next_picture)
+    with suppress(asyncio.CancelledError):
+        await history.keep_looking(overview)
+
+
+async def test_a_curve_goes_up_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
     history = RoomHistory()
     now = {"cpu": Meter("cpu", allocatable=8000, running=7000)}
     assert history.curves("a", now, 30.0) == []
-    history.add(_sample_of(picture(10.0, a=8000, b=1)))
-    history.add(_sample_of(picture(20.0, a=2000)))
+    await take_samples(history, [picture(10.0, a=8000, b=1), picture(20.0, a=2000)], monkeypatch)
     (cpu,) = history.curves("a", now, 30.0)
     assert [(each.at, each.free) for each in cpu.points] == [
         (10.0, 8000),
@@ -51,15 +79,20 @@ def test_a_curve_goes_up_to_now() -> None:
     assert history.curves("a", {}, 30.0) == []
 
 
-def test_a_day_is_kept_in_so_many_samples() -> None:
+async def test_a_day_is_kept_in_so_many_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     history, at, taken = RoomHistory(), 0.0, 0
-    while at < 3 * 86_400:
-        history.add(_sample_of(picture(at, a=int(at) % 8000)))
-        assert len(history._samples) < room_history.MOST_SAMPLES
-        at += history.step_seconds
-        taken += 1
+
+    def pictures_of_three_days() -> Iterator[FleetPicture]:
+        nonlocal at, taken
+        while at < 3 * 86_400:
+            yield picture(at, a=int(at) % 8000)
+            assert len(history._samples) < room_history.MOST_SAMPLES
+            at += history.step_seconds
+            taken += 1
+
+    await take_samples(history, pictures_of_three_days(), monkeypatch)
     assert history.step_seconds == room_history.LAST_STEP_SECONDS
-    ages = [at - each.at for each in history._samples]
+    ages = [at - sample.at for sample in history._samples]
     assert 0.9 * 86_400 <= max(ages) <= 1.1 * 86_400
     # Nothing is kept twice of the clusters that stay.
     assert len({id(each.columns) for each in history._samples}) == 1
