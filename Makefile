@@ -75,10 +75,11 @@ truth: install ## Do promises hold in front of kube-scheduler? SEEDS, STREAM, OP
 fuzz: install ## What reads others' bytes is fed what is nearly right; NAMES, SECONDS for each (300)
 	@$(BIN)/python -m lab.fuzz --seconds $(or $(SECONDS),300) $(NAMES)
 
-drills: install ## PostgreSQL fails over and goes back to a backup under load; 1 if a promise breaks
+drills: install ## PostgreSQL fails over, goes back to a backup; a whole stack stays up; SECONDS; 1 if a promise breaks
 	@$(BIN)/python -m lab.drills failover --seconds $(or $(SECONDS),10)
 	@$(BIN)/python -m lab.drills failover --asynchronous --seconds $(or $(SECONDS),10)
 	@$(BIN)/python -m lab.drills restore
+	@$(BIN)/python -m lab.drills stack --seconds $(or $(SECONDS),10)
 
 soak: install ## Ten minutes of everything on one control plane; SECONDS, AGENTS; 1 if memory grows or anything goes wrong
 	@$(BIN)/python -m lab.benchmarks.soak --seconds $(or $(SECONDS),600) --agents $(or $(AGENTS),1000)

@@ -29,6 +29,8 @@ POLL_SECONDS: Final = 0.2
 STAYS: Final = "Ctrl-C"
 # Reports are kept once a minute: none may be kept yet.
 FIRST_ROUND: Final = "round-0"
+# The demo's propagator makes pods for this binding alone.
+WITH_PODS: Final = "shop/checkout-deployment"
 ON_TERMINAL: Final = """
 import os, sys
 os.login_tty(0)
@@ -183,6 +185,7 @@ def run_stack(folder: Path, seconds: float) -> Result:
         while result.rounds == 0 or time.monotonic() - began < seconds:
             play_round(stack, f"round-{result.rounds}")
             result.rounds += 1
+            print(f"round {result.rounds}: {len(result.failures)} failures", flush=True)
             if stack.process.poll() is not None:
                 # Its last words say why it ended.
                 result.failures.append("the demo ended by itself")
@@ -205,12 +208,13 @@ def play_round(stack: Stack, namespace: str) -> None:
     fedctl = stack.fedctl
     schedule_and_explain(stack, namespace)
     steer_the_fleet(stack, namespace)
-    plan_and_drain(stack)
     watch_over_access(stack, namespace)
     stack.pages()
     for name in ("web", "api", "big"):
         fedctl("delete", "binding", f"{namespace}/{name}-deployment", "--yes", codes=(0, 1))
     fedctl("get", "bindings", "-n", namespace)
+    # Last: a step of a plan ends once pods run elsewhere, and the round's bindings have none.
+    plan_and_drain(stack)
 
 
 def files(namespace: str, *workloads: tuple[str, int, str]) -> str:
@@ -268,7 +272,10 @@ def steer_the_fleet(stack: Stack, namespace: str) -> None:
 
 
 def plan_and_drain(stack: Stack) -> None:
+    """Bring replicas that run back to a cluster, and empty it again."""
     stack.fedctl("rebalance", "plan", "balance", codes=(0, 1))
+    stack.fedctl("uncordon", "member1")
+    stack.fedctl("reschedule", WITH_PODS)
     stack.fedctl("drain", "member1", "--yes")
     stack.fedctl("uncordon", "member1")
     stack.fedctl("get", "plans")

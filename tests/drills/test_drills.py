@@ -13,6 +13,7 @@ import pytest
 from lab.drills import __main__ as drills
 from lab.drills.failover import GOAL_SECONDS, WARNINGS, FailedOver, fail_over
 from lab.drills.restore import go_back
+from lab.drills.stack import run_stack
 
 
 @pytest.fixture
@@ -64,3 +65,9 @@ def test_nothing_is_promised_twice_after_a_restore(folder: Path) -> None:
     result = go_back(folder)
     assert result.after > 0
     assert (result.frozen, result.pending) == (0, 0)
+
+
+def test_a_whole_stack_goes_through_every_feature(folder: Path) -> None:
+    result = run_stack(folder, seconds=0.0)
+    assert result.broken() == []
+    assert result.rounds == 1
