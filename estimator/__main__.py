@@ -194,7 +194,8 @@ def report(
                 gated = quantities_of(capacity.gated)
                 count = gated.pop(PODS)
                 asked = ", ".join(f"{name} {quantity}" for name, quantity in gated.items())
-                say(f"gated: {count} pods behind scheduling gates ({asked}), in no total")
+                pods = "1 pod" if count == "1" else f"{count} pods"
+                say(f"gated: {pods} behind scheduling gates ({asked}), in no total")
 
 
 @cli.command(

@@ -23,6 +23,7 @@ from federation.database import Database, pending_migrations
 from federation.embedded_postgres.location import database_folder
 from federation.model.errors import FederationError
 from federation.model.printable import printable
+from federation.model.readable import plural
 from federation.model.releases import TOO_FAR, releases_apart
 from federation.runtime.findings import Finding, Severity, bad, good, note, some
 from federation.runtime.setting_values import Settings
@@ -257,12 +258,11 @@ def _to_see(condition: DatabaseCondition) -> str:
 def fleet_findings(condition: DatabaseCondition) -> Iterator[Finding]:
     planes, clusters = condition.planes, condition.clusters
     if planes == 1:
-        says = (
-            f"1 control plane runs, for {clusters} clusters: while it restarts nobody is answered"
-        )
+        served = plural(clusters, "cluster")
+        says = f"1 control plane runs, for {served}: while it restarts nobody is answered"
         yield note("fleet", says, "start a second one on the same database")
     else:
-        yield good("fleet", f"{planes} control planes run, for {clusters} clusters")
+        yield good("fleet", f"{planes} control planes run, for {plural(clusters, 'cluster')}")
     ours = version("fedsched")
     apart: dict[int, list[str]] = {}
     for agent in condition.agents:

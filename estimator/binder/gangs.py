@@ -14,6 +14,7 @@ from typing import Final
 
 from estimator.binder.queue import Order
 from estimator.placing.incoming import IncomingPod
+from federation.model.readable import plural
 
 NAME_LABEL: Final = "pod-group.scheduling.sigs.k8s.io/name"
 MINIMUM_LABEL: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
@@ -125,7 +126,8 @@ class Gangs:
             return ""
         group = self._groups[belongs.group]
         if belongs.minimum != group.minimum:
-            return f"group {belongs.group} asks for {group.minimum} pods, not {belongs.minimum}"
+            pods = plural(group.minimum, "pod")
+            return f"group {belongs.group} asks for {pods}, not {belongs.minimum}"
         if pod.priority != group.priority:
             return f"group {belongs.group} has priority {group.priority}, not {pod.priority}"
         if len(group.members) < group.minimum:

@@ -240,6 +240,7 @@ def _fleet_check(clusters: Sequence[Cluster]) -> DoctorCheck:
             subject=subject, state=State.OK, says=f"{counted(len(clusters), 'cluster')}, all ready"
         )
     named = ", ".join(unready[:3]) + (" and others" if len(unready) > 3 else "")
-    says = f"{len(unready)} of {len(clusters)} clusters are not ready: {named}"
+    are = "is" if len(unready) == 1 else "are"
+    says = f"{len(unready)} of {counted(len(clusters), 'cluster')} {are} not ready: {named}"
     remedy = f"fedctl describe cluster {unready[0]}"
     return DoctorCheck(subject=subject, state=State.NOTE, says=says, remedy=remedy)

@@ -17,6 +17,7 @@ from rich.text import Text
 from federation.cli.output import print_heading, terminal_columns
 from federation.codec.funnel import FunnelStep, by_importance, funnel_steps
 from federation.model.printable import printable
+from federation.model.readable import counted
 from federation.v1 import scheduling_pb2
 
 LEAST_BAR: Final = 8
@@ -47,7 +48,7 @@ def draw_decision(decision: scheduling_pb2.Decision) -> None:
         print_heading("Replicas, of those that are available")
         console.print(_shares(given[:MOST_SHARES], bar))
     if len(given) > MOST_SHARES:
-        console.print(f"and {len(given) - MOST_SHARES} clusters more", style=_REST)
+        console.print(f"and {counted(len(given) - MOST_SHARES, 'cluster')} more", style=_REST)
 
 
 def _grid() -> Table:

@@ -33,6 +33,7 @@ from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
 from federation.model.errors import NotFound
 from federation.model.placement import SchedulingType, binding_key
+from federation.model.readable import plural
 from federation.model.resources import amount_of
 from federation.runtime.terminal import say
 from federation.v1 import resource_pb2
@@ -308,7 +309,7 @@ def _cordoned(status: resource_pb2.ClusterStatus) -> str:
 
 
 def _kept_back(replicas: int) -> str:
-    return f"up to {replicas} replicas of a careful promise"
+    return f"up to {plural(replicas, 'replica')} of a careful promise"
 
 
 def _print_summary(status: resource_pb2.ClusterStatus) -> None:
@@ -385,7 +386,8 @@ def _report(agent: resource_pb2.AgentStatus) -> str:
 
 
 def _skipped(agent: resource_pb2.AgentStatus) -> str:
-    return f"{agent.skipped_objects} objects that cannot be read; the agent's log names them"
+    objects = plural(agent.skipped_objects, "object")
+    return f"{objects} that cannot be read; the agent's log names them"
 
 
 def _report_age(agent: resource_pb2.AgentStatus, now: float) -> str:

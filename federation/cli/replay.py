@@ -17,6 +17,7 @@ from federation.cli.output import Output, unnamed_output_option
 from federation.cli.trace_options import trace_options
 from federation.codec.decision_words import outcome_name
 from federation.codec.written import document_from_message
+from federation.model.readable import plural
 from federation.v1 import scheduling_pb2
 
 REPLAY_EPILOG = """Examples:
@@ -102,8 +103,8 @@ def _reported_facts(beside: scheduling_pb2.BesideReports) -> Iterator[tuple[str,
     compared = beside.clusters - others
     verdict = "say the same" if beside.equal else "say something else"
     yield "Reports", verdict if compared else "nothing to compare"
-    kept = f"of {beside.clusters} clusters"
-    yield "Compared", f"{compared} {kept}, {beside.decisions_since} decisions since"
+    kept = f"of {plural(beside.clusters, 'cluster')}"
+    yield "Compared", f"{compared} {kept}, {plural(beside.decisions_since, 'decision')} since"
     if others:
         yield "Not compared", f"{others} {kept}, decided on a newer report"
     if not beside.equal:

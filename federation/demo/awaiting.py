@@ -13,6 +13,7 @@ from federation.client import BlockingClient, Client
 from federation.demo.programs import DemoFailed, Programs
 from federation.model.cluster import UNREACHABLE_KEY
 from federation.model.placement import binding_key
+from federation.model.readable import plural
 
 AWAIT_SECONDS = 60.0
 
@@ -73,9 +74,10 @@ def await_running(programs: Programs, client: BlockingClient, binding: str) -> N
         if leaving:
             return f"{binding} has not left {', '.join(leaving)}"
         if waiting:
-            return f"{waiting} replicas of {binding} are on no node"
+            are = "is" if waiting == 1 else "are"
+            return f"{plural(waiting, 'replica')} of {binding} {are} on no node"
         too_many = sum(max(0, each.bound - each.replicas) for each in answer.reservations)
-        return f"{binding} has {too_many} pods too many" if too_many else ""
+        return f"{binding} has {plural(too_many, 'pod')} too many" if too_many else ""
 
     _await(programs, client, lacking)
 

@@ -28,6 +28,11 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def plural(number: int, one: str) -> str:
+    """``1 cluster``, ``12000 clusters``: without separators, as in the reasons of decisions."""
+    return f"{number} {one}" if number == 1 else f"{number} {one}s"
+
+
 def age(seconds: float) -> str:
     """``0.4s``, ``12s``, ``5m``, ``3h``, ``2d``."""
     if seconds < 10:

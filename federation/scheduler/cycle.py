@@ -24,7 +24,7 @@ import numpy as np
 from federation.model.arrays import BoolArray, IntArray, filled, read_only
 from federation.model.estimate import BLIND_UP_TO, Estimates, Source
 from federation.model.placement import Binding
-from federation.model.readable import counted
+from federation.model.readable import counted, plural
 from federation.model.workload import TargetCluster
 from federation.scheduler.affinity import unnamed
 from federation.scheduler.decision import Decision, Outcome
@@ -418,10 +418,13 @@ def _ending(
     if demand.rule.strategy is DivisionStrategy.DUPLICATED:
         # Every cluster has all of it: what one lacks keeps no other from having it.
         is_enough = placed >= demand.least
-        reason = f"{division.missing} replicas are missing in clusters where nothing may grow now"
+        missing = plural(division.missing, "replica")
+        are = "is" if division.missing == 1 else "are"
+        reason = f"{missing} {are} missing in clusters where nothing may grow now"
     else:
         is_enough = demand.partial and placed >= demand.least
-        reason = f"{placed} replicas are available, {demand.units} wanted"
+        are = "is" if placed == 1 else "are"
+        reason = f"{plural(placed, 'replica')} {are} available, {demand.units} wanted"
     if demand.least > 1 and not is_enough:
         reason = f"{reason}, and at least {demand.least} together (minAvailable)"
     return Outcome.PARTIAL if is_enough else Outcome.UNSCHEDULABLE, reason

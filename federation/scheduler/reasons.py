@@ -13,6 +13,7 @@ import numpy as np
 
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import Estimates
+from federation.model.readable import plural
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.trace import FilterTrace
 
@@ -30,7 +31,9 @@ def refusals_text(filtering: FilterTrace) -> str:
     counts = np.bincount(refused, minlength=len(filtering.refusals)).tolist()
     reasons = [refusal.reason for refusal in filtering.refusals]
     named = _most_first(zip(reasons, counts, strict=True))
-    return f"{len(refused)} of {len(filtering.refusal_c)} clusters were refused: {named}"
+    clusters = plural(len(filtering.refusal_c), "cluster")
+    were = "was" if len(refused) == 1 else "were"
+    return f"{len(refused)} of {clusters} {were} refused: {named}"
 
 
 def closed_text(closed_k: IntArray, fleet: Fleet) -> str:

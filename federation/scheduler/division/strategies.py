@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from federation.model.arrays import BoolArray, IntArray, LevelArray
+from federation.model.readable import plural
 from federation.scheduler.division.apportion import Apportionment, apportion
 from federation.scheduler.division.few import divide_few
 from federation.scheduler.division.values import (
@@ -112,7 +113,7 @@ def _limit_conflict(rule: DivisionRule, candidates: Candidates, replicas: int) -
     most_k = candidates.capacity_k if rule.heeds_capacity else candidates.ceiling_k
     short = int((candidates.floor_k > most_k).sum())
     if short:
-        return f"{short} clusters cannot hold the least replicas asked of them"
+        return f"{plural(short, 'cluster')} cannot hold the least replicas asked of them"
     return ""
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.placement import SpreadConstraint, SpreadField
+from federation.model.readable import plural
 from federation.scheduler.fleet import Column
 from federation.scheduler.selection.regions import Region, choose_regions
 from federation.scheduler.selection.search import UNLIMITED, Found, Level, SearchProblem, search
@@ -330,10 +331,8 @@ def _doubt(found: Found) -> str:
 
 
 def _too_small(held: int, need: Need, bounds: Mapping[SpreadField, _Bounds]) -> str:
-    return (
-        f"{held} replicas are available under the spread constraints ({_wishes(bounds)}),"
-        f" {need.total} wanted"
-    )
+    available = f"{plural(held, 'replica')} {'is' if held == 1 else 'are'} available"
+    return f"{available} under the spread constraints ({_wishes(bounds)}), {need.total} wanted"
 
 
 def _wishes(bounds: Mapping[SpreadField, _Bounds]) -> str:

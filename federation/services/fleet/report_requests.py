@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from federation.model.readable import plural
 from federation.model.reservations import Share
 from federation.model.shapes import request_shape
 from federation.services.agent_ports import AgentReports
@@ -139,5 +140,6 @@ class Refreshing:
             return
         # Whether it is here or not: to look for many that are not costs as well.
         self._free_at = now + 1 / REPORTS_A_SECOND
-        reason = f"{since.decisions} decisions were made since the last report"
+        were = "was" if since.decisions == 1 else "were"
+        reason = f"{plural(since.decisions, 'decision')} {were} made since the last report"
         self._request(cluster, reason, now)

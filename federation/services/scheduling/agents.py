@@ -18,6 +18,7 @@ from federation.model.errors import (
 )
 from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.model.placement import Binding
+from federation.model.readable import plural
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.runtime.batching import Batcher
@@ -148,7 +149,7 @@ class NodePlans:
             answered = plan.unplaced + sum(node.replicas for node in plan.nodes)
             if answered == wanted:
                 return _Said(replace(plan, cluster=cluster), by_agent)
-            message = f"the agent answered for {answered} replicas, not for {wanted}"
+            message = f"the agent answered for {plural(answered, 'replica')}, not for {wanted}"
         return _Said(NodePlan(cluster=cluster, unplaced=wanted, message=message), by_agent)
 
     async def _write(self, batch: Sequence[tuple[str, Sequence[NodePlan]]]) -> Sequence[None]:

@@ -12,6 +12,7 @@ from federation.failover.moves import PODS_PENDING, with_evictions
 from federation.model.errors import PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, EvictionTask
+from federation.model.readable import plural
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision
 
@@ -34,7 +35,7 @@ class Retaking:
         had = {each.name: each.replicas for each in binding.clusters}
         for name, replicas in self.lost.items():
             if had.get(name, 0) < replicas:
-                text = f"it has {had.get(name, 0)} replicas in {name} by now"
+                text = f"it has {plural(had.get(name, 0), 'replica')} in {name} by now"
                 raise PreconditionFailed(text, reason="NOT_FEASIBLE")
         return binding
 

@@ -183,9 +183,9 @@ def test_a_queue_shows_one_clause_of_a_reason() -> None:
     assert short_of(nowhere) == refused
     blind = schedule(web(2), fleet, unknown, now=5)
     assert blind.reason.startswith(
-        "0 replicas are available, 2 wanted; 1 of 3 clusters were refused"
+        "0 replicas are available, 2 wanted; 1 of 3 clusters was refused"
     )
-    assert short_of(blind) == "1 of 3 clusters were refused: is cordoned (1)"
+    assert short_of(blind) == "1 of 3 clusters was refused: is cordoned (1)"
     # A sentence of a plug-in is one clause, whatever it says.
     quotation = quoted("no; short of money")
     assert short_of(replace(blind, reason=f"{quotation}; 1 more")) == quotation

@@ -65,7 +65,7 @@ def test_nobody_is_tried_before_there_are_enough() -> None:
 def test_first_pod_says_what_the_group_is() -> None:
     first, other = member("p0", "g", 1, priority=5), member("p1", "g", 2)
     gangs = gangs_of(first, other, member("p2", "g", 1, priority=6))
-    assert gangs.why_not_yet(other) == "group d/g asks for 1 pods, not 2"
+    assert gangs.why_not_yet(other) == "group d/g asks for 1 pod, not 2"
     assert gangs.why_not_yet(member("p2", "g", 1, priority=6)) == "group d/g has priority 5, not 6"
 
 

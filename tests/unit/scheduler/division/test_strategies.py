@@ -185,7 +185,7 @@ def test_replicas_are_taken_to_reach_a_floor() -> None:
     ("floors", "available", "conflict"),
     [
         ([3, 4], [9, 9], "the least replicas per cluster add up to 7, 6 are wanted"),
-        ([3, 0], [2, 9], "1 clusters cannot hold the least replicas asked of them"),
+        ([3, 0], [2, 9], "1 cluster cannot hold the least replicas asked of them"),
     ],
 )
 def test_limits_that_cannot_be_kept(floors: list[int], available: list[int], conflict: str) -> None:
