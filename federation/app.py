@@ -22,7 +22,7 @@ from federation.agents.interests import Interests
 from federation.agents.upkeep import Upkeep
 from federation.database import Database, keep_running
 from federation.model.errors import FederationError, Unavailable
-from federation.parts import Parts
+from federation.parts import Parts, StoreWrapper, SystemClock
 from federation.rpc.access import add_access_to_server
 from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer
@@ -58,6 +58,7 @@ from federation.services.members.join import Registration
 from federation.services.members.lifecycle import Membership
 from federation.services.members.renewal import Renewal
 from federation.services.members.reports import MISSED_BEATS, Reporting
+from federation.services.ports import Timer
 from federation.services.watching.watches import WatchPace
 from federation.store.condition import losses_of
 from federation.store.engine import translated
@@ -90,8 +91,14 @@ class ControlPlane:
         watch_pace: WatchPace | None = None,
         vouchers: Vouchers | None = None,
         file_watch: FileWatch | None = None,
+        clock: Timer | None = None,
+        store: StoreWrapper | None = None,
     ) -> None:
-        """``file_watch`` is told by the program's entry when its files are to be read at once."""
+        """``file_watch`` is told by the program's entry when its files are to be read at once.
+
+        ``clock`` stands for the machine's clock, and ``store`` puts another store in front of
+        PostgreSQL: with both, tests decide when time passes and what fails.
+        """
         self._settings = settings
         self._database = database
         self._host_name = host_name
@@ -102,6 +109,8 @@ class ControlPlane:
             watch_pace=watch_pace,
             vouchers=vouchers or Vouchers(),
             why_not_ready=self._why_not_ready,
+            clock=clock or SystemClock(),
+            wrap_store=store,
         )
         self._health = HealthServicer()
         self._server = unstarted_server(self.parts.gate, settings.max_connections)

@@ -5,6 +5,7 @@ Must not start anything, read the environment, nor contain any rule of the produ
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -49,6 +50,7 @@ from federation.services.members.presences import Presences
 from federation.services.members.replicas import Replicas
 from federation.services.members.reports import Reporting, ReportTimes
 from federation.services.plans.running import RunningPlans
+from federation.services.ports import CheckedStore, Timer
 from federation.services.scheduling.agents import LabelDiscovery
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.pipeline import DecisionPipeline
@@ -66,14 +68,18 @@ from federation.telemetry.page import MetricsPages
 from federation.web.ui.site import Ui
 from federation.web.ui.use_cases import UseCases
 
+# Puts another store in front of the one on PostgreSQL.
+StoreWrapper = Callable[[CheckedStore], CheckedStore]
+
 DAY_SECONDS = 86_400.0
 HOUR_SECONDS = 3_600.0
 
 
 class SystemClock:
-    """The machine's clock, in Unix seconds."""
+    """The machine's clock, in Unix seconds. Implements ``ports.Timer``."""
 
     now = staticmethod(time.time)
+    sleep = staticmethod(asyncio.sleep)
 
 
 class Parts:
@@ -91,6 +97,8 @@ class Parts:
         watch_pace: WatchPace | None,
         vouchers: Vouchers,
         why_not_ready: Callable[[], Awaitable[str | None]],
+        clock: Timer,
+        wrap_store: StoreWrapper | None,
     ) -> None:
         self._settings = settings
         self._database = database
@@ -98,8 +106,9 @@ class Parts:
         self._why_not_ready = why_not_ready
         self.engine: AsyncEngine = create_engine(database.url)
         self.signal = JournalSignal(database.url)
-        self.store = PostgresStore(self.engine, self.signal.announce)
-        self.clock = SystemClock()
+        store = PostgresStore(self.engine, self.signal.announce)
+        self.store: CheckedStore = store if wrap_store is None else wrap_store(store)
+        self.clock = clock
         self.fleet = FleetOwner(self.store)
         self.overcommitment = Overcommitment(self.fleet)
         self.identity = Identity(self.store, self.clock, vouchers, self._labels_of)

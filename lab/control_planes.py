@@ -1,5 +1,7 @@
 """A control plane on real ports in this process, its callers, and an agent told what to say.
 
+``running_control_plane`` takes the handles of a control plane: ``clock`` (lab/held_clocks.py) and
+``store`` (lab/commanded_stores.py). Agents that answer by themselves are in lab/fake_agents.py.
 Must not know better than a client would: everything goes over gRPC and HTTP.
 """
 
@@ -17,16 +19,18 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
+from sqlalchemy import make_url
 
 from federation.app import ControlPlane
 from federation.authenticators.configured import vouchers_of
 from federation.database import Database
 from federation.model.access import Role
-from federation.parts import SystemClock
+from federation.parts import StoreWrapper, SystemClock
 from federation.rpc import simulation
 from federation.rpc.access import ROLE_NUMBERS
 from federation.runtime.settings import load_settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
+from federation.services.ports import Timer
 from federation.services.watching.watches import WatchPace
 from federation.v1.access_pb2 import CreateTokenRequest
 from federation.v1.access_pb2_grpc import AccessStub
@@ -46,6 +50,7 @@ from federation.v1.estimates_pb2_grpc import EstimatesStub
 from federation.v1.resource_pb2 import AllocatableModeling
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from federation.v1.simulation_pb2_grpc import SimulationStub
+from lab.databases import CUT_OFF, connect
 from lab.patience import PATIENCE_SECONDS
 
 SECONDS = PATIENCE_SECONDS
@@ -112,6 +117,19 @@ class RunningControlPlane:
     plane: ControlPlane
     channel: grpc.aio.Channel
     admin: Caller
+    database_url: str
+
+    async def sql(self, statement: str, *arguments: object) -> list[Any]:
+        """Rows of a statement that a connection of its own runs in the database."""
+        connection = await connect(self.database_url)
+        try:
+            return list(await connection.fetch(statement, *arguments))
+        finally:
+            await connection.close()
+
+    async def lose_connections(self) -> None:
+        """End all connections to the database, as a server does that starts again."""
+        await self.sql(CUT_OFF, str(make_url(self.database_url).database))
 
     def caller(self, token: str | None) -> Caller:
         return Caller(self.channel, token)
@@ -160,6 +178,8 @@ async def running_control_plane(
     profiles: Profiles = DEFAULT_PROFILES,
     *,
     watch_pace: WatchPace | None = None,
+    clock: Timer | None = None,
+    store: StoreWrapper | None = None,
     **flags: str,
 ) -> AsyncIterator[RunningControlPlane]:
     """Plain text unless told otherwise, on ports that the system chooses."""
@@ -180,13 +200,20 @@ async def running_control_plane(
         host_name="localhost",
         profiles=profiles,
         watch_pace=watch_pace,
-        vouchers=vouchers_of(loaded.settings, SystemClock()),
+        vouchers=vouchers_of(loaded.settings, clock or SystemClock()),
+        clock=clock,
+        store=store,
     )
     try:
         await plane.start()
         token = plane.admin_token_file.read_text(encoding="ascii").strip()
         async with channel_to(plane, loaded.settings.tls_ca) as channel:
-            yield RunningControlPlane(plane=plane, channel=channel, admin=Caller(channel, token))
+            yield RunningControlPlane(
+                plane=plane,
+                channel=channel,
+                admin=Caller(channel, token),
+                database_url=database_url,
+            )
     finally:
         await plane.stop()
 
@@ -220,9 +247,9 @@ class AgentStream:
     async def hang_up(self) -> None:
         await self._call.done_writing()
 
-    async def next(self) -> ConnectResponse | None:
+    async def next(self, seconds: float | None = SECONDS) -> ConnectResponse | None:
         """The next message, None when the stream ended well; raises how it ended otherwise."""
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(seconds):
             message = await self._call.read()
         return None if message is grpc.aio.EOF else message
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
@@ -18,6 +19,9 @@ class Clock:
 
     def now(self) -> float:
         return 1_000_000.0
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
 
 class Replica:

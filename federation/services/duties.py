@@ -17,7 +17,7 @@ from typing import TypeAlias
 from federation.model.errors import Conflict, FederationError
 from federation.model.printable import printable
 from federation.services.journal_ports import DutyFailure
-from federation.services.ports import Clock, Store, Transaction
+from federation.services.ports import Store, Timer, Transaction
 from federation.services.troubles import Trouble
 
 LEASE_SECONDS = 10.0
@@ -67,7 +67,7 @@ class Duties:
         store: Store,
         replica_id: str,
         duties: Sequence[Duty],
-        clock: Clock,
+        clock: Timer,
         *,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
@@ -105,7 +105,7 @@ class Duties:
                 trouble.over()
             except Exception as error:  # noqa: BLE001 - told; somebody has to go on asking for duties
                 trouble.met(error)
-            await asyncio.sleep(0 if goes_on else self._pause_seconds)
+            await (asyncio.sleep(0) if goes_on else self._clock.sleep(self._pause_seconds))
 
     async def do_round(self) -> bool:
         """Whether the next one must not be waited for. Raises Unavailable when nothing can be

@@ -35,6 +35,14 @@ class Clock(Protocol):
     def now(self) -> float: ...
 
 
+class Timer(Clock, Protocol):
+    """A clock by which background loops pause."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return when the clock has moved on by ``seconds``, or a little later."""
+        ...
+
+
 # Told, after the commit, of a cluster whose resource model in force changed.
 ModelObserver = Callable[[str], None]
 
@@ -163,4 +171,12 @@ class Store(Protocol):
 
     def reading(self) -> AbstractAsyncContextManager[Transaction]:
         """For reads alone: every statement by itself, nothing to commit."""
+        ...
+
+
+class CheckedStore(Store, Protocol):
+    """A store that knows whether it is of use."""
+
+    async def check(self) -> None:
+        """Raise Unavailable, saying why, when the store cannot be used in full."""
         ...

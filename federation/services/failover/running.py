@@ -18,7 +18,7 @@ from federation.services.failover.watching import (
     Hearing,
 )
 from federation.services.fleet.registry import FleetOwner
-from federation.services.ports import Clock, Store
+from federation.services.ports import Store, Timer
 from federation.services.scheduling.pipeline import DecisionPipeline
 
 
@@ -31,7 +31,7 @@ class RunningFailover:
         fleet: FleetOwner,
         pipeline: DecisionPipeline,
         hearing: Hearing,
-        clock: Clock,
+        clock: Timer,
         settings: Settings,
     ) -> None:
         limits = FailoverSettings(

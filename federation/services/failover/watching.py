@@ -6,7 +6,6 @@ own.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,7 @@ from federation.services.failover.pending import PendingReplicas
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged
 from federation.services.members.hearing import forgive
-from federation.services.ports import Clock, Store
+from federation.services.ports import Store, Timer
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.troubles import Trouble
 
@@ -88,7 +87,7 @@ class Failover:
         fleet: FleetOwner,
         pipeline: DecisionPipeline,
         hearing: Hearing,
-        clock: Clock,
+        clock: Timer,
         settings: FailoverSettings,
     ) -> None:
         self._store = store
@@ -123,7 +122,7 @@ class Failover:
                 trouble.over()
             except Exception as error:  # noqa: BLE001 - told; lost clusters have to be noticed
                 trouble.met(error)
-            await asyncio.sleep(LOOK_SECONDS)
+            await self._clock.sleep(LOOK_SECONDS)
 
     def look(self) -> None:
         """See who is silent. A machine that slept heard nobody meanwhile."""
@@ -175,7 +174,7 @@ class Failover:
         if await self._evicting.look(begin, self._heard, is_frozen=is_frozen):
             is_held_up = True
         if is_held_up:
-            await asyncio.sleep(HELD_UP_SECONDS)
+            await self._clock.sleep(HELD_UP_SECONDS)
         return int(is_held_up)
 
     @property

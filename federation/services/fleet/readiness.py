@@ -12,7 +12,7 @@ from typing import Final
 
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import Change, ClusterChanged
-from federation.services.ports import Clock
+from federation.services.ports import Timer
 from federation.services.troubles import Trouble
 
 LOOK_SECONDS: Final = 1.0
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 class Readiness:
     """Looks at all clusters again and again. Belongs to one event loop."""
 
-    def __init__(self, fleet: FleetOwner, clock: Clock, tell: Callable[[Change], None]) -> None:
+    def __init__(self, fleet: FleetOwner, clock: Timer, tell: Callable[[Change], None]) -> None:
         self._fleet = fleet
         self._clock = clock
         self._tell = tell
@@ -40,7 +40,7 @@ class Readiness:
                 trouble.over()
             except Exception as error:  # noqa: BLE001 - told; watchers have to hear of clusters that go stale
                 trouble.met(error)
-            await asyncio.sleep(LOOK_SECONDS)
+            await self._clock.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
         """Tell of clusters that are stale, or not seen, and were not; or the other way round."""

@@ -22,7 +22,7 @@ from federation.services.journal_ports import Replica, StoredPresence
 from federation.services.members.hearing import forgive
 from federation.services.members.replicas import Replicas
 from federation.services.members.reports import Reporting, same_or_new
-from federation.services.ports import Clock, Store
+from federation.services.ports import Store, Timer
 from federation.services.troubles import Trouble
 
 LEAST_SECONDS, MOST_SECONDS = 1.0, 5.0
@@ -85,7 +85,7 @@ class Presences:
         streams: HeldStreams,
         replicas: Replicas,
         reporting: Reporting,
-        clock: Clock,
+        clock: Timer,
         *,
         lost_seconds: float,
     ) -> None:
@@ -148,7 +148,7 @@ class Presences:
         """Round after round until cancelled."""
         trouble = Trouble(logger, "presences not shared")
         while True:
-            await asyncio.sleep(self.round_seconds)
+            await self._clock.sleep(self.round_seconds)
             try:
                 await self.share_or_forgive()
                 trouble.over()

@@ -5,7 +5,6 @@ Must not move anything.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -18,7 +17,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged
 from federation.services.plans.drafting import Drafting, PlanWish
 from federation.services.plans.search import TO_BE_EMPTIED, infeasible
-from federation.services.ports import Clock, Store, Transaction
+from federation.services.ports import Store, Timer, Transaction
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.threads import PLANNING
@@ -40,7 +39,7 @@ class PlanControl:
     """What people do with plans."""
 
     def __init__(
-        self, store: Store, fleet: FleetOwner, pipeline: DecisionPipeline, clock: Clock
+        self, store: Store, fleet: FleetOwner, pipeline: DecisionPipeline, clock: Timer
     ) -> None:
         self._store = store
         self._fleet = fleet
@@ -120,7 +119,7 @@ class PlanControl:
                 known = plan.version
             elif plan.has_ended and not moving:
                 return
-            await asyncio.sleep(WATCH_SECONDS)
+            await self._clock.sleep(WATCH_SECONDS)
 
     async def _check_steps(self, plan: Plan, steps: Sequence[PlanStep], now: float) -> None:
         """Raises PreconditionFailed for the first one that is not feasible any more."""

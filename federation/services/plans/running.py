@@ -10,7 +10,7 @@ from federation.services.duties import URGENT_LEASE_SECONDS, Duties, Duty
 from federation.services.fleet.registry import FleetOwner
 from federation.services.plans.carrying_out import CarryingOut, MovedObserver
 from federation.services.plans.control import PlanControl
-from federation.services.ports import Clock, Store
+from federation.services.ports import Store, Timer
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import ReleaseService
 
@@ -25,7 +25,7 @@ class RunningPlans:
         pipeline: DecisionPipeline,
         releases: ReleaseService,
         replica_id: str,
-        clock: Clock,
+        clock: Timer,
         settings: Settings,
     ) -> None:
         self._carrying_out = CarryingOut(

@@ -11,7 +11,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from operator import itemgetter
 from typing import Final
@@ -27,7 +26,7 @@ from federation.services.binding_ports import StoredBinding
 from federation.services.duties import URGENT_LEASE_SECONDS, Begin
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
-from federation.services.ports import Clock, Store
+from federation.services.ports import Store, Timer
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.threads import Threads
@@ -41,6 +40,7 @@ from federation.services.waiting.ordering import Ordering
 from federation.services.waiting.timeouts import GangTimeouts
 from federation.services.waiting.touched import Touched
 from federation.services.waiting.wants import waiting_of
+from federation.services.waking import wait_for_wake
 
 SWEEP_SECONDS: Final = 300.0
 # Looking takes at most a quarter of a core, however often there is something to look at.
@@ -65,7 +65,7 @@ class QueueKeeper:
         fleet: FleetOwner,
         pipeline: DecisionPipeline,
         profiles: Profiles,
-        clock: Clock,
+        clock: Timer,
         placed: Callable[[Iterable[Scheduled]], None],
     ) -> None:
         self._store = store
@@ -214,9 +214,7 @@ class QueueKeeper:
             times.append(self._touched.open_at)
         due_at = min(each for each in times if each is not None)
         left = max(0.0, due_at - self._clock.now()) if due_at < math.inf else None
-        with suppress(TimeoutError):
-            async with asyncio.timeout(left):
-                await self._wake.wait()
+        await wait_for_wake(self._wake, self._clock, left)
         self._wake.clear()
 
     def _note_binding(self, change: BindingChanged) -> None:

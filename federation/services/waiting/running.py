@@ -13,7 +13,7 @@ from federation.services.duties import URGENT_LEASE_SECONDS, Duties, Duty
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import Change
-from federation.services.ports import Clock, Store
+from federation.services.ports import Store, Timer
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.values import Scheduled
 from federation.services.waiting.keeper import QueueKeeper
@@ -29,7 +29,7 @@ class RunningQueue:
         following: Following,
         pipeline: DecisionPipeline,
         profiles: Profiles,
-        clock: Clock,
+        clock: Timer,
         placed: Callable[[Iterable[Scheduled]], None],
         replica_id: str,
     ) -> None:

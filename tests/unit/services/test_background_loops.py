@@ -13,6 +13,7 @@ import pytest
 from federation import database
 from federation.database import keep_running
 from federation.model.shapes import ReservationKey
+from federation.parts import SystemClock
 from federation.services.duties import Duties
 from federation.services.fleet import journal_reader, readiness
 from federation.services.fleet.journal_reader import Following
@@ -47,13 +48,13 @@ def patched(made: Any, name: str, work: Work) -> Any:
 LOOPS: dict[str, Callable[[Work], Loop]] = {
     "what finished is not written": finishing,
     "readiness not looked at": lambda work: patched(
-        Readiness(NOTHING, NOTHING, NOTHING), "look", work
+        Readiness(NOTHING, SystemClock(), NOTHING), "look", work
     ).keep_looking(),
     "agents not forgiven that the event loop stood still": lambda work: patched(
         LoopWatch(NOTHING, NOTHING), "late_by", work
     ).keep_watching(),
     "duties not held": lambda work: patched(
-        Duties(NOTHING, "one", (), NOTHING, lease_seconds=0.0), "do_round", work
+        Duties(NOTHING, "one", (), SystemClock(), lease_seconds=0.0), "do_round", work
     ).keep_doing(),
     "the journal cannot be read": lambda work: patched(
         Following(NOTHING, NOTHING), "follow", work

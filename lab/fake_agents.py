@@ -1,0 +1,301 @@
+"""Agents of clusters over real gRPC that report, and answer, what a test says.
+
+    agent = await FakeAgent.joined(plane, "a", cores=6)    joined, said hello, reported
+    await agent.report(cores=4, pods={"shop/web": 2})      another report; what it sees of promises
+    agent.place = on_nodes("n1")                           how orders are answered; None: never
+    agent.estimate = fits(3)                               how exact questions are answered
+    agent.orders, agent.questions, agent.refusals          what it was asked and told
+
+Reports are values of the agents' own kind (``CapacityReport``), written by the code of real agents.
+``agent.report(whole)`` takes any: ``lab.services.make_report`` makes some, and the estimator's own
+code makes them of nodes and pods.
+Must not decide what is right: an agent says what it is told to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Self
+
+import grpc
+
+from federation.codec.reports import report_to_message
+from federation.model.cluster import CapacityReport, NodeSummary, ResourceSummary
+from federation.model.shapes import Echo, request_shape
+from federation.v1.agents_pb2 import (
+    BindingInterest,
+    EstimateReply,
+    EstimateRequest,
+    NodeShare,
+    PlaceReplies,
+    PlaceReply,
+    PlaceRequest,
+    Refusal,
+)
+from lab.control_planes import AgentStream, RunningControlPlane, heartbeat, hello
+from lab.patience import PATIENCE_SECONDS
+from lab.reports import nodes
+
+GIB = 1 << 30
+NODE_GIBIBYTES = 64
+SNAPSHOT_SECONDS = 1_700_000_000.0
+
+Place = Callable[[PlaceRequest], PlaceReply | None]
+Estimate = Callable[[EstimateRequest], EstimateReply | None]
+
+
+def on_nodes(*names: str, claimed: bool = False) -> Place:
+    """Put all replicas of a share on one node, the shares in turn on these nodes.
+
+    With ``claimed`` nodes are kept for what was promised by plan.
+    """
+
+    def place(order: PlaceRequest) -> PlaceReply:
+        shares = [
+            NodeShare(
+                node=names[number % len(names)],
+                component=share.component,
+                replicas=share.replicas,
+                score=70,
+            )
+            for number, share in enumerate(order.shares)
+        ]
+        return PlaceReply(nodes=shares, strategy="MostAllocated", claimed=claimed and order.planned)
+
+    return place
+
+
+def on_no_node(message: str = "no node has capacity") -> Place:
+    """Answer that no replica was placed."""
+
+    def place(order: PlaceRequest) -> PlaceReply:
+        return PlaceReply(unplaced=sum(share.replicas for share in order.shares), message=message)
+
+    return place
+
+
+def never(_: object) -> None:
+    """Answer nothing."""
+
+
+def fits(replicas: int) -> Estimate:
+    """Answer that so many replicas of every shape fit."""
+
+    def estimate(question: EstimateRequest) -> EstimateReply:
+        return EstimateReply(replicas=[replicas] * max(1, len(question.shapes)))
+
+    return estimate
+
+
+def capacity(cores: int = 4, *, node_count: int = 1, pods: int = 110) -> CapacityReport:
+    """A report of equal nodes, each with so many free cores and 64 GiB, and nothing on them."""
+    amounts = {"cpu": 1000 * cores, "memory": NODE_GIBIBYTES * GIB, "pods": pods}
+    return CapacityReport(
+        epoch=1,
+        sequence=1,
+        snapshot_time=SNAPSHOT_SECONDS,
+        summary=ResourceSummary(
+            allocatable={name: amount * node_count for name, amount in amounts.items()},
+            allocated=dict.fromkeys(amounts, 0),
+        ),
+        nodes=NodeSummary(total=node_count, ready=node_count, graded=node_count),
+        pools=nodes(node_count, **amounts),
+    )
+
+
+class FakeAgent:
+    """The agent of one cluster; use ``joined`` to make one, and ``leave`` or ``async with``."""
+
+    def __init__(self, stream: AgentStream, epoch: int = 1) -> None:
+        self.cluster = stream.cluster
+        self.place: Place = on_nodes(f"{stream.cluster}-n1")
+        self.estimate: Estimate = never
+        self.orders: list[PlaceRequest] = []
+        self.questions: list[EstimateRequest] = []
+        self.refusals: list[Refusal] = []
+        self.resyncs: list[str] = []
+        self.interest: dict[str, BindingInterest] = {}
+        self._interest_version = 0
+        self._stream = stream
+        self._epoch = epoch
+        self._sequence = 0
+        self._acknowledged = 0
+        self._report = capacity()
+        self._echoes: dict[str, tuple[Echo, ...]] = {}
+        self._changed = asyncio.Condition()
+        self._reading: asyncio.Task[None] | None = None
+        self._is_welcome = False
+
+    @classmethod
+    async def joined(
+        cls,
+        plane: RunningControlPlane,
+        cluster: str,
+        report: CapacityReport | None = None,
+        *,
+        cores: int = 4,
+        **options: Any,
+    ) -> Self:
+        """The agent of a cluster that joins now, connected, with its first report stored."""
+        agent = cls(AgentStream(await plane.enrolled(cluster), cluster))
+        await agent.connect()
+        await agent.report(report or capacity(cores, **options))
+        return agent
+
+    async def connect(self) -> None:
+        """Open a stream and say hello."""
+        await self._stream.__aenter__()
+        self._is_welcome = False
+        await self._stream.say(hello=hello(self._epoch, takes_place_requests=True))
+        self._reading = asyncio.create_task(self._read())
+        await self._until(lambda: self._is_welcome)
+
+    async def leave(self) -> None:
+        """End the stream without a word, as a network does."""
+        await self._stream.__aexit__()
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def restart(self) -> None:
+        """Go, and come back as a process that has just started."""
+        await self.leave()
+        self._epoch, self._sequence, self._acknowledged = self._epoch + 1, 0, 0
+        self.interest.clear()
+        self._interest_version = 0
+        await self.connect()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.leave()
+
+    async def report(
+        self,
+        report: CapacityReport | None = None,
+        *,
+        cores: int | None = None,
+        sees: Mapping[str, Mapping[str, int] | int] | None = None,
+        request: Mapping[str, int] | None = None,
+        **options: Any,
+    ) -> None:
+        """Send a report and return when it is stored; without arguments the last one anew.
+
+        ``sees`` are pods by binding, bound or as ``bound``, ``unbound`` and ``finished``, each pod
+        of ``request`` (a core). They are looked for first.
+        """
+        if report is not None or cores is not None:
+            self._report = report or capacity(cores or 0, **options)
+        for binding, count in (sees or {}).items():
+            counts: Any = {"bound": count} if isinstance(count, int) else count
+            shape = request_shape(request or {"cpu": 1000})
+            self._echoes[binding] = (Echo(binding=binding, shape=shape, **counts),)
+        await self.until_sought(sees or ())
+        self._sequence += 1
+        current = replace(
+            self._report,
+            epoch=self._epoch,
+            sequence=self._sequence,
+            interest_version=self._interest_version,
+            content_hash="",
+            echoes=tuple(
+                echo
+                for binding, echoes in self._echoes.items()
+                if binding in self.interest
+                for echo in echoes
+            ),
+        )
+        await self._stream.say(report=report_to_message(current))
+        sequence = self._sequence
+        refused = len(self.refusals)
+        await self._until(lambda: self._acknowledged >= sequence or len(self.refusals) > refused)
+
+    async def beat(self) -> None:
+        """Send a heartbeat that stands for the last report."""
+        current = replace(self._report, epoch=self._epoch, sequence=self._sequence)
+        message = report_to_message(replace(current, interest_version=self._interest_version))
+        await self._stream.say(heartbeat=heartbeat(self._sequence, message.content_hash))
+
+    async def until_sought(self, bindings: Collection[str]) -> None:
+        """Return when the control plane has said that it looks for pods of all these bindings."""
+        await self._until(lambda: set(bindings) <= self.interest.keys())
+
+    async def until_asked(self, count: int = 1) -> None:
+        """Return when so many orders came."""
+        await self._until(lambda: len(self.orders) >= count)
+
+    async def answer(self, order: PlaceRequest, place: Place) -> None:
+        """Answer an order that ``place`` was told not to answer."""
+        await self._answer_orders([order], place)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS), self._changed:
+            await self._changed.wait_for(lambda: holds() or self._has_ended)
+        assert holds(), f"the stream of {self.cluster} ended"
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._reading is None or self._reading.done()
+
+    async def _read(self) -> None:
+        with suppress(grpc.aio.AioRpcError):
+            while (message := await self._stream.next(None)) is not None:
+                async with self._changed:
+                    await self._take(message)
+                    self._changed.notify_all()
+        async with self._changed:
+            self._reading = None
+            self._changed.notify_all()
+
+    async def _take(self, message: Any) -> None:
+        match message.WhichOneof("message"):
+            case "welcome":
+                self._is_welcome = True
+            case "ack":
+                self._acknowledged = max(self._acknowledged, message.ack.sequence)
+            case "refusal":
+                self.refusals.append(message.refusal)
+            case "resync":
+                self.resyncs.append(message.resync.reason)
+            case "interest":
+                self._note_interest(message.interest)
+            case "place_request":
+                await self._take_orders([message.place_request])
+            case "place_requests":
+                await self._take_orders(message.place_requests.requests)
+            case "estimate_request":
+                await self._take_question(message.estimate_request)
+
+    def _note_interest(self, interest: Any) -> None:
+        if interest.whole:
+            self.interest.clear()
+        self.interest |= {sought.binding: sought for sought in interest.bindings}
+        for binding in interest.removed:
+            self.interest.pop(binding, None)
+            self._echoes.pop(binding, None)
+        self._interest_version = interest.version
+
+    async def _take_orders(self, orders: Collection[PlaceRequest]) -> None:
+        self.orders += orders
+        await self._answer_orders(orders, self.place)
+
+    async def _answer_orders(self, orders: Collection[PlaceRequest], place: Place) -> None:
+        replies = []
+        for order in orders:
+            reply = place(order)
+            if reply is not None:
+                reply.request_id = order.request_id
+                replies.append(reply)
+        if replies:
+            await self._stream.say(place_replies=PlaceReplies(replies=replies))
+
+    async def _take_question(self, question: EstimateRequest) -> None:
+        self.questions.append(question)
+        reply = self.estimate(question)
+        if reply is not None:
+            reply.request_id = question.request_id
+            await self._stream.say(estimate_reply=reply)
