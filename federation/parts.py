@@ -122,7 +122,7 @@ class Parts:
         self.cluster_watches = cluster_watches(*watched, self.clock, watch_pace)
         self.fleet.observe(self.queue.keeper.changed)
         self.readiness = Readiness(self.fleet, self.clock, self._readiness_changed)
-        self.gate = Gate(self.identity, refusals=self.trail)
+        self.gate = Gate(self.identity, refusals=self.trail, clock=self.clock.now)
         self.loop_watch = LoopWatch(self.fleet, self.clock)
 
     def _build_hearing(self) -> None:

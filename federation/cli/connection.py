@@ -28,7 +28,7 @@ from federation.model.errors import (
 from federation.runtime.terminal import say
 
 if TYPE_CHECKING:
-    from federation.client import Client, Target
+    from federation.client import BlockingClient, Client, Target
 
 T = TypeVar("T")
 # Where nothing is said: a control plane on this machine, as it starts without any setting.
@@ -103,6 +103,19 @@ OPTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 }
 
 
+@dataclass(slots=True)
+class ServerClock:
+    """How far the control plane's clock is ahead of the clock here, once an answer has told."""
+
+    ahead_seconds: float = 0.0
+
+    def read(self, client: BlockingClient) -> None:
+        """Keep what the newest answer has told."""
+        ahead_seconds = client.server_ahead_seconds
+        if ahead_seconds is not None:
+            self.ahead_seconds = ahead_seconds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
     """What was said about the control plane; nothing is opened before the first call."""
@@ -115,6 +128,7 @@ class Connection:
     insecure: bool
     timeout_seconds: float
     began: float = field(default_factory=time.monotonic)
+    clock: ServerClock = field(default_factory=ServerClock)
 
     def call(self, method: Callable[[Client], Awaitable[T]], *, doing: str = "") -> T:
         """One call, on a connection of its own, within what is left of the time. Where what the
@@ -138,7 +152,9 @@ class Connection:
 
         target = self._target()
         with self._explained(), BlockingClient(target) as client:
-            return client.call(bounded)
+            answer = client.call(bounded)
+            self.clock.read(client)
+            return answer
 
     def iterate(self, method: Callable[[Client], AsyncGenerator[T]]) -> Iterator[T]:
         """What a watch yields, on a connection of its own."""
@@ -146,7 +162,9 @@ class Connection:
 
         target = self._target()
         with self._explained(), BlockingClient(target) as client:
-            yield from client.iterate(method)
+            for news in client.iterate(method):
+                self.clock.read(client)
+                yield news
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -205,6 +223,16 @@ def connection() -> Connection:
     if found is None:
         raise FederationError("no connection was set up")
     return found
+
+
+def present_time() -> float:
+    """The time that ages are reckoned from: by the clock of the control plane that has answered.
+
+    By the clock here before an answer, and for verbs that ask nobody.
+    """
+    context = click.get_current_context(silent=True)
+    asked = context.find_object(Connection) if context is not None else None
+    return time.time() + (asked.clock.ahead_seconds if asked is not None else 0.0)
 
 
 def patient_connection() -> Connection:

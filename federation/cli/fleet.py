@@ -5,7 +5,6 @@ Must not interpret what it shows.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Final
 import click
 
 from federation.cli import output as show
-from federation.cli.connection import connection
+from federation.cli.connection import connection, present_time
 from federation.cli.decisions import shares_text
 from federation.cli.following import Change, changes_of, show_list
 from federation.cli.history import get_decisions
@@ -379,7 +378,7 @@ def _clock(agent: resource_pb2.AgentStatus) -> str:
 def _report(agent: resource_pb2.AgentStatus) -> str:
     if not agent.HasField("last_report_time"):
         return "none yet"
-    age = _report_age(agent, time.time())
+    age = _report_age(agent, present_time())
     if age == RESTORED:
         return f"sequence {agent.report_sequence}, restored: its agent was not heard since"
     return f"sequence {agent.report_sequence}, {age} old"

@@ -6,12 +6,11 @@ Must not know any kind, nor end by itself.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from federation.cli import output as show
-from federation.cli.connection import connection
+from federation.cli.connection import connection, present_time
 from federation.cli.kinds import ListedKind, Listing
 from federation.cli.listing import ShownTable, chosen_rows, print_list, print_rows, selected
 from federation.cli.output import Format
@@ -162,4 +161,4 @@ class _Printer(Generic[R]):
         elif self._table is None:
             self._table = print_rows(self._kind, self._listing, [row], of=1)
         else:
-            self._table.add(row, time.time())
+            self._table.add(row, present_time())

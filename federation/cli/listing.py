@@ -5,13 +5,13 @@ Must not ask anybody for them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from federation.cli import output as show
 from federation.cli.columns import Layout
+from federation.cli.connection import present_time
 from federation.cli.kinds import ListColumn, ListedKind, Listing
 from federation.cli.output import NO_NUMBER, Format
 from federation.cli.selecting import field_texts
@@ -51,7 +51,7 @@ def print_rows(
     kind: ListedKind[R], listing: Listing, chosen: Sequence[R], *, of: int
 ) -> ShownTable[R] | None:
     """The table of what was chosen among so many; None where nothing was shown of it."""
-    now = time.time()
+    now = present_time()
     columns = [column for column in kind.columns if _is_shown(column, listing, chosen, now)]
     layout = show.print_table(
         [column.heading for column in columns],
@@ -118,7 +118,7 @@ def _key_of(kind: ListedKind[R], by: str) -> Callable[[R], Any]:
         raise InvalidRequest.of("--sort-by", rule)
     if column.order is not None:
         return column.order
-    cell, now = column.cell, time.time()
+    cell, now = column.cell, present_time()
     return lambda row: None if (value := cell(row, now)) in NO_NUMBER else value
 
 

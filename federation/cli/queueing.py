@@ -5,14 +5,13 @@ Must not interpret what it shows.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from federation.cli import output as show
-from federation.cli.connection import connection
+from federation.cli.connection import connection, present_time
 from federation.cli.decisions import print_decision
 from federation.cli.following import show_list
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
@@ -146,7 +145,7 @@ def reschedule(name: str, output: Output) -> None:
 
 def wait_facts(wait: scheduling_pb2.Wait) -> list[tuple[str, object]]:
     """How a binding waits, for people."""
-    now = time.time()
+    now = present_time()
     position = f", position {wait.position}" if wait.position else ""
     times = "once" if wait.attempts == 1 else f"{wait.attempts} times"
     state = f"{state_text(wait)} for {_since(wait.since, now)}{position}, tried {times}"

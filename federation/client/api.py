@@ -76,6 +76,14 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    @property
+    def server_ahead_seconds(self) -> float | None:
+        """How far the clock of the control plane that answered last is ahead of the clock here.
+
+        None before an answer, and where an older control plane does not say its time.
+        """
+        return self._channels.server_ahead_seconds
+
     def renew(self, target: Target) -> None:
         """Call by this target from now on; calls under way go on as they began."""
         self._target = target

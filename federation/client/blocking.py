@@ -50,6 +50,11 @@ class BlockingClient:
             # Whoever waits for the next one may have been interrupted, at any point.
             self._run(_end(watch, running))
 
+    @property
+    def server_ahead_seconds(self) -> float | None:
+        """As that of the asynchronous client."""
+        return self._client.server_ahead_seconds
+
     def close(self) -> None:
         """Closes the connection and ends the thread."""
         self._run(self._client.close())

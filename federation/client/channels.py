@@ -7,15 +7,17 @@ know what is called.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 
 from federation.client.targets import Target
+from federation.codec.timestamps import SERVER_TIME_KEY
 from federation.runtime.backoff import Backoff
 
 # How long one of several may take to be connected to, before the next one is tried.
@@ -39,6 +41,9 @@ class Channels:
         # Those whose calls may be under way still.
         self._retired: list[grpc.aio.Channel] = []
         self._asked = 0
+        # How far the clock of the control plane that answered last is ahead of the clock here;
+        # None: it has not said.
+        self.server_ahead_seconds: float | None = None
 
     @property
     def asked(self) -> str:
@@ -76,13 +81,25 @@ class Channels:
 
         async def call(request: Any, *, timeout: float, metadata: Any) -> Any:  # noqa: ASYNC109 - the library's name
             harmless = bool(_READS.search(method)) or _can_be_repeated(request)
-            return await self._answered(
-                lambda at, left: calls(at)(request, timeout=left, metadata=metadata),
-                time.monotonic() + timeout,
-                harmless=harmless,
-            )
+
+            async def ask(at: int, left: float) -> Any:
+                asked = calls(at)(request, timeout=left, metadata=metadata)
+                answer = await asked
+                self._compare_clocks(await asked.trailing_metadata())
+                return answer
+
+            return await self._answered(ask, time.monotonic() + timeout, harmless=harmless)
 
         return call
+
+    def _compare_clocks(self, trailing: Iterable[tuple[str, Any]] | None) -> None:
+        said = dict(trailing or ()).get(SERVER_TIME_KEY, "")
+        try:
+            server_seconds = float(said)
+        except ValueError:
+            return
+        if math.isfinite(server_seconds):
+            self.server_ahead_seconds = server_seconds - time.time()
 
     def unary_stream(
         self, method: str, *serializers: Any, **named: Any

@@ -18,6 +18,9 @@ _RFC3339: Final = re.compile(
 _FIRST_SECOND: Final = -62_135_596_800
 _LAST_SECOND: Final = 253_402_300_799
 
+# A control plane's time in Unix seconds, in the trailing metadata of each single answer.
+SERVER_TIME_KEY: Final = "fedsched-server-time"
+
 TIMESTAMP_RULE: Final = "must be an RFC 3339 time such as 2026-03-01T12:00:00Z"
 
 

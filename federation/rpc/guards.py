@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import grpc
 
+from federation.codec.timestamps import SERVER_TIME_KEY
 from federation.model.access import EVERYTHING, Scope
 from federation.model.errors import (
     DeadlineMissed,
@@ -75,6 +76,7 @@ class Guard:
     refused: RefusedCalls
     measures: CallMeasures
     large: LargeRequests
+    clock: Callable[[], float]
 
     def guarded(self) -> Handler:
         # What comes in a stream is read no faster than its agent may say it.
@@ -102,6 +104,8 @@ class Guard:
         async def work(reading: Reading) -> Any:
             with traced(self.method, context):
                 answer = await behaviour(await self._only(requests, reading, context), context)
+                # Callers show how old something is: their own clocks may differ.
+                context.set_trailing_metadata(((SERVER_TIME_KEY, f"{self.clock():.3f}"),))
                 principal = caller_if_known()
                 sees_all = principal is None or principal.scope == EVERYTHING
                 return answer if sees_all else await as_seen(answer, principal)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -67,8 +68,10 @@ class Gate(grpc.aio.ServerInterceptor):
         deadline_seconds: float = 30.0,
         strangers: Callable[[], Strangers] = Strangers,
         refusals: Refusals | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._refusals = refusals
+        self._clock = clock
         self.measures = CallMeasures()
         self._identity = identity
         self._deadline_seconds = deadline_seconds
@@ -97,6 +100,7 @@ class Gate(grpc.aio.ServerInterceptor):
             refused=partial(self._refused, handler_call_details),
             measures=self.measures,
             large=self._large,
+            clock=self._clock,
         ).guarded()
 
     @asynccontextmanager
