@@ -336,6 +336,7 @@ async def test_nothing_is_done_for_a_call_whose_deadline_has_passed() -> None:
         refused=lambda *_, **__: None,
         measures=CallMeasures(),
         large=LargeRequests(),
+        clock=lambda: 0.0,
     )
     context = TooLate()
     assert await guard.guarded().stream_unary(iter(()), context) is None
