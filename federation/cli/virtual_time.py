@@ -26,6 +26,7 @@ from federation.failover.virtual_time import VirtualFleet
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
+from federation.runtime.terminal import say
 
 
 def rules_of(limits: Mapping[str, Any]) -> FailoverRules:
@@ -71,24 +72,29 @@ def show_virtual_time(
     ]
     columns = ["AT", "WHAT", "WHO", "CLUSTERS", "REASON"]
     show.print_table(columns, rows, prose=["CLUSTERS", "REASON"])
-    show.print_heading("Who waits at the end")
-    show.print_table(
-        ["POSITION", "BINDING", "PRIORITY", "SINCE", "REMAINDER", "SHORT OF"],
-        [
-            (
-                each.position or "-",
-                each.binding.key,
-                each.binding.priority,
-                f"{each.since:g}s",
-                each.remainder,
-                each.gate or each.short_of,
-            )
-            for each in fleet.waiting()
-        ],
-        prose=["SHORT OF"],
-        empty="Nothing waits.",
-    )
+    _print_waiting(fleet)
     inputs.warn_of_bindings(warnings)
+
+
+def _print_waiting(fleet: VirtualFleet) -> None:
+    waiting = [
+        (
+            each.position or "-",
+            each.binding.key,
+            each.binding.priority,
+            f"{each.since:g}s",
+            each.remainder,
+            each.gate or each.short_of,
+        )
+        for each in fleet.waiting()
+    ]
+    if not waiting:
+        say("")
+        say("No binding waits at the end.")
+        return
+    show.print_heading("Who waits at the end")
+    columns = ["POSITION", "BINDING", "PRIORITY", "SINCE", "REMAINDER", "SHORT OF"]
+    show.print_table(columns, waiting, prose=["SHORT OF"])
 
 
 def _event(text: str, kind: EventKind) -> FleetEvent:

@@ -343,6 +343,13 @@ def test_what_is_wrong_is_told(drill: Drill) -> None:
     assert "cpu in 1 cluster" in table
 
 
+def test_a_sentence_says_that_no_binding_waits(drill: Drill) -> None:
+    result = drill.say(cluster("a"), cluster("b"), binding("web", 1), options="--lose a")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.endswith("\n\nNo binding waits at the end.\n")
+    assert "POSITION" not in result.output
+
+
 STRICT = {
     "apiVersion": "fedsched.io/v1",
     "kind": "FederationSchedulerConfiguration",
