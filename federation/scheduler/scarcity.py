@@ -17,7 +17,7 @@ import numpy as np
 from federation.model.arrays import IntArray
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding
-from federation.model.quotations import CLOSING, OPENING
+from federation.model.quotations import CLAUSE_SEPARATOR, clauses_of
 from federation.model.resources import PODS
 from federation.model.workload import (
     NodeClaim,
@@ -35,11 +35,8 @@ NOBODY: Final[Mapping[int, str]] = {}
 _CAPACITY: Final = "Capacity"
 _MOST_NOTES: Final = 3
 _SHORT: Final = "short of "
-_CLAUSES: Final = "; "
-# A quoted sentence of a plug-in or an agent is no clause, and is not cut.
-_CLAUSE_END: Final = re.compile(rf"{_CLAUSES}(?![^{OPENING}{CLOSING}]*{CLOSING})")
 # A clause that repeats how many replicas lack a place, and gives no cause.
-_COUNTED: Final = re.compile(r"\d+ replicas are (?:available|missing)\b")
+_COUNTED: Final = re.compile(r"\d+ (?:replica is|replicas are) (?:available|missing)\b")
 _ANY_NODE: Final = NodeClaim(tolerations=(Toleration(operator=TolerationOperator.EXISTS),))
 
 
@@ -64,12 +61,12 @@ def with_scarcity(
     text = _remembered_text(binding, lacking_c, estimating, remembered)
     notes = [note for position, note in stuck.items() if lacking_c[position]]
     clauses = [decision.reason, *([text] if text else []), *notes[:_MOST_NOTES]]
-    return replace(decision, reason=_CLAUSES.join(clauses))
+    return replace(decision, reason=CLAUSE_SEPARATOR.join(clauses))
 
 
 def short_of(decision: Decision) -> str:
     """Name in one clause what the replicas without a place lack; the decision has all clauses."""
-    clauses = _CLAUSE_END.split(decision.reason)
+    clauses = clauses_of(decision.reason)
     scarce = next((text for text in clauses if text.startswith(_SHORT)), "")
     if scarce:
         return scarce.removeprefix(_SHORT)

@@ -11,6 +11,7 @@ from typing import Final
 
 from federation.model.errors import Violation
 from federation.model.placement import Binding, Gang
+from federation.model.quotations import clauses_of
 from federation.model.waiting import Wait
 
 _MOST_NAMED: Final = 10
@@ -97,7 +98,7 @@ class Roster:
 def unplaced_text(gang: Gang, name: str, why: str, more: int) -> str:
     """What members are told that would have had room, because of another one."""
     nor = f", nor {'was' if more == 1 else 'were'} {more} more" if more else ""
-    first = why.split("; ", 1)[0]
+    first = clauses_of(why)[0]
     return f"{name} of gang {gang.name} was not placed{nor}; short of room for {name}: {first}"
 
 

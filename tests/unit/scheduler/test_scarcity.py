@@ -165,16 +165,20 @@ def test_limits_and_plugins_are_not_taken_for_scarcity() -> None:
     assert (objected.outcome, objected.scarce) == (Outcome.UNSCHEDULABLE, "")
 
 
+def nothing_is_known(clusters: int) -> Estimates:
+    return Estimates(
+        replicas_c=np.zeros(clusters, np.int64),
+        source_c=np.full(clusters, Source.NONE, np.int8),
+        bound_c=np.full(clusters, Bound.NONE, np.int8),
+        reasons={},
+    )
+
+
 def test_a_queue_shows_one_clause_of_a_reason() -> None:
     fleet = Fleet.of(
         [Cluster(name=name, labels={"tier": name}, cordoned=name == "c") for name in "abc"]
     )
-    unknown = Estimates(
-        replicas_c=np.zeros(3, np.int64),
-        source_c=np.full(3, Source.NONE, np.int8),
-        bound_c=np.full(3, Bound.NONE, np.int8),
-        reasons={},
-    )
+    unknown = nothing_is_known(3)
     elsewhere = web(2, affinity=ClusterAffinity(cluster_names=("d",)))
     nowhere = schedule(elsewhere, fleet, unknown, now=5)
     assert nowhere.outcome is Outcome.NO_FIT
@@ -189,3 +193,11 @@ def test_a_queue_shows_one_clause_of_a_reason() -> None:
     # A sentence of a plug-in is one clause, whatever it says.
     quotation = quoted("no; short of money")
     assert short_of(replace(blind, reason=f"{quotation}; 1 more")) == quotation
+
+
+def test_how_many_replicas_are_available_is_no_shortage() -> None:
+    decision = replace(
+        schedule(web(2), Fleet.of([Cluster(name="a")]), nothing_is_known(1), now=5),
+        reason="1 replica is available, 2 wanted; something else is scarce",
+    )
+    assert short_of(decision) == "something else is scarce"
