@@ -34,7 +34,13 @@ from federation.scheduler.division.values import Division, DivisionStrategy
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import FILTERS
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile
-from federation.scheduler.reasons import closed_text, refusals_text, unknown_text, unnamed_text
+from federation.scheduler.reasons import (
+    closed_text,
+    refusals_text,
+    unknown_text,
+    unmet_spread_texts,
+    unnamed_text,
+)
 from federation.scheduler.resolved_placement import Group, Terms
 from federation.scheduler.selection.spread import Selection
 from federation.scheduler.stages import (
@@ -436,6 +442,7 @@ def _warnings(asked: _Asked, best: _Attempt, availability: Estimates) -> Iterato
     text = unnamed_text(asked.terms.unnamed)
     if text and text not in best.reason:
         yield text
+    yield from unmet_spread_texts(asked.demand.constraints, best.division, asked.fleet)
     parts = [binding.requirements, *(each.requirements for each in binding.components)]
     if any(each.chooses_nodes for each in parts):
         source_c = availability.source_c

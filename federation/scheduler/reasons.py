@@ -6,18 +6,26 @@ Must not decide: it reads what the stages recorded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import Estimates
+from federation.model.placement import SpreadConstraint, SpreadField
 from federation.model.readable import plural
+from federation.scheduler.division.values import DivisionStrategy
 from federation.scheduler.fleet import Fleet
-from federation.scheduler.trace import FilterTrace
+from federation.scheduler.trace import DivisionTrace, FilterTrace
 
 _MOST_NAMED: Final = 5
+# Which divisions may leave a chosen cluster without replicas, and what they are called.
+_DIVIDERS: Final[Mapping[str, str]] = {
+    DivisionStrategy.AGGREGATED: "Aggregated",
+    DivisionStrategy.FILL_FIRST: "FillFirst",
+    DivisionStrategy.DYNAMIC_WEIGHT: "the dynamic weight",
+}
 
 
 def refusals_text(filtering: FilterTrace) -> str:
@@ -55,6 +63,39 @@ def unnamed_text(unnamed: Sequence[str]) -> str:
         return ""
     more = f" and {len(unnamed) - _MOST_NAMED} more" if len(unnamed) > _MOST_NAMED else ""
     return f"no cluster is named {', '.join(unnamed[:_MOST_NAMED])}{more}"
+
+
+def unmet_spread_texts(
+    constraints: Sequence[SpreadConstraint], division: DivisionTrace, fleet: Fleet
+) -> Iterator[str]:
+    """Yield the constraints with fewer groups than they want at least, once replicas are divided.
+
+    As with Karmada a constraint bounds which clusters are chosen, and a division may use only some
+    of those.
+    """
+    strategy = _DIVIDERS.get(division.strategy)
+    (used,) = np.nonzero(division.share_c)
+    if strategy is None or not len(used):
+        return
+    for position, each in enumerate(constraints):
+        groups = len(_groups_of(used.tolist(), each.by, fleet))
+        if groups < each.min_groups <= int(division.share_c.sum()):
+            limit = "" if each.max_groups is None else f" to {each.max_groups}"
+            yield (
+                f"spec.placement.spreadConstraints[{position}] ({each.by} {each.min_groups}{limit})"
+                f" bounds only which clusters are chosen: {strategy} divides all replicas over "
+                f"{plural(groups, each.by)}"
+            )
+
+
+def _groups_of(clusters: Iterable[int], by: SpreadField, fleet: Fleet) -> Collection[object]:
+    if by is SpreadField.CLUSTER:
+        return list(clusters)
+    if by is SpreadField.ZONE:
+        zones = fleet.zones
+        return {zone for each in clusters for zone in zones.values[zones.code_c[each]]}
+    column = fleet.region if by is SpreadField.REGION else fleet.provider
+    return {int(column.code_c[each]) for each in clusters}
 
 
 def unknown_text(availability: Estimates, feasible_c: BoolArray) -> str:

@@ -16,7 +16,7 @@ from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray
 from federation.scheduler.serialization import from_plain, to_plain
 
 # Raised whenever the same inputs may give another answer: a replay under another revision says so.
-ALGORITHM_REVISION = 2
+ALGORITHM_REVISION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

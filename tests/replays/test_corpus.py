@@ -27,5 +27,5 @@ def test_every_recorded_decision_replays_equal_on_one_and_on_two_workers(tmp_pat
         answers.append(json.loads(answer.stdout))
     assert answers[0] == answers[1]
     assert answers[0]["equal"] == len(decisions), answers[0]["unequal"]
-    assert answers[0]["revisions"] == [2]
+    assert answers[0]["revisions"] == [3]
     assert len(answers[0]["sha256"]) == 64
