@@ -4,7 +4,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 # As our programs run: see federation/runtime/native_libraries.py.
 export OPENBLAS_NUM_THREADS = 1
-.PHONY: help install check collect test test-all demo bench accuracy attack chaos replays fuzz soak drills truth proto reference lock sbom dist
+.PHONY: help install check collect test test-all demo bench accuracy attack chaos replays fuzz soak drills truth mutation proto reference lock sbom dist
 
 BIN = .venv/bin
 PYTHONS = $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3)
@@ -80,6 +80,9 @@ drills: install ## PostgreSQL fails over, goes back to a backup; a whole stack s
 	@$(BIN)/python -m lab.drills failover --asynchronous --seconds $(or $(SECONDS),10)
 	@$(BIN)/python -m lab.drills restore
 	@$(BIN)/python -m lab.drills stack --seconds $(or $(SECONDS),10)
+
+mutation: install ## Faults put into the product one at a time, and the share that tests see; N, SEED, OPTIONS="--resume"
+	@$(BIN)/python -m lab.mutation --count $(or $(N),400) --seed $(or $(SEED),1) $(OPTIONS)
 
 soak: install ## Ten minutes of everything on one control plane; SECONDS, AGENTS; 1 if memory grows or anything goes wrong
 	@$(BIN)/python -m lab.benchmarks.soak --seconds $(or $(SECONDS),600) --agents $(or $(AGENTS),1000)
