@@ -38,11 +38,12 @@ check: install ## Format, lint, types, migrations, floors, stubs, protos, sizes,
 collect: install ## Find all tests, without running them
 	@$(BIN)/python -m pytest -qq --collect-only
 
-test: install ## All tests; what fails beside others once more alone
-	@$(BIN)/python -m tools.run_tests
+test: install ## All but whole programs, pages, browsers; STRICT=1: what fails is not tried again
+	@$(BIN)/python -m tools.run_tests $(if $(STRICT),--strict)
 
-test-all: test ## All tests, and on every other Python here what may differ there
-	@$(BIN)/python -m tools.other_pythons
+test-all: test ## The rest of the tests, too, and what may differ on every other Python here
+	@$(BIN)/python -m tools.run_tests --rest $(if $(STRICT),--strict)
+	@$(BIN)/python -m tools.other_pythons $(if $(STRICT),--strict)
 
 demo: ## A control plane and a fleet on this machine, to look at; KARMADA=1: the bridge, too
 	@{ $(call INSTALL,demo); }

@@ -23,14 +23,12 @@ from federation.runtime.logs import PROGRAMS
 from lab import program_logs
 from lab.databases import Databases
 from lab.patience import PATIENCE_SECONDS
-from tests import examples
+from tests import durations, examples
 
 # The data is thrown away at the end: waiting for the disk would test nothing.
 THROWN_AWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 HERE = Path(__file__).parent
-# Folders of tests whose files take longest: whole programs, and many examples.
-LONGEST = ("e2e", "truth", "chaos", "attack", "properties")
 # Folders of tests that run whole programs: an error in a log fails them.
 CHECKED_LOGS = ("e2e", "truth", "chaos", "attack", "docs", "drills", "replays", "skew")
 
@@ -40,7 +38,7 @@ serial = itertools.count(1)
 examples.register_profiles()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Lets signals reach the programs that tests start.
 
     nohup, and a shell that runs the tests in the background, have them ignore some, and programs
@@ -53,6 +51,7 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     program_logs.begin_recording()
+    durations.begin_recording(config)
 
 
 def interrupt_once(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -69,17 +68,13 @@ def terminate_once(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    durations.add_option(parser)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: longest_first(item.path.parent))
-    if settings.get_current_profile_name() == examples.EXPLORE:
-        examples.explore_further(items)
-
-
-@cache
-def longest_first(folder: Path) -> int:
-    """Its place in the order: a long file that is begun last holds up the end."""
-    parts = folder.relative_to(HERE).parts if folder.is_relative_to(HERE) else ()
-    return LONGEST.index(parts[0]) if parts and parts[0] in LONGEST else len(LONGEST)
+    durations.sort_longest_first(items, durations.read_record())
+    examples.change_number(items, settings.get_current_profile_name())
 
 
 def pytest_report_teststatus(

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from fractions import Fraction
+from math import ceil
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 REPEATABLE = "repeatable"
+BRIEF = "brief"
 EXPLORE = "explore"
-# How many times more examples are explored than a test tries otherwise.
-FURTHER = 25
+# How many examples a test tries for each that it says itself: `make test` runs the brief profile.
+SHARES = {BRIEF: Fraction(1, 3), EXPLORE: Fraction(25)}
 # Where hypothesis keeps the settings of a test; there is no public way to change them later.
 KEPT = "_hypothesis_internal_use_settings"
 
@@ -26,12 +29,15 @@ def register_profiles() -> None:
     """
     common = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile(REPEATABLE, common, derandomize=True, database=None)
+    settings.register_profile(BRIEF, settings.get_profile(REPEATABLE))
     settings.register_profile(EXPLORE, common)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or REPEATABLE)
 
 
-def explore_further(items: Iterable[pytest.Item]) -> None:
-    """Let every test try more examples than it says itself."""
+def change_number(items: Iterable[pytest.Item], profile: str) -> None:
+    """Let every test try more or fewer examples than it says itself, as a profile has it."""
+    if profile not in SHARES:
+        return
     changed = set()
     for item in items:
         if not isinstance(item, pytest.Function):
@@ -41,9 +47,9 @@ def explore_further(items: Iterable[pytest.Item]) -> None:
             given = getattr(owner, name, None)
             # A parametrized test is collected several times.
             if isinstance(given, settings) and owner not in changed:
-                setattr(owner, name, _further(given))
+                setattr(owner, name, _scaled(given, SHARES[profile]))
                 changed.add(owner)
 
 
-def _further(given: settings) -> settings:
-    return settings(given, max_examples=given.max_examples * FURTHER)
+def _scaled(given: settings, share: Fraction) -> settings:
+    return settings(given, max_examples=ceil(given.max_examples * share))

@@ -10,9 +10,10 @@ import os
 import subprocess
 import sys
 import time
+from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
+from functools import partial
 from pathlib import Path
 
 from tools import run_tests
@@ -111,7 +112,9 @@ def installed(version: Version, python: Path) -> Path | None:
     return None
 
 
-def passes(version: Version, python: Path, tests: Sequence[str], workers: int) -> bool:
+def passes(
+    version: Version, python: Path, tests: Sequence[str], workers: int, *, strict: bool
+) -> bool:
     """Several run at once: which one a line is of stands in front of it."""
     started = time.monotonic()
     # Compiles what tests import: else each worker would, at the same time.
@@ -121,6 +124,7 @@ def passes(version: Version, python: Path, tests: Sequence[str], workers: int) -
         str(python),
         tests,
         workers=workers,
+        strict=strict,
         name=f"-{named(version)}",
         show=lambda line: print(f"{named(version)}  {line}", end="", flush=True),
     )
@@ -133,7 +137,10 @@ def named(version: Version) -> str:
     return ".".join(map(str, version))
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = ArgumentParser(prog="other_pythons")
+    parser.add_argument("--strict", action="store_true", help="no second try for what fails")
+    strict = parser.parse_args(arguments).strict
     found = other_pythons()
     if not found:
         say("this machine has no other Python from 3.11 on")
@@ -146,7 +153,8 @@ def main() -> int:
     tests = [TESTS + TESTS_OF_NEWEST if version == newest else TESTS for version in made]
     # All of them, also after one fails: who repairs wants the whole list.
     with ThreadPoolExecutor(max_workers=len(found)) as threads:
-        results = list(threads.map(passes, made, made.values(), tests, repeat(workers)))
+        run = partial(passes, workers=workers, strict=strict)
+        results = list(threads.map(run, made, made.values(), tests))
     return 0 if len(made) == len(found) and all(results) else 1
 
 

@@ -1,25 +1,67 @@
-"""Run tests side by side, and those that fail once more on their own.
+"""Run tests side by side: those of `make test`, or with `--rest` those that `make test-all` adds.
 
-Hides no fault: what fails beside others and passes alone is named at the end, as unsteady.
+Must not hide a fault: with `--strict`, as in CI, one that fails has failed. On a desk it runs once
+more, alone, and is named as unsteady where it passes then.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from argparse import ArgumentParser
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tools.progress import say
 
 ROOT = Path(__file__).resolve().parent.parent
+# Whole programs, documentation pages, browsers, short forms of what lab/ does: `make test-all`
+# alone runs these folders. All others under tests/ are for `make test`.
+FOLDERS_OF_REST = (
+    "tests/attack",
+    "tests/benchmarks",
+    "tests/browsers",
+    "tests/chaos",
+    "tests/docs",
+    "tests/drills",
+    "tests/e2e",
+    "tests/fuzz",
+    "tests/replays",
+    "tests/skew",
+    "tests/truth",
+)
+# Files of these folders that are for `make test`: real programs start, join, place and are killed.
+FILES_OF_PROGRAMS = (
+    "tests/e2e/test_agent.py",
+    "tests/e2e/test_server.py",
+)
+# Fewer generated examples, unless the caller has chosen; see tests/examples.py.
+BRIEF_EXAMPLES = {"HYPOTHESIS_PROFILE": "brief"}
+# Much of what tests do is waiting for processes and databases.
+WORKERS_PER_CORE, MAX_WORKERS = 2, 16
+SHOWN_DURATIONS = 25
 # pytest's exit code for: tests ran, and some failed.
 SOME_FAILED = 1
-# More than these are no accident of a busy machine, and wait for nobody.
-MOST_UNSTEADY = 5
+# More failures are no accident of a busy machine, and are not tried again.
+MAX_UNSTEADY = 5
+
+
+def part_of_tests(*, rest: bool, root: Path = ROOT) -> list[str]:
+    """Return pytest's arguments for one of both parts; each test file is in exactly one."""
+    programs = [file for file in FILES_OF_PROGRAMS if (root / file).exists()]
+    if rest:
+        folders = [folder for folder in FOLDERS_OF_REST if (root / folder).exists()]
+        return [*folders, *(f"--ignore={file}" for file in programs)]
+    folders = [
+        str(folder.relative_to(root))
+        for folder in sorted((root / "tests").iterdir())
+        if any(folder.rglob("test_*.py"))
+    ]
+    return [*programs, *(folder for folder in folders if folder not in FOLDERS_OF_REST)]
 
 
 def all_pass(
@@ -27,23 +69,27 @@ def all_pass(
     tests: Sequence[str] = (),
     *,
     workers: int,
+    strict: bool = False,
     folder: Path = ROOT,
     name: str = "",
+    variables: Mapping[str, str] | None = None,
     show: Callable[[str], None] | None = None,
 ) -> bool:
-    """Whether all pass, at the latest on their own.
+    """Return whether all pass: at once if `strict`, else at the latest on their own.
 
     `name` tells runs at one time apart; without `show` they write where this program writes.
     """
     remembered = folder / ".pytest_cache" / f"run{name}"
     shutil.rmtree(remembered, ignore_errors=True)
     pytest = [python, "-m", "pytest", "-q", "-o", f"cache_dir={remembered}"]
-    code = shown([*pytest, "-n", str(workers), "--dist", "loadfile", *tests], folder, show)
+    options = [f"--durations={SHOWN_DURATIONS}", "-n", str(workers), "--dist", "loadfile"]
+    environment = {**os.environ, **(variables or {})}
+    code = shown([*pytest, *options, *tests], folder, environment, show)
     failed = failed_in(remembered)
-    if code != SOME_FAILED or not 0 < len(failed) <= MOST_UNSTEADY:
+    if strict or code != SOME_FAILED or not 0 < len(failed) <= MAX_UNSTEADY:
         return code == 0
     say(f"{len(failed)} failed: once more, alone")
-    if shown([*pytest, *failed], folder, show):
+    if shown([*pytest, *failed], folder, environment, show):
         return False
     say("UNSTEADY: failed beside others and passed alone, a fault of the test or of ours:")
     for test in failed:
@@ -52,17 +98,28 @@ def all_pass(
 
 
 def failed_in(remembered: Path) -> list[str]:
-    """The tests that failed in the last run, by pytest's own notes."""
+    """Return the tests that failed in the last run, by pytest's own notes."""
     try:
         return sorted(json.loads((remembered / "v/cache/lastfailed").read_bytes()))
     except FileNotFoundError:
         return []
 
 
-def shown(command: Sequence[str], folder: Path, show: Callable[[str], None] | None) -> int:
+def shown(
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    show: Callable[[str], None] | None,
+) -> int:
     taken, joined = (subprocess.PIPE, subprocess.STDOUT) if show else (None, None)
     with subprocess.Popen(
-        command, cwd=folder, stdout=taken, stderr=joined, text=True, errors="replace"
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=taken,
+        stderr=joined,
+        text=True,
+        errors="replace",
     ) as process:
         try:
             if show and process.stdout:
@@ -75,11 +132,27 @@ def shown(command: Sequence[str], folder: Path, show: Callable[[str], None] | No
             raise
 
 
-def main() -> int:
+def default_workers() -> int:
+    return min(MAX_WORKERS, WORKERS_PER_CORE * (os.cpu_count() or 1))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = ArgumentParser(prog="run_tests")
+    parser.add_argument("tests", nargs="*", help="these alone, and not all of one part")
+    parser.add_argument("--rest", action="store_true", help="the part that `make test` leaves out")
+    parser.add_argument("--strict", action="store_true", help="no second try for what fails")
+    parser.add_argument("--workers", type=int, default=default_workers(), metavar="COUNT")
+    chosen, options = parser.parse_known_args(arguments)
     started = time.monotonic()
-    # Many tests wait for processes and databases: more workers than cores.
-    is_good = all_pass(sys.executable, sys.argv[1:], workers=6)
-    say(f"tests: {'ok' if is_good else 'FAILED'} in {time.monotonic() - started:.0f} s")
+    is_good = all_pass(
+        sys.executable,
+        [*(chosen.tests or part_of_tests(rest=chosen.rest)), *options],
+        workers=chosen.workers,
+        strict=chosen.strict,
+        variables={} if chosen.rest else {**BRIEF_EXAMPLES, **os.environ},
+    )
+    part = "the rest of the tests" if chosen.rest else "tests"
+    say(f"{part}: {'ok' if is_good else 'FAILED'} in {time.monotonic() - started:.0f} s")
     return 0 if is_good else 1
 
 

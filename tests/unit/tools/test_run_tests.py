@@ -5,12 +5,22 @@ Must not run our own tests: a folder of its own has the few it takes.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tools.run_tests import MOST_UNSTEADY, all_pass
+from tests import examples
+from tools.run_tests import (
+    BRIEF_EXAMPLES,
+    FILES_OF_PROGRAMS,
+    FOLDERS_OF_REST,
+    MAX_UNSTEADY,
+    ROOT,
+    all_pass,
+    part_of_tests,
+)
 
 UNSTEADY = """
 from pathlib import Path
@@ -25,12 +35,12 @@ GOOD = "def test_passes():\n    assert True\n"
 MANY = "import pytest\n@pytest.mark.parametrize('n', range({count}))\ndef test_many(n): assert 0\n"
 
 
-def passes(folder: Path, **files: str) -> tuple[bool, str]:
+def passes(folder: Path, *, strict: bool = False, **files: str) -> tuple[bool, str]:
     (folder / "pytest.ini").write_text("[pytest]\n")
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text)
     lines: list[str] = []
-    is_good = all_pass(sys.executable, workers=2, folder=folder, show=lines.append)
+    is_good = all_pass(sys.executable, workers=2, strict=strict, folder=folder, show=lines.append)
     return is_good, "".join(lines)
 
 
@@ -40,6 +50,7 @@ def test_an_unsteady_one_passes_and_is_named(
     is_good, said = passes(tmp_path, unsteady=UNSTEADY, good=GOOD)
     assert is_good
     assert "1 failed, 1 passed" in said
+    assert "slowest 25 durations" in said
     told = capsys.readouterr().out
     assert "UNSTEADY" in told
     assert "test_unsteady.py::test_passes_the_second_time" in told
@@ -53,11 +64,60 @@ def test_one_that_fails_alone_too_fails(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_many_are_not_tried_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    count = MOST_UNSTEADY + 1
+    count = MAX_UNSTEADY + 1
     is_good, said = passes(tmp_path, many=MANY.format(count=count))
     assert not is_good
     assert f"{count} failed" in said
     assert "once more" not in capsys.readouterr().out
+
+
+def test_in_ci_an_unsteady_one_has_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    is_good, said = passes(tmp_path, strict=True, unsteady=UNSTEADY, good=GOOD)
+    assert not is_good
+    assert "1 failed, 1 passed" in said
+    assert "once more" not in capsys.readouterr().out
+
+
+def test_the_ci_lets_no_test_try_twice_and_runs_none_twice() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    (command,) = (line for line in script.splitlines() if line.startswith("make test"))
+    printed = subprocess.run(
+        [*command.split(), "--just-print"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    runs = [line for line in printed.splitlines() if "tools.run_tests" in line]
+    assert ["--rest" in line for line in runs] == [False, True]
+    assert all("--strict" in line for line in runs)
+    assert "tools.other_pythons --strict" in printed
+
+
+def collected(folder: Path, arguments: list[str]) -> list[str]:
+    command = [sys.executable, "-m", "pytest", "-qq", "--collect-only", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, *arguments], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return [line.partition(":")[0] for line in done.stdout.splitlines() if line]
+
+
+def test_each_test_is_in_one_of_both_parts(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
+    program = FILES_OF_PROGRAMS[0]
+    files = [program, "tests/unit/test_a.py", "tests/unit/deep/test_b.py", "tests/new/test_c.py"]
+    rest = [f"{folder}/test_rest.py" for folder in FOLDERS_OF_REST]
+    for file in (*files, *rest):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(GOOD)
+    (tmp_path / "tests" / "helper.py").touch()
+    assert sorted(collected(tmp_path, part_of_tests(rest=False, root=tmp_path))) == sorted(files)
+    assert sorted(collected(tmp_path, part_of_tests(rest=True, root=tmp_path))) == sorted(rest)
+
+
+def test_the_parts_name_what_is_there() -> None:
+    named = [*FILES_OF_PROGRAMS, *FOLDERS_OF_REST]
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    assert all(str(Path(file).parent) in FOLDERS_OF_REST for file in FILES_OF_PROGRAMS)
+    assert set(BRIEF_EXAMPLES.values()) == {examples.BRIEF}
 
 
 def test_no_test_at_all_is_no_success(tmp_path: Path) -> None:
