@@ -37,8 +37,6 @@ def main() -> int:
     programs = None if given.simulated or in_memory else programs_there()
     if in_memory and (given.foreign or given.deleted or given.kills):
         parser.error("--foreign, --deleted and --kills need processes")
-    if (given.previewed or given.planes > 1) and not given.virtual:
-        parser.error("--previewed and --planes 2 need --virtual")
     if given.previewed and given.planes > 1:
         parser.error("--previewed and --planes 2 are looked at by themselves")
     if given.virtual and not VIRTUAL.issuperset(given.lines):

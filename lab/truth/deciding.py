@@ -5,7 +5,9 @@ Must not make pods.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from itertools import cycle
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -13,13 +15,14 @@ import numpy as np
 from federation.client.api import Client
 from federation.codec.bindings import binding_to_message
 from federation.model.cluster import Cluster
+from federation.model.errors import PreconditionFailed
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import Binding, Certificate
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Outcome
 from federation.scheduler.fleet import Fleet
 from federation.v1.estimates_pb2 import ESTIMATE_SOURCE_EXACT
-from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleResponse
 from lab.truth.judging import Answered
 from lab.truth.streams import Wanted
 
@@ -38,20 +41,49 @@ class Decider(Protocol):
 
 
 class Reserving:
-    """The control plane decides, and keeps what it promised."""
+    """Control planes decide, and keep what they promised: each the workload that comes next."""
 
-    def __init__(self, client: Client, certificate: Certificate | None) -> None:
-        self._client = client
+    def __init__(self, clients: Sequence[Client], certificate: Certificate | None) -> None:
+        self._client = clients[0]
+        self._turns = cycle(clients)
         self._certificate = certificate
+        # By workload, until they are committed.
+        self._previews: dict[str, str] = {}
+
+    async def preview(self, workloads: Sequence[Wanted]) -> None:
+        """Show what would be decided about all of them, for ``decide`` to commit."""
+        answers = await asyncio.gather(
+            *(
+                self._client.preview(
+                    binding_to_message(wanted.binding(self._certificate)), wait=False
+                )
+                for wanted in workloads
+            )
+        )
+        for wanted, answer in zip(workloads, answers, strict=True):
+            if answer.preview_token and answer.decision.outcome == OUTCOME_SCHEDULED:
+                self._previews[wanted.name] = answer.preview_token
 
     async def decide(self, wanted: Wanted) -> tuple[Answered, str]:
-        message = binding_to_message(wanted.binding(self._certificate))
-        answer = await self._client.schedule(message, wait=False)
+        answer = await self._committed(wanted)
+        if answer is None:
+            message = binding_to_message(wanted.binding(self._certificate))
+            answer = await next(self._turns).schedule(message, wait=False)
         decision = answer.decision
         shares = {}
         if decision.outcome == OUTCOME_SCHEDULED:
             shares = {each.name: each.replicas for each in decision.clusters if each.replicas}
         return Answered(wanted=wanted, shares=shares), decision.id
+
+    async def _committed(self, wanted: Wanted) -> ScheduleResponse | None:
+        """The preview, committed; None where there is none, or it is stale."""
+        token = self._previews.pop(wanted.name, None)
+        if token is None:
+            return None
+        try:
+            return await self._client.commit_preview(token)
+        except PreconditionFailed:
+            return None
 
     async def weakened(self, answered: Sequence[Answered]) -> dict[tuple[str, str], Weakened]:
         """What is promised as less than was asked for, by member and workload."""

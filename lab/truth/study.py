@@ -10,7 +10,7 @@ import itertools
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -77,7 +77,7 @@ def found_by(plan: Plan, folder: Path) -> Found:
     }
     with (
         durable_postgres(folder) as postgres,
-        running_planes(folder, 1, postgres.url) as planes,
+        running_planes(folder, plan.planes, postgres.url) as planes,
         ExitStack() as running,
     ):
         return asyncio.run(_run(plan, nodes, planes, folder, running))
@@ -90,18 +90,26 @@ async def _run(
     folder: Path,
     running: ExitStack,
 ) -> Found:
-    target = Target(
-        endpoint=planes.endpoints[0],
-        token=planes.token,
-        plaintext=True,
-        timeout_seconds=PATIENCE_SECONDS,
-    )
-    async with Client(target) as client:
+    async with AsyncExitStack() as calling:
+        clients = [
+            await calling.enter_async_context(
+                Client(
+                    Target(
+                        endpoint=endpoint,
+                        token=planes.token,
+                        plaintext=True,
+                        timeout_seconds=PATIENCE_SECONDS,
+                    )
+                )
+            )
+            for endpoint in planes.endpoints
+        ]
+        client = clients[0]
         members = [
             await _joined(client, plan, name, nodes[name], planes, folder, running)
             for name in nodes
         ]
-        study = _Study(plan, members, client)
+        study = _Study(plan, members, clients)
         found = await study.run()
     for member in members:
         assert not (said := member.agent.unexpected()), said
@@ -151,10 +159,10 @@ def _placer(line: Line) -> tuple[tuple[str, ...], str]:
 class _Study:
     """A stream on members that are ready."""
 
-    def __init__(self, plan: Plan, members: Sequence[_Member], client: Client) -> None:
+    def __init__(self, plan: Plan, members: Sequence[_Member], clients: Sequence[Client]) -> None:
         self._plan = plan
         self._members = {member.name: member for member in members}
-        self._client = client
+        self._clients = clients
         self._choices = random.Random(f"study-{plan.seed}")
         self._scheduler = SCHEDULER_NAME if plan.line is Line.BINDER else STOCK_SCHEDULER
         nodes = [node for member in members for node in member.nodes]
@@ -162,13 +170,15 @@ class _Study:
         self._answered: list[Answered] = []
 
     async def run(self) -> Found:
-        reserving = Reserving(self._client, self._plan.line.certificate)
+        reserving = Reserving(self._clients, self._plan.line.certificate)
         decider: Decider = reserving
         if self._plan.line is Line.NO_RESERVATION:
-            decider = Unreserved(self._client, list(self._members))
+            decider = Unreserved(self._clients[0], list(self._members))
         async with asyncio.TaskGroup() as group:
             disturbing = group.create_task(self._disturb())
             for workloads in self._batches():
+                if self._plan.previewed:
+                    await reserving.preview(workloads)
                 await asyncio.gather(*(self._ask(decider, each, group) for each in workloads))
                 await asyncio.sleep(self._choices.uniform(0, PAUSE_SECONDS))
             await disturbing
