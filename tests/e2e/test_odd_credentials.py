@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 
 from estimator.credential import Credential, CredentialFile, load_credential, store_credential
 from estimator.kube.access import cluster_facts, connect
 from federation.model.errors import FederationError, PreconditionFailed
+from federation.v1.clusters_pb2 import ListClustersRequest
 from lab.agents import ROOT
 from lab.binders import cluster_of
+from lab.control_planes import RunningControlPlane, refused, running_control_plane
 from lab.kubeapi.documents import node
 from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from lab.patience import PATIENCE_SECONDS
@@ -40,6 +44,12 @@ REFUSED = [
 # Taken as tokens, which nobody knows.
 TAKEN = [f"{CORE}\n"]
 RULE = "printable ASCII characters on one line"
+ROLE_RULES = """
+apiVersion: fedsched.io/v1
+kind: RoleRules
+rules:
+- {from: kubernetes, claim: username, value: "*", role: viewer}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +167,7 @@ def passwords(odd: str) -> Iterator[tuple[str, ...]]:
     """The control plane, with the odd credential in the address of its database."""
     for url in (f"postgresql://u:{odd}@[wrong/x", f"postgresql://127.0.0.1:port/x?password={odd}"):
         yield "federation", "migrate", "--database-url", url
+        yield "federation", "serve", "--insecure", "--database-url", url
 
 
 async def said(command: tuple[str, ...], folder: Path) -> str:
@@ -203,3 +214,36 @@ async def test_no_program_shows_a_credential(
         if odd in REFUSED:
             assert RULE in output, (command, output)
             assert str(tmp_path) in output, (command, output)
+
+
+@pytest.fixture
+async def plane_that_asks(
+    database_url: str, tmp_path: Path, server: KubeApiServer
+) -> AsyncIterator[RunningControlPlane]:
+    """A control plane that asks an API server whose tokens its callers have."""
+    (tmp_path / "rules.yaml").write_text(ROLE_RULES)
+    (tmp_path / "reviewer").write_text("nobody")
+    flags = {
+        "token_review": server.url,
+        "token_review_audience": "fedsched",
+        "token_review_token": str(tmp_path / "reviewer"),
+        "role_rules": str(tmp_path / "rules.yaml"),
+    }
+    async with running_control_plane(database_url, tmp_path, **flags) as running:
+        yield running
+
+
+async def test_a_control_plane_shows_no_token_that_is_reviewed_or_asks_for_it(
+    plane_that_asks: RunningControlPlane, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    for number, odd in enumerate((*REFUSED, *TAKEN)):
+        (tmp_path / "reviewer").write_bytes(odd.encode())
+        # In the form of a JWT, as service accounts have them: each is reviewed once.
+        caller = plane_that_asks.caller(f"{number}{CORE}.{CORE}.s")
+        refusal = await refused(caller.call(caller.clusters.ListClusters, ListClustersRequest()))
+        assert refusal.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
+        assert CORE not in repr(refusal), ascii(odd)
+        if odd in REFUSED:
+            assert RULE in refusal.message, (ascii(odd), refusal)
+    assert CORE not in caplog.text
