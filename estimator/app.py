@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Coroutine
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -71,7 +70,7 @@ def open_source(settings: RunSettings) -> ClusterSource:
         from estimator.live import LiveSource  # noqa: PLC0415 - see above
 
         source = LiveSource(
-            settings.kubeconfig, settings.node_set, clock=time.monotonic, uniform=uniform
+            settings.kubeconfig, settings.node_set, clock=settings.monotonic, uniform=uniform
         )
     label_keys = (*settings.pool_labels, *USUAL_LABEL_KEYS)
     source.member.pool_by(Pooling(settings.pool_budget, label_keys))
@@ -102,7 +101,7 @@ async def run(
         if settings.endpoints:
             tasks.append(_speak(settings, source, stopping))
         if settings.karmada is not None:
-            answering = settings.cluster, settings.karmada, source, stopping, files
+            answering = settings, settings.karmada, source, stopping, files
             tasks.append(answer_karmada(*answering))
         if settings.scoring.extender is not None:
             extending = settings.scoring.extender
@@ -111,7 +110,7 @@ async def run(
         if settings.scoring.binder:
             tasks.append(bind_pods(settings, configuration, source, stopping))
         if isinstance(source.member, WatchedCluster) and source.member.follows_claims:
-            tasks.append(expire_assumptions(source.member, stopping))
+            tasks.append(expire_assumptions(source.member, settings.clock, stopping))
         if settings.health is not None:
             tasks.append(tell_health(settings.health, source, stopping))
         reading = asyncio.create_task(files.keep_reading())
@@ -240,26 +239,30 @@ async def _keep_speaking(
         return channel
 
     while not stopping.is_set():
-        epoch = await patiently(lambda: kept.begin_session(time.time(), settings.addresses))
-        agent = Agent(source.member, epoch=epoch, clock=time.time)
+        epoch = await patiently(lambda: kept.begin_session(settings.clock(), settings.addresses))
+        agent = Agent(source.member, epoch=epoch, clock=settings.clock)
         try:
             await keep_connected(dial, agent, speaker, stopping, backoff)
         except PermissionRefused as error:
             if error.reason != EPOCH_AHEAD:
                 raise
             # The next session must not go on from one that never was.
-            await patiently(lambda: kept.forget_session(time.time()))
+            await patiently(lambda: kept.forget_session(settings.clock()))
             seconds = backoff.next_seconds()
-            logger.warning("%s; dialling again in %.1f s", _clock_refusal(error, speaker), seconds)
+            logger.warning(
+                "%s; dialling again in %.1f s",
+                _clock_refusal(error, speaker, settings.clock()),
+                seconds,
+            )
             await wait_until(stopping, seconds)
 
 
-def _clock_refusal(error: PermissionRefused, speaker: Speaker) -> str:
+def _clock_refusal(error: PermissionRefused, speaker: Speaker, now: float) -> str:
     """Return the refusal of a session that begins in the future, and whose clock is wrong."""
     server_time = error.facts.get(SERVER_TIME)
     if server_time is None:
         return error.message
-    speaker.clocks.note(time.time() - float(server_time))
+    speaker.clocks.note(now - float(server_time))
     return f"{error.message} {speaker.clocks.explain()}"
 
 
@@ -273,7 +276,9 @@ def _store(settings: RunSettings) -> CredentialStore:
 
 def _joining(settings: RunSettings) -> Joining:
     store = _store(settings)
-    return Joining(settings, store, _dialler(settings), version=agent_version(), clock=time.time)
+    return Joining(
+        settings, store, _dialler(settings), version=agent_version(), clock=settings.clock
+    )
 
 
 def _dialler(settings: RunSettings) -> Dialler:

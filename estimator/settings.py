@@ -5,7 +5,8 @@ Must not read the environment, the command line or the clock: they are passed in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -74,7 +75,7 @@ class RunSettings:
     ``health`` is where liveness and readiness are told.
     ``endpoints`` is empty for an agent that only serves or binds, ``karmada`` None for one that
     does not serve Karmada. ``credential_secret`` and ``join_token_file`` come before what they
-    stand in for.
+    stand in for. ``clock`` tells Unix seconds, ``monotonic`` seconds that never go back.
     """
 
     cluster: str
@@ -99,6 +100,8 @@ class RunSettings:
     log_format: LogFormat = LogFormat.TEXT
     log_level: LogLevel = LogLevel.INFO
     scoring: ScoringSettings = field(default_factory=ScoringSettings)
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ import asyncio
 import logging
 import socket
 import ssl
-import time
 import uuid
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -48,15 +48,17 @@ SETTLING_SECONDS: Final = 2.0
 ASSUMPTIONS_SECONDS: Final = 1.0
 
 
-async def expire_assumptions(cluster: WatchedCluster, stopping: asyncio.Event) -> None:
+async def expire_assumptions(
+    cluster: WatchedCluster, clock: Callable[[], float], stopping: asyncio.Event
+) -> None:
     """Count no longer, in time, the pods that were not seen on their nodes."""
     while await unless_stopped(asyncio.sleep(ASSUMPTIONS_SECONDS, True), stopping):
-        cluster.expire_assumptions(time.time())
+        cluster.expire_assumptions(clock())
 
 
 async def answer_karmada(
-    cluster: str,
-    settings: KarmadaSettings,
+    settings: RunSettings,
+    karmada: KarmadaSettings,
     source: ClusterSource,
     stopping: asyncio.Event,
     files: FileWatch,
@@ -65,11 +67,11 @@ async def answer_karmada(
 
     async def ready() -> KarmadaEstimator:
         await patiently(source.ready)
-        return KarmadaEstimator(cluster, source.member, clock=time.time)
+        return KarmadaEstimator(settings.cluster, source.member, clock=settings.clock)
 
     estimator = await unless_stopped(ready(), stopping)
     if estimator is not None:
-        await serve_karmada(settings, estimator, stopping, files)
+        await serve_karmada(karmada, estimator, stopping, files)
 
 
 async def tell_health(listen: Address, source: ClusterSource, stopping: asyncio.Event) -> None:
@@ -110,7 +112,7 @@ async def serve_extender(
         nodes_of(source),
         partial(strategy_for, configuration),
         read_incoming,
-        clock=time.time,
+        clock=settings.clock,
         binding=binding,
         unbound=unbound,
     )
@@ -182,8 +184,8 @@ async def bind_pods(
         writes,
         strategy,
         Election(f"{socket.gethostname()}_{uuid.uuid4()}"),
-        clock=time.time,
-        monotonic=time.monotonic,
+        clock=settings.clock,
+        monotonic=settings.monotonic,
     )
     pods = PendingPods(settings.kubeconfig, SCHEDULER_NAME, binder, uniform=uniform)
     try:
@@ -220,7 +222,7 @@ def kube_writes(settings: RunSettings) -> KubeWrites:
     from estimator.kube.writing import KubeWrites  # noqa: PLC0415 - see above
 
     namespace = settings.scoring.binder_namespace
-    return KubeWrites(settings.kubeconfig, namespace=namespace, clock=time.time)
+    return KubeWrites(settings.kubeconfig, namespace=namespace, clock=settings.clock)
 
 
 def nodes_of(source: ClusterSource) -> WatchedCluster:

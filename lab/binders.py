@@ -55,23 +55,10 @@ def in_gang(document: Document, group: str, minimum: int) -> Document:
 
 
 @asynccontextmanager
-async def running_binder(
-    server: KubeApiServer,
-    kubeconfig: Path,
-    identity: str = "one",
-    strategy: Strategy = MOST_ALLOCATED,
-) -> AsyncIterator[LiveCluster]:
-    """A binder that works on this server until the block ends, and the cluster it sees."""
-    server.kubeconfig(kubeconfig)
-    async with binder_at(kubeconfig, identity, strategy) as live:
-        yield live
-
-
-@asynccontextmanager
 async def binder_at(
     kubeconfig: Path, identity: str = "one", strategy: Strategy = MOST_ALLOCATED
 ) -> AsyncIterator[LiveCluster]:
-    """The same for whatever API server the kubeconfig names."""
+    """A binder that works on this server until the block ends, and the cluster it sees."""
 
     def uniform(_: float) -> float:
         return 0.0

@@ -15,13 +15,12 @@ import pytest
 from estimator.credential import Credential, CredentialFile, store_credential
 from federation.v1.agents_pb2 import BindingInterest, InterestUpdate, Share, SoughtShape
 from federation.v1.resource_pb2 import ReplicaRequirements
+from lab.agent_streams import Line, exchange, welcome
 from lab.agents import DUMPS, SECONDS, Process, estimator
 from lab.binders import cluster_of, nodes_of, pending, told, until
 from lab.kubeapi.documents import node, pod
 from lab.kubeapi.resources import LEASES
 from lab.kubeapi.server import KubeApiServer
-from tests.unit.estimator.control_plane.lines import Line, exchange
-from tests.unit.estimator.control_plane.test_stream import welcome
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scoring"
 

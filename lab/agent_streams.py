@@ -1,6 +1,6 @@
-"""A control plane on a loopback port whose side of every stream the test plays itself.
+"""A control plane on a loopback port whose side of every agent's stream a test plays itself.
 
-Must not answer anything by itself.
+Must not answer anything by itself but a request to join, which gets a credential.
 """
 
 from __future__ import annotations
@@ -12,10 +12,33 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.timestamp_pb2 import Timestamp
 
-from federation.v1.agents_pb2 import ConnectRequest, ConnectResponse
+from federation.codec.models import model_to_messages
+from federation.model.grades import DEFAULT_MODEL, ResourceModel, model_hash
+from federation.v1.agents_pb2 import ConnectRequest, ConnectResponse, Welcome
 from federation.v1.agents_pb2_grpc import AgentsServicer, add_AgentsServicer_to_server
+from federation.v1.clusters_pb2 import EnrollClusterRequest, EnrollClusterResponse
+from federation.v1.clusters_pb2_grpc import ClustersServicer, add_ClustersServicer_to_server
 from lab.patience import PATIENCE_SECONDS
+
+CREDENTIAL = "id.secret"
+# Far enough away for a test.
+NEVER_SECONDS = 600.0
+
+
+def welcome(
+    *,
+    model: ResourceModel = DEFAULT_MODEL,
+    heartbeat_seconds: float = NEVER_SECONDS,
+    report_seconds: float = NEVER_SECONDS,
+) -> Welcome:
+    return Welcome(
+        resource_models=model_to_messages(model),
+        model_hash=model_hash(model) if model.grades else "",
+        heartbeat_seconds=heartbeat_seconds,
+        report_seconds=report_seconds,
+    )
 
 
 class Line:
@@ -49,12 +72,20 @@ class Line:
         self.ended.set()
 
 
-class Exchange(AgentsServicer):
-    """Where agents' streams arrive."""
+class Exchange(AgentsServicer, ClustersServicer):
+    """The place where agents join and their streams arrive."""
 
     def __init__(self) -> None:
         self._lines: asyncio.Queue[Line] = asyncio.Queue()
         self.endpoint = ""
+        self.joined: list[EnrollClusterRequest] = []
+
+    async def EnrollCluster(  # noqa: N802 - grpc's name
+        self, request: EnrollClusterRequest, _context: Any
+    ) -> EnrollClusterResponse:
+        self.joined.append(request)
+        expiry = Timestamp(seconds=2**33)
+        return EnrollClusterResponse(credential=CREDENTIAL, expire_time=expiry)
 
     async def next_line(self) -> Line:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -79,6 +110,7 @@ async def exchange() -> AsyncIterator[Exchange]:
     server = grpc.aio.server()
     opened = Exchange()
     add_AgentsServicer_to_server(opened, server)
+    add_ClustersServicer_to_server(opened, server)
     opened.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
     try:
