@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -13,119 +13,103 @@ from bridge.steps import Asked, BridgeStep, BridgeSurroundings, HeldBinding, nex
 from lab.karmadas import POLICY_LABEL, binding
 from tests.unit.bridge.bindings import read, stored
 
+FORGET, REST, RESUME = BridgeStep.FORGET, BridgeStep.REST, BridgeStep.RESUME
+SCHEDULE, SUSPEND, WRITE = BridgeStep.SCHEDULE, BridgeStep.SUSPEND, BridgeStep.WRITE
 AROUND = BridgeSurroundings(scheduler="fedsched", known=frozenset({"m1", "m2"}))
-TWO = [{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}]
-AT_REST = {"schedulerObservedGeneration": 1}
+HALF = replace(AROUND, known=frozenset({"m1"}))
+LEAVING = replace(HALF, deleting=frozenset({"m2"}))
+TWO: Final = [{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}]
 HELD = HeldBinding(uid="uid-web", targets={"m1": 3, "m2": 1}, decision_id="d1")
+MOVED = HeldBinding(uid="uid-web", targets={"m2": 4}, decision_id="d2")
+# Decided for this generation, and not written: its process was killed.
+KILLED = replace(MOVED, asked_generation=1)
+STOPPED = HeldBinding(uid="uid-web", targets={"m1": 4}, is_suspended=True)
 ASKED = Asked(uid="uid-web", generation=1, decision_id="d1")
 
 
 def resting(**spec: Any) -> KarmadaBinding:
-    return stored(clusters=TWO, status=AT_REST, **spec)
+    """A binding whose newest generation was seen."""
+    return stored(clusters=TWO, status={"schedulerObservedGeneration": 1}, **spec)
 
 
-@pytest.mark.parametrize("asked", [None, ASKED], ids=["after a restart", "before"])
-def test_at_rest_there_is_nothing_to_do(asked: Asked | None) -> None:
-    """Neither status nor annotations nor our own patches, once closed, ask for anything."""
-    assert next_step(resting(), HELD, asked, AROUND) is BridgeStep.REST
+def changed(generation: int | None = None) -> KarmadaBinding:
+    """A binding whose newest generation was not seen."""
+    status = {} if generation is None else {"schedulerObservedGeneration": generation}
+    return stored(clusters=TWO, status=status)
 
 
-def test_what_is_new_changed_or_unknown_to_the_control_plane_is_asked_for() -> None:
-    assert next_step(stored(), None, None, AROUND) is BridgeStep.SCHEDULE
-    assert next_step(resting(), None, None, AROUND) is BridgeStep.SCHEDULE
-    changed = read({**binding("web", clusters=TWO), "status": {"schedulerObservedGeneration": 0}})
-    assert next_step(changed, HELD, None, AROUND) is BridgeStep.SCHEDULE
-    older = Asked(uid="uid-web", generation=0, decision_id="d1")
-    assert next_step(stored(clusters=TWO), HELD, older, AROUND) is BridgeStep.SCHEDULE
+def with_metadata(**metadata: Any) -> KarmadaBinding:
+    document = binding("web")
+    document["metadata"] |= metadata
+    return read(document)
 
 
-def test_what_failed_is_not_asked_for_again_and_again() -> None:
-    assert next_step(stored(clusters=TWO), HELD, ASKED, AROUND) is BridgeStep.REST
-
-
-def test_what_the_control_plane_decided_by_itself_is_written() -> None:
-    moved = HeldBinding(uid="uid-web", targets={"m2": 4}, decision_id="d2")
-    for asked in (None, ASKED):
-        assert next_step(resting(), moved, asked, AROUND) is BridgeStep.WRITE
-    refused = Asked(uid="uid-web", generation=1, decision_id="d2")
-    assert next_step(resting(), moved, refused, AROUND) is BridgeStep.REST
-    waiting = HeldBinding(uid="uid-web", decision_id="d2")
-    assert next_step(resting(), waiting, ASKED, AROUND) is BridgeStep.REST
+SUSPENDED: Final = resting(suspension={"scheduling": True})
 
 
 @pytest.mark.parametrize(
-    "spec", [{"schedulerName": "default-scheduler"}, {"schedulerName": ""}], ids=str
-)
-def test_bindings_of_another_scheduler_are_forgotten(spec: dict[str, Any]) -> None:
-    """A new name in a policy moves new bindings only; ours is not the default."""
-    assert next_step(resting(**spec), HELD, ASKED, AROUND) is BridgeStep.FORGET
-    assert next_step(resting(**spec), None, None, AROUND) is BridgeStep.REST
+    ("found", "held", "asked", "around", "step"),
+    [
+        # Neither status nor annotations nor our own patches, once closed, ask for anything.
+        (resting(), HELD, None, AROUND, REST),
+        (resting(), HELD, ASKED, AROUND, REST),
+        # New, unknown to the control plane, changed, and asked about as an older generation.
+        (stored(), None, None, AROUND, SCHEDULE),
+        (resting(), None, None, AROUND, SCHEDULE),
+        (changed(0), HELD, None, AROUND, SCHEDULE),
+        (changed(), HELD, replace(ASKED, generation=0), AROUND, SCHEDULE),
+        # It failed, and is not asked for again and again.
+        (changed(), HELD, ASKED, AROUND, REST),
+        # The control plane decided by itself, unless that was refused or places nothing.
+        (resting(), MOVED, None, AROUND, WRITE),
+        (resting(), MOVED, ASKED, AROUND, WRITE),
+        (resting(), MOVED, replace(ASKED, decision_id="d2"), AROUND, REST),
+        (resting(), HeldBinding(uid="uid-web", decision_id="d2"), ASKED, AROUND, REST),
+        # A new name in a policy moves new bindings only; ours is not the default.
+        (resting(schedulerName="default-scheduler"), HELD, ASKED, AROUND, FORGET),
+        (resting(schedulerName="default-scheduler"), None, None, AROUND, REST),
+        (resting(schedulerName=""), HELD, ASKED, AROUND, FORGET),
+        (resting(schedulerName=""), None, None, AROUND, REST),
+        (stored(schedulerName=""), None, None, AROUND, REST),
+        (stored(schedulerName=""), None, None, replace(AROUND, scheduler="default-scheduler"),
+         SCHEDULE),
+        (with_metadata(labels={POLICY_LABEL: ""}), None, None, AROUND, REST),
+        # Deleted and replaced bindings.
+        (None, HELD, ASKED, AROUND, FORGET),
+        (with_metadata(deletionTimestamp="2026-03-01T12:00:00Z"), HELD, ASKED, AROUND, FORGET),
+        (resting(), HeldBinding(uid="another"), ASKED, AROUND, FORGET),
+        # Suspension follows the spec.
+        (SUSPENDED, HELD, ASKED, AROUND, SUSPEND),
+        (SUSPENDED, STOPPED, ASKED, AROUND, REST),
+        (SUSPENDED, None, None, AROUND, REST),
+        (resting(), STOPPED, ASKED, AROUND, RESUME),
+        # Karmada waits until no binding lists a deleted cluster: it is left once, whoever asked.
+        (resting(), HELD, ASKED, LEAVING, SCHEDULE),
+        (resting(), HELD, None, LEAVING, SCHEDULE),
+        (resting(), HELD, replace(ASKED, leaving=frozenset({"m2"})), LEAVING, REST),
+        # Clusters that the control plane has not got yet would count as gone.
+        (resting(), None, None, replace(HALF, missing=frozenset({"m2"})), REST),
+        (changed(), None, None, replace(HALF, missing=frozenset({"m2"})), REST),
+        (resting(), None, None, HALF, REST),
+        # What changed is decided by whom it can go to, as karmada-scheduler does.
+        (changed(), None, None, HALF, SCHEDULE),
+        # A reschedule is due once: decided again it would be lost.
+        (changed(), KILLED, None, AROUND, WRITE),
+        (changed(), replace(KILLED, asked_generation=0), None, AROUND, SCHEDULE),
+        (changed(), replace(KILLED, asked_generation=-1), None, AROUND, SCHEDULE),
+        (changed(), replace(KILLED, targets={}), None, AROUND, SCHEDULE),
+    ],
+)  # fmt: skip
+def test_the_next_step_follows_from_what_there_is(
+    found: KarmadaBinding | None,
+    held: HeldBinding | None,
+    asked: Asked | None,
+    around: BridgeSurroundings,
+    step: BridgeStep,
+) -> None:
+    assert next_step(found, held, asked, around) is step
 
 
-def test_bindings_of_no_policy_are_not_ours() -> None:
-    document = binding("web")
-    document["metadata"]["labels"] = {POLICY_LABEL: ""}
-    assert next_step(read(document), None, None, AROUND) is BridgeStep.REST
-
-
-def test_deleted_and_replaced_bindings_are_forgotten() -> None:
-    assert next_step(None, HELD, ASKED, AROUND) is BridgeStep.FORGET
-    document = binding("web")
-    document["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
-    assert next_step(read(document), HELD, ASKED, AROUND) is BridgeStep.FORGET
-    other = HeldBinding(uid="another")
-    assert next_step(resting(), other, ASKED, AROUND) is BridgeStep.FORGET
-
-
-def test_suspension_follows_the_spec() -> None:
-    suspended = resting(suspension={"scheduling": True})
-    held = HeldBinding(uid="uid-web", targets={"m1": 4}, is_suspended=True)
-    assert next_step(suspended, HELD, ASKED, AROUND) is BridgeStep.SUSPEND
-    assert next_step(suspended, held, ASKED, AROUND) is BridgeStep.REST
-    assert next_step(suspended, None, None, AROUND) is BridgeStep.REST
-    assert next_step(resting(), held, ASKED, AROUND) is BridgeStep.RESUME
-
-
-def test_a_deleted_cluster_is_left_once() -> None:
-    """Karmada waits until no binding lists it."""
-    around = BridgeSurroundings(
-        scheduler="fedsched", known=frozenset({"m1"}), deleting=frozenset({"m2"})
-    )
-    assert next_step(resting(), HELD, ASKED, around) is BridgeStep.SCHEDULE
-    # Whichever process asked about it last.
-    assert next_step(resting(), HELD, None, around) is BridgeStep.SCHEDULE
-    left = Asked(uid="uid-web", generation=1, decision_id="d1", leaving=frozenset({"m2"}))
-    assert next_step(resting(), HELD, left, around) is BridgeStep.REST
-
-
-def test_nothing_is_decided_on_half_a_fleet() -> None:
-    """Clusters that the control plane has not got yet would count as gone."""
-    around = BridgeSurroundings(
-        scheduler="fedsched", known=frozenset({"m1"}), missing=frozenset({"m2"})
-    )
-    assert next_step(resting(), None, None, around) is BridgeStep.REST
-    assert next_step(stored(clusters=TWO), None, None, around) is BridgeStep.REST
-    nobody_knows = BridgeSurroundings(scheduler="fedsched", known=frozenset({"m1"}))
-    assert next_step(resting(), None, None, nobody_knows) is BridgeStep.REST
-    # What changed is decided by whom it can go to, as karmada-scheduler does.
-    assert next_step(stored(clusters=TWO), None, None, nobody_knows) is BridgeStep.SCHEDULE
-
-
-def test_a_bridge_waits_for_no_lease_of_karmadas_scheduler_and_has_a_name_of_its_own() -> None:
-    """Both may run: the lease is another, and bindings without a name are not ours."""
+def test_a_bridge_waits_for_no_lease_of_karmadas_scheduler() -> None:
     defaults = {each.name: each.default for each in bridge.params}
     assert defaults["lease_name"] == "fedsched-bridge"
-    assert next_step(stored(schedulerName=""), None, None, AROUND) is BridgeStep.REST
-    ours = replace(AROUND, scheduler="default-scheduler")
-    assert next_step(stored(schedulerName=""), None, None, ours) is BridgeStep.SCHEDULE
-
-
-def test_what_was_decided_and_not_written_is_written_and_not_decided_again() -> None:
-    """A reschedule is due once: decided again it would be lost."""
-    killed = HeldBinding(uid="uid-web", targets={"m2": 4}, decision_id="d2", asked_generation=1)
-    assert next_step(stored(clusters=TWO), killed, None, AROUND) is BridgeStep.WRITE
-    for generation in (0, -1):
-        older = replace(killed, asked_generation=generation)
-        assert next_step(stored(clusters=TWO), older, None, AROUND) is BridgeStep.SCHEDULE
-    nowhere = replace(killed, targets={})
-    assert next_step(stored(clusters=TWO), nowhere, None, AROUND) is BridgeStep.SCHEDULE

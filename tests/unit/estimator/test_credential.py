@@ -69,24 +69,6 @@ def test_a_file_that_is_something_else_is_named(tmp_path: Path, content: bytes) 
         load(path)
 
 
-async def test_a_renewed_credential_is_stored_before_it_is_used(tmp_path: Path) -> None:
-    path = tmp_path / "credential"
-    kept = KeptCredential(CredentialFile(path), CREDENTIAL)
-    await kept.replace("new.secret", 9.5)
-    assert kept.credential == "new.secret"
-    stored = load(path)
-    assert stored is not None
-    assert (stored.credential, stored.expires_at, stored.ca) == ("new.secret", 9.5, "PEM")
-
-
-async def test_one_that_cannot_be_stored_is_not_used(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    kept = KeptCredential(CredentialFile(tmp_path / "file" / "credential"), CREDENTIAL)
-    with pytest.raises(PreconditionFailed, match="cannot be written"):
-        await kept.replace("new.secret", 9.5)
-    assert kept.credential == "id.secret"
-
-
 async def test_sessions_only_go_forward_whatever_the_clock_says(tmp_path: Path) -> None:
     path = tmp_path / "credential"
     kept = KeptCredential(CredentialFile(path), CREDENTIAL)

@@ -15,6 +15,8 @@ from estimator.__main__ import cli, main
 ROOT = Path(__file__).parents[3]
 MEMBER1 = str(ROOT / "examples" / "clusters" / "member1.json")
 PLANE = ("--cluster", "m", "--endpoint", "cp:1")
+RUN = ("run", "--cluster", "c")
+EXTENDER, OPEN = ("--extender-listen", "127.0.0.1:9"), ("--extender-listen", "0.0.0.0:9")
 MEMBER2 = str(ROOT / "examples" / "clusters" / "member2.json")
 
 
@@ -128,6 +130,25 @@ def test_cases_are_answered_line_by_line(tmp_path: Path) -> None:
         (("run", "--join-token", "t", "--join-token-file", "f"), 2, "exclude each other"),
         (("run", "--karmada-client-ca", "ca.pem"), 2, "needs --karmada-tls-cert"),
         (("run", "--karmada-tls-cert", "c.pem"), 2, "go together"),
+        (("run", "--cluster", "c"), 2, "--endpoint: is required"),
+        ((*RUN, "--extender-listen", "here"), 2, "--extender-listen: must be HOST:PORT"),
+        ((*RUN, *OPEN), 2, "plain text is served on loopback addresses only, not on 0.0.0.0:9"),
+        ((*RUN, *OPEN, "--extender-tls-cert", "c"), 2, "--extender-tls-key go together"),
+        ((*RUN, *EXTENDER, "--extender-tls-key", "k"), 2, "--extender-tls-key go together"),
+        ((*RUN, *EXTENDER, "--extender-client-ca", "a"), 2, "--extender-client-ca: needs"),
+        (
+            (*RUN, "--binder", "--extender-tls-cert", "c", "--extender-tls-key", "k"),
+            2,
+            "--extender-tls-cert: needs --extender-listen",
+        ),
+        ((*RUN, *EXTENDER, "--report", "r"), 2, "--extender-listen: needs nodes"),
+        ((*RUN, "--binder", "--from", "f"), 2, "--binder: needs a live cluster"),
+        (
+            (*RUN, "--karmada-port", "9", "--scoring-config", "s"),
+            2,
+            "--scoring-config: needs --endpoint, --extender-listen or --binder",
+        ),
+        ((*RUN, "--report", "r", "--scoring-config", "s"), 2, "--scoring-config: needs nodes"),
     ],
 )
 def test_what_goes_wrong_is_one_line_and_a_code(

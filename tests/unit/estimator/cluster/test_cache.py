@@ -12,7 +12,7 @@ from estimator.cluster.assumptions import BINDING_SECONDS
 from estimator.cluster.cache import ClusterCache
 from estimator.nodes import Node, Pod, PodState, Repulsion
 from estimator.snapshot import Snapshot
-from federation.model.resources import CPU, MAX_AMOUNT, MEMORY, PODS
+from federation.model.resources import CPU, MEMORY, PODS
 
 NODE_NAMES = ("a", "b", "c")
 GPU = "example.com/gpu"
@@ -41,17 +41,6 @@ def cache_of(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> ClusterCache:
     return cache
 
 
-def test_a_bound_pod_takes_its_request_and_a_slot() -> None:
-    snapshot = cache_of([node("a"), node("b")], [pod("p", on="b", cpu=250)]).snapshot()
-    assert snapshot.requested_n(CPU).tolist() == [0, 250]
-    assert snapshot.free_n(PODS).tolist() == [10, 9]
-
-
-def test_nodes_are_rows_in_name_order() -> None:
-    names = [each.name for each in cache_of([node("b"), node("a")]).snapshot().table.nodes]
-    assert names == ["a", "b"]
-
-
 def test_a_snapshot_does_not_change_afterwards() -> None:
     cache = cache_of([node("a")], [pod("p", on="a", cpu=250)])
     before = cache.snapshot()
@@ -76,46 +65,6 @@ def test_a_pod_event_shares_the_node_table() -> None:
     before = cache.snapshot()
     cache.put_pod(pod("p", on="a"))
     assert cache.snapshot().table is before.table
-
-
-def test_pods_without_a_node_are_told_apart() -> None:
-    cache = cache_of([node("a")], [pod("p", cpu=100), pod("q", cpu=7, state=PodState.DROPPED)])
-    assert cache.snapshot().waiting == {CPU: 100, PODS: 1}
-    assert cache.snapshot().dropped == {CPU: 7, PODS: 1}
-    cache.put_pod(pod("p", on="a", cpu=100))
-    assert cache.snapshot().waiting == {}
-    assert cache.snapshot().requested_n(CPU).tolist() == [100]
-
-
-def test_a_pod_may_come_before_its_node() -> None:
-    cache = cache_of([node("a")], [pod("p", on="b", cpu=100)])
-    assert cache.snapshot().homeless == {CPU: 100, PODS: 1}
-    assert cache.snapshot().requested_n(CPU).tolist() == [0]
-    cache.put_node(node("b"))
-    assert cache.snapshot().homeless == {}
-    assert cache.snapshot().requested_n(CPU).tolist() == [0, 100]
-
-
-def test_a_finished_pod_gives_its_room_back() -> None:
-    cache = cache_of([node("a")], [pod("p", on="a", cpu=100)])
-    cache.put_pod(pod("p", on="a", cpu=100, state=PodState.DONE))
-    assert cache.snapshot().free_n(PODS).tolist() == [10]
-
-
-def test_a_list_drops_what_it_does_not_hold() -> None:
-    cache = cache_of([node("a"), node("b")], [pod("p", on="a"), pod("q", on="a")])
-    cache.replace_pods([pod("q", on="a", cpu=300)])
-    cache.replace_nodes([node("a")])
-    assert cache.snapshot().requested_n(CPU).tolist() == [300]
-    assert cache.snapshot().requested_n(PODS).tolist() == [1]
-
-
-def test_sums_beyond_int64_stop_there() -> None:
-    cache = cache_of([node("a")], [pod(uid, on="a", cpu=MAX_AMOUNT) for uid in "pq"])
-    assert cache.snapshot().requested_n(CPU).tolist() == [MAX_AMOUNT]
-    cache.remove_pod("p")
-    cache.remove_pod("q")
-    assert cache.snapshot().requested_n(CPU).tolist() == [0]
 
 
 nodes = st.builds(
@@ -328,10 +277,3 @@ def test_a_nominated_pod_of_a_promise_takes_no_room_beside_it() -> None:
     promised.add("p")
     cache.promises_changed()
     assert cache.snapshot().requested_n(CPU).tolist() == [0]
-
-
-def test_gated_pods_ask_for_nothing_until_their_gates_open() -> None:
-    cache = cache_of([node("a")], [pod("p", cpu=250, state=PodState.GATED)])
-    assert (dict(cache.snapshot().waiting), cache.snapshot().gated[CPU]) == ({}, 250)
-    cache.put_pod(pod("p", cpu=250))
-    assert (cache.snapshot().waiting[CPU], dict(cache.snapshot().gated)) == (250, {})

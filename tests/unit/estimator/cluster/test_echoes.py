@@ -45,10 +45,6 @@ class World:
         ):
             pass
 
-    def forget(self, *bindings: str, version: int = 1) -> None:
-        for _ in self.echoes.tell(InterestUpdate(version=version, whole=False, removed=bindings)):
-            pass
-
     def counts(self) -> dict[str, tuple[int, int, int]]:
         return {
             each.binding: (each.bound, each.unbound, each.finished) for each in self.echoes.take()
@@ -92,39 +88,6 @@ def interest(
     )
 
 
-def test_pods_are_counted_as_they_come_are_bound_and_go() -> None:
-    world = World()
-    world.tell(interest("shop/web"))
-    world.cache.put_pod(pod("p", PodState.WAITING))
-    assert world.counts() == {"shop/web": (0, 1, 0)}
-    world.cache.put_pod(pod("p"))
-    world.cache.put_pod(pod("q"))
-    assert world.counts() == {"shop/web": (2, 0, 0)}
-    world.cache.remove_pod("p")
-    assert world.counts() == {"shop/web": (1, 0, 0)}
-    world.cache.remove_pod("q")
-    assert world.counts() == {}
-
-
-def test_pods_that_were_there_before_are_counted_at_once() -> None:
-    world = World()
-    world.cache.replace_pods([pod("p"), pod("q", owners=(), binding="uid-1"), pod("r", owners=())])
-    assert world.counts() == {}
-    world.tell(interest("shop/web", uid="uid-1"), version=3)
-    assert world.counts() == {"shop/web": (2, 0, 0)}
-    assert world.echoes.version == 3
-
-
-def test_what_is_not_looked_for_any_more_is_not_counted() -> None:
-    world = World()
-    world.cache.replace_pods([pod("p"), pod("q", owners=(JOB,))])
-    world.tell(interest("shop/web"), interest("shop/backup", JOB))
-    world.forget("shop/web", "shop/never-told")
-    assert world.counts() == {"shop/backup": (1, 0, 0)}
-    world.tell(interest("shop/web"), version=5, whole=True)
-    assert world.counts() == {"shop/web": (1, 0, 0)}
-
-
 def test_an_update_is_answered_only_when_all_of_it_is_counted() -> None:
     world = World()
     world.tell(interest("shop/web"), version=4, whole=True)
@@ -140,50 +103,6 @@ def test_an_update_is_answered_only_when_all_of_it_is_counted() -> None:
         pass
     assert world.echoes.version == 9
     assert world.counts() == {"shop/other": (5, 0, 0)}
-
-
-def test_pods_of_a_job_that_succeeded_are_finished_and_others_are_nothing() -> None:
-    world = World()
-    world.tell(interest("shop/backup", CRON_JOB), interest("shop/web"))
-    world.cache.put_pod(pod("p", PodState.SUCCEEDED, owners=(JOB, CRON_JOB)))
-    world.cache.put_pod(pod("q", PodState.DONE, owners=(JOB, CRON_JOB)))
-    world.cache.put_pod(pod("r", PodState.SUCCEEDED))
-    world.cache.put_pod(pod("s", PodState.DROPPED))
-    assert world.counts() == {"shop/backup": (0, 0, 1)}
-
-
-def test_more_pods_on_nodes_than_ever_told_are_news() -> None:
-    world = World()
-    world.tell(interest("shop/web"))
-
-    def is_news(*pods: Pod, gone: str = "") -> bool:
-        world.echoes.take()
-        world.cache.remove_pod(gone)
-        for each in pods:
-            world.cache.put_pod(each)
-        return world.echoes.has_grown
-
-    assert not is_news(pod("p", PodState.WAITING))
-    assert is_news(pod("p"))
-    assert not is_news()
-    assert not is_news(pod("q"), gone="p")
-    assert not is_news(gone="q")
-    # Scaled up again, and told of anew because of it.
-    world.tell(interest("shop/web", shapes=[("", SMALL, "d2")]))
-    assert is_news(pod("q"))
-
-
-def test_it_is_known_which_pods_stand_for_a_promise() -> None:
-    world = World()
-    world.tell(interest("shop/web", shapes=[("", SMALL, "d2"), ("", LARGE, "d1")]))
-    old, new = pod("p", request=LARGE), pod("q")
-    world.cache.replace_pods([old, new, pod("r", PodState.WAITING), pod("s", owners=(JOB,))])
-    key = ReservationKey("shop/web", "", request_shape(SMALL))
-    assert world.echoes.key_of(new) == key
-    assert world.echoes.key_of(old) == key._replace(shape=request_shape(LARGE))
-    assert world.echoes.key_of(pod("s")) is None
-    assert {each.uid for each in world.echoes.pods_of(key)} == {"q", "r"}
-    assert world.echoes.held(key) == 1
 
 
 owners = st.sampled_from([(), (WEB,), (JOB, CRON_JOB), (CRON_JOB,)])
@@ -273,15 +192,3 @@ def test_counted_by_events_equals_counted_from_scratch(
 
 def by_key(echoes: Iterable[Echo]) -> dict[ReservationKey, Echo]:
     return {each.key: each for each in echoes}
-
-
-def test_a_pod_may_change_its_labels() -> None:
-    world = World()
-    world.tell(interest("a", uid="u1"), interest("b", None, uid="u2"))
-    before = pod("p", binding="u1")
-    world.cache.put_pod(before)
-    world.cache.put_pod(before._replace(origin=PodOrigin.of({"fedsched.io/binding": "u2"}, (WEB,))))
-    assert world.counts() == {"b": (1, 0, 0)}
-    world.cache.remove_pod("p")
-    world.cache.put_pod(pod("q"))
-    assert world.counts() == {"a": (1, 0, 0)}

@@ -8,11 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimator.cluster.label_use import KEPT_UNUSED, MOST_KEYS, RECENT_REQUESTS, LabelUse
-from estimator.estimation.capacity import NodeSet
-from estimator.nodes import Node, Pod, PodState
-from estimator.watched_cluster import WatchedCluster
-from federation.model.cluster import ReportedPools
-from federation.model.grades import DEFAULT_MODEL
+from estimator.nodes import Pod, PodState
 from federation.model.workload import (
     NodeClaim,
     NodeSelectorTerm,
@@ -111,28 +107,3 @@ def test_choosing_again_changes_nothing(events: Iterable[tuple[str, bool]]) -> N
         chosen = use.choose()
         assert use.choose() == chosen
         assert set(present) <= set(chosen)
-
-
-def reported(cluster: WatchedCluster) -> ReportedPools:
-    pools = cluster.capacity(DEFAULT_MODEL).pools
-    assert pools is not None
-    return pools
-
-
-def test_a_report_tells_apart_what_pods_and_requests_tell_apart() -> None:
-    cluster = WatchedCluster(NodeSet.SCHEDULABLE)
-    for number in range(4):
-        labels = {"disk": "ssd" if number % 2 else "hdd", "rack": f"r{number}"}
-        cluster.cache.put_node(
-            Node(name=f"n{number}", labels=labels, allocatable={"cpu": 4000, "pods": 10})
-        )
-    assert len(reported(cluster).pools) == 1
-    cluster.cache.put_pod(pod("disk"))
-    found = reported(cluster)
-    assert found.label_keys[0] == "disk"
-    assert [each.labels for each in found.pools] == [{"disk": "hdd"}, {"disk": "ssd"}]
-    cluster.asked([NodeClaim(node_selector={"rack": "r1"})])
-    found = reported(cluster)
-    assert found.label_keys[:2] == ("disk", "rack")
-    assert len(found.pools) == 4
-    assert reported(cluster) is found

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 
-from estimator.cluster.claims import EXPIRY_SECONDS, Claim
-from estimator.estimation.capacity import Capacity, NodeSet
-from estimator.estimation.quota import Quota
-from estimator.karmada.server import KarmadaEstimator
-from estimator.nodes import Node, Pod, PodState, WorkloadRef
-from estimator.scripted import ScriptedCluster
-from estimator.watched_cluster import WatchedCluster
-from federation.model.cluster import NodeSummary, ResourceSummary, Taint, TaintEffect
-from lab.patience import PATIENCE_SECONDS
+from estimator.cluster.claims import EXPIRY_SECONDS
+from lab.kubeapi.documents import node, pod
+from lab.kubeapi.resources import Document
+from lab.patience import PATIENCE_SECONDS, until
+from tests.agent.agents import START, Member, joined, serving, share
 
-NOW = 1_000.0
 PATH = "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/"
 GPU = "nvidia.com/gpu"
 
@@ -67,32 +67,23 @@ def component(replicas: int, amounts: Mapping[str, str], priority: str = "") -> 
     return field(1, "c") + field(2, requirements) + field(3, replicas)
 
 
-def node(name: str, cpu_millis: int = 4000, **labels: str) -> Node:
-    return Node(
-        name=name,
-        labels={"disk": "ssd", "zone": "a", "generation": "4", **labels},
-        allocatable={"cpu": cpu_millis, "memory": 16 << 30, "pods": 10},
-    )
+def labelled(name: str, cpu: str = "4", **labels: str) -> Document:
+    return node(name, cpu=cpu, labels={"disk": "ssd", "zone": "a", "generation": "4", **labels})
 
 
-@pytest.fixture
-def member() -> WatchedCluster:
-    member = WatchedCluster(NodeSet.SCHEDULABLE)
-    dedicated = Taint(key="dedicated", value="db", effect=TaintEffect.NO_SCHEDULE)
-    member.cache.replace_nodes(
-        [
-            node("n1"),
-            node("n2", disk="hdd"),
-            node("n3", zone="c", generation="3"),
-            Node(
-                name="n4",
-                labels={"disk": "ssd", "zone": "b", "generation": "9"},
-                taints=(dedicated,),
-                allocatable={"cpu": 2000, "memory": 16 << 30, "pods": 10, GPU: 2},
-            ),
-        ]
-    )
-    return member
+def nodes() -> list[Document]:
+    tainted = labelled("n4", cpu="2", zone="b", generation="9")
+    tainted["spec"]["taints"] = [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]
+    tainted["status"]["allocatable"][GPU] = "2"
+    made = [
+        labelled("n1"),
+        labelled("n2", disk="hdd"),
+        labelled("n3", zone="c", generation="3"),
+        tainted,
+    ]
+    for each in made:
+        each["status"]["allocatable"]["memory"] = "16Gi"
+    return made
 
 
 class Wire:
@@ -122,20 +113,23 @@ class Wire:
         return await self.ask("MaxAvailableReplicas", replicas_request(requirements, *assumed))
 
 
-async def serving(estimator: KarmadaEstimator) -> AsyncIterator[Wire]:
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers((estimator.handler(),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+@asynccontextmanager
+async def asked(member: Member) -> AsyncIterator[Wire]:
+    await member.answers()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{member.ports['karmada_port']}") as channel:
         yield Wire(channel)
-    await server.stop(None)
 
 
 @pytest.fixture
-async def wire(member: WatchedCluster) -> AsyncIterator[Wire]:
-    async for each in serving(KarmadaEstimator("member1", member, clock=lambda: NOW)):
-        yield each
+async def member(tmp_path: Path) -> AsyncIterator[Member]:
+    async with serving(tmp_path, *nodes(), ports=("karmada_port",)) as member:
+        yield member
+
+
+@pytest.fixture
+async def wire(member: Member) -> AsyncIterator[Wire]:
+    async with asked(member) as wire:
+        yield wire
 
 
 # What a scheduler of Karmada's sends, byte for byte.
@@ -300,39 +294,68 @@ async def test_wrong_sets_are_told_by_their_field(wire: Wire, asked: bytes, told
     assert told in await wire.refused("MaxAvailableComponentSets", asked)
 
 
-async def test_quotas_of_the_namespace_count(wire: Wire, member: WatchedCluster) -> None:
-    member.quotas.put(Quota(namespace="shop", name="q", left={"cpu": 2500}))
-    asked = request({"cpu": "1"})
-    assert await wire.replicas(asked) == 12
-    assert await wire.replicas(asked + field(3, "shop")) == 2
+async def test_quotas_of_the_namespace_count(wire: Wire, member: Member) -> None:
+    asking = request({"cpu": "1"}) + field(3, "shop")
+    assert await wire.replicas(asking) == 12
+    member.put(
+        {
+            "kind": "ResourceQuota",
+            "apiVersion": "v1",
+            "metadata": {"name": "q", "namespace": "shop", "uid": "uid-q"},
+            "spec": {"hard": {"cpu": "2500m"}},
+        }
+    )
+    await until(lambda: wire.replicas(asking), lambda found: found == 2)
+    assert await wire.replicas(request({"cpu": "1"})) == 12
     sets = field(2, component(2, {"cpu": "1"})) + field(3, "shop")
     assert await wire.ask("MaxAvailableComponentSets", sets) == 1
 
 
-async def test_claimed_room_is_not_free(wire: Wire, member: WatchedCluster) -> None:
+async def test_claimed_room_is_not_free(tmp_path: Path) -> None:
     """Whoever asks over this wire knows nothing of what was promised here."""
-    claim = Claim(node="n1", replicas=3, request={"cpu": 1000}, nonzero={"cpu": 1000})
-    asked, sets = request({"cpu": "1"}), field(2, component(2, {"cpu": "1"}))
-    assert await wire.ask("MaxAvailableComponentSets", sets) == 6
-    member.claims.hold("shop/web", [claim], NOW)
-    assert await wire.replicas(asked) == 9
-    assert await wire.ask("MaxAvailableComponentSets", sets) == 4
-    # A claim that nobody's pods came for.
-    member.claims.hold("shop/web", [claim], NOW - EXPIRY_SECONDS)
-    assert await wire.replicas(asked) == 12
+    sets = field(2, component(2, {"cpu": "1"}))
+    async with (
+        joined(tmp_path, *nodes(), ports=("karmada_port",)) as member,
+        asked(member) as wire,
+    ):
+        for replicas, of_two in ((12, 6), (9, 4), (12, 6)):
+            assert await wire.replicas(request({"cpu": "1"})) == replicas
+            assert await wire.ask("MaxAvailableComponentSets", sets) == of_two
+            if replicas == 9:
+                # A claim that nobody's pods came for.
+                member.clock.now += EXPIRY_SECONDS
+            else:
+                claim = share(3, node_selector={"zone": "a", "disk": "ssd"})
+                assert not (await member.place("shop/web", claim)).unplaced
 
 
-def pending(name: str, owner: str, since: float | None, revision: str = "", at: float = 0) -> Pod:
-    return Pod(
-        uid=name,
-        namespace="shop",
-        name=name,
-        state=PodState.WAITING,
-        owner=WorkloadRef(kind="Deployment", namespace="shop", name=owner),
-        revision=revision,
-        created_at=at,
-        unschedulable_since=since,
-    )
+created = itertools.count(1)
+
+
+def pending(name: str, owner: str, since: float | None, revision: str = "r") -> Document:
+    """A pod of a deployment that has found no node for so many seconds."""
+    document = pod(name)
+    document["metadata"] |= {
+        "labels": {"pod-template-hash": revision},
+        "creationTimestamp": timestamp(next(created)),
+        "ownerReferences": [
+            {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "name": f"{owner}-{revision}",
+                "controller": True,
+            }
+        ],
+    }
+    if since is not None:
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        changed_at = timestamp(START - since)
+        document["status"]["conditions"] = [{**condition, "lastTransitionTime": changed_at}]
+    return document
+
+
+def timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def about(name: str, seconds: int, kind: str = "Deployment") -> bytes:
@@ -340,28 +363,31 @@ def about(name: str, seconds: int, kind: str = "Deployment") -> bytes:
     return field(1, "member1") + field(2, resource) + field(3, seconds * 10**9)
 
 
-async def test_unschedulable_replicas(wire: Wire, member: WatchedCluster) -> None:
-    member.cache.replace_pods(
-        [
-            pending("old", "web", NOW - 900, revision="r1", at=1),
-            pending("a", "web", NOW - 300, revision="r2", at=2),
-            pending("b", "web", NOW - 299, revision="r2", at=3),
-            pending("c", "web", None, revision="r2", at=3),
-            pending("d", "api", NOW - 900),
-        ]
+async def test_unschedulable_replicas(wire: Wire, member: Member) -> None:
+    member.put(
+        pending("old", "web", 900, "r1"),
+        pending("a", "web", 300, "r2"),
+        pending("b", "web", 299, "r2"),
+        pending("c", "web", None, "r2"),
+        pending("d", "api", 900),
     )
     ask = "GetUnschedulableReplicas"
+    await until(lambda: wire.ask(ask, about("api", 300)), lambda found: found == 1)
     assert await wire.ask(ask, about("web", 300)) == 1
     assert await wire.ask(ask, about("web", 0)) == 2
-    assert await wire.ask(ask, about("api", 300)) == 1
     assert await wire.ask(ask, about("web", 300, kind="StatefulSet")) == 0
     assert await wire.ask(ask, about("nobody", 300)) == 0
     assert "resource.name: is required" in await wire.refused(ask, about("", 300))
 
 
-async def test_an_agent_without_nodes_is_unavailable() -> None:
-    scripted = ScriptedCluster([Capacity(summary=ResourceSummary(), nodes=NodeSummary())])
-    async for wire in serving(KarmadaEstimator("member1", scripted, clock=lambda: NOW)):
+async def test_an_agent_without_nodes_is_unavailable(tmp_path: Path) -> None:
+    script = tmp_path / "report.json"
+    script.write_text('{"nodeSummary": {}, "resourceSummary": {}}')
+    flags: Any = {"kubeconfig": None, "report": str(script)}
+    async with (
+        serving(tmp_path, ports=("karmada_port",), **flags) as member,
+        asked(member) as wire,
+    ):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await wire.replicas()
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE

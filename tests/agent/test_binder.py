@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from estimator.cluster.claims import Claim
-from lab.binders import (
-    NAMESPACE,
-    cluster_of,
-    in_gang,
-    nodes_of,
-    pending,
-    running_binder,
-    told,
-    until,
-)
+from lab.binders import NAMESPACE, cluster_of, in_gang, nodes_of, pending, told, until
 from lab.kubeapi.documents import node, pod
 from lab.kubeapi.faults import Drop, First, bad_gateway
 from lab.kubeapi.resources import LEASES, PODS, Document
 from lab.kubeapi.server import KubeApiServer
+from tests.agent.agents import joined, running_agent, share
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -33,6 +24,14 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def serving(*documents: Document) -> Iterator[KubeApiServer]:
     with KubeApiServer(cluster_of(*documents)) as server:
         yield server
+
+
+@asynccontextmanager
+async def running_binder(server: KubeApiServer, kubeconfig: Path) -> AsyncIterator[None]:
+    """An agent that binds pods at this server, until the end of the block."""
+    config = str(server.kubeconfig(kubeconfig))
+    async with running_agent(kubeconfig.parent, kubeconfig=config, binder="true"):
+        yield
 
 
 @pytest.fixture
@@ -199,18 +198,17 @@ async def test_unreadable_group_is_left_alone(kubeconfig: Path) -> None:
     assert nodes_of(server) == {}
 
 
-async def test_room_promised_to_others_is_left_free(kubeconfig: Path) -> None:
-    with serving(node("a", cpu="2"), node("b", cpu="2")) as server:
-        async with running_binder(server, kubeconfig) as live:
-            promised = Claim(node="a", replicas=1, request={"cpu": 2000}, nonzero={})
-            live.member.claims.hold("elsewhere/web", [promised], now=1e12)
-            own = Claim(node="b", replicas=1, request={"cpu": 1500}, nonzero={})
-            live.member.claims.hold("shop/web", [own], now=1e12)
-            server.cluster.put(pending("promised", cpu="1500m"))
-            server.cluster.put(pending("small", cpu="500m"))
-            server.cluster.put(pending("large", cpu="1"))
-            assert await bound(server, "promised", "small") == {"promised": "b", "small": "b"}
-            await has_said(server, "large", "0 of 2 nodes fit: 2 short of cpu")
+async def test_room_promised_to_others_is_left_free(tmp_path: Path) -> None:
+    nodes = [node(name, cpu="2", labels={"name": name}) for name in ("a", "b")]
+    async with joined(tmp_path, *nodes, binder="true") as member:
+        for binding, cpu, name in (("elsewhere/web", "2", "a"), ("shop/web", "1500m", "b")):
+            claim = share(1, cpu, node_selector={"name": name})
+            assert not (await member.place(binding, claim)).unplaced
+        member.put(pending("promised", cpu="1500m"))
+        member.put(pending("small", cpu="500m"), pending("large", cpu="1"))
+        server = member.server
+        assert await bound(server, "promised", "small") == {"promised": "b", "small": "b"}
+        await has_said(server, "large", "0 of 2 nodes fit: 2 short of cpu")
 
 
 async def test_binding_whose_answer_is_lost_is_found_to_be_made(kubeconfig: Path) -> None:
@@ -264,18 +262,19 @@ async def test_of_two_binders_one_binds_and_the_other_takes_over(
         return leases[0]["spec"].get("holderIdentity", "") if leases else ""
 
     with serving(node("a")) as server:
-        async with running_binder(server, kubeconfig, "one"):
-            await until(server, lambda: holder() == "one")
-            async with running_binder(server, tmp_path / "other", "two"):
+        async with running_binder(server, kubeconfig):
+            await until(server, lambda: holder() != "")
+            first = holder()
+            async with running_binder(server, tmp_path / "other"):
                 server.cluster.put(pending("p"))
                 await bound(server, "p")
-                assert holder() == "one"
-            assert holder() == "one"
+                assert holder() == first
+            assert holder() == first
         assert holder() == ""
-        async with running_binder(server, tmp_path / "other", "two"):
+        async with running_binder(server, tmp_path / "other"):
             server.cluster.put(pending("q"))
             await bound(server, "q")
-            assert holder() == "two"
+            assert holder() not in ("", first)
     bindings = [asked for asked in server.requests if asked.subresource == "binding"]
     assert len(bindings) == 2
 
