@@ -1,0 +1,138 @@
+"""Two checkouts behind the agents that each ships: CPU of the control plane for each decision.
+
+Each has its own .venv, made by ``make install``; they run by turns, so that whatever else the
+machine does comes to both. A commit in place of a folder is checked out and installed first. Ends
+with 1 where the second needs more than 1/0.95 of the first's CPU for a kind of load.
+
+    python -m lab.compare BASE [HEAD] [ROUNDS] [--decisions N] [--kinds same,nine]
+
+Kinds of load: one size (same), nine sizes (nine), with large pods (large), until two clusters of 54
+and 58 nodes are full (full), and in 250 nodes of which no two are alike, with large pods (unlike).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from lab.fleet import FleetPlan, dumped
+from lab.verdicts import Verdicts, at_least
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+INNER: Final = Path(__file__).with_name("compared_plane.py")
+KINDS: Final = ("same", "nine", "large", "full", "unlike")
+CLUSTERS: Final = {
+    "m1": FleetPlan(nodes=54, seed=1),
+    "m2": FleetPlan(nodes=58, seed=2),
+    "m3": FleetPlan(nodes=250, seed=3, is_unlike=True),
+}
+# Decisions of a core's time: the second of the first.
+MIN_RATIO: Final = 0.95
+
+FIGURES = Verdicts("compare")
+
+Run = Mapping[str, Mapping[str, Any]]
+
+
+def checkout(named: str, folder: Path) -> Path:
+    """The folder of that name if it is an installed checkout; else a clone of that commit."""
+    path = Path(named).resolve()
+    if (path / ".venv/bin/python").exists():
+        return path
+    if path.is_dir():
+        raise SystemExit(f"{path} has no .venv: run make install there")
+    clone = folder / f"checkout-{named.replace('/', '-')}"
+    for command in (
+        ["git", "clone", "--quiet", "--no-checkout", str(ROOT), str(clone)],
+        ["git", "-C", str(clone), "checkout", "--quiet", "--detach", commit_of(named)],
+        ["make", "-C", str(clone), "install"],
+    ):
+        subprocess.run(command, check=True, stdout=sys.stderr)
+    return clone
+
+
+def commit_of(named: str) -> str:
+    """The full name of a commit, as a clone may lack the branch."""
+    command = ["git", "-C", str(ROOT), "rev-parse", "--verify", f"{named}^{{commit}}"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{named} is neither a folder nor a commit")
+    return done.stdout.strip()
+
+
+def measured(tree: Path, dumps: Path, decisions: int, kinds: Sequence[str]) -> Run:
+    """What the inner program prints in that checkout."""
+    # -P: the folder of the program, which is this checkout's, must not hide modules of the other.
+    command = [str(tree / ".venv/bin/python"), "-P", str(INNER), str(dumps)]
+    done = subprocess.run(
+        [*command, str(decisions), ",".join(kinds)],
+        cwd=tree,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"the measurement failed in {tree}")
+    run: Run = json.loads(done.stdout.splitlines()[-1])
+    return run
+
+
+def show(kinds: Sequence[str], before: Sequence[Run], after: Sequence[Run]) -> None:
+    """The least CPU of all rounds for each kind, of both, and the ratio."""
+    FIGURES.section("CPU of the control plane for each decision")
+    for kind in kinds:
+        old, new = (min(runs, key=lambda run: cpu_of(run, kind)) for runs in (before, after))
+        FIGURES.row(f"{kind}, first", cpu_of(old, kind), "ms", detail=detail_of(old[kind]))
+        FIGURES.row(f"{kind}, second", cpu_of(new, kind), "ms", detail=detail_of(new[kind]))
+        ratio = cpu_of(old, kind) / cpu_of(new, kind)
+        FIGURES.row(f"{kind}, first / second", ratio, "x", goal=at_least(MIN_RATIO))
+
+
+def cpu_of(run: Run, kind: str) -> float:
+    return float(run[kind]["cpu_millis"])
+
+
+def detail_of(figures: Mapping[str, Any]) -> str:
+    outcomes = ", ".join(
+        f"{count} {name.removeprefix('OUTCOME_')}" for name, count in figures["outcomes"].items()
+    )
+    rate, p50, p99 = (figures[name] for name in ("per_second", "p50_millis", "p99_millis"))
+    return f"{rate:.0f}/s, p50 {p50:.0f} ms, p99 {p99:.0f} ms; {outcomes}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.compare",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("base", help="a commit, or a folder with a .venv")
+    parser.add_argument("head", nargs="?", default=str(ROOT), help="by default this checkout")
+    parser.add_argument("rounds", nargs="?", type=int, default=2)
+    parser.add_argument("--decisions", type=int, default=200, help="of each kind")
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    given = parser.parse_args(arguments)
+    kinds = given.kinds.split(",")
+    if unknown := set(kinds) - set(KINDS):
+        parser.error(f"kinds of load are {', '.join(KINDS)}, not {', '.join(sorted(unknown))}")
+    with tempfile.TemporaryDirectory(prefix="fedsched-compare-", dir="/var/tmp") as name:
+        folder = Path(name)
+        trees = [checkout(tree, folder) for tree in (given.base, given.head)]
+        for cluster, plan in CLUSTERS.items():
+            (folder / f"{cluster}.json").write_bytes(dumped(plan))
+        runs: tuple[list[Run], list[Run]] = ([], [])
+        for _ in range(given.rounds):
+            for tree, own_runs in zip(trees, runs, strict=True):
+                own_runs.append(measured(tree, folder, given.decisions, kinds))
+        show(kinds, *runs)
+    return int(FIGURES.missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
