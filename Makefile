@@ -4,7 +4,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 # As our programs run: see federation/runtime/native_libraries.py.
 export OPENBLAS_NUM_THREADS = 1
-.PHONY: help install check collect test test-all demo bench accuracy attack chaos replays fuzz soak drills truth mutation proto reference lock sbom dist
+.PHONY: help install check collect test test-all demo bench compare accuracy attack chaos replays fuzz soak drills truth mutation proto reference lock sbom dist
 
 BIN = .venv/bin
 PYTHONS = $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3)
@@ -49,9 +49,11 @@ demo: ## A control plane and a fleet on this machine, to look at; KARMADA=1: the
 	@{ $(call INSTALL,demo); }
 	@$(BIN)/federation demo $(if $(KARMADA),--karmada)
 
-bench: install ## The measurements; QUICK=1 within a minute, FULL=1 for certainty
-	@for script in lab/benchmarks/bench_*.py; do \
-		$(BIN)/python $$script $(if $(QUICK),--quick) $(if $(FULL),--full) || exit 1; done
+bench: install ## The measurements; QUICK=1 in minutes, FULL=1 with 10,000 clusters; NAMES, RESULTS=file for JSON
+	@$(BIN)/python -m lab.benchmarks $(if $(QUICK),--quick) $(if $(FULL),--full) $(NAMES)
+
+compare: install ## This checkout beside BASE=commit or folder, behind shipped agents; 1 below 0.95; ROUNDS, OPTIONS
+	@$(BIN)/python -m lab.compare $(BASE) . $(or $(ROUNDS),2) $(OPTIONS)
 
 accuracy: install ## How true estimates from pools are; FULL=--full for a million pairs
 	@$(BIN)/python -m lab.accuracy $(FULL)
