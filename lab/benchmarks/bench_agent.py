@@ -24,8 +24,14 @@ import grpc.aio
 from estimator.karmada.estimator_pb2 import MaxAvailableReplicasRequest
 from estimator.karmada.estimator_pb2_grpc import EstimatorStub
 from lab.benchmarks.measuring import OPTIONS, arguments, chosen
+from lab.verdicts import Goal, Verdicts, at_most
 
 EVENTS = chosen(20_000, quick=500)
+# Seconds of CPU and MiB until the first report of so many nodes and pods.
+GOALS = {(5_000, 20_000): (2.0, 260.0), (5_000, 100_000): (8.0, 450.0)}
+EVENT_GOAL_MICROS, ANSWER_GOAL_SECONDS, ANSWER_PODS = 30.0, 2.0, 20_000
+
+FIGURES = Verdicts("bench_agent")
 SERVER = Path(__file__).with_name("big_cluster.py")
 
 
@@ -55,10 +61,11 @@ async def follow(url: str) -> None:
         report = await agent.report()
         cpu_seconds, seconds = time.process_time() - cpu_started, time.perf_counter() - started
         peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(
-            f"{report.nodes.total:>6} nodes  first report: {cpu_seconds:5.2f} s CPU, "
-            f"{seconds:5.2f} s, peak {peak_mib:4.0f} MiB"
-        )
+        goals = GOALS.get((report.nodes.total, report.summary.allocated["pods"]))
+        cpu_goal, memory_goal = map(at_most, goals) if goals else (None, None)
+        detail = f"after {seconds:.2f} s"
+        FIGURES.row("first report, CPU", cpu_seconds, "s", goal=cpu_goal, detail=detail)
+        FIGURES.row("memory at most until then", peak_mib, "MiB", goal=memory_goal)
         last = f"7d3c1f1e-pods-{EVENTS - 1:06}"
         before = source.member.cache.pod(last)
         cpu_started = time.process_time()
@@ -66,7 +73,7 @@ async def follow(url: str) -> None:
         while source.member.cache.pod(last) == before:  # noqa: ASYNC110 - nothing says when
             await asyncio.sleep(0.01)
         micros = (time.process_time() - cpu_started) / EVENTS * 1e6
-        print(f"{report.nodes.total:>6} nodes  watch event:  {micros:5.1f} us CPU")
+        FIGURES.row("a watch event, CPU", micros, "us", goal=at_most(EVENT_GOAL_MICROS))
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
 
@@ -88,7 +95,7 @@ def ask(url: str) -> None:
         answer.read()
 
 
-def first_answer(url: str) -> None:
+def first_answer(url: str, goal: Goal | None) -> None:
     """What an agent takes from its start to its first answer to Karmada."""
     with tempfile.TemporaryDirectory() as directory:
         kubeconfig = write_kubeconfig(Path(directory) / "kubeconfig", url)
@@ -104,7 +111,8 @@ def first_answer(url: str) -> None:
             agent.terminate()
             _, _, used = os.wait4(agent.pid, 0)
     cpu_seconds = used.ru_utime + used.ru_stime
-    print(f"              first answer: {cpu_seconds:5.2f} s CPU, {seconds:5.2f} s, from its start")
+    detail = f"{seconds:.2f} s, from its start, all that the agent loads included"
+    FIGURES.row("first answer, CPU", cpu_seconds, "s", goal=goal, detail=detail)
 
 
 async def ask_karmada(port: int) -> None:
@@ -135,9 +143,9 @@ def serving(nodes: int, pods: int) -> Iterator[str]:
 
 def measure(nodes: int, pods: int) -> None:
     """Each server has one agent: who watched first would be told of the events."""
-    print(f"{nodes:>6} nodes, {pods} pods")
+    FIGURES.section(f"{nodes:,} nodes, {pods:,} pods")
     with serving(nodes, pods) as url:
-        first_answer(url)
+        first_answer(url, at_most(ANSWER_GOAL_SECONDS) if pods == ANSWER_PODS else None)
     with serving(nodes, pods) as url:
         subprocess.run([sys.executable, __file__, url, *OPTIONS], check=True)
 
@@ -146,8 +154,6 @@ def main() -> None:
     if arguments():
         asyncio.run(follow(arguments()[0]))
         return
-    print("goals: 20,000 pods in 2 s CPU and 260 MiB, 100,000 in 8 s and 450 MiB, events 30 us;")
-    print("first answer with 20,000 pods in 2 s CPU, all that the agent loads included")
     for nodes, pods in chosen(((5_000, 20_000), (5_000, 100_000)), quick=((200, 800),)):
         measure(nodes, pods)
 

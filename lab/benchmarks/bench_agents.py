@@ -28,7 +28,6 @@ from sqlalchemy import make_url
 
 from federation.embedded_postgres.binaries import find_binaries
 from federation.embedded_postgres.server import EmbeddedPostgres
-from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.store.migrate import upgrade
 from federation.v1.agents_pb2 import ConnectRequest, Heartbeat, Hello, Report
 from federation.v1.agents_pb2_grpc import AgentsStub
@@ -38,15 +37,18 @@ from federation.v1.clusters_pb2 import (
     ListClustersRequest,
 )
 from federation.v1.clusters_pb2_grpc import ClustersStub
-from federation.v1.resource_pb2 import AllocatableModeling
-from lab.benchmarks.measuring import arguments, chosen, cpu_seconds
+from lab.benchmarks.measuring import OPTIONS, arguments, chosen, cpu_seconds
+from lab.benchmarks.members import PLAN
 from lab.databases import connect
 from lab.ending import clean_up_when_ended
+from lab.fleet import cluster_name, message_of, report_of
 from lab.servers import started
+from lab.verdicts import Verdicts
 
-AGENTS, SECONDS = chosen((1000, 60.0), quick=(50, 2.0))
+AGENTS, SECONDS = chosen((1000, 60.0), quick=(30, 2.0))
 ENROLLED_AT_ONCE = 32
 REPORT_EVERY = 10
+FIGURES = Verdicts("bench_agents")
 ALONE = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 
 
@@ -59,26 +61,9 @@ class Cost:
     commits: int
 
 
-def report(sequence: int) -> Report:
-    """What a cluster of 200 nodes says, with 40 extended resources: about 10 KB stored."""
-    amounts = {f"vendor-{number}.example.com/device": sequence for number in range(40)}
-    amounts |= {"cpu": 800_000 - sequence, "memory": 1 << 40, "pods": 22_000}
-    return Report(
-        epoch=1,
-        sequence=sequence,
-        snapshot_time=now(),
-        allocatable=amounts,
-        allocated=amounts,
-        allocating={"cpu": 1},
-        total_nodes=200,
-        ready_nodes=200,
-        graded_nodes=200,
-        grade_counts=[
-            AllocatableModeling(grade=grade, count=200 if grade == 4 else 0) for grade in range(9)
-        ],
-        model_hash=model_hash(DEFAULT_MODEL),
-        content_hash=f"{sequence:064}",
-    )
+def report(cluster: str, number: int, sequence: int) -> Report:
+    """A report of 500 nodes, each unlike the one before it."""
+    return message_of(cluster, report_of(number + sequence, sequence, PLAN)).report
 
 
 def now() -> Timestamp:
@@ -90,7 +75,11 @@ def now() -> Timestamp:
 class SimulatedAgent:
     """One agent: greets, reports, beats at the pace it was told, and counts what it hears."""
 
-    def __init__(self, endpoint: str, cluster: str, credential: str, heard: Counter[str]) -> None:
+    def __init__(
+        self, number: int, endpoint: str, cluster: str, credential: str, heard: Counter[str]
+    ) -> None:
+        self._number = number
+        self._content_hash = ""
         self._endpoint = endpoint
         self._cluster = cluster
         self._metadata = (("authorization", f"Bearer {credential}"),)
@@ -115,6 +104,11 @@ class SimulatedAgent:
                     isinstance(each, asyncio.CancelledError) for each in ended
                 )
 
+    async def _report(self, call: Any) -> None:
+        message = report(self._cluster, self._number, self._sequence)
+        self._content_hash = message.content_hash
+        await self._say(call, report=message)
+
     async def _say(self, call: Any, **message: Any) -> None:
         await call.write(ConnectRequest(cluster=self._cluster, **message))
 
@@ -126,20 +120,20 @@ class SimulatedAgent:
                 self._pace_seconds = message.welcome.heartbeat_seconds
 
     async def _speak(self, call: Any) -> None:
-        await self._say(call, report=report(self._sequence))
+        await self._report(call)
         beat = random.randrange(REPORT_EVERY)
         await asyncio.sleep(random.uniform(0, self._pace_seconds))
         while True:
             beat += 1
             if beat % REPORT_EVERY == 0:
                 self._sequence += 1
-                await self._say(call, report=report(self._sequence))
+                await self._report(call)
             await self._say(
                 call,
                 heartbeat=Heartbeat(
                     agent_time=now(),
                     sequence=self._sequence,
-                    content_hash=f"{self._sequence:064}",
+                    content_hash=self._content_hash,
                 ),
             )
             self._heard["beats"] += 1
@@ -150,8 +144,8 @@ async def live_all(endpoint: str, credentials: dict[str, str]) -> None:
     """All agents, until standard input ends; prints what they heard whenever a line comes in."""
     heard: Counter[str] = Counter()
     agents = [
-        asyncio.create_task(SimulatedAgent(endpoint, name, credential, heard).live())
-        for name, credential in credentials.items()
+        asyncio.create_task(SimulatedAgent(number, endpoint, name, credential, heard).live())
+        for number, (name, credential) in enumerate(credentials.items())
     ]
     while await asyncio.to_thread(sys.stdin.readline):
         print(json.dumps(heard), flush=True)
@@ -213,13 +207,21 @@ def counted(agents: subprocess.Popen[str]) -> Counter[str]:
 async def measure(
     endpoint: str, token: str, server: int, database_url: str, count: int, seconds: float
 ) -> None:
-    names = [f"member{number:05}" for number in range(count)]
+    names = [cluster_name(number) for number in range(count)]
     database = await connect(database_url)
     async with grpc.aio.insecure_channel(endpoint) as channel:
         began = time.monotonic()
         credentials = await enrolled(channel, token, names)
-        print(f"{count} clusters joined in {time.monotonic() - began:.1f} s")
-        program = [sys.executable, "-m", "lab.benchmarks.bench_agents", "--agents", endpoint]
+        FIGURES.section(f"{count:,} agents on streams of their own")
+        FIGURES.row("all joined after", time.monotonic() - began, "s")
+        program = [
+            sys.executable,
+            "-m",
+            "lab.benchmarks.bench_agents",
+            "--agents",
+            endpoint,
+            *OPTIONS,
+        ]
         agents = subprocess.Popen(  # noqa: ASYNC220 - our own program
             program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -233,7 +235,8 @@ async def measure(
             "SELECT count(DISTINCT received_at) FROM cluster_capacity"
         )
         lasted = time.monotonic() - began
-        print(f"all connected after {lasted:.1f} s, their first reports in {batches} transactions")
+        detail = f"their first reports in {batches} transactions"
+        FIGURES.row("all connected after", lasted, "s", detail=detail)
         # A round of heartbeats, so that the first reports are written and the pace is told.
         await asyncio.sleep(2 * count / 50)
         before, heard_before = await cost(server, database), counted(agents)
@@ -249,12 +252,14 @@ async def measure(
     commits = after.commits - before.commits
     server_share = (after.server_seconds - before.server_seconds) / lasted
     postgres_share = (after.postgres_seconds - before.postgres_seconds) / lasted
-    print(f"over {lasted:.0f} s: {heard['beats'] / lasted:.1f} heartbeats/s")
-    print(f"  reports stored       {heard['ack'] / lasted:.1f}/s, {commits} commits in all")
-    print(f"  control plane        {server_share:.1%} of one core")
-    print(f"  PostgreSQL's servers {postgres_share:.1%} of one core")
-    print(f"  asked to send again  {heard['resync']}, streams ended {heard_after['ended']}")
-    print(f"  connected and Ready  {found['connected']}, {found['True']} of {count}")
+    FIGURES.row("heartbeats", heard["beats"] / lasted, "/s", detail=f"over {lasted:.0f} s")
+    stored = heard["ack"] / lasted
+    FIGURES.row("reports stored", stored, "/s", detail=f"{commits} commits in all")
+    FIGURES.row("control plane, of one core", 100 * server_share, "%")
+    FIGURES.row("PostgreSQL's servers, of one core", 100 * postgres_share, "%")
+    detail = f"streams ended {heard_after['ended']}"
+    FIGURES.row("asked to send again", heard["resync"], detail=detail)
+    FIGURES.row("connected", found["connected"], detail=f"{found['True']} of {count} Ready")
 
 
 def main(count: int, seconds: float) -> None:

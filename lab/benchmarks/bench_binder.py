@@ -18,12 +18,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from lab.benchmarks.measuring import OPTIONS, arguments, chosen, show
+from lab.benchmarks.measuring import OPTIONS, arguments, chosen
 from lab.binders import binder_at, cluster_of, pending
 from lab.kubeapi.documents import node
 from lab.kubeapi.resources import PODS
 from lab.kubeapi.server import KubeApiServer
 from lab.kubeapi.state import Cluster
+from lab.verdicts import Verdicts, at_least
 
 NODES = 500
 WANTED = chosen(2_000, quick=100)
@@ -93,13 +94,10 @@ async def measure(kubeconfig: Path) -> tuple[float, float]:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         per_second, cpu_seconds = asyncio.run(measure(Path(folder) / "kubeconfig"))
-    show(
-        f"binder, pods a second on {NODES} nodes",
-        f"{per_second:.0f}",
-        goal=f">= {LEAST_PER_SECOND:g}",
-        kept=per_second >= LEAST_PER_SECOND,
-    )
-    print(f"    {cpu_seconds / WANTED * 1e3:.2f} ms of CPU each")
+    figures = Verdicts("bench_binder")
+    goal = at_least(LEAST_PER_SECOND)
+    figures.row(f"binder, pods bound on {NODES} nodes", per_second, "/s", goal=goal)
+    figures.row("CPU of each", cpu_seconds / WANTED * 1e3, "ms")
 
 
 if __name__ == "__main__":

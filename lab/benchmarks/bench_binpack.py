@@ -17,6 +17,7 @@ from estimator.binpack.shape import ShapePoint
 from estimator.binpack.strategy import ResourceWeight, Strategy
 from estimator.binpack.volcano import VolcanoBinpack
 from lab.benchmarks.measuring import median_millis
+from lab.verdicts import Verdicts
 
 NODES = 5_000
 REPLICAS = 1_000
@@ -53,11 +54,13 @@ def nodes(*, alike: bool) -> NodeArrays:
 
 
 def main() -> None:
+    figures = Verdicts("bench_binpack")
     feasible_n = np.ones(NODES, dtype=np.bool_)
     demand = PlacementRequest(request=REQUEST, replicas=REPLICAS)
     for alike in (True, False):
         arrays = nodes(alike=alike)
-        print(f"{NODES} {'alike' if alike else 'different'} nodes x {len(WEIGHTS)} resources:")
+        kind = "alike" if alike else "different"
+        figures.section(f"{NODES} {kind} nodes x {len(WEIGHTS)} resources")
         for strategy in STRATEGIES:
 
             def score(strategy: Strategy = strategy, arrays: NodeArrays = arrays) -> object:
@@ -66,10 +69,8 @@ def main() -> None:
             def fill(strategy: Strategy = strategy, arrays: NodeArrays = arrays) -> object:
                 return place(arrays, demand, strategy, feasible_n)
 
-            print(
-                f"  {strategy.name:<26} score {median_millis(score):6.3f} ms"
-                f"   place {REPLICAS} {median_millis(fill):7.2f} ms"
-            )
+            figures.row(f"{strategy.name}, score", median_millis(score), "ms")
+            figures.row(f"{strategy.name}, place {REPLICAS}", median_millis(fill), "ms")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from federation.runtime.addresses import Address
-from lab.benchmarks.measuring import chosen, cpu_seconds, show
+from lab.benchmarks.measuring import chosen, cpu_seconds
 from lab.bridges import bridge_process, control_plane
 from lab.karmadas import (
     Karmada,
@@ -24,6 +24,7 @@ from lab.karmadas import (
     page,
     placed,
 )
+from lab.verdicts import Verdicts, at_least, at_most
 
 CLUSTERS = 20
 BINDINGS = chosen(1_000, quick=200)
@@ -71,6 +72,7 @@ def arrive(karmada: Karmada, start: int, count: int) -> float:
 
 
 def main() -> None:
+    figures = Verdicts("bench_bridge")
     with tempfile.TemporaryDirectory(prefix="bench-bridge-") as name, new_karmada_server() as api:
         folder, karmada = Path(name), Karmada(api)
         karmada.put(*(member(f"m{number}", cpu="4000", pods="4000") for number in range(CLUSTERS)))
@@ -84,10 +86,10 @@ def main() -> None:
             seconds = arrive(karmada, 10, BINDINGS)
             health = asyncio.run(health_address((folder / "bridge.log").read_text))
             rate = BINDINGS / seconds
-            print(f"{BINDINGS} bindings at once, {CLUSTERS} clusters")
-            show("decided and written", f"{rate:.0f}/s", goal=">= 200/s", kept=rate >= 200)
+            figures.section(f"{BINDINGS} bindings at once, {CLUSTERS} clusters")
+            figures.row("decided and written", rate, "/s", goal=at_least(200))
             writes = len(karmada.writes()) / (10 + BINDINGS)
-            show("writes of each", f"{writes:.2f}", goal="<= 2", kept=writes <= 2)
+            figures.row("writes of each", writes, goal=at_most(2))
             have = 10 + BINDINGS
             await_told(karmada, have)
             more = range(have, RESTING)
@@ -96,14 +98,14 @@ def main() -> None:
             before, used = len(karmada.writes()), cpu_seconds(bridge.pid)
             time.sleep(REST_SECONDS)
             share = (cpu_seconds(bridge.pid) - used) / REST_SECONDS
-            print(f"{max(have, RESTING)} bindings at rest")
-            show("CPU", f"{100 * share:.1f} %", goal="< 5 %", kept=share < 0.05)
+            figures.section(f"{max(have, RESTING)} bindings at rest")
+            figures.row("CPU of one core", 100 * share, "%", goal=at_most(5))
             quiet = len(karmada.writes()) - before
-            show("writes", str(quiet), goal="0", kept=quiet == 0)
+            figures.row("writes", quiet, goal=at_most(0))
             status = Path(f"/proc/{bridge.pid}/status").read_text(encoding="ascii")
             peak = PEAK.search(status)
             mebibytes = int(peak[1]) / 1024 if peak else 0.0
-            show("memory", f"{mebibytes:.0f} MiB", goal="<= 250 MiB", kept=mebibytes <= 250)
+            figures.row("memory", mebibytes, "MiB", goal=at_most(250))
 
 
 if __name__ == "__main__":

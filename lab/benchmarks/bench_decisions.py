@@ -1,7 +1,9 @@
 """Committed decisions per second through gRPC: server, database, load and agents on one machine.
 
-100 clusters of 64 cells with room for everything; PostgreSQL writes through to the disk. Prints
-figures beside their goals, and what PostgreSQL alone commits; must not judge anything else.
+100 clusters of 500 nodes as shipped agents report them, and 1,000 and with --full 10,000 that the
+control plane finds in its database; workloads of six sizes, 5 of 100 large; PostgreSQL writes
+through to the disk. Prints figures beside their goals, and what PostgreSQL alone commits; must not
+judge anything else.
 
     bench_decisions.py [SECONDS]
 """
@@ -15,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,24 +43,41 @@ from federation.v1.scheduling_pb2 import (
     ScheduleRequest,
 )
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from lab.benchmarks.measuring import IS_QUICK, arguments, chosen, cpu_seconds, family_seconds
+from lab.benchmarks.measuring import (
+    IS_QUICK,
+    OPTIONS,
+    TELLING_STALLS,
+    arguments,
+    chosen,
+    cpu_seconds,
+    family_seconds,
+    show_stalls,
+)
 from lab.benchmarks.members import (
     CALL_SECONDS,
-    REQUEST,
+    PATIENT,
+    TINY,
     agents_there,
     federation,
     report_all,
 )
+from lab.benchmarks.stored_fleets import fill
 from lab.chaos.members import CONNECTION_OF_ITS_OWN
-from lab.chaos.planes import Planes, Postgres
+from lab.chaos.planes import Planes, Postgres, durable_postgres, running_planes
 from lab.databases import connect
 from lab.ending import clean_up_when_ended
+from lab.fleet import pod_size
+from lab.verdicts import Verdicts, at_least, at_most
 
 SECONDS = chosen(10.0, quick=1.5)
-CLUSTERS = 100
-IN_FLIGHT, BATCH, BATCHES_AT_ONCE = 32, 100, 2
+CLUSTERS = chosen(100, quick=30)
+STORED = chosen((1000,), quick=(), full=(1000, 10_000))
+IN_FLIGHT, BATCH, BATCHES_AT_ONCE = 32, chosen(100, quick=10), 2
 CONNECTIONS = 8
 DIVIDED = SchedulingType.DIVIDED
+STALL_GOAL_MILLIS = 50.0
+
+FIGURES = Verdicts("bench_decisions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +94,11 @@ class Load:
 
 SINGLE = Load(name="single calls, 32 in flight", goal=300, p99_millis=150)
 AGGREGATED = Load(
-    name="batches of 100, Aggregated", goal=800, in_flight=BATCHES_AT_ONCE, batch=BATCH
+    name=f"batches of {BATCH}, Aggregated", goal=800, in_flight=BATCHES_AT_ONCE, batch=BATCH
 )
-EVERYWHERE = replace(AGGREGATED, name="batches of 100, all clusters", goal=250, everywhere=True)
+EVERYWHERE = replace(
+    AGGREGATED, name=f"batches of {BATCH}, all clusters", goal=250, everywhere=True
+)
 LOADS = (SINGLE, AGGREGATED, EVERYWHERE)
 
 
@@ -93,7 +115,8 @@ def binding(number: int, load: Load) -> Any:
             name=f"{load.name.split()[-1].lower()}-{number}",
             uid=f"uid-of-{load.name}-{number}",
             replicas=1000 if load.everywhere else 5 + number % 6,
-            requirements=ReplicaRequirements(request=REQUEST),
+            # Many replicas fit everywhere only while they are tiny.
+            requirements=ReplicaRequirements(request=TINY if load.everywhere else pod_size(number)),
             placement=Placement(replica_scheduling=scheduling, spread_constraints=spread),
         )
     )
@@ -174,7 +197,7 @@ def driven(endpoints: Sequence[str], token: str, load: Load, seconds: float) -> 
         {"endpoints": endpoints, "token": token, "load": load.name, "seconds": seconds}
     )
     done = subprocess.run(
-        program("--load"), input=given, capture_output=True, text=True, check=False
+        program("--load", *OPTIONS), input=given, capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise SystemExit(done.stderr)
@@ -212,23 +235,30 @@ async def transactions_ended(url: str) -> int:
     return ended
 
 
-def show(load: Load, figures: Mapping[str, float], each: Cost) -> None:
+def show(load: Load, figures: Mapping[str, float], each: Cost, *, has_goal: bool = True) -> None:
     """``each``: what a decision costs."""
-    per_second, p99 = figures["per_second"], figures["p99_millis"]
-    kept = per_second >= load.goal and (not load.p99_millis or p99 <= load.p99_millis)
-    goal = f">= {load.goal:g}/s" + (f", p99 <= {load.p99_millis:g} ms" if load.p99_millis else "")
-    print(
-        f"  {load.name:30} {per_second:7.0f}/s  p50 {figures['p50_millis']:6.1f} ms  "
-        f"p99 {p99:6.1f} ms  {figures['clusters']:5.1f} clusters, "
-        f"{each.plane * 1000:5.2f} ms of CPU each, PostgreSQL {each.postgres * 1000:5.2f} ms in "
-        f"{each.transactions:.2f} transactions   goal {goal}: {'kept' if kept else 'MISSED'}"
+    FIGURES.row(
+        load.name,
+        figures["per_second"],
+        "/s",
+        goal=at_least(load.goal) if has_goal else None,
+        detail=f"{figures['clusters']:.1f} clusters each",
+    )
+    goal = at_most(load.p99_millis) if has_goal and load.p99_millis else None
+    detail = f"p50 {figures['p50_millis']:.1f} ms"
+    FIGURES.row(f"{load.name}, p99", figures["p99_millis"], "ms", goal=goal, detail=detail)
+    FIGURES.row(
+        f"{load.name}, CPU a decision",
+        each.plane * 1000,
+        "ms",
+        detail=f"PostgreSQL {each.postgres * 1000:.2f} ms in {each.transactions:.2f} transactions",
     )
 
 
 def measure_one(folder: Path, seconds: float, *, connected: bool) -> None:
     with federation(folder, 1, CLUSTERS) as (planes, postgres, credentials):
         how = "connected, answer and report" if connected else "hung up after one report"
-        print(f"one control plane; agents {how}")
+        FIGURES.section(f"one control plane, {CLUSTERS} clusters; agents {how}")
         if not connected:
             asyncio.run(report_all(planes, credentials))
             measure_loads(planes, postgres, seconds)
@@ -237,16 +267,27 @@ def measure_one(folder: Path, seconds: float, *, connected: bool) -> None:
             measure_loads(planes, postgres, seconds)
 
 
-def measure_loads(planes: Planes, postgres: Postgres, seconds: float) -> None:
+def measure_stored(folder: Path, seconds: float, clusters: int) -> None:
+    """No agent is there: the reports are found in the database."""
+    with durable_postgres(folder) as postgres:
+        asyncio.run(fill(postgres.url, clusters, 0))
+        with running_planes(folder, 1, postgres.url, PATIENT) as planes:
+            FIGURES.section(f"one control plane, {clusters:,} clusters in its database")
+            measure_loads(planes, postgres, seconds, has_goals=False)
+
+
+def measure_loads(
+    planes: Planes, postgres: Postgres, seconds: float, *, has_goals: bool = True
+) -> None:
     (plane,) = planes.all
     for load in LOADS:
         before = Cost.now(plane.pid, postgres)
         figures = driven(planes.endpoints, planes.token, load, seconds)
-        show(load, figures, Cost.now(plane.pid, postgres).each_since(before, figures["decisions"]))
+        cost = Cost.now(plane.pid, postgres).each_since(before, figures["decisions"])
+        show(load, figures, cost, has_goal=has_goals)
     commits = asyncio.run(commits_per_second(postgres.url, seconds / 2))
-    print(
-        f"  {'PostgreSQL alone':30} {commits:7.0f} one-row commits/s on {CONNECTIONS} connections"
-    )
+    detail = f"on {CONNECTIONS} connections"
+    FIGURES.row("PostgreSQL alone, one-row commits", commits, "/s", detail=detail)
 
 
 def measure_two(folder: Path, seconds: float) -> None:
@@ -257,22 +298,45 @@ def measure_two(folder: Path, seconds: float) -> None:
             driven(planes.endpoints[:count], planes.token, SINGLE, seconds)["per_second"]
             for count in (1, 2)
         )
-        ratio = two / one
-        print("two control planes on this machine; agents hung up after one report")
-        print(
-            f"  {SINGLE.name:30} one {one:.0f}/s, both {two:.0f}/s: {ratio:.2f} of one   "
-            f"goal >= 0.8: {'kept' if ratio >= 0.8 else 'MISSED'}"
-        )
+        FIGURES.section("two control planes on this machine; agents hung up after one report")
+        detail = f"one {one:.0f}/s, both {two:.0f}/s"
+        FIGURES.row(f"{SINGLE.name}, both of one", two / one, goal=at_least(0.8), detail=detail)
+
+
+def measure_other(folder: Path, seconds: float) -> None:
+    """All agents are connected to the first of two control planes, and the second decides."""
+    with federation(folder, 2, CLUSTERS, TELLING_STALLS) as (planes, postgres, credentials):
+        reporting, deciding = planes.all
+        with agents_there(planes, credentials):
+            FIGURES.section(f"{CLUSTERS} clusters report to another control plane")
+            deciding.newest_lines()
+            before = Cost.now(deciding.pid, postgres), cpu_seconds(reporting.pid)
+            figures = driven([deciding.endpoint], planes.token, SINGLE, seconds)
+            decisions = figures["decisions"]
+            show(SINGLE, figures, Cost.now(deciding.pid, postgres).each_since(before[0], decisions))
+            millis = (cpu_seconds(reporting.pid) - before[1]) / decisions * 1000
+            FIGURES.row("CPU a decision of the one with the agents", millis, "ms")
+            show_stalls(FIGURES, deciding.newest_lines(), STALL_GOAL_MILLIS)
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as name:
+        yield Path(name)
 
 
 def main(seconds: float) -> None:
-    # The README's figures are of agents that have hung up.
-    for connected in (False,) if IS_QUICK else (False, True):
-        with tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as folder:
-            measure_one(Path(folder), seconds, connected=connected)
-    if not IS_QUICK:
-        with tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as folder:
-            measure_two(Path(folder), seconds)
+    for connected in (True,) if IS_QUICK else (False, True):
+        with folder() as new:
+            measure_one(new, seconds, connected=connected)
+    for clusters in STORED:
+        with folder() as new:
+            measure_stored(new, seconds, clusters)
+    if IS_QUICK:
+        return
+    for measure in (measure_two, measure_other):
+        with folder() as new:
+            measure(new, seconds)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ from estimator.estimation.capacity import NodeSet
 from estimator.extender.server import ExtenderServer
 from estimator.nodes import Node, Pod, PodState
 from estimator.watched_cluster import WatchedCluster
-from lab.benchmarks.measuring import chosen, show
+from lab.benchmarks.measuring import chosen
 from lab.extenders import extender_of
+from lab.verdicts import Verdicts, at_most
 
 NODES = 5_000
 ROUNDS = chosen(60, quick=5)
@@ -88,14 +89,9 @@ async def measure() -> dict[str, float]:
 
 
 def main() -> None:
-    medians = asyncio.run(measure())
+    figures, medians = Verdicts("bench_extender"), asyncio.run(measure())
     for verb, milliseconds in medians.items():
-        show(
-            f"extender {verb}, {NODES} names",
-            f"{milliseconds:.2f} ms",
-            goal=f"<= {LIMIT_MS:g} ms",
-            kept=milliseconds <= LIMIT_MS,
-        )
+        figures.row(f"extender {verb}, {NODES} names", milliseconds, "ms", goal=at_most(LIMIT_MS))
 
 
 if __name__ == "__main__":

@@ -29,19 +29,19 @@ from federation.v1.scheduling_pb2 import (
     ScheduleBatchRequest,
 )
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from lab.benchmarks.measuring import chosen, cpu_seconds, show
+from lab.benchmarks.measuring import chosen, cpu_seconds
 from lab.benchmarks.members import (
     CALL_SECONDS,
-    REQUEST,
     Agent,
     await_ready,
-    cluster_name,
     federation,
 )
 from lab.chaos.planes import Planes
 from lab.ending import clean_up_when_ended
+from lab.fleet import cluster_name, pod_size
+from lab.verdicts import Verdicts, at_most
 
-CLUSTERS, LOST = 100, 20
+CLUSTERS, LOST = chosen((100, 20), quick=(50, 10))
 MOVED = chosen(2_000, quick=200)
 ELSEWHERE = MOVED // 10
 PERCENT, REPLICAS_ELSEWHERE = chosen(40, quick=100), 40
@@ -55,6 +55,8 @@ SPAN_SECONDS = 20.0
 DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
 BATCH = 200
 
+FIGURES = Verdicts("bench_failover")
+
 
 def binding(number: int) -> ResourceBinding:
     """One that runs already: the first of them in clusters that will be lost."""
@@ -66,7 +68,7 @@ def binding(number: int) -> ResourceBinding:
             namespace="bench",
             name=f"web-{number:05}",
             replicas=replicas,
-            requirements=ReplicaRequirements(request=REQUEST),
+            requirements=ReplicaRequirements(request=pod_size(number)),
             placement=Placement(replica_scheduling=DYNAMIC),
             clusters=(TargetCluster(name=cluster_name(cluster), replicas=replicas),),
         )
@@ -142,18 +144,11 @@ async def measure(planes: Planes, credentials: Mapping[str, str]) -> None:
     )
     # A second may be saved, and one be lent.
     allowed = rate / 60 * (SPAN_SECONDS + 2)
-    show("lost after", f"{seen[0][0] - began:.1f} s of silence")
-    show(
-        f"{MOVED} bindings moved", f"{took:.1f} s", goal=f"{due:.1f} s", kept=took <= due * 1.1 + 2
-    )
-    show(
-        f"most within {SPAN_SECONDS:g} s",
-        f"{most} bindings",
-        goal=f"<= {allowed:.0f}",
-        kept=most <= allowed,
-    )
-    show("over-committed clusters", f"{worst}", goal="0", kept=not worst)
-    show("a move, with all else", f"{cost:.1f} ms of CPU")
+    FIGURES.row("lost after a silence", seen[0][0] - began, "s")
+    FIGURES.row(f"{MOVED} bindings moved", took, "s", goal=at_most(due * 1.1 + 2))
+    FIGURES.row(f"bindings within {SPAN_SECONDS:g} s", most, goal=at_most(allowed))
+    FIGURES.row("over-committed clusters", worst, goal=at_most(0))
+    FIGURES.row("a move, with all else, CPU", cost, "ms")
 
 
 async def end(tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -168,7 +163,7 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as folder,
         federation(Path(folder), 1, CLUSTERS, FLAGS) as (planes, _, credentials),
     ):
-        print(f"{LOST} of {CLUSTERS} clusters are lost, with {MOVED} bindings")
+        FIGURES.section(f"{LOST} of {CLUSTERS} clusters are lost, with {MOVED} bindings")
         asyncio.run(measure(planes, credentials))
 
 

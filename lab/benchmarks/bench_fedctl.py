@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from lab.benchmarks.measuring import chosen
+from lab.verdicts import Verdicts, at_most
 
 GOAL_MILLIS = 250
 RUNS = chosen(15, quick=3, full=40)
@@ -45,12 +46,13 @@ def measured(arguments: tuple[str, ...]) -> tuple[float, float]:
 
 
 def main() -> None:
-    print(f"fedctl begins, median of {RUNS} (goal {GOAL_MILLIS} ms on quiet cores)")
+    figures = Verdicts("bench_fedctl")
+    figures.section(f"fedctl begins, median of {RUNS} runs; the goal is for quiet cores")
     for name, arguments in CALLS.items():
         measured(arguments)
         runs = [measured(arguments) for _ in range(RUNS)]
         wall, cpu = (median(each[at] for each in runs) for at in (0, 1))
-        print(f"  {name:<30} {wall:6.0f} ms, {cpu:6.0f} ms of CPU")
+        figures.row(name, wall, "ms", goal=at_most(GOAL_MILLIS), detail=f"{cpu:.0f} ms of CPU")
 
 
 if __name__ == "__main__":

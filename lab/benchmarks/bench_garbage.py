@@ -2,18 +2,23 @@
 
 Must not be more than what a control plane does: it uses its own functions.
 
-    bench_garbage.py [--quick]
+    bench_garbage.py [--quick | --full]
 """
 
 from __future__ import annotations
 
 import gc
 import time
+from random import Random
 
 from federation.garbage import SpareLooks, sparing_the_fleet
 from lab.benchmarks.measuring import chosen
+from lab.benchmarks.owned_fleets import owned_fleet, place
+from lab.verdicts import Verdicts
 
-OBJECTS = chosen(3_000_000, quick=300_000)
+CLUSTERS, BINDINGS = chosen((1000, 10_000), quick=(100, 300), full=(10_000, 100_000))
+
+FIGURES = Verdicts("bench_garbage")
 
 
 class Knot:
@@ -24,12 +29,18 @@ class Knot:
 
 
 def main() -> None:
+    choices = Random(1)
     with sparing_the_fleet():
-        fleet = [(number, [number]) for number in range(OBJECTS // 2)]
+        fleet = owned_fleet(CLUSTERS)
+        for number in range(BINDINGS):
+            place(fleet, number, choices)
+    FIGURES.section(f"a fleet of {CLUSTERS:,} clusters with {BINDINGS:,} bindings, in memory")
     looks = SpareLooks()
     began = time.perf_counter()
     looks.look_if_grown()
-    print(f"counting {gc.get_freeze_count()} objects: {time.perf_counter() - began:.3f} s")
+    count_seconds = time.perf_counter() - began
+    FIGURES.row("objects that are spared", gc.get_freeze_count())
+    FIGURES.row("counting them", 1000 * count_seconds, "ms")
     gc.disable()
     most = freed = leaked = 0
     while not freed:
@@ -41,9 +52,11 @@ def main() -> None:
         most = max(most, gc.get_freeze_count())
         began = time.perf_counter()
         freed = looks.look_if_grown()
-    print(f"a look at {most} objects: {time.perf_counter() - began:.3f} s, {freed} freed")
-    print(f"cycles leaked before it: {leaked}; still spared: {gc.get_freeze_count()}")
-    assert len(fleet) == OBJECTS // 2
+    look_seconds = time.perf_counter() - began
+    FIGURES.row(f"a look at {most:,}", 1000 * look_seconds, "ms", detail=f"{freed:,} freed")
+    detail = f"still spared: {gc.get_freeze_count():,}"
+    FIGURES.row("cycles leaked before it", leaked, detail=detail)
+    assert fleet.size == CLUSTERS
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from uuid import uuid4
 
@@ -26,16 +25,8 @@ from federation.garbage import sparing_the_fleet
 from federation.history.kept_reports import OpenPromise, packed_picture
 from federation.history.packed_inputs import InputReader, Packed, SharedBodies
 from federation.history.recorded import Recorded
-from federation.model.cluster import (
-    CapacityReport,
-    NodeSummary,
-    ReportedPool,
-    ReportedPools,
-    ResourceSummary,
-)
 from federation.model.estimate import Estimates
 from federation.model.grades import DEFAULT_MODEL
-from federation.model.reported_pools import pools_of
 from federation.model.reservations import Outstanding
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.fleet import Fleet
@@ -50,16 +41,20 @@ from federation.store.engine import create_engine
 from federation.store.migrate import upgrade
 from federation.store.postgres import PostgresStore
 from lab.benchmarks import bench_scheduler
-from lab.benchmarks.measuring import chosen, family_seconds, median_millis, show
+from lab.benchmarks.measuring import chosen, family_seconds, median_millis
+from lab.benchmarks.members import PLAN, capacity_report
+from lab.fleet import stored_pools
+from lab.verdicts import Verdicts, at_most
 
-DECISIONS = chosen(100, quick=20)
+DECISIONS = chosen(100, quick=10)
 GOALS = {100: 4096, 1000: 25_600}
-MOST_PERCENT = 15
-# Of a report that is kept: cells, promises that are on their way, and most bytes.
-CELLS, PROMISES, MOST_REPORT = 256, 20, 12_288
-RESOURCES = ("cpu", "memory", "pods", "ephemeral-storage", "nvidia.com/gpu")
+MAX_PERCENT = 15
+FLEETS = chosen((100, 1000), quick=(100,), full=(100, 1000, 10_000))
+# Of a report that is kept: promises that are on their way, and most bytes.
+PROMISES, MAX_REPORT_BYTES = 20, 12_288
 OLD = chosen(40_000, quick=4000)
 BATCHES, TURNS = chosen(5, quick=2), chosen(21, quick=2)
+FIGURES = Verdicts("bench_history")
 OLD_DECISIONS = text("""
     INSERT INTO decision (binding_id, namespace, name, binding_generation, outcome, clusters,
         remainder, reason, algorithm_revision, trace, triggers, created_at, day)
@@ -125,18 +120,14 @@ def measure(clusters: int) -> None:
             median_millis(lambda: replay_all(made, shared), 3),
         )
     )
-    goal = GOALS[clusters]
-    print(f"{DECISIONS} decisions of {clusters} clusters")
-    print(
-        f"  kept of each           {kept:8.0f} bytes, {kept - without:.0f} of them for replays   "
-        f"goal <= {goal}: {'kept' if kept <= goal else 'MISSED'}"
-    )
-    print(f"  kept once              {sum(map(size_of, shared)):8} bytes: fleet and profile")
-    print(
-        f"  to pack each           {pack:8.0f} us of CPU, {pack - pack_bare:.0f} of them for "
-        f"replays; to decide it took {decide:.0f}"
-    )
-    print(f"  to replay each         {replay:8.0f} us of CPU")
+    FIGURES.section(f"{DECISIONS} decisions of {clusters:,} clusters")
+    detail = f"{kept - without:.0f} of them for replays"
+    goal = at_most(GOALS[clusters]) if clusters in GOALS else None
+    FIGURES.row("kept of each", kept, "bytes", goal=goal, detail=detail)
+    FIGURES.row("kept once, fleet and profile", sum(map(size_of, shared)), "bytes")
+    detail = f"{pack - pack_bare:.0f} of them for replays; to decide it took {decide:.0f}"
+    FIGURES.row("to pack each, CPU", pack, "us", detail=detail)
+    FIGURES.row("to replay each, CPU", replay, "us")
 
 
 async def prune(url: str) -> None:
@@ -155,9 +146,10 @@ async def prune(url: str) -> None:
             done = await tx.decisions.prune(1.0, PRUNED_AT_ONCE)
         locked_millis.append(1000 * (time.perf_counter() - began))
     await engine.dispose()
-    print(f"{OLD} decisions of a day, half of them the newest of a binding, and the day dropped")
-    most = max(locked_millis)
-    show("anything locked for, at most", f"{most:.0f} ms", goal="<= 100 ms", kept=most <= 100)
+    FIGURES.section(
+        f"{OLD} decisions of a day, half of them the newest of a binding, and the day dropped"
+    )
+    FIGURES.row("anything locked for, at most", max(locked_millis), "ms", goal=at_most(100))
 
 
 def without_history(made: Sequence[Verdict]) -> list[Packed]:
@@ -201,15 +193,15 @@ def measure_cost(url: str, postgres: int) -> None:
             asyncio.run(kept(url, pack, f"{how}-{turn}"))
             after = time.process_time() + family_seconds(postgres)
             spent[how].append(1e6 * (after - before) / (BATCHES * DECISIONS))
-    print(f"deciding and committing {DECISIONS} at a time on 100 clusters, nothing else")
+    FIGURES.section(f"deciding and committing {DECISIONS} at a time on 100 clusters, nothing else")
     with_it, without = (statistics.median(spent[how]) for how in spent)
     cost, percent = with_it - without, 100 * (with_it / without - 1)
-    show("traces and inputs cost each", f"{cost:.0f} us of CPU")
+    FIGURES.row("traces and inputs cost each, CPU", cost, "us")
     # Of so much less time so many more are decided.
     less = 100 * (1 - without / with_it)
-    show("of the throughput", f"{less:.0f} %", goal="<= 15 %", kept=less <= MOST_PERCENT)
-    print(
-        f"  {percent:.0f} % of {without:.0f} us, PostgreSQL too; a whole decision reserves and "
+    FIGURES.row("of the throughput", less, "%", goal=at_most(MAX_PERCENT))
+    FIGURES.note(
+        f"{percent:.0f} % of {without:.0f} us, PostgreSQL too; a whole decision reserves and "
         "travels, and takes more: see bench_decisions"
     )
 
@@ -231,47 +223,23 @@ def size_of(shared: SharedBodies) -> int:
 
 
 def measure_reports() -> None:
-    """One that is kept, of as many cells as an agent reports; amounts are random."""
-    chance = np.random.default_rng(7)
-    most_r = (64_000, 256 << 20, 110, 1 << 20, 8)
-    columns = [chance.integers(0, most, CELLS) for most in most_r]
-    unit_r = (1, 1 << 10, 1, 1 << 20, 1)
-    amounts = [(each * unit).tolist() for each, unit in zip(columns, unit_r, strict=True)]
-    spreads = [chance.integers(0, 500, CELLS).tolist() for _ in RESOURCES]
-    pools = pools_of(
-        ReportedPools(
-            label_keys=("topology.kubernetes.io/zone",),
-            pools=tuple(
-                ReportedPool(labels={"topology.kubernetes.io/zone": zone}) for zone in "abcd"
-            ),
-            resources=RESOURCES,
-            cell_pools=tuple(chance.integers(0, 4, CELLS).tolist()),
-            counts=tuple(chance.integers(1, 20, CELLS).tolist()),
-            minimums=tuple(chain.from_iterable(amounts)),
-            spreads=tuple(chain.from_iterable(spreads)),
-            surpluses=tuple(chain.from_iterable(spreads)),
-        )
-    )
+    """A report that is kept, as an agent makes it of 500 nodes."""
+    report, pools = capacity_report(0), stored_pools(0, PLAN)
     wanted = ReplicaRequirements(request={"cpu": 500, "memory": 1 << 30})
     promised = [
         OpenPromise(Outstanding(f"shop/web-{n}", wanted, 3, in_summary=3), str(uuid4()))
         for n in range(PROMISES)
     ]
-    report = CapacityReport(
-        epoch=1,
-        sequence=1,
-        snapshot_time=0.0,
-        summary=ResourceSummary(allocatable=dict.fromkeys(RESOURCES, 1 << 40)),
-        nodes=NodeSummary(total=1000, ready=1000, graded=1000),
-    )
 
     def keep() -> bytes:
         return packed_picture(report, pools, DEFAULT_MODEL, promised, follows_claims=False)[1]
 
     size = len(keep())
-    print(f"a report of {CELLS} cells, with {PROMISES} promises beside it, kept once a minute")
-    show("kept", f"{size} bytes", goal=f"<= {MOST_REPORT}", kept=size <= MOST_REPORT)
-    show("to pack it", f"{1000 * median_millis(keep, 20):.0f} us of CPU")
+    FIGURES.section(
+        f"a report of {len(pools.cells)} cells with {PROMISES} promises, kept once a minute"
+    )
+    FIGURES.row("kept", size, "bytes", goal=at_most(MAX_REPORT_BYTES))
+    FIGURES.row("to pack it, CPU", 1000 * median_millis(keep, 20), "us")
 
 
 def replay_all(made: Sequence[Verdict], shared: Sequence[SharedBodies]) -> None:
@@ -290,7 +258,7 @@ def replay_all(made: Sequence[Verdict], shared: Sequence[SharedBodies]) -> None:
 
 
 if __name__ == "__main__":
-    for clusters in GOALS:
+    for clusters in FLEETS:
         measure(clusters)
     measure_reports()
     measure_database()

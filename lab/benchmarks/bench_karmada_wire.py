@@ -33,12 +33,15 @@ from estimator.watched_cluster import WatchedCluster
 from federation.model.workload import NodeClaim as Claim
 from federation.model.workload import ReplicaRequirements as Requirements
 from lab.benchmarks.measuring import chosen
+from lab.verdicts import Verdicts
 
 NODES = chosen(5_000, quick=500)
 PODS_A_NODE = 20
 GIB = 1 << 30
 REQUEST = {"cpu": 1_000, "memory": 2 * GIB}
 SELECTOR = {"disk": "ssd"}
+
+FIGURES = Verdicts("bench_karmada_wire")
 
 
 def member() -> WatchedCluster:
@@ -93,10 +96,14 @@ def print_engine(cluster: WatchedCluster) -> None:
     warm = median_millis(lambda: exact.replicas(plain))
     warm_selector = median_millis(lambda: exact.replicas(selective))
     cold = median_millis(lambda: after_a_node_changed().replicas(selective))
-    print(f"exact, {NODES} nodes: {warm:.3f} ms; selector {warm_selector:.3f}, cold {cold:.3f} ms")
+    FIGURES.section(f"exact answers, {NODES} nodes")
+    FIGURES.row("plain", warm, "ms")
+    FIGURES.row("with a selector", warm_selector, "ms")
+    FIGURES.row("with a selector, after a node changed", cold, "ms")
 
 
 async def print_wire(cluster: WatchedCluster) -> None:
+    FIGURES.section(f"Karmada's wire, {NODES} nodes")
     server = grpc.aio.server()
     estimator = KarmadaEstimator("member1", cluster, clock=time.time)
     server.add_generic_rpc_handlers((estimator.handler(),))
@@ -148,7 +155,7 @@ async def print_calls(name: str, call: Callable[[], Awaitable[object]], rounds: 
         times.append(time.perf_counter() - start)
     percentiles = statistics.quantiles(times, n=100)
     median, last = percentiles[49] * 1000, percentiles[98] * 1000
-    print(f"Karmada's wire, {NODES} nodes, {name}: p50 {median:.2f} ms, p99 {last:.2f} ms")
+    FIGURES.row(f"{name}, p50", median, "ms", detail=f"p99 {last:.2f} ms")
 
 
 def main() -> None:

@@ -26,12 +26,15 @@ from lab.truth.plans import MAKING_SECONDS
 from lab.truth.streams import PLAIN_SHAPES, SCHEDULINGS, Wanted
 from lab.truth.timeline import Timeline
 from lab.truth.virtual import VirtualMember
+from lab.verdicts import Goal, Verdicts, at_most
 
 NODES, BINDINGS, ROUNDS = 240, 150, chosen(2, quick=1, full=5)
 LARGE_EVERY = 10
 LARGE = ((8000, 16), (12000, 16))
 GOAL_MILLIS = 10.0
 NAME = "member1"
+
+FIGURES = Verdicts("bench_large_pods")
 
 
 class Clocked:
@@ -106,9 +109,9 @@ def measured(seed: int, nodes: int, bindings: int, clocked: Clocked) -> tuple[li
     return whole, looked, pending
 
 
-def show(name: str, values: Sequence[float]) -> None:
-    tail = statistics.quantiles(values, n=100)[98]
-    print(f"{name:42}{statistics.median(values):10.2f}{tail:10.2f}{max(values):10.2f}", flush=True)
+def show(name: str, values: Sequence[float], goal: Goal | None = None) -> None:
+    detail = f"99 % {statistics.quantiles(values, n=100)[98]:.2f} ms, most {max(values):.2f} ms"
+    FIGURES.row(name, statistics.median(values), "ms", goal=goal, detail=detail)
 
 
 def main() -> None:
@@ -119,11 +122,11 @@ def main() -> None:
     second_looks.rehearsed_most = clocked.counting(second_looks.rehearsed_most)
     rows = [measured(seed, nodes, bindings, clocked) for seed in range(1, ROUNDS + 1)]
     whole, looked, pending = ([value for row in rows for value in row[part]] for part in range(3))
-    print(f"{nodes} unlike nodes, {bindings} bindings, one of {LARGE_EVERY} large; CPU ms")
-    print(f"{'':42}{'median':>10}{'99 %':>10}{'most':>10}")
-    show("a decision", whole)
-    show(f"looking at large pods (goal {GOAL_MILLIS:g})", looked)
-    print(f"large pods promised {len(pending)}, left pending {int(sum(pending))}")
+    FIGURES.section(f"{nodes} unlike nodes, {bindings} bindings, one of {LARGE_EVERY} large")
+    show("a decision, CPU", whole)
+    show("looking at large pods, CPU", looked, at_most(GOAL_MILLIS))
+    promised = f"of {len(pending)} promised"
+    FIGURES.row("large pods left pending", int(sum(pending)), detail=promised)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Everything at once on one control plane: whether one kind of work keeps another from its turn.
 
-300 agents report, 20 callers watch, 5,000 bindings of 500 shapes are outstanding; 100 estimates of
+300 agents report, 20 callers watch, 5,000 bindings of 500 sizes are outstanding; 100 estimates of
 shapes never seen before and 20 schedules a second come at their times, whatever became of those
 before. Then an agent floods, too. Prints how long calls take beside how long they take alone, and
 for how long the event loop stood still.
@@ -58,29 +58,27 @@ from lab.benchmarks.measuring import (
     cpu_seconds,
     family_seconds,
     percentile,
-    show,
     show_stalls,
 )
 from lab.benchmarks.members import (
     CALL_SECONDS,
-    REQUEST,
     UNSEEN,
     agents_there,
     beside,
-    cluster_name,
     federation,
     reason_of,
 )
 from lab.chaos.members import CONNECTION_OF_ITS_OWN
 from lab.chaos.planes import Planes
 from lab.ending import clean_up_when_ended
-from lab.fleets import random_shapes
+from lab.fleet import cluster_name, pod_size, varied_size
+from lab.verdicts import Verdicts, at_most
 
 AGENTS, WATCHERS = chosen((300, 20), quick=(50, 4))
 ESTIMATES_PER_SECOND, SCHEDULES_PER_SECOND = 100.0, 20.0
 OUTSTANDING, BATCH = chosen(5000, quick=500), 100
 NAMES = [cluster_name(number) for number in range(AGENTS)]
-SHAPES = random_shapes(500, seed=1)
+SIZES = [varied_size(number) for number in range(500)]
 REPLICAS = 6
 SECONDS = chosen(60.0, quick=3.0, full=600.0)
 IDLE_CALLS = chosen(100, quick=20)
@@ -90,7 +88,9 @@ FLOOD_BEFORE_SECONDS = chosen(5.0, quick=1.0)
 REPORT_SECONDS = 10.0
 SETTLE_SECONDS = chosen(2 * REPORT_SECONDS, quick=1.0)
 ESTIMATE_P50, ESTIMATE_P99, SCHEDULE_P99 = 2.0, 15.0, 3.0
-MOST_CPU_SHARE, MOST_STALL_MILLIS, MOST_CHANGE = 0.5, 50.0, 0.2
+MAX_CPU_SHARE, MAX_STALL_MILLIS, MAX_CHANGE = 0.5, 50.0, 0.2
+
+FIGURES = Verdicts("bench_mixed")
 
 
 @dataclass(slots=True, eq=False)
@@ -132,7 +132,7 @@ class Caller:
         await self._call(self._estimates.EstimateReplicas, EstimateReplicasRequest(shapes=shapes))
 
     async def schedule(self) -> None:
-        made = self._binding("", REQUEST)
+        made = self._binding("")
         await self._call(self._scheduling.Schedule, ScheduleRequest(binding=made))
 
     async def promise(self, bindings: int) -> None:
@@ -140,12 +140,12 @@ class Caller:
         for start in range(0, bindings, BATCH):
             items = []
             for _ in range(min(BATCH, bindings - start)):
-                made = self._binding(UNSEEN, self._choices.choice(SHAPES))
+                made = self._binding(UNSEEN, self._choices.choice(SIZES))
                 items.append(ScheduleBatchItem(binding=made))
             await self._call(self._scheduling.ScheduleBatch, ScheduleBatchRequest(items=items))
 
-    def _binding(self, prefix: str, request: Mapping[str, int]) -> Any:
-        """A few replicas in three clusters of its own."""
+    def _binding(self, prefix: str, request: Mapping[str, int] | None = None) -> Any:
+        """A few replicas in three clusters of its own; one of six sizes where none is named."""
         number = next(self._numbers)
         names = self._choices.sample(self._names, 3)
         return binding_to_message(
@@ -154,7 +154,7 @@ class Caller:
                 name=f"{prefix}{number}",
                 uid=f"uid-{number}",
                 replicas=REPLICAS,
-                requirements=RequestedReplica(request=request),
+                requirements=RequestedReplica(request=request or pod_size(number)),
                 placement=Placement(
                     affinity=ClusterAffinity(cluster_names=tuple(sorted(names))),
                     replica_scheduling=ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True),
@@ -253,28 +253,29 @@ def flood(endpoint: str, token: str, seconds: float) -> None:
 def compare(figures: Figures, idle: Figures) -> None:
     """With what calls took alone, and with the goals."""
     estimates, schedules = figures.estimates, figures.schedules
-    for what, calls, percent, idle_millis, most in (
+    for what, calls, percent, idle_millis, max_times in (
         ("estimate, p50", estimates, 50, idle.estimates.percentile(50), ESTIMATE_P50),
         ("estimate, p99", estimates, 99, idle.estimates.percentile(50), ESTIMATE_P99),
         ("schedule, p50", schedules, 50, idle.schedules.percentile(50), None),
         ("schedule, p99", schedules, 99, idle.schedules.percentile(99), SCHEDULE_P99),
     ):
         millis = calls.percentile(percent)
-        of_idle = millis / idle_millis
-        goal = f"<= {most:g} x {idle_millis:.1f} ms, is {of_idle:.1f} x" if most else ""
-        show(what, f"{millis:.1f} ms", goal=goal, kept=most is None or of_idle <= most)
-    errors = estimates.errors + schedules.errors
-    show("calls that failed", str(errors.total()), goal="0", kept=not errors)
-    for error, times in errors.most_common(5):
-        print(f"    {times} x {error}")
+        goal = at_most(max_times * idle_millis) if max_times else None
+        detail = f"{millis / idle_millis:.1f} x {idle_millis:.1f} ms alone"
+        FIGURES.row(what, millis, "ms", goal=goal, detail=detail)
+    show_errors(figures)
     share = figures.plane_share + figures.postgres_share
-    show(
-        f"CPU, share of {CORES} cores",
-        f"{share:.0%}",
-        goal=f"<= {MOST_CPU_SHARE:.0%}",
-        kept=share <= MOST_CPU_SHARE,
+    FIGURES.row(f"CPU of {CORES} cores", 100 * share, "%", goal=at_most(100 * MAX_CPU_SHARE))
+    FIGURES.note(
+        f"control plane {figures.plane_share:.0%}, PostgreSQL {figures.postgres_share:.0%}"
     )
-    print(f"    control plane {figures.plane_share:.0%}, PostgreSQL {figures.postgres_share:.0%}")
+
+
+def show_errors(figures: Figures) -> None:
+    errors = figures.estimates.errors + figures.schedules.errors
+    FIGURES.row("calls that failed", errors.total(), goal=at_most(0))
+    for error, times in errors.most_common(5):
+        FIGURES.note(f"{times} x {error}")
 
 
 def compare_flooded(flooded: Figures, loaded: Figures) -> None:
@@ -283,12 +284,11 @@ def compare_flooded(flooded: Figures, loaded: Figures) -> None:
         ("estimate, p99", flooded.estimates, loaded.estimates, 99),
         ("schedule, p99", flooded.schedules, loaded.schedules, 99),
     ):
-        millis = calls.percentile(percent)
-        change = millis / before.percentile(percent) - 1
-        goal = f"<= {MOST_CHANGE:.0%} more, is {change:+.0%}"
-        show(what, f"{millis:.1f} ms", goal=goal, kept=change <= MOST_CHANGE)
-    errors = flooded.estimates.errors + flooded.schedules.errors
-    show("calls that failed", str(errors.total()), goal="0", kept=not errors)
+        millis, millis_before = calls.percentile(percent), before.percentile(percent)
+        goal = at_most((1 + MAX_CHANGE) * millis_before)
+        detail = f"{millis / millis_before - 1:+.1%}"
+        FIGURES.row(what, millis, "ms", goal=goal, detail=detail)
+    show_errors(flooded)
 
 
 async def measure(planes: Planes, postgres: int, seconds: float) -> None:
@@ -296,27 +296,27 @@ async def measure(planes: Planes, postgres: int, seconds: float) -> None:
     async with grpc.aio.insecure_channel(endpoint, CONNECTION_OF_ITS_OWN) as channel:
         caller = Caller(channel, token)
         idle = await alone(caller)
-        print(f"{AGENTS} agents connected, one call at a time")
+        FIGURES.section(f"{AGENTS} agents connected, one call at a time")
         for what, calls in (("estimate", idle.estimates), ("schedule", idle.schedules)):
-            show(f"{what}, p50", f"{calls.percentile(50):.1f} ms")
-            show(f"{what}, p99", f"{calls.percentile(99):.1f} ms")
+            FIGURES.row(f"{what}, p50", calls.percentile(50), "ms")
+            FIGURES.row(f"{what}, p99", calls.percentile(99), "ms")
         await caller.promise(OUTSTANDING)
         watching = [endpoint, token, WATCHERS]
         with beside("lab.benchmarks.bench_mixed", "--watch", given=watching):
             await asyncio.sleep(SETTLE_SECONDS)
             plane.newest_lines()
             loaded = await together(caller, seconds, plane.pid, postgres)
-            print(
+            FIGURES.section(
                 f"{ESTIMATES_PER_SECOND:g} estimates and {SCHEDULES_PER_SECOND:g} schedules a "
                 f"second for {seconds:g} s, {OUTSTANDING} bindings outstanding, {WATCHERS} watchers"
             )
             compare(loaded, idle)
-            show_stalls(plane.newest_lines(), MOST_STALL_MILLIS)
+            show_stalls(FIGURES, plane.newest_lines(), MAX_STALL_MILLIS)
             given = [endpoint, token, FLOOD_BEFORE_SECONDS + FLOOD_SECONDS]
             with beside("lab.benchmarks.bench_mixed", "--flood", given=given):
                 await asyncio.sleep(FLOOD_BEFORE_SECONDS)
                 flooded = await together(caller, FLOOD_SECONDS, plane.pid, postgres)
-            print("the same beside an agent that sends 4,000 heartbeats a second")
+            FIGURES.section("the same beside an agent that sends 4,000 heartbeats a second")
             compare_flooded(flooded, loaded)
 
 

@@ -30,25 +30,26 @@ from federation.store.postgres import PostgresStore
 from federation.v1.clusters_pb2 import CordonClusterRequest
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.rebalance_pb2 import PLAN_KIND_DRAIN, CreatePlanRequest
-from lab.benchmarks.bench_fleet_memory import PATIENT, cluster_name, fill, parts
 from lab.benchmarks.measuring import (
     TELLING_STALLS,
     chosen,
     cpu_seconds,
     family_seconds,
-    show,
     show_stalls,
 )
-from lab.benchmarks.members import CALL_SECONDS
+from lab.benchmarks.members import CALL_SECONDS, PATIENT
+from lab.benchmarks.stored_fleets import fill, parts
 from lab.browser import Browser
 from lab.chaos.planes import Plane, durable_postgres
 from lab.chromium import CHROMIUM, Tab, chromium
 from lab.ending import clean_up_when_ended
+from lab.fleet import cluster_name
+from lab.verdicts import Verdicts, at_most
 
 CLUSTERS = chosen(1000, quick=100)
-BINDINGS = chosen(50_000, quick=500)
+BINDINGS = chosen(50_000, quick=300)
 WAITING = chosen(5000, quick=100)
-ROUNDS = chosen(15, quick=3)
+ROUNDS = chosen(15, quick=2)
 # So many clusters are emptied by the plan.
 DRAINED = chosen(5, quick=2)
 PASTED = """
@@ -90,6 +91,8 @@ PAINTED = """new Promise(done => new PerformanceObserver(list => list
 SCREENS = ((400, False), (1280, True), (2560, False))
 # Of a core, by all open pages together.
 OPEN_GOAL_PERCENT = 10.0
+
+FIGURES = Verdicts("bench_page")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +143,7 @@ async def planned(client: Client) -> int:
         kind=PLAN_KIND_DRAIN, clusters=[cluster_name(each) for each in range(DRAINED)]
     )
     plan = await client.plans.create(request)
-    print(f"a plan of {plan.step_count:,} steps")
+    FIGURES.note(f"a plan of {plan.step_count:,} steps")
     return plan.id
 
 
@@ -193,18 +196,13 @@ async def show_view(browser: Browser, plane: Plane, postgres: int, view: View) -
         assert answer.status == 200, (view, answer.status, answer.body[:500])
         size = max(size, len(answer.body.encode()))
     ours_millis, theirs_millis = statistics.mean(ours), 1000 * theirs / ROUNDS
-    show(
-        view.title,
-        f"{ours_millis:.0f} ms of CPU",
-        goal=f"<= {VIEW_GOAL_MILLIS:g} ms",
-        kept=ours_millis <= VIEW_GOAL_MILLIS,
-    )
     took = statistics.median(millis)
-    print(
-        f"    the first {ours[0]:.0f} ms; "
-        f"answered after {took:.0f} ms, {theirs_millis:.0f} ms of CPU of the database, "
-        f"{size / 1024:.0f} KiB"
+    detail = (
+        f"first {ours[0]:.0f} ms; answered after {took:.0f} ms, "
+        f"{theirs_millis:.0f} ms of CPU of the database, {size / 1024:.0f} KiB"
     )
+    goal = at_most(VIEW_GOAL_MILLIS)
+    FIGURES.row(f"{view.title}, CPU", ours_millis, "ms", goal=goal, detail=detail)
 
 
 async def paint(address: Address, token: str, paths: list[str]) -> None:
@@ -216,13 +214,9 @@ async def paint(address: Address, token: str, paths: list[str]) -> None:
         )
         millis = {path: await slowest_paint(tab, f"http://{address}{path}") for path in paths}
     path, slowest = max(millis.items(), key=lambda each: each[1])
-    show(
-        f"first paint, the slowest: {path}",
-        f"{slowest:.0f} ms",
-        goal=f"<= {PAINT_GOAL_MILLIS:g} ms",
-        kept=slowest <= PAINT_GOAL_MILLIS,
-    )
-    print("    " + ", ".join(f"{path} {each:.0f}" for path, each in millis.items()))
+    goal = at_most(PAINT_GOAL_MILLIS)
+    FIGURES.row(f"first paint, the slowest: {path}", slowest, "ms", goal=goal)
+    FIGURES.note(", ".join(f"{path} {each:.0f}" for path, each in millis.items()))
 
 
 async def slowest_paint(tab: Tab, url: str) -> float:
@@ -314,7 +308,7 @@ def main() -> None:
     ):
         asyncio.run(fill(postgres.url, CLUSTERS, BINDINGS))
         asyncio.run(queue_up(postgres.url, WAITING))
-        print(f"{CLUSTERS:,} clusters, {BINDINGS:,} bindings, of which {WAITING:,} wait")
+        FIGURES.section(f"{CLUSTERS:,} clusters, {BINDINGS:,} bindings, of which {WAITING:,} wait")
         state, port = Path(folder) / "state", chosen_port.getsockname()[1]
         chosen_port.close()
         arguments = (*PATIENT, *TELLING_STALLS, f"--web-listen=127.0.0.1:{port}")
@@ -323,15 +317,11 @@ def main() -> None:
         try:
             token = (state / "admin.token").read_text(encoding="ascii").strip()
             asyncio.run(look(Address(host="127.0.0.1", port=port), plane, postgres.pid, token))
-            show_stalls(plane.newest_lines(), STALL_GOAL_MILLIS)
+            show_stalls(FIGURES, plane.newest_lines(), STALL_GOAL_MILLIS)
             without = asyncio.run(share_of_a_core(plane, token, port, 0))
             share = asyncio.run(share_of_a_core(plane, token, port, OPEN_PAGES)) - without
-            show(
-                f"{OPEN_PAGES} open pages",
-                f"{share:.1f} % of a core",
-                goal=f"<= {OPEN_GOAL_PERCENT:g} %",
-                kept=share <= OPEN_GOAL_PERCENT,
-            )
+            goal = at_most(OPEN_GOAL_PERCENT)
+            FIGURES.row(f"{OPEN_PAGES} open pages, of a core", share, "%", goal=goal)
         finally:
             plane.stop()
 

@@ -6,10 +6,12 @@ Prints medians of CPU time; must not judge them.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
+from estimator.estimation.capacity import NodeSet, counted_nodes
+from estimator.estimation.pooling import USUAL_LABEL_KEYS, node_columns
 from federation.capacity.cells import Residues
 from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.packing import pack
@@ -18,50 +20,49 @@ from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
 from federation.model.pools.building import build_pools, partition_nodes
 from federation.model.pools.refreshing import refresh_pools
 from federation.model.pools.sets import sets_that_fit
-from federation.model.pools.values import NodeColumns, Pools
+from federation.model.pools.values import NodeColumns
 from federation.model.workload import Component, ReplicaRequirements
 from lab.benchmarks.measuring import chosen, median_millis
-from lab.fleets import MIXES, ClusterPlan, PackingStrategy, node_columns, packed_clusters
+from lab.benchmarks.members import PLAN
+from lab.fleet import FleetPlan, ReportingCluster, dumped, stored_pools
 from lab.packed_nodes import residues_of
+from lab.verdicts import Verdicts
 
 GIB = 1 << 30
 BUDGET = 256
 NODES = chosen(5000, quick=300)
+FLEETS = chosen((100, 1000), quick=(100,), full=(100, 1000, 10_000))
 SHAPE = ReplicaRequirements(request={"cpu": 700, "memory": 3 * GIB})
-ZONE = "topology.kubernetes.io/zone"
+# Clusters that are built and refreshed, by how much of their nodes is taken.
+FILLS = (0.1, 0.3, 0.5)
+
+FIGURES = Verdicts("bench_pools")
 
 
-def show(name: str, millis: float) -> None:
-    print(f"{name:<58} {millis:>9.2f} ms")
-
-
-def clusters(size: int, fills: Sequence[float], zones: int) -> list[NodeColumns]:
-    """Clusters of every mix and both packings at some fills."""
-    return [
-        node_columns(free_rn, zones)
-        for seed, mix in enumerate(MIXES)
-        for packing in PackingStrategy
-        for _, free_rn in packed_clusters(
-            ClusterPlan(mix=mix, nodes=size, packing=packing, seed=seed, fills=fills)
-        )
-    ]
+def clusters() -> list[NodeColumns]:
+    """The nodes of a few clusters as the agent makes its pools from them."""
+    columns = []
+    for number, fill in enumerate(FILLS):
+        plan = FleetPlan(nodes=NODES, fill=fill)
+        snapshot = ReportingCluster.of(dumped(plan, number)).member.cache.snapshot()
+        counted_n = counted_nodes(snapshot, NodeSet.SCHEDULABLE)
+        columns.append(node_columns(snapshot, counted_n, USUAL_LABEL_KEYS))
+    return columns
 
 
 def print_one_cluster() -> None:
-    every = clusters(NODES, (0.7,), zones=0)
-    partitions = [partition_nodes(nodes, BUDGET, ()).partition for nodes in every]
-    builds = [median_millis(lambda n=nodes: build_pools(n, BUDGET), rounds=3) for nodes in every]
+    every, keys = clusters(), USUAL_LABEL_KEYS
+    partitions = [partition_nodes(nodes, BUDGET, keys).partition for nodes in every]
+    builds = [median_millis(partial(build_pools, nodes, BUDGET, keys), rounds=3) for nodes in every]
     refreshes = [
-        median_millis(lambda n=nodes, p=partition: refresh_pools(n, p), rounds=5)
+        median_millis(partial(refresh_pools, nodes, partition), rounds=5)
         for nodes, partition in zip(every, partitions, strict=True)
     ]
-    show(
-        f"build {BUDGET} cells of {NODES:,} nodes, median of {len(every)}",
-        statistics.median(builds),
-    )
-    show("  the slowest of them", max(builds))
+    FIGURES.section(f"{BUDGET} cells of one cluster of {NODES:,} nodes")
+    show(f"build them, median of {len(every)}", statistics.median(builds))
+    show("build them, the slowest", max(builds))
     show("refresh them, median", statistics.median(refreshes))
-    pools = build_pools(every[3], BUDGET)
+    pools = build_pools(every[-1], BUDGET, keys)
     random = np.random.default_rng(7)
     shapes = [{"cpu": int(cpu), "memory": 2 * GIB} for cpu in random.integers(100, 4000, 100)]
 
@@ -81,12 +82,13 @@ def print_one_cluster() -> None:
     show("count whole sets of 1 + 4", median_millis(lambda: sets_that_fit(pools, parts), rounds=3))
 
 
-def print_fleet(pools: Sequence[Pools], size: int) -> None:
-    """A fleet of so many clusters, a few kinds of them again and again."""
+def print_fleet(size: int) -> None:
+    """A fleet of so many clusters as agents report them."""
+    pools = [stored_pools(number, PLAN) for number in range(PLAN.distinct)]
     fleet = FleetCells.of(pools[position % len(pools)] for position in range(size))
     cells = sum(len(block.cells) for block in fleet.blocks)
     demanded = per_replica(SHAPE.request)
-    print(f"{size:,} clusters, {cells:,} cells, one shape")
+    FIGURES.section(f"{size:,} clusters, {cells:,} cells, one size")
     for name, bound in (("LB+", tighter_lower_k), ("UB", upper_k)):
         show(
             f"{name} of cells alone",
@@ -97,12 +99,14 @@ def print_fleet(pools: Sequence[Pools], size: int) -> None:
     show("one report more", median_millis(lambda: fleet.with_clusters({size // 2: pools[0]})))
 
 
+def show(name: str, millis: float) -> None:
+    FIGURES.row(name, millis, "ms")
+
+
 def main() -> None:
     print_one_cluster()
-    some = clusters(600, (0.5, 0.8), zones=3)
-    pools = [build_pools(nodes, BUDGET, [ZONE]) for nodes in some]
-    for size in chosen((100, 1_000), quick=(100,)):
-        print_fleet(pools, size)
+    for size in FLEETS:
+        print_fleet(size)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,23 @@
 """How much CPU dividing, selecting and whole decisions take; availability is given.
 
-Prints medians; must not judge them.
+It is what fits into clusters as shipped agents report them. Prints medians; must not judge them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
+from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.reserve import FleetRooms, packable_c
 from federation.model.arrays import IntArray, UintArray
 from federation.model.cluster import Cluster, Taint, TaintEffect
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import (
     Binding,
+    Certificate,
     ClusterAffinity,
     Placement,
     ReplicaScheduling,
@@ -22,19 +25,29 @@ from federation.model.placement import (
     SpreadConstraint,
     SpreadField,
 )
-from federation.model.workload import ObjectReference, TargetCluster, Toleration, TolerationOperator
+from federation.model.workload import (
+    ObjectReference,
+    ReplicaRequirements,
+    TargetCluster,
+    Toleration,
+    TolerationOperator,
+)
 from federation.scheduler.cycle import schedule
 from federation.scheduler.division.apportion import apportion
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.selection.regions import Region, choose_regions
 from federation.scheduler.selection.search import UNLIMITED, Level, SearchProblem, search
 from lab.benchmarks.measuring import median_millis
+from lab.benchmarks.members import PLAN
+from lab.fleet import SMALL_SIZES, stored_pools
+from lab.verdicts import Verdicts
 
 DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
 REGION_THEN_CLUSTER = (
     SpreadConstraint(by=SpreadField.REGION, min_groups=2, max_groups=3),
     SpreadConstraint(by=SpreadField.CLUSTER, min_groups=3, max_groups=20),
 )
+FIGURES = Verdicts("bench_scheduler")
 APIS = frozenset(("apps/v1", f"Kind{number}") for number in range(29)) | {("apps/v1", "Deployment")}
 
 
@@ -55,9 +68,23 @@ def fleet(clusters: int, regions: int = 10) -> Fleet:
     )
 
 
+@cache
+def packable() -> IntArray:
+    """How many replicas of a size each distinct cluster of the fleet takes, 500 at most."""
+    report = ReportId(1, 1)
+    own_rooms = [Room.of(report, stored_pools(number, PLAN)) for number in range(PLAN.distinct)]
+    size = ReplicaRequirements(request=SMALL_SIZES[3])
+    most_c = packable_c(FleetRooms.of(own_rooms), size, Certificate.CAREFUL, {})
+    return np.clip(most_c // 10, 1, 500)
+
+
 def availability(clusters: int) -> Estimates:
+    """What a size gets in clusters of 500 nodes as agents report them, nearly all of it taken."""
     return Estimates(
-        replicas_c=np.random.default_rng(9).integers(50, 500, clusters),
+        # Clusters that report alike have promised more or less.
+        replicas_c=(
+            np.resize(packable(), clusters) * np.random.default_rng(9).uniform(0.5, 1, clusters)
+        ).astype(np.int64),
         source_c=np.full(clusters, Source.POOLS, dtype=np.int8),
         bound_c=np.full(clusters, Bound.LOWER, dtype=np.int8),
         reasons={},
@@ -85,7 +112,7 @@ def by_position(position_k: IntArray) -> UintArray:
 
 
 def report(what: str, work: Callable[[], object]) -> None:
-    print(f"{what:<72}{median_millis(work):9.3f} ms")
+    FIGURES.row(what, median_millis(work), "ms")
 
 
 def bench_apportion() -> None:

@@ -45,12 +45,16 @@ from federation.store.reservations import packed_reservations
 from federation.store.reservations import reservations_of as read_all
 from lab.benchmarks.measuring import chosen
 from lab.decisions import make_decision
+from lab.fleet import SMALL_SIZES, cluster_name
+from lab.verdicts import Verdicts
 
-DECISIONS = chosen(500, quick=50)
+DECISIONS = chosen(500, quick=20)
 ROUNDS = chosen(12, quick=2)
 FLEET = 100
-REQUIREMENTS = ReplicaRequirements(request={"cpu": 250, "memory": 2**30})
-NAMES = [f"member-{number:03}" for number in range(FLEET)]
+REQUIREMENTS = ReplicaRequirements(request=SMALL_SIZES[3])
+NAMES = [cluster_name(number) for number in range(FLEET)]
+
+FIGURES = Verdicts("bench_store")
 
 
 class Stopwatch:
@@ -68,10 +72,10 @@ class Stopwatch:
         self.cpu[what].append(1e3 * (time.process_time() - cpu))
 
     def report(self, title: str) -> None:
-        print(title)
+        FIGURES.section(title)
         for what in self.clock:
             clock, cpu = statistics.median(self.clock[what]), statistics.median(self.cpu[what])
-            print(f"  {what:22} {clock:8.2f} ms, of it {cpu:8.2f} ms our CPU")
+            FIGURES.row(what, clock, "ms", detail=f"{cpu:.2f} ms of our CPU")
 
 
 def binding(name: str, targets: list[str]) -> Binding:
@@ -198,7 +202,7 @@ async def measure(store: PostgresStore, targets: int, decisions: int) -> None:
         async with watch.of("reservations.in_cluster"):
             await tx.reservations.in_clusters([NAMES[-1]])
     watch.report(f"{decisions} decisions of {FLEET} clusters, {targets} targets each")
-    print(f"  {len(held)} bindings hold something at the end")
+    FIGURES.note(f"{len(held)} bindings hold something at the end")
 
 
 def measure_bodies(targets: int) -> None:
@@ -211,7 +215,7 @@ def measure_bodies(targets: int) -> None:
     )
     rows = [cast(Any, row)]
     ((trace, _),), (preview, _) = packed_traces([made]), packed_preview(given, made, wait=True)
-    print(f"Bodies of one decision of {FLEET} clusters, {targets} targets")
+    FIGURES.section(f"bodies of one decision of {FLEET} clusters, {targets} targets")
     for what, body, write, read in (
         ("journal", entry, lambda: packed_change(change), lambda: change_of(kind, entry, 1)),
         ("reservations", row.body, lambda: packed_reservations(held), lambda: read_all(rows)),
@@ -223,10 +227,9 @@ def measure_bodies(targets: int) -> None:
             lambda: read_preview(preview),
         ),
     ):
-        print(
-            f"  {what:22} {len(body):8} bytes, written in {microseconds(write):8.1f} us, "
-            f"read in {microseconds(read):8.1f} us of our CPU"
-        )
+        FIGURES.row(what, len(body), "bytes")
+        FIGURES.row(f"{what}, written, CPU", microseconds(write), "us")
+        FIGURES.row(f"{what}, read, CPU", microseconds(read), "us")
 
 
 def microseconds(work: Callable[[], object], times: int = 200) -> float:

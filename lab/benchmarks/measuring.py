@@ -1,4 +1,4 @@
-"""What measurements share: how long they take, what programs cost, figures beside their goals.
+"""What measurements share: how long they take, and what programs cost.
 
 ``--quick`` goes through all of a measurement so briefly that its figures only hint; ``--full`` is
 for certainty. Must not judge anything by the clock.
@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
+
+from lab.verdicts import Verdicts, at_most
 
 IS_QUICK, IS_FULL = "--quick" in sys.argv, "--full" in sys.argv
 # For a program of the same measurement.
@@ -52,6 +54,18 @@ def family_seconds(pid: int) -> float:
     return (sum(map(int, fields[pid][11:15])) + sum(children)) / TICKS_PER_SECOND
 
 
+def resident_mebibytes(pid: int) -> float:
+    """The memory of one process now."""
+    return memory_bytes(pid, "VmRSS") / (1 << 20)
+
+
+def memory_bytes(pid: int, name: str) -> int:
+    """A figure of a process's memory: VmRSS now, VmHWM at most."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    (line,) = (line for line in status.splitlines() if line.startswith(f"{name}:"))
+    return int(line.split()[1]) * 1024
+
+
 def _stat(pid: int) -> Sequence[str]:
     """What follows the name of the program; nothing of one that has ended."""
     try:
@@ -81,25 +95,14 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
-def show(what: str, figure: str, *, goal: str = "", kept: bool = True) -> None:
-    """A figure, and whether it keeps its goal where it has one."""
-    verdict = f"   goal {goal}: {'kept' if kept else 'MISSED'}" if goal else ""
-    print(f"  {what:34} {figure:>12}{verdict}", flush=True)
-
-
-def show_stalls(lines: Sequence[str], goal_millis: float) -> None:
+def show_stalls(figures: Verdicts, lines: Sequence[str], goal_millis: float) -> None:
     """How long the event loop stood still at worst, by a control plane's log."""
-    late = [(float(found[1]), float(found[2])) for each in lines if (found := LATE.search(each))]
+    late = [(float(match[1]), float(match[2])) for line in lines if (match := LATE.search(line))]
     millis, cpu_millis = max(late, default=(0.0, 0.0))
-    own = max((cpu for _, cpu in late), default=0.0)
+    most_cpu_millis = max((cpu for _, cpu in late), default=0.0)
     over = sum(ms > goal_millis for ms, _ in late)
-    show(
-        "the event loop's longest stall",
-        f"{millis:.0f} ms",
-        goal=f"<= {goal_millis:g} ms",
-        kept=millis <= goal_millis,
-    )
-    print(
-        f"    of it {cpu_millis:.0f} ms at work, else without its turn; "
-        f"{over} above the goal; most work in one {own:.0f} ms"
+    figures.row("the event loop's longest stall", millis, "ms", goal=at_most(goal_millis))
+    figures.note(
+        f"of it {cpu_millis:.0f} ms at work, else without its turn; "
+        f"{over} above the goal; most work in one {most_cpu_millis:.0f} ms"
     )

@@ -13,23 +13,20 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 
-from federation.codec.reports import report_to_message
-from federation.model.cluster import CapacityReport, NodeSummary, ReportedPools, ResourceSummary
-from federation.model.pools.building import partition_nodes
-from federation.model.reported_pools import reported_pools
-from federation.model.shapes import Echo, request_shape
+from estimator.control_plane.messages import order_from_message
+from federation.model.cluster import CapacityReport
+from federation.model.resources import CPU, MEMORY
+from federation.model.shapes import Echo, Shape, request_shape
 from federation.v1.agents_pb2 import (
     ConnectRequest,
     Heartbeat,
@@ -42,14 +39,13 @@ from federation.v1.agents_pb2 import (
 from federation.v1.agents_pb2_grpc import AgentsStub
 from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.clusters_pb2_grpc import ClustersStub
+from lab.benchmarks.measuring import chosen
 from lab.chaos.members import CONNECTION_OF_ITS_OWN, enrolled
 from lab.chaos.planes import Planes, Postgres, durable_postgres, running_planes
-from lab.fleets import MIB, MIXES, ClusterPlan, PackingStrategy, node_columns, packed_clusters
+from lab.fleet import MIB, FleetPlan, cluster_name, message_of, report_of
 
-CELLS, NODES = 64, 600
-DISTINCT = 20
-# What every replica asks for.
-REQUEST = {"cpu": 10, "memory": 32 * MIB}
+# A pod so small that thousands of replicas fit everywhere.
+TINY = {CPU: 10, MEMORY: 32 * MIB}
 # Pods of such bindings are never seen.
 UNSEEN = "unseen-"
 REPORT_SECONDS = 5.0
@@ -57,51 +53,14 @@ DIAL_AGAIN_SECONDS = 1.0
 # Hung up agents stay known for the whole measurement.
 PATIENT = ("--heartbeat-seconds=3600",)
 CALL_SECONDS = 120.0
-
-
-def cluster_name(number: int) -> str:
-    return f"member{number:03}"
-
-
 HELLO = Hello(epoch=1, agent_version="bench", placer="none", takes_place_requests=True)
-
-
-@cache
-def cluster_pools(number: int) -> ReportedPools:
-    """Those of a cluster three tenths full."""
-    plan = ClusterPlan(
-        mix=MIXES[number % len(MIXES)],
-        nodes=NODES,
-        packing=PackingStrategy.LEAST_ALLOCATED,
-        seed=number,
-        fills=(0.3,),
-    )
-    ((_, free_rn),) = packed_clusters(plan)
-    return reported_pools(partition_nodes(node_columns(np.maximum(free_rn, 0)), CELLS, []).pools)
+# All fleets that are measured: the report of a cluster is made once, and sent by several of them.
+PLAN = FleetPlan(distinct=chosen(16, quick=4, full=32))
 
 
 def capacity_report(number: int, sequence: int = 1) -> CapacityReport:
-    pools = cluster_pools(number % DISTINCT)
-    totals = {
-        name: sum(
-            minimum * count
-            for minimum, count in zip(
-                pools.minimums[row * len(pools.counts) : (row + 1) * len(pools.counts)],
-                pools.counts,
-                strict=True,
-            )
-        )
-        for row, name in enumerate(pools.resources)
-    }
-    nodes = sum(pools.counts)
-    return CapacityReport(
-        epoch=1,
-        sequence=sequence,
-        snapshot_time=time.time(),
-        summary=ResourceSummary(allocatable=totals, allocated=dict.fromkeys(totals, 0)),
-        nodes=NodeSummary(total=nodes, ready=nodes, graded=nodes),
-        pools=pools,
-    )
+    """What the agent of a cluster three tenths full reports."""
+    return report_of(number, sequence, PLAN)
 
 
 class Agent:
@@ -118,6 +77,7 @@ class Agent:
         report_seconds: float = REPORT_SECONDS,
         *,
         name: str = "",
+        plan: FleetPlan = PLAN,
         complain: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._complain = complain
@@ -126,7 +86,9 @@ class Agent:
         self._name = name or cluster_name(number)
         self._endpoint = endpoint
         self._metadata = (("authorization", f"Bearer {credential}"),)
-        self._running: dict[str, int] = {}
+        self._plan = plan
+        # Replicas by shape of what each binding was placed with.
+        self._running: dict[str, Counter[Shape]] = {}
         self._sought: set[str] = set()
         self._version = 0
         self._news = asyncio.Event()
@@ -163,8 +125,8 @@ class Agent:
             stub: Any = AgentsStub(channel)
             call = stub.Connect(metadata=self._metadata)
             await self._say(call, hello=HELLO)
-            report = report_to_message(capacity_report(self._number))
-            await self._say(call, report=report)
+            report = report_of(self._number, plan=self._plan)
+            await self._say(call, report=message_of(self._name, report).report)
             while (message := await call.read()) is not grpc.aio.EOF:
                 if message.WhichOneof("message") == "ack":
                     break
@@ -196,16 +158,14 @@ class Agent:
         pause = random.uniform(0, self._report_seconds)
         while True:
             sequence += 1
-            shape = request_shape(REQUEST)
-            report = replace(
-                capacity_report(self._number, sequence),
+            report = report_of(
+                self._number,
+                sequence,
+                self._plan,
                 interest_version=self._version,
-                echoes=tuple(
-                    Echo(binding=each, shape=shape, bound=self._running[each])
-                    for each in sorted(self._sought & self._running.keys())
-                ),
+                echoes=self._echoes(),
             )
-            message = report_to_message(report)
+            message = message_of(self._name, report).report
             await self._say(call, report=message)
             beat = Heartbeat(sequence=sequence, content_hash=message.content_hash)
             beat.agent_time.GetCurrentTime()
@@ -216,6 +176,12 @@ class Agent:
             except TimeoutError:
                 pause = self._report_seconds
 
+    def _echoes(self) -> Iterator[Echo]:
+        """All pods that were asked for and are looked for: each is on a node at once."""
+        for binding in sorted(self._sought & self._running.keys()):
+            for shape, replicas in self._running[binding].items():
+                yield Echo(binding=binding, shape=shape, bound=replicas)
+
     def _look_for(self, interest: Any) -> None:
         if interest.whole:
             self._sought = set()
@@ -225,7 +191,10 @@ class Agent:
 
     def _placed(self, request: PlaceRequest) -> PlaceReply:
         if UNSEEN not in request.binding:
-            self._running[request.binding] = sum(each.replicas for each in request.shares)
+            running = Counter[Shape]()
+            for share in order_from_message(request).shares:
+                running[request_shape(share.requirements.request)] += share.replicas
+            self._running[request.binding] = running
         nodes = [
             NodeShare(node="node-1", component=each.component, replicas=each.replicas, score=50)
             for each in request.shares
@@ -259,7 +228,7 @@ def agents_there(
     planes: Planes, credentials: Mapping[str, str], report_seconds: float = REPORT_SECONDS
 ) -> Iterator[Beside]:
     """All agents of a fleet, connected to the first control plane, in a process of their own."""
-    where = [planes.endpoints[0], credentials, report_seconds]
+    where = [planes.endpoints[0], credentials, report_seconds, PLAN.distinct]
     with beside("lab.benchmarks.members", given=where) as agents:
         asyncio.run(await_ready(planes, len(credentials)))
         yield agents
@@ -322,17 +291,24 @@ async def await_ready(planes: Planes, clusters: int) -> None:
         async with grpc.aio.insecure_channel(endpoint) as channel:
             stub: Any = ClustersStub(channel)
             while True:
-                listed = await stub.ListClusters(
-                    ListClustersRequest(page_size=1000), metadata=metadata, timeout=CALL_SECONDS
-                )
-                ready = [
-                    each.status.resource_summary.allocatable
-                    and each.status.conditions[0].status == "True"
-                    for each in listed.clusters
-                ]
-                if all(ready) and len(ready) == clusters:
+                if await _ready_clusters(stub, metadata) == clusters:
                     break
                 await asyncio.sleep(0.1)
+
+
+async def _ready_clusters(stub: Any, metadata: tuple[tuple[str, str], ...]) -> int:
+    ready: list[bool] = []
+    request = ListClustersRequest(page_size=1000)
+    while True:
+        page = await stub.ListClusters(request, metadata=metadata, timeout=CALL_SECONDS)
+        ready += [
+            bool(cluster.status.resource_summary.allocatable)
+            and cluster.status.conditions[0].status == "True"
+            for cluster in page.clusters
+        ]
+        request.page_token = page.next_page_token
+        if not request.page_token:
+            return sum(ready)
 
 
 async def report_all(planes: Planes, credentials: Mapping[str, str]) -> None:
@@ -346,13 +322,16 @@ async def report_all(planes: Planes, credentials: Mapping[str, str]) -> None:
         is_known.set()
 
 
-async def run_agents(endpoint: str, credentials: Mapping[str, str], report_seconds: float) -> None:
+async def run_agents(
+    endpoint: str, credentials: Mapping[str, str], report_seconds: float, distinct: int
+) -> None:
     """All of them, until they are ended."""
+    plan, complain = replace(PLAN, distinct=distinct), partial(print, flush=True)
     agents = [
-        Agent(number, endpoint, each, report_seconds, complain=partial(print, flush=True))
-        for number, each in enumerate(credentials.values())
+        Agent(number, endpoint, credential, report_seconds, plan=plan, complain=complain)
+        for number, credential in enumerate(credentials.values())
     ]
-    await asyncio.gather(*(each.live() for each in agents))
+    await asyncio.gather(*(agent.live() for agent in agents))
 
 
 if __name__ == "__main__":

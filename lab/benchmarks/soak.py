@@ -8,7 +8,7 @@ what is gone, or memory grew by more than a fiftieth.
 
     soak.py [--seconds 600] [--agents 1000] [--estimates 180] [--schedules 20] [--watchers 50]
 
-Estimates are of 500 shapes, as callers ask again and again for what they run; with ``--unseen`` of
+Estimates are of 500 sizes, as callers ask again and again for what they run; with ``--unseen`` of
 shapes that nobody asked for before: 180 a second of these, over 1,000 clusters, take more than one
 core.
 """
@@ -42,22 +42,21 @@ from federation.v1.scheduling_pb2 import (
     ScheduleRequest,
 )
 from lab.attack.measures import Meter, metered
-from lab.benchmarks.bench_mixed import NAMES, REPLICAS, SHAPES, Caller, Calls
-from lab.benchmarks.measuring import show
+from lab.benchmarks.bench_mixed import NAMES, REPLICAS, SIZES, Caller, Calls
 from lab.benchmarks.members import (
     CALL_SECONDS,
-    REQUEST,
     Agent,
     Beside,
     agents_there,
     beside,
-    cluster_name,
     federation,
 )
 from lab.chaos.members import CONNECTION_OF_ITS_OWN, enrolled
 from lab.chaos.planes import Planes
 from lab.databases import connect
 from lab.ending import clean_up_when_ended
+from lab.fleet import cluster_name
+from lab.verdicts import Verdicts, at_most
 
 # As control planes tell their agents: not more often than a fleet's heartbeats, 50 a second.
 REPORT_SECONDS, REPORTS_A_SECOND = 10.0, 50
@@ -71,6 +70,7 @@ ROWS = "SELECT relname, n_live_tup FROM pg_stat_user_tables ORDER BY n_live_tup 
 OF_CLUSTERS = ("cluster", "cluster_capacity", "cluster_report")
 OF_BINDINGS = ("binding", "reservation")
 OF_NOBODY = ("waiting", "preemption", "preview")
+FIGURES = Verdicts("soak")
 KEPT = "SELECT pg_database_size(current_database()), (SELECT count(*) FROM decision)"
 
 
@@ -103,14 +103,14 @@ class DeletingCaller(Caller):
             EstimateReplicasRequest(
                 shapes=[ReplicaRequirements(resource_request=quantities_of(each))]
             )
-            for each in SHAPES
+            for each in SIZES
         )
 
     async def estimate_again(self) -> None:
         await self._call(self._estimates.EstimateReplicas, next(self._asked))
 
     async def schedule(self) -> None:
-        made = self._binding("", REQUEST)
+        made = self._binding("")
         answer = await self._call(self._scheduling.Schedule, ScheduleRequest(binding=made))
         decision = answer.decision
         replicas = sum(each.replicas for each in decision.clusters)
@@ -190,8 +190,9 @@ def show_minutes(name: str, minutes: Minutes) -> Counter[str]:
     """What became of the calls that failed."""
     for number, calls in enumerate(minutes.calls):
         if len(calls.millis) > 1:
-            figures = f"{calls.percentile(50):.1f} / {calls.percentile(99):.1f} ms"
-            show(f"{name}, minute {number + 1}, p50 / p99", figures)
+            for percent in (50, 99):
+                title = f"{name}, minute {number + 1}, p{percent}"
+                FIGURES.row(title, calls.percentile(percent), "ms")
     return sum((calls.errors for calls in minutes.calls), Counter[str]())
 
 
@@ -259,22 +260,22 @@ async def soak(given: Soak, planes: Planes, url: str, agents: Beside) -> Soaked:
             wrong += watchers.complaints() + agents.complaints()
     wrong += show_minutes("estimates", estimates) + show_minutes("schedules", schedules)
     wrong += caller.wrong + await oversized(url, given)
-    show("clusters that came and went", str(coming.result()))
+    FIGURES.row("clusters that came and went", coming.result())
     result = Soaked(wrong=wrong, growth=last / warm - 1)
     show_result(result, warm, last)
     size, decisions, largest = await kept(url)
     made = decisions - before[1]
-    show("the database, by decision", f"{(size - before[0]) / max(made, 1) / 1024:.1f} KiB")
-    print("    rows: " + ", ".join(f"{each['relname']} {each['n_live_tup']}" for each in largest))
+    FIGURES.row("the database, by decision", (size - before[0]) / max(made, 1) / 1024, "KiB")
+    FIGURES.note("rows: " + ", ".join(f"{row['relname']} {row['n_live_tup']}" for row in largest))
     return result
 
 
 def show_result(result: Soaked, warm: float, last: float) -> None:
-    show("what went wrong", str(result.wrong.total()), goal="0", kept=not result.wrong)
+    FIGURES.row("what went wrong", result.wrong.total(), goal=at_most(0))
     for what, times in result.wrong.most_common(9):
-        print(f"    {times} x {what}")
-    goal = f"<= {MOST_GROWTH:.0%} more than {warm:.0f} MiB, is {result.growth:+.1%}"
-    show("memory", f"{last:.0f} MiB", goal=goal, kept=result.growth <= MOST_GROWTH)
+        FIGURES.note(f"{times} x {what}")
+    goal = at_most((1 + MOST_GROWTH) * warm)
+    FIGURES.row("memory", last, "MiB", goal=goal, detail=f"{result.growth:+.1%}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -290,7 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--watchers", type=int, default=50)
     parser.add_argument("--unseen", action="store_true", help="only shapes never asked for before")
     given = Soak(**vars(parser.parse_args(arguments)))
-    print(f"{given.agents} agents for {given.seconds:g} s")
+    FIGURES.section(f"{given.agents} agents for {given.seconds:g} s")
     with (
         tempfile.TemporaryDirectory(prefix="fedsched-soak-", dir="/var/tmp") as folder,
         federation(Path(folder), 1, given.agents) as (planes, postgres, credentials),

@@ -20,6 +20,7 @@ from lab.benchmarks import soak as program
 from lab.benchmarks.members import Beside, agents_there, beside, federation
 from lab.benchmarks.soak import MOST_GROWTH, Soak, Soaked, soak
 from lab.chaos.planes import Planes
+from lab.fleet import cluster_name
 
 GIVEN = Soak(seconds=2.0, agents=6, estimates=5.0, schedules=10.0, watchers=2, unseen=False)
 
@@ -73,7 +74,7 @@ def test_an_agent_that_is_sent_away_fails_it(there: There, monkeypatch: pytest.M
             metadata = (("authorization", f"Bearer {planes.token}"),)
             with grpc.insecure_channel(planes.endpoints[0]) as channel:
                 clusters: Any = ClustersStub(channel)
-                request = DeleteClusterRequest(name="member005", force=True)
+                request = DeleteClusterRequest(name=cluster_name(5), force=True)
                 clusters.DeleteCluster(request, metadata=metadata)
             yield running
 

@@ -25,12 +25,13 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, ClusterShares
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from lab.benchmarks.members import REQUEST, capacity_report
+from lab.fleet import FleetPlan, report_of
 from lab.services import make_report
 
 STEPS, CLUSTERS, NOW = 120, 14, 50.0
+PLAN = FleetPlan(nodes=60, distinct=3)
 SHAPES = (
-    ReplicaRequirements(request=REQUEST),
+    ReplicaRequirements(request={"cpu": 10, "memory": 1 << 25}),
     ReplicaRequirements(request={"cpu": 4000}),
     ReplicaRequirements(
         request={"cpu": 300},
@@ -71,7 +72,7 @@ class World:
         elif kind == "plain":
             self.owner.put_report(name, make_report(self.number, cpu_millis=9000), 1.0)
         else:
-            report = capacity_report(self.choices.randrange(3), self.number)
+            report = report_of(self.choices.randrange(3), self.number, PLAN)
             nodes = replace(report.nodes, total=report.nodes.total + self.choices.randrange(2))
             self.owner.put_report(name, replace(report, nodes=nodes), float(self.number))
 
@@ -140,11 +141,11 @@ def test_many_that_come_and_leave_at_once_are_no_different(
 def test_what_is_as_it_was_is_not_told_again() -> None:
     world = World(9)
     world.owner.put_cluster(Cluster(name="c0", resource_version=1))
-    world.owner.put_report("c0", capacity_report(1, 2), 1.0)
+    world.owner.put_report("c0", report_of(1, 2, PLAN), 1.0)
     (first,) = world.news.take(9).clusters
     assert first.pools is not None
     assert first.outstanding is not None
-    world.owner.put_report("c0", capacity_report(1, 3), 2.0)
+    world.owner.put_report("c0", report_of(1, 3, PLAN), 2.0)
     (again,) = world.news.take(9).clusters
     assert again.state.report is not None
     assert again.state.report.sequence == 3

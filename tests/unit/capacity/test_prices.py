@@ -10,8 +10,7 @@ from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.prices import PriceLists
 from federation.capacity.some_clusters import SomeClusters
 from federation.model.pools.bounds import fit_k, per_replica
-from federation.model.reported_pools import pools_of
-from lab.benchmarks.members import cluster_pools
+from lab.fleet import stored_pools
 from lab.fleets import random_shapes
 
 CLUSTERS = 4
@@ -21,7 +20,7 @@ CLUSTERS = 4
 def test_lists_are_sorted_alike_both_ways(
     shape: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cells = FleetCells.of(pools_of(cluster_pools(number)) for number in range(CLUSTERS))
+    cells = FleetCells.of(stored_pools(number) for number in range(CLUSTERS))
     demanded = per_replica(shape)
     some = SomeClusters.of(cells, np.arange(CLUSTERS), demanded, None, with_sums=False)
     sold_c = np.array([True, True, False, True])

@@ -24,7 +24,7 @@ from federation.services.values import Principal, PrincipalKind
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from federation.v1.estimates_pb2 import EstimateReplicasRequest
-from lab.benchmarks.members import capacity_report
+from lab.fleet import report_of
 from lab.patience import until
 
 CLUSTERS = 5
@@ -41,7 +41,7 @@ def owner(monkeypatch: pytest.MonkeyPatch) -> FleetOwner:
     owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
     for number in range(CLUSTERS):
         owner.put_cluster(Cluster(name=f"c{number}"))
-        owner.put_report(f"c{number}", capacity_report(number), 1.0)
+        owner.put_report(f"c{number}", report_of(number), 1.0)
     call_as(Principal(kind=PrincipalKind.ADMIN))
     return owner
 

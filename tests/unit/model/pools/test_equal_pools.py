@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from federation.model.pools.values import Cells, NodePool, Pools
-from federation.model.reported_pools import pools_of
-from lab.benchmarks.members import cluster_pools
+from lab.fleet import FleetPlan, stored_pools
 
 OF_CELLS = tuple(field.name for field in fields(Cells))
 OF_POOLS: dict[str, Any] = {
@@ -21,9 +20,7 @@ OF_POOLS: dict[str, Any] = {
 
 
 def pools() -> Pools:
-    found = pools_of(cluster_pools(0))
-    scored_rk = np.ones((2, len(found.cells)), dtype=np.int64)
-    return replace(found, cells=replace(found.cells, allocatable_rk=scored_rk))
+    return stored_pools(0, FleetPlan(nodes=60))
 
 
 def test_the_same_report_read_twice_is_equal() -> None:

@@ -1,0 +1,72 @@
+"""All measurements, or those that are named, one after the other; 1 if one of them failed.
+
+With ``--quick`` as many run at once as there are cores, because their figures only hint then. A
+goal that is missed is no failure: figures depend on the machine.
+
+    python -m lab.benchmarks [--quick | --full] [NAME ...]      such as reserve, decisions
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.benchmarks.measuring import CORES, IS_QUICK, OPTIONS, arguments
+
+FOLDER = Path(__file__).parent
+# They take longest, so that nothing waits for them at the end.
+LONGEST = ("telemetry", "decisions", "mixed", "failover", "queue", "bridge")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A measurement that has ended, and what it printed where that was not shown at once."""
+
+    name: str
+    code: int
+    seconds: float
+    output: str = ""
+
+
+def names() -> list[str]:
+    """The measurements to run, the longest first."""
+    known = sorted(path.stem.removeprefix("bench_") for path in FOLDER.glob("bench_*.py"))
+    if unknown := set(arguments()) - set(known):
+        raise SystemExit(f"no such measurement: {', '.join(sorted(unknown))}")
+    chosen = arguments() or known
+    return sorted(chosen, key=lambda name: (name not in LONGEST, chosen.index(name)))
+
+
+def run(name: str) -> Done:
+    """Run one; its output is shown as it comes unless others run beside it."""
+    command = [sys.executable, str(FOLDER / f"bench_{name}.py"), *OPTIONS]
+    began = time.monotonic()
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE if IS_QUICK else None,
+        stderr=subprocess.STDOUT if IS_QUICK else None,
+        text=True,
+        check=False,
+    )
+    seconds = time.monotonic() - began
+    return Done(name=name, code=done.returncode, seconds=seconds, output=done.stdout or "")
+
+
+def main() -> int:
+    failed = []
+    with ThreadPoolExecutor(max_workers=CORES if IS_QUICK else 1) as threads:
+        for done in threads.map(run, names()):
+            print(f"{done.output}{done.name}: {done.seconds:.1f} s\n", flush=True)
+            if done.code:
+                failed.append(done.name)
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
