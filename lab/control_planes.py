@@ -11,10 +11,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 import grpc
+from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
@@ -28,6 +30,7 @@ from federation.model.access import Role
 from federation.parts import StoreWrapper, SystemClock
 from federation.rpc import simulation
 from federation.rpc.access import ROLE_NUMBERS
+from federation.rpc.served import SERVICES
 from federation.runtime.settings import load_settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.ports import Timer
@@ -76,6 +79,31 @@ class Caller:
 
     async def call(self, method: Any, request: Message) -> Any:
         return await method(request, timeout=SECONDS, metadata=self.metadata)
+
+    async def ask(self, method: str, /, **fields: Any) -> Any:
+        """Call a method by its name alone, with the fields of its request."""
+        path, request, answer = unary_methods()[method]
+        call: Any = self.channel.unary_unary(
+            path,
+            request_serializer=request.SerializeToString,
+            response_deserializer=answer.FromString,
+        )
+        return await call(request(**fields), timeout=SECONDS, metadata=self.metadata)
+
+
+@cache
+def unary_methods() -> dict[str, tuple[str, type[Message], type[Message]]]:
+    """The path, the class of the request and of the answer of each unary method, by its name."""
+    return {
+        method.name: (
+            f"/{service}/{method.name}",
+            message_factory.GetMessageClass(method.input_type),
+            message_factory.GetMessageClass(method.output_type),
+        )
+        for service in SERVICES
+        for method in descriptor_pool.Default().FindServiceByName(service).methods
+        if not (method.client_streaming or method.server_streaming)
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +162,10 @@ class RunningControlPlane:
     def caller(self, token: str | None) -> Caller:
         return Caller(self.channel, token)
 
+    async def ask(self, method: str, /, **fields: Any) -> Any:
+        """As the admin."""
+        return await self.admin.ask(method, **fields)
+
     async def token(self, role: Role, *namespaces: str) -> str:
         """A new token of that role, for all namespaces or these."""
         access: Any = AccessStub(self.channel)
@@ -169,6 +201,9 @@ class RunningControlPlane:
                 await stream.say(report=report)
                 await stream.hear("ack")
             yield stream
+
+
+Plane = RunningControlPlane
 
 
 @asynccontextmanager

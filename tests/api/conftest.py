@@ -1,6 +1,7 @@
 """A control plane a module in this process, on a database of its own, with its clock held still.
 
-Its clusters and namespaces are a test's own: they go when the test ends.
+Its clusters and namespaces are a test's own: they go when the test ends. ``world`` has a
+namespace of its own; ``api`` is the whole control plane, which is emptied after the test.
 Must not build or name anything inside a control plane.
 """
 
@@ -8,17 +9,33 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from lab.commanded_stores import CommandedStore
-from lab.control_planes import RunningControlPlane, running_control_plane
+from lab.control_planes import (
+    AgentStream,
+    Plane,
+    RunningControlPlane,
+    report,
+    running_control_plane,
+)
 from lab.databases import Databases
 from lab.held_clocks import HeldClock
+from lab.patience import until
 from tests.api.world import World
 
+HERE = Path(__file__).parent
 serial = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests of a module share an event loop, as they share a control plane."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +60,22 @@ def flags() -> dict[str, str]:
     return {}
 
 
+@pytest.fixture(scope="module")
+def module_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("plane")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def plane(
     module_database_url: str,
-    tmp_path_factory: pytest.TempPathFactory,
+    module_folder: Path,
     clock: HeldClock,
     commanded: CommandedStore,
     flags: dict[str, str],
 ) -> AsyncIterator[RunningControlPlane]:
     async with running_control_plane(
         module_database_url,
-        tmp_path_factory.mktemp("plane"),
+        module_folder,
         clock=clock,
         store=commanded,
         **{"heartbeat_seconds": "3600", **flags},
@@ -69,3 +91,53 @@ async def world(
     made = World(plane, clock, commanded)
     yield made
     await made.end()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def api(plane: Plane) -> AsyncIterator[Plane]:
+    """The module's control plane, without clusters, bindings, quotas and freezes."""
+    yield plane
+    await emptied(plane)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def member1(api: Plane) -> AsyncIterator[AgentStream]:
+    """The stream of a cluster that reported four free nodes of four cores."""
+    async with api.connected("member1", report=report()) as stream:
+        yield stream
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def other(api: Plane, module_database_url: str, module_folder: Path) -> AsyncIterator[Plane]:
+    """A second control plane beside the module's, on the same database."""
+    async with running_control_plane(module_database_url, module_folder) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def fresh(database_url: str, tmp_path: Path) -> AsyncIterator[Plane]:
+    """A control plane of the test's own, which it may stop, with an audit that is empty."""
+    async with running_control_plane(database_url, tmp_path) as found:
+        yield found
+
+
+async def emptied(plane: Plane) -> None:
+    admin = plane.admin
+    for cluster in (await admin.ask("ListClusters", page_size=1000)).clusters:
+        await admin.ask("DeleteCluster", name=cluster.metadata.name, force=True)
+
+    async def delete_bindings() -> int:
+        bindings = (await admin.ask("ListBindings", page_size=1000)).bindings
+        for each in bindings:
+            named = {"namespace": each.metadata.namespace, "name": each.metadata.name}
+            await admin.ask("DeleteBinding", **named)
+        return len(bindings)
+
+    await until(delete_bindings, lambda count: count == 0)
+    for quota in (await admin.ask("ListQuotas")).quotas:
+        await admin.ask("SetQuota", quota={"namespace": quota.namespace})
+    status = (await admin.ask("GetFailover")).status
+    if status.HasField("freeze"):
+        await admin.ask("ResumeFailover")
+    for place in status.places:
+        await admin.ask("ResumeFailover", region=place.region)

@@ -30,8 +30,8 @@ from lab.control_planes import (
     report,
     running_control_plane,
 )
+from tests.api.calls import VIEWER, in_namespace, made, scheduled
 from tests.unit.authenticators.test_oidc import audited
-from tests.unit.rpc.test_access import VIEWER, in_namespace, made, scheduled
 
 DENIED, UNAUTHENTICATED = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
 RULES: dict[str, Any] = {

@@ -21,7 +21,7 @@ from lab.control_planes import (
     running_control_plane,
 )
 from lab.issuers import AUDIENCE, Issuer, forged, public_pem, running_issuer
-from tests.unit.rpc.test_access import access, in_namespace, scheduled
+from tests.api.calls import in_namespace, scheduled
 
 DENIED, UNAUTHENTICATED = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
 RULES = """
@@ -66,7 +66,7 @@ async def cordoned(plane: RunningControlPlane, token: str) -> Any:
 
 
 async def audited(plane: RunningControlPlane) -> list[access_pb2.AuditRecord]:
-    answer = await access(plane.admin, "ListAudit", access_pb2.ListAuditRequest())
+    answer = await plane.admin.ask("ListAudit")
     return list(answer.records)
 
 

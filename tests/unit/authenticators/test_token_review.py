@@ -18,8 +18,8 @@ from lab.issuers import AUDIENCE, Issuer, running_issuer
 from lab.kubeapi.access import Rule, User
 from lab.kubeapi.server import KubeApiServer
 from lab.kubeapi.state import Cluster
+from tests.api.calls import in_namespace, scheduled
 from tests.unit.authenticators.test_oidc import audited, cordoned, listed
-from tests.unit.rpc.test_access import in_namespace, scheduled
 
 DENIED, UNAUTHENTICATED = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE

@@ -16,7 +16,7 @@ from federation.cli.__main__ import fedctl
 from federation.client import Client, Target
 from lab.control_planes import RunningControlPlane, report, running_control_plane
 from lab.patience import PATIENCE_SECONDS
-from tests.unit.rpc.test_scheduling import binding, scheduled
+from tests.api.calls import binding, scheduled
 
 BEHIND_SECONDS = 3 * 3600
 AGES = re.compile(r"\b[0-9.]+(?:s|m|h|d)\b")

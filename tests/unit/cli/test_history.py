@@ -32,11 +32,11 @@ from federation.v1.scheduling_pb2 import (
 )
 from lab.control_planes import RunningControlPlane, report, running_control_plane
 from lab.databases import connect
+from tests.api.calls import binding, scheduled
 from tests.keepers import Keeper
 from tests.unit.cli.hostile import HOSTILE
 from tests.unit.cli.test_reservations import run
 from tests.unit.cli.test_what_if import CLUSTER, POLICY
-from tests.unit.rpc.test_scheduling import binding, scheduled
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "history.md").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ import pytest
 
 from lab.control_planes import RunningControlPlane, report, running_control_plane
 from lab.patience import PATIENCE_SECONDS
-from tests.unit.rpc.test_scheduling import binding, scheduled
+from tests.api.calls import binding, scheduled
 
 SECONDS = PATIENCE_SECONDS
 # Whoever runs the tests in the background ignores interrupts, and so would a child of theirs.

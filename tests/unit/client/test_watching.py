@@ -25,7 +25,7 @@ from federation.model.errors import (
 from federation.rpc.status import status_of
 from federation.v1.scheduling_pb2 import BindingEvent, WatchBindingsResponse
 from lab.control_planes import RunningControlPlane, running_control_plane
-from tests.unit.rpc.test_scheduling import binding, scheduled
+from tests.api.calls import binding, scheduled
 
 
 class Call:

@@ -36,8 +36,8 @@ from federation.v1.failover_pb2_grpc import FailoverStub
 from federation.v1.scheduling_pb2 import ScheduleRequest
 from lab.control_planes import RunningControlPlane, refused, report
 from lab.patience import until
+from tests.api.calls import binding, scheduled
 from tests.unit.rpc.conftest import running
-from tests.unit.rpc.test_scheduling import binding, scheduled
 
 __all__ = ["running"]
 

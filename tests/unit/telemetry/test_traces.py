@@ -27,8 +27,8 @@ from federation.v1.agents_pb2 import ConnectResponse
 from federation.v1.scheduling_pb2 import ScheduleRequest
 from lab.control_planes import SECONDS, RunningControlPlane, refused, report
 from lab.patience import until
+from tests.api.calls import binding
 from tests.unit.rpc.conftest import running
-from tests.unit.rpc.test_scheduling import binding
 
 __all__ = ["running"]
 

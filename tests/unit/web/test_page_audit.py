@@ -9,7 +9,7 @@ from federation.model.access import Role
 from federation.v1 import access_pb2
 from lab.browser import Answered, Browser
 from lab.control_planes import RunningControlPlane, report, running_control_plane
-from tests.unit.rpc.test_audit import listed
+from tests.api.calls import audit_of
 from tests.unit.web.test_ui import WORKLOAD, made_token
 
 
@@ -25,7 +25,7 @@ async def sent(browser: Browser, path: str, **fields: str) -> Answered:
 
 
 async def said(running: RunningControlPlane) -> list[tuple[str, Any]]:
-    records = await listed(running)
+    records = await audit_of(running)
     return [
         (f"{record.method} {record.result}", list(record.objects))
         for record in reversed(records)
@@ -58,7 +58,7 @@ async def test_changes_that_failed_and_who_may_not_are_recorded(
             ("Scheduling/Schedule PERMISSION_DENIED", []),
             ("Page/audit PERMISSION_DENIED", []),
         ]
-        actors = [record.actor for record in await listed(running) if record.result != "OK"]
+        actors = [record.actor for record in await audit_of(running) if record.result != "OK"]
         assert [actor.partition(" ")[0] for actor in actors] == ["token"] * 2 + ["admin"] * 3
 
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import grpc
-import pytest
+import pytest_asyncio
 from click.testing import CliRunner
 
 from federation.cli.__main__ import fedctl
@@ -23,7 +23,7 @@ from federation.v1.estimates_pb2 import (
     EstimateReplicasRequest,
 )
 from federation.v1.resource_pb2 import Component, ReplicaRequirements
-from lab.control_planes import AgentStream, RunningControlPlane, report
+from lab.control_planes import AgentStream, Plane, report
 from lab.patience import PATIENCE_SECONDS
 
 SHAPE = ReplicaRequirements(resource_request={"cpu": "1"})
@@ -79,8 +79,8 @@ MANNERS: dict[str, tuple[Manner, str]] = {
 class Agents:
     """Agents of many clusters, each with its manner."""
 
-    def __init__(self, running: RunningControlPlane, stack: AsyncExitStack) -> None:
-        self._running = running
+    def __init__(self, api: Plane, stack: AsyncExitStack) -> None:
+        self._running = api
         self._stack = stack
         self._listening: list[asyncio.Task[None]] = []
 
@@ -104,15 +104,15 @@ class Agents:
         await asyncio.gather(*self._listening, return_exceptions=True)
 
 
-@pytest.fixture
-async def agents(running: RunningControlPlane) -> Any:
+@pytest_asyncio.fixture(loop_scope="module")
+async def agents(api: Plane) -> Any:
     async with AsyncExitStack() as stack:
-        agents = Agents(running, stack)
+        agents = Agents(api, stack)
         yield agents
         await agents.leave()
 
 
-async def estimated(running: RunningControlPlane, **fields: Any) -> Any:
+async def estimated(api: Plane, **fields: Any) -> Any:
     request = EstimateReplicasRequest(
         **{
             "shapes": [SHAPE],
@@ -121,7 +121,7 @@ async def estimated(running: RunningControlPlane, **fields: Any) -> Any:
             **fields,
         }
     )
-    admin = running.admin
+    admin = api.admin
     return await admin.estimates.EstimateReplicas(request, timeout=SECONDS, metadata=admin.metadata)
 
 
@@ -131,13 +131,13 @@ def notes(answer: Any) -> Iterator[tuple[str, str]]:
 
 
 async def test_of_a_hundred_agents_only_those_that_fail_lose_a_level(
-    running: RunningControlPlane, agents: Agents
+    api: Plane, agents: Agents
 ) -> None:
     good = 100 - len(MANNERS)
     joining = [agents.join(f"z-{name}", manner) for name, (manner, _) in MANNERS.items()]
     joining += [agents.join(f"good-{number:02}", answering(number)) for number in range(good)]
     await asyncio.gather(*joining)
-    answer = await estimated(running)
+    answer = await estimated(api)
     by_cluster = dict(zip(answer.clusters, answer.replicas, strict=True))
     sources = dict(zip(answer.clusters, answer.sources, strict=True))
     reasons = dict(notes(answer))
@@ -151,23 +151,21 @@ async def test_of_a_hundred_agents_only_those_that_fail_lose_a_level(
         assert reason in reasons[f"z-{name}"]
 
 
-async def test_nonsense_does_not_end_the_stream(
-    running: RunningControlPlane, agents: Agents
-) -> None:
+async def test_nonsense_does_not_end_the_stream(api: Plane, agents: Agents) -> None:
     answers = iter([answering(-5), answering(7)])
 
     async def learning(stream: AgentStream, request: EstimateRequest) -> None:
         await next(answers)(stream, request)
 
     await agents.join("member1", learning)
-    first = await estimated(running)
-    second = await estimated(running)
+    first = await estimated(api)
+    second = await estimated(api)
     assert [list(first.replicas), list(second.replicas)] == [[BY_SUMMARY], [7]]
     assert list(second.bounds) == [ESTIMATE_BOUND_EXACT]
 
 
 async def test_agents_are_asked_only_when_they_are_named_as_the_source(
-    running: RunningControlPlane, agents: Agents
+    api: Plane, agents: Agents
 ) -> None:
     questions: list[EstimateRequest] = []
 
@@ -176,14 +174,14 @@ async def test_agents_are_asked_only_when_they_are_named_as_the_source(
         await answering(7)(stream, request)
 
     await agents.join("member1", noting)
-    assert list((await estimated(running, highest_source=0)).replicas) == [BY_SUMMARY]
+    assert list((await estimated(api, highest_source=0)).replicas) == [BY_SUMMARY]
     assert not questions
-    assert list((await estimated(running)).replicas) == [7]
+    assert list((await estimated(api)).replicas) == [7]
     assert len(questions) == 1
 
 
 async def test_all_shapes_go_in_one_question_to_the_clusters_named(
-    running: RunningControlPlane, agents: Agents
+    api: Plane, agents: Agents
 ) -> None:
     questions: list[EstimateRequest] = []
 
@@ -194,18 +192,16 @@ async def test_all_shapes_go_in_one_question_to_the_clusters_named(
     await agents.join("member1", noting)
     await agents.join("member2", noting)
     shapes = [SHAPE, ReplicaRequirements(resource_request={"cpu": "2"})]
-    answer = await estimated(running, shapes=shapes, clusters=["member2"])
+    answer = await estimated(api, shapes=shapes, clusters=["member2"])
     assert list(answer.replicas) == [0, 1]
     (question,) = questions
     assert [each.resource_request["cpu"] for each in question.shapes] == ["1", "2"]
 
 
-async def test_sets_are_asked_for_as_components(
-    running: RunningControlPlane, agents: Agents
-) -> None:
+async def test_sets_are_asked_for_as_components(api: Plane, agents: Agents) -> None:
     await agents.join("member1", answering(3))
     await agents.join("member2", silent)
-    admin = running.admin
+    admin = api.admin
     answer = await admin.estimates.EstimateComponentSets(
         EstimateComponentSetsRequest(
             components=[
@@ -222,15 +218,13 @@ async def test_sets_are_asked_for_as_components(
     assert "did not answer" in answer.notes[0].reason
 
 
-async def test_fedctl_and_both_clients_ask_for_sets(
-    running: RunningControlPlane, agents: Agents
-) -> None:
+async def test_fedctl_and_both_clients_ask_for_sets(api: Plane, agents: Agents) -> None:
     await agents.join("member1", answering(3))
     await agents.join("member2", answering(5))
-    plane = running.plane
+    api = api.plane
     target = Target(
-        endpoint=str(plane.endpoint),
-        token=plane.admin_token_file.read_text().strip(),
+        endpoint=str(api.endpoint),
+        token=api.admin_token_file.read_text().strip(),
         plaintext=True,
         timeout_seconds=SECONDS,
     )
@@ -254,8 +248,8 @@ async def test_fedctl_and_both_clients_ask_for_sets(
             return client.call(asked)
 
     assert (await asyncio.to_thread(blocking)).replicas == [[5]]
-    connecting = ["--insecure", "--endpoint", str(plane.endpoint)]
-    connecting += ["--token-file", str(plane.admin_token_file), "estimate", "--source", "exact"]
+    connecting = ["--insecure", "--endpoint", str(api.endpoint)]
+    connecting += ["--token-file", str(api.admin_token_file), "estimate", "--source", "exact"]
     parts = ["--component", "manager=1:cpu=1", "--component", "worker=3:cpu=1,memory=2048m"]
     shown = await asyncio.to_thread(CliRunner().invoke, fedctl, [*connecting, *parts, "-o", "json"])
     assert shown.exit_code == 0, shown.output

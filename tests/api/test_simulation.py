@@ -22,8 +22,8 @@ from federation.v1 import estimates_pb2
 from federation.v1.resource_pb2 import Cluster, ObjectMeta, ResourceBinding
 from federation.v1.scheduling_pb2 import Outcome
 from federation.v1.simulation_pb2 import SimulateRequest, SimulationOptions, VirtualTime
-from lab.control_planes import RunningControlPlane, refused, running_control_plane
-from tests.unit.rpc.test_batches import failing
+from lab.control_planes import Plane, refused, running_control_plane
+from tests.api.test_batches import failing
 
 SETUP = Setup(
     profiles=DEFAULT_PROFILES,
@@ -67,8 +67,8 @@ def request(
     )
 
 
-async def simulated(running: RunningControlPlane, asked: SimulateRequest) -> Any:
-    answer = await running.admin.call(running.admin.simulation.Simulate, asked)
+async def simulated(api: Plane, asked: SimulateRequest) -> Any:
+    answer = await api.admin.call(api.admin.simulation.Simulate, asked)
     return answer.decisions
 
 
@@ -101,20 +101,20 @@ def gist(decisions: Any) -> list[dict[str, Any]]:
     ],
 )
 async def test_the_server_answers_as_fedctl_does(
-    running: RunningControlPlane,
+    api: Plane,
     given: list[tuple[str, int]],
     options: dict[str, Any],
     case_options: dict[str, Any],
 ) -> None:
     bindings = [workload(*each) for each in given]
-    decisions = await simulated(running, request(*bindings, **options))
+    decisions = await simulated(api, request(*bindings, **options))
     case = {"clusters": CLUSTERS, "bindings": bindings, "options": case_options}
     assert gist(decisions) == answer_case(case)["decisions"]
     assert {each.id for each in decisions} == {""}
     assert not any(each.HasField("trace") for each in decisions)
 
 
-async def test_virtual_time_goes_on_as_in_files(running: RunningControlPlane) -> None:
+async def test_virtual_time_goes_on_as_in_files(api: Plane) -> None:
     bindings = [workload("a", 4), workload("b", 12, schedulePriority={"priority": 3})]
     virtual_time = {
         "lostSeconds": 60,
@@ -126,7 +126,7 @@ async def test_virtual_time_goes_on_as_in_files(running: RunningControlPlane) ->
     }
     asked = request(*bindings)
     asked.virtual_time.CopyFrom(message_from_document(virtual_time, VirtualTime))
-    answer = await running.admin.call(running.admin.simulation.Simulate, asked)
+    answer = await api.admin.call(api.admin.simulation.Simulate, asked)
     case = {"clusters": CLUSTERS, "bindings": bindings, "virtualTime": virtual_time}
     expected = answer_case(case)
     assert gist(answer.decisions) == expected["decisions"]
@@ -137,29 +137,29 @@ async def test_virtual_time_goes_on_as_in_files(running: RunningControlPlane) ->
         (each["binding"], each["position"]) for each in expected["queue"]
     ]
     asked.virtual_time.events[0].name = "m4"
-    refusal = await refused(running.admin.call(running.admin.simulation.Simulate, asked))
+    refusal = await refused(api.admin.call(api.admin.simulation.Simulate, asked))
     assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
     assert refusal.violations.keys() == {"virtualTime.events[0].name"}
 
 
-async def test_traces_come_when_asked_for(running: RunningControlPlane) -> None:
-    (decision,) = await simulated(running, request(workload("a", 5), include_traces=True))
+async def test_traces_come_when_asked_for(api: Plane) -> None:
+    (decision,) = await simulated(api, request(workload("a", 5), include_traces=True))
     assert [each.name for each in decision.trace.clusters] == ["m1", "m2", "m3"]
     assert sum(each.replicas for each in decision.trace.clusters) == 5
 
 
-async def test_what_has_no_effect_is_told(running: RunningControlPlane) -> None:
+async def test_what_has_no_effect_is_told(api: Plane) -> None:
     asked = request(workload("web", 1, suspension={"dispatching": True}), workload("db", 1))
-    web, db = await simulated(running, asked)
+    web, db = await simulated(api, asked)
     assert list(web.warnings) == ["accepted, but nothing here reads spec.suspension.dispatching"]
     assert not db.warnings
 
 
-async def test_every_broken_rule_is_told_with_its_path(running: RunningControlPlane) -> None:
+async def test_every_broken_rule_is_told_with_its_path(api: Plane) -> None:
     asked = request(workload("a", 1), workload("a", 1), workload("b", -1), tie_break="coin")
     asked.clusters.append(asked.clusters[0])
     asked.options.available_replicas["nowhere"] = 1
-    refusal = await refused(simulated(running, asked))
+    refusal = await refused(simulated(api, asked))
     assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
     assert refusal.violations.keys() == {
         "clusters[3].metadata.name",
@@ -170,13 +170,13 @@ async def test_every_broken_rule_is_told_with_its_path(running: RunningControlPl
     }
 
 
-async def test_rules_of_the_scheduler_hold_as_well(running: RunningControlPlane) -> None:
+async def test_rules_of_the_scheduler_hold_as_well(api: Plane) -> None:
     torn = workload("a", 1, schedulerName="nobody")
     torn["spec"]["placement"]["replicaScheduling"] = {
         "replicaSchedulingType": "Duplicated",
         "clusterLimits": [{"min": 1}],
     }
-    refusal = await refused(simulated(running, request(torn)))
+    refusal = await refused(simulated(api, request(torn)))
     assert refusal.violations == {
         "bindings[0].spec.placement.replicaScheduling.clusterLimits": (
             "needs replicaSchedulingType Divided"
@@ -194,13 +194,13 @@ async def test_rules_of_the_scheduler_hold_as_well(running: RunningControlPlane)
     ],
 )
 async def test_a_simulation_has_limits(
-    running: RunningControlPlane, clusters: int, bindings: int, field: str
+    api: Plane, clusters: int, bindings: int, field: str
 ) -> None:
     asked = SimulateRequest(
         clusters=[Cluster(metadata=ObjectMeta(name="m"))] * clusters,
         bindings=[ResourceBinding()] * bindings,
     )
-    refusal = await refused(simulated(running, asked))
+    refusal = await refused(simulated(api, asked))
     assert list(refusal.violations) == [field]
 
 
@@ -214,15 +214,15 @@ def test_an_answer_that_would_not_arrive_is_refused(monkeypatch: pytest.MonkeyPa
     assert "fewer bindings at a time" in status.message
 
 
-async def test_nothing_is_answered_with_nothing(running: RunningControlPlane) -> None:
-    assert list(await simulated(running, SimulateRequest())) == []
+async def test_nothing_is_answered_with_nothing(api: Plane) -> None:
+    assert list(await simulated(api, SimulateRequest())) == []
 
 
 async def test_profiles_are_the_servers(database_url: str, tmp_path: Path) -> None:
     profiles = Profiles.of([failing()])
-    async with running_control_plane(database_url, tmp_path, profiles) as running:
+    async with running_control_plane(database_url, tmp_path, profiles) as api:
         asked = request(workload("a", 1, schedulerName="flaky"))
-        refusal = await refused(simulated(running, asked))
+        refusal = await refused(simulated(api, asked))
         assert (refusal.code, refusal.reason) == (
             grpc.StatusCode.FAILED_PRECONDITION,
             "PLUGIN_FAILED",

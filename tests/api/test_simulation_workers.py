@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+import pytest_asyncio
 
 from federation.rpc.simulation_worker import KEPT_BYTES
 from federation.scheduler.plugins.filters import Refusals
@@ -22,13 +23,13 @@ from federation.v1.simulation_pb2 import SimulateRequest
 from lab.attack.measures import family
 from lab.control_planes import (
     SECONDS,
+    Plane,
     Refusal,
-    RunningControlPlane,
     refused,
     running_control_plane,
 )
 from lab.patience import PATIENCE_SECONDS
-from tests.unit.rpc.test_simulation import request, simulated, workload
+from tests.api.test_simulation import request, simulated, workload
 
 # In the environment of processes: the file that says which one of them works for ever.
 MARK = "SIMULATES_FOR_EVER"
@@ -65,10 +66,8 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "endless"
 
 
-@pytest.fixture
-async def plane(
-    database_url: str, tmp_path: Path, mark: Path
-) -> AsyncIterator[RunningControlPlane]:
+@pytest_asyncio.fixture(loop_scope="module")
+async def api(database_url: str, tmp_path: Path, mark: Path) -> AsyncIterator[Plane]:
     flags = {"simulation_memory_mebibytes": "512", "simulation_steps": "1000"}
     async with running_control_plane(database_url, tmp_path, PROFILES, **flags) as running:
         yield running
@@ -116,53 +115,55 @@ async def until_working(mark: Path) -> int:
 
 
 async def test_what_a_caller_gives_up_ends_and_the_next_one_is_served(
-    plane: RunningControlPlane, mark: Path
+    api: Plane, mark: Path
 ) -> None:
-    call = plane.admin.simulation.Simulate(decided_by("endless"), metadata=plane.admin.metadata)
+    # A process that is only starting is kept.
+    assert await simulated(api, request(workload("a", 1)))
+    call = api.admin.simulation.Simulate(decided_by("endless"), metadata=api.admin.metadata)
     abandoned = await until_working(mark)
     call.cancel()
     await until_gone(abandoned)
-    (decision,) = await simulated(plane, request(workload("a", 1)))
+    (decision,) = await simulated(api, request(workload("a", 1)))
     assert decision.clusters
 
 
-async def test_it_ends_with_its_deadline(plane: RunningControlPlane, mark: Path) -> None:
+async def test_it_ends_with_its_deadline(api: Plane, mark: Path) -> None:
     # A process that is only starting is kept.
-    assert await simulated(plane, request(workload("a", 1)))
-    call = plane.admin.simulation.Simulate(
-        decided_by("endless"), timeout=5, metadata=plane.admin.metadata
+    assert await simulated(api, request(workload("a", 1)))
+    call = api.admin.simulation.Simulate(
+        decided_by("endless"), timeout=5, metadata=api.admin.metadata
     )
     abandoned = await until_working(mark)
     assert (await refused(call)).code is grpc.StatusCode.DEADLINE_EXCEEDED
     await until_gone(abandoned)
 
 
-async def test_more_memory_than_agreed_ends_it(plane: RunningControlPlane) -> None:
-    refusal = await refused(simulated(plane, decided_by("greedy")))
+async def test_more_memory_than_agreed_ends_it(api: Plane) -> None:
+    refusal = await refused(simulated(api, decided_by("greedy")))
     assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "more memory" in refusal.message
-    assert await simulated(plane, request(workload("a", 1)))
+    assert await simulated(api, request(workload("a", 1)))
 
 
-async def test_a_process_that_was_killed_is_not_missed(plane: RunningControlPlane) -> None:
-    assert await simulated(plane, request(workload("a", 1)))
+async def test_a_process_that_was_killed_is_not_missed(api: Plane) -> None:
+    assert await simulated(api, request(workload("a", 1)))
     running = workers()
     assert running
     for pid in running:
         os.kill(pid, signal.SIGKILL)
     for pid in running:
         await until_gone(pid)
-    assert await simulated(plane, request(workload("a", 1)))
+    assert await simulated(api, request(workload("a", 1)))
 
 
-async def test_a_big_control_plane_keeps_its_processes(plane: RunningControlPlane) -> None:
+async def test_a_big_control_plane_keeps_its_processes(api: Plane) -> None:
     """What a process has in memory is its own, not that of the one that started it."""
     weight = bytearray(b"x") * KEPT_BYTES
-    assert await simulated(plane, request(workload("a", 1)))
+    assert await simulated(api, request(workload("a", 1)))
     running = workers()
     assert running
     for _ in range(3):
-        assert await simulated(plane, request(workload("a", 1)))
+        assert await simulated(api, request(workload("a", 1)))
     assert workers() == running
     assert len(weight) == KEPT_BYTES
 
@@ -174,8 +175,8 @@ async def test_processes_end_with_the_control_plane(database_url: str, tmp_path:
     assert not workers()
 
 
-async def test_too_many_at_once_are_refused(plane: RunningControlPlane) -> None:
-    simulate, metadata = plane.admin.simulation.Simulate, plane.admin.metadata
+async def test_too_many_at_once_are_refused(api: Plane) -> None:
+    simulate, metadata = api.admin.simulation.Simulate, api.admin.metadata
     calls = [simulate(decided_by("endless"), metadata=metadata) for _ in range(10)]
     refusals = asyncio.as_completed([refused(call) for call in calls])
     first: Refusal = await next(refusals)
@@ -185,20 +186,20 @@ async def test_too_many_at_once_are_refused(plane: RunningControlPlane) -> None:
         call.cancel()
 
 
-async def test_work_is_priced_before_it_starts(plane: RunningControlPlane) -> None:
+async def test_work_is_priced_before_it_starts(api: Plane) -> None:
     tainted = request(workload("a", 1), workload("b", 1))
     tainted.clusters[0].spec.taints.extend(
         Taint(key=f"k{number}", effect="NoSchedule") for number in range(600)
     )
-    refusal = await refused(simulated(plane, tainted))
+    refusal = await refused(simulated(api, tainted))
     assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
     assert list(refusal.violations) == ["bindings[1]"]
     assert "1000 steps" in refusal.violations["bindings[1]"]
 
 
-async def test_bytes_that_are_no_request_are_refused(plane: RunningControlPlane) -> None:
-    method = plane.channel.unary_unary("/federation.v1.Simulation/Simulate")
-    refusal = await refused(method(b"\xff", timeout=SECONDS, metadata=plane.admin.metadata))
+async def test_bytes_that_are_no_request_are_refused(api: Plane) -> None:
+    method = api.channel.unary_unary("/federation.v1.Simulation/Simulate")
+    refusal = await refused(method(b"\xff", timeout=SECONDS, metadata=api.admin.metadata))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "UNDECODABLE")
 
 

@@ -11,17 +11,13 @@ import pytest
 from federation.model.access import Role, Scope
 from federation.rpc import guards
 from federation.runtime.log_fields import work_fields
-from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.scheduling_pb2 import ScheduleRequest
-from lab.control_planes import SECONDS, RunningControlPlane, report
-from tests.unit.rpc.conftest import running
-from tests.unit.rpc.test_scheduling import binding
-
-__all__ = ["running"]
+from lab.control_planes import SECONDS, Plane, report
+from tests.api.calls import binding
 
 
 async def test_an_error_after_a_decision_names_it(
-    running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    api: Plane, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     about, answer_to = [], guards.answer_to
 
@@ -33,9 +29,9 @@ async def test_an_error_after_a_decision_names_it(
         return answer_to(error, method, scope)
 
     # Only of who may not see everything is the answer looked through.
-    caller = running.caller(await running.token(Role.SCHEDULER, "shop"))
+    caller = api.caller(await api.token(Role.SCHEDULER, "shop"))
     with caplog.at_level(logging.DEBUG, "federation"):
-        async with running.connected("member1", report=report()):
+        async with api.connected("member1", report=report()):
             monkeypatch.setattr(guards, "as_seen", failing)
             monkeypatch.setattr(guards, "answer_to", told)
             request = ScheduleRequest(binding=binding("named"))
@@ -48,5 +44,5 @@ async def test_an_error_after_a_decision_names_it(
     assert told_of["result"] == "scheduled"
     # What is asked for afterwards is not about it.
     with pytest.raises(grpc.aio.AioRpcError):
-        await caller.call(caller.clusters.ListClusters, ListClustersRequest())
+        await caller.ask("ListClusters")
     assert about[1:] == [{}]

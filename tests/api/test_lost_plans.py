@@ -11,26 +11,24 @@ import pytest
 
 from federation.codec.echoes import MAX_LOST_PLANS, MAX_REASON_CHARACTERS
 from federation.model.quotations import quoted
-from federation.v1.agents_pb2 import LostPlan, NodeShare, PlaceReply
+from federation.v1.agents_pb2 import Hello, LostPlan, NodeShare, PlaceReply
 from federation.v1.scheduling_pb2 import WatchBindingsRequest
-from lab.control_planes import AgentStream, RunningControlPlane, hello, report
+from lab.control_planes import AgentStream, Plane, report
 from lab.patience import PATIENCE_SECONDS
-from tests.unit.rpc.test_scheduling import binding, decided, got, scheduled
+from tests.api.calls import binding, decided, got, scheduled
 
 WHY = "1 of 3 replicas found no node among 4: 4 short of cpu"
 
 
 @asynccontextmanager
-async def promised(running: RunningControlPlane) -> AsyncIterator[tuple[AgentStream, str]]:
+async def promised(api: Plane) -> AsyncIterator[tuple[AgentStream, str]]:
     """The stream of an agent that keeps a plan, and the decision about it."""
-    async with AgentStream(await running.enrolled("member1"), "member1") as stream:
-        greeting = hello()
-        greeting.placer = "extender"
-        await stream.say(hello=greeting)
+    async with AgentStream(await api.enrolled("member1"), "member1") as stream:
+        await stream.say(hello=Hello(epoch=1, agent_version="0.2.0", placer="extender"))
         await stream.hear("welcome")
         await stream.say(report=report())
         await stream.hear("ack")
-        asking = asyncio.create_task(scheduled(running, binding(), node_timeout_seconds=10))
+        asking = asyncio.create_task(scheduled(api, binding(), node_timeout_seconds=10))
         request = await stream.hear("place_request")
         assert request.planned
         await stream.say(
@@ -42,7 +40,7 @@ async def promised(running: RunningControlPlane) -> AsyncIterator[tuple[AgentStr
         )
         (promise,) = (await asking).decision.promises
         assert (promise.certificate, promise.note) == ("planned", "")
-        yield stream, (await got(running)).decision.id
+        yield stream, (await got(api)).decision.id
 
 
 async def lose(stream: AgentStream, decision: str, sequence: int, reason: str = WHY) -> None:
@@ -51,33 +49,33 @@ async def lose(stream: AgentStream, decision: str, sequence: int, reason: str = 
     await stream.hear("ack")
 
 
-async def worth(running: RunningControlPlane) -> tuple[str, str, str]:
+async def worth(api: Plane) -> tuple[str, str, str]:
     """What is held, what the decision says of it, and why."""
-    found = await got(running)
+    found = await got(api)
     (held,), (promise,) = found.reservations, found.decision.promises
-    (of_decision,) = (await decided(running, found.decision.id)).promises
+    (of_decision,) = (await decided(api, found.decision.id)).promises
     assert of_decision == promise
     return held.certificate, promise.certificate, promise.note
 
 
 async def test_a_lost_plan_makes_its_promise_careful_and_says_why(
-    running: RunningControlPlane,
+    api: Plane,
 ) -> None:
-    async with promised(running) as (stream, decision):
+    async with promised(api) as (stream, decision):
         await lose(stream, "another", 2)
-        assert await worth(running) == ("planned", "planned", "")
+        assert await worth(api) == ("planned", "planned", "")
         await lose(stream, decision, 3)
-        assert await worth(running) == ("careful", "careful", quoted(WHY))
-        (placement,) = (await got(running)).decision.node_placements
+        assert await worth(api) == ("careful", "careful", quoted(WHY))
+        (placement,) = (await got(api)).decision.node_placements
         assert (placement.nodes[0].node, placement.message) == ("node-1", quoted(WHY))
-        version = (await got(running)).binding.metadata.resource_version
+        version = (await got(api)).binding.metadata.resource_version
         await lose(stream, decision, 4)
-        assert (await got(running)).binding.metadata.resource_version == version
+        assert (await got(api)).binding.metadata.resource_version == version
 
 
-async def test_a_lost_plan_is_told_to_watchers(running: RunningControlPlane) -> None:
-    async with promised(running) as (stream, decision):
-        admin = running.admin
+async def test_a_lost_plan_is_told_to_watchers(api: Plane) -> None:
+    async with promised(api) as (stream, decision):
+        admin = api.admin
         call = admin.scheduling.WatchBindings(WatchBindingsRequest(), metadata=admin.metadata)
         seen = watched(call)
         assert await anext(seen) == [("member1", "planned")]
@@ -104,16 +102,14 @@ async def watched(call: Any) -> AsyncIterator[list[tuple[str, str]]]:
         ([LostPlan(binding="b", decision="d")] * (MAX_LOST_PLANS + 1), "lostPlans"),
     ],
 )
-async def test_a_wrong_one_is_refused_by_name(
-    running: RunningControlPlane, lost: list[LostPlan], field: str
-) -> None:
-    async with running.connected("member1") as stream:
+async def test_a_wrong_one_is_refused_by_name(api: Plane, lost: list[LostPlan], field: str) -> None:
+    async with api.connected("member1") as stream:
         await stream.say(report=report(lost_plans=lost))
         refusal = await stream.hear("refusal")
         assert f"{field}: " in refusal.reason
 
 
-async def test_a_long_reason_is_cut(running: RunningControlPlane) -> None:
-    async with promised(running) as (stream, decision):
+async def test_a_long_reason_is_cut(api: Plane) -> None:
+    async with promised(api) as (stream, decision):
         await lose(stream, decision, 2, reason="x" * 10_000)
-        assert (await worth(running))[2] == quoted("x" * MAX_REASON_CHARACTERS)
+        assert (await worth(api))[2] == quoted("x" * MAX_REASON_CHARACTERS)

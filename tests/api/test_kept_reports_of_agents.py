@@ -6,33 +6,33 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
+import pytest_asyncio
 
 from federation.history.kept_reports import packed_picture, unpacked_picture
 from federation.model.grades import DEFAULT_MODEL
 from federation.v1.scheduling_pb2 import BesideReports, ReplayDecisionRequest
-from lab.control_planes import RunningControlPlane, running_control_plane
+from lab.control_planes import Plane, running_control_plane
 from lab.services import make_report
+from tests.api.calls import binding, scheduled
 from tests.keepers import Keeper
 from tests.recorded_agents import DUMPS, RECORDED, recorded_agents
 from tests.unit.cli.test_schedule import run
-from tests.unit.rpc.test_scheduling import binding, scheduled
 
 REPORTS = DUMPS.parent / "reports"
 SCRIPTS = {f"graded{number}": REPORTS / f"doc-models-{number}.json" for number in (1, 2, 3)}
 
 
-@pytest.fixture
-async def running(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
+@pytest_asyncio.fixture(loop_scope="module")
+async def running(database_url: str, tmp_path: Path) -> AsyncIterator[Plane]:
     """Three clusters with agents, and no duty that keeps reports beside the test."""
     async with (
-        running_control_plane(database_url, tmp_path, keep_reports_hours="0") as plane,
-        recorded_agents(plane, tmp_path),
+        running_control_plane(database_url, tmp_path, keep_reports_hours="0") as api,
+        recorded_agents(api, tmp_path),
     ):
-        yield plane
+        yield api
 
 
-async def beside(running: RunningControlPlane, decision_id: str) -> BesideReports:
+async def beside(running: Plane, decision_id: str) -> BesideReports:
     request = ReplayDecisionRequest(id=decision_id, from_reports=True)
     answer = await running.admin.call(running.admin.scheduling.ReplayDecision, request)
     assert answer.equal, answer
@@ -40,7 +40,7 @@ async def beside(running: RunningControlPlane, decision_id: str) -> BesideReport
     return reports
 
 
-async def test_reports_with_grades_are_kept_and_replayed(running: RunningControlPlane) -> None:
+async def test_reports_with_grades_are_kept_and_replayed(running: Plane) -> None:
     keep = Keeper(running.plane)
     fleet = running.plane.parts.fleet.snapshot
     reports = [state.report for state in fleet.states]

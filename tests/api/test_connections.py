@@ -12,15 +12,15 @@ import pytest
 from federation.rpc.served import connections_left
 from federation.serving import raise_limit_of_files
 from federation.v1.clusters_pb2 import ListClustersRequest
-from lab.control_planes import Caller, RunningControlPlane, running_control_plane
+from lab.control_planes import Caller, Plane, running_control_plane
 from lab.patience import PATIENCE_SECONDS, until
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def dialled(running: RunningControlPlane) -> Streams:
+async def dialled(api: Plane) -> Streams:
     """Says nothing, as a stranger would who holds as many connections as possible."""
-    host, _, port = str(running.plane.endpoint).rpartition(":")
+    host, _, port = str(api.plane.endpoint).rpartition(":")
     return await asyncio.open_connection(host, int(port))
 
 
@@ -37,12 +37,12 @@ async def test_a_connection_too_many_is_closed_and_the_others_go_on(
     database_url: str, tmp_path: Path
 ) -> None:
     request = ListClustersRequest()
-    async with running_control_plane(database_url, tmp_path, max_connections="2") as running:
-        admin = running.admin
+    async with running_control_plane(database_url, tmp_path, max_connections="2") as api:
+        admin = api.admin
         await admin.call(admin.clusters.ListClusters, request)
-        held = await dialled(running)
+        held = await dialled(api)
         assert await is_served(held)
-        refused = await dialled(running)
+        refused = await dialled(api)
         assert not await is_served(refused)
         await admin.call(admin.clusters.ListClusters, request)
         held[1].close()
@@ -51,7 +51,7 @@ async def test_a_connection_too_many_is_closed_and_the_others_go_on(
         async def is_answered() -> bool:
             """By a connection of its own."""
             options = [("grpc.use_local_subchannel_pool", 1)]
-            async with grpc.aio.insecure_channel(str(running.plane.endpoint), options) as channel:
+            async with grpc.aio.insecure_channel(str(api.plane.endpoint), options) as channel:
                 other = Caller(channel, admin.metadata[0][1].removeprefix("Bearer "))
                 try:
                     await other.call(other.clusters.ListClusters, request)

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+import pytest_asyncio
 from sqlalchemy import text
 
 from federation.cli.replay import NOT_EQUAL
@@ -30,20 +31,20 @@ from federation.v1.scheduling_pb2 import (
 )
 from lab.control_planes import (
     AgentStream,
-    RunningControlPlane,
+    Plane,
     refused,
     report,
     running_control_plane,
 )
 from lab.databases import connect
+from tests.api.calls import binding, scheduled
 from tests.keepers import Keeper
 from tests.unit.cli.test_schedule import run
-from tests.unit.rpc.test_scheduling import binding, scheduled
 
 CLUSTERS = ("member1", "member2", "member3")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def fleet(database_url: str, tmp_path: Path) -> Any:
     """Three clusters, and what keeps their reports when it is told to."""
     async with (
@@ -57,7 +58,7 @@ async def fleet(database_url: str, tmp_path: Path) -> Any:
         yield running, streams, Keeper(running.plane)
 
 
-async def beside(running: RunningControlPlane, decision_id: str) -> BesideReports:
+async def beside(running: Plane, decision_id: str) -> BesideReports:
     request = ReplayDecisionRequest(id=decision_id, from_reports=True)
     answer = await running.admin.call(running.admin.scheduling.ReplayDecision, request)
     assert answer.equal, answer
@@ -241,7 +242,7 @@ async def test_equal_pictures_are_kept_once_and_old_days_are_dropped(fleet: Any)
     assert (await count("report_round"), await count("report_picture")) == (0, 0)
 
 
-async def age(running: RunningControlPlane, *tables: str) -> None:
+async def age(running: Plane, *tables: str) -> None:
     """As if all had been kept on a day that has no partition any more."""
     async with running.plane.parts.engine.begin() as connection:
         for table in tables:
