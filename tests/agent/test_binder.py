@@ -13,7 +13,7 @@ import pytest
 from lab.binders import NAMESPACE, cluster_of, in_gang, nodes_of, pending, told, until
 from lab.kubeapi.documents import node, pod
 from lab.kubeapi.faults import Drop, First, bad_gateway
-from lab.kubeapi.resources import LEASES, PODS, Document
+from lab.kubeapi.resources import EVENTS, LEASES, PODS, Document
 from lab.kubeapi.server import KubeApiServer
 from tests.agent.agents import joined, running_agent, share
 
@@ -57,6 +57,10 @@ async def test_pods_are_packed_and_told(kubeconfig: Path) -> None:
             server.cluster.put(pending("r", cpu="1"))
             assert await bound(server, "p", "q", "r") == {"p": "b", "q": "b", "r": "a"}
             await has_said(server, "p", "Successfully assigned shop/p to b")
+            event = next(each for each in server.cluster.all(EVENTS) if "to b" in each["message"])
+            assert (event["type"], event["reason"]) == ("Normal", "Scheduled")
+            assert event["involvedObject"]["uid"].startswith("uid-")
+            assert event["lastTimestamp"][:4] >= "2026"
 
 
 async def test_pods_that_are_deleted_soon_leave_their_room(kubeconfig: Path) -> None:

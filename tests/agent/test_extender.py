@@ -15,13 +15,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from estimator import side_servers
-from estimator.cluster.assumptions import UNSHOWN_SECONDS
+from estimator.cluster.assumptions import BINDING_SECONDS, PREPARING_SECONDS, UNSHOWN_SECONDS
 from estimator.sight import PROOF_SECONDS, TOLERATED_SECONDS
 from federation.certificates import make_certificates
 from federation.model.errors import PreconditionFailed, Unavailable
 from federation.runtime.watched_files import FileWatch
 from lab.binders import nodes_of
 from lab.kubeapi.documents import node, pod
+from lab.kubeapi.faults import Answer, bad_gateway, throttled
 from lab.kubeapi.resources import PODS, Document
 from lab.kubeapi.server import ADMIN_TOKEN
 from lab.patience import until
@@ -165,6 +166,44 @@ async def test_a_pod_that_is_deleted_takes_nothing(tmp_path: Path, *, is_seen: b
             member.clock.now += UNSHOWN_SECONDS
         await until(lambda: kept(member, asking, "a"), lambda found: found == ["a"])
 
+        async def counts() -> bool:
+            await kept(member, pod("asking", cpu="5"), "a")
+            await kept(member, gone, "a")
+            return await kept(member, asking, "a") == []
+
+        # Shown again, it was not deleted.
+        if is_seen:
+            assert not await counts()
+            member.put(gone)
+            await until(counts, bool)
+
+
+@pytest.mark.parametrize("is_prepared", [True, False], ids=["prepared", "plain"])
+@pytest.mark.parametrize("is_shown", [True, False], ids=["shown", "never shown"])
+async def test_a_pod_counts_for_a_time(
+    tmp_path: Path, *, is_shown: bool, is_prepared: bool
+) -> None:
+    """Volumes and devices of some are prepared before they are bound."""
+    seconds = PREPARING_SECONDS if is_prepared else BINDING_SECONDS
+    let, asking = pod("let", cpu="3"), pod("asking", cpu="3")
+    if is_prepared:
+        let["spec"]["resourceClaims"] = [{"name": "gpu"}]
+    async with serving(tmp_path, node("a")) as member:
+        assert await kept(member, let, "a") == ["a"]
+        if is_shown:
+            # After it was let on, and before the first time is over.
+            member.put(let, pod("marker", on="a", cpu="1500m"))
+            small = pod("small", cpu="2600m")
+            await until(
+                lambda: member.post("filter", {"Pod": small, "NodeNames": ["a"]}),
+                lambda answer: answer.get("FailedNodes") == {"a": "short of cpu"},
+            )
+            member.put(pod("marker", on="a", cpu="0"))
+        member.clock.now += (seconds if is_shown else UNSHOWN_SECONDS) - 0.1
+        assert await kept(member, asking, "a") == []
+        member.clock.now += 0.1
+        await until(lambda: kept(member, asking, "a"), lambda found: found == ["a"])
+
 
 def of_version(name: str, version: int) -> Document:
     """A pod of three cores as kube-scheduler sends it."""
@@ -235,6 +274,35 @@ async def test_a_binding_counts_at_once_and_only_where_it_is_made(tmp_path: Path
         answer = await member.post("bind", order("q", "elsewhere"))
         assert "does not know this node" in answer["Error"]
         assert await kept(member, waiting[1]) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (bad_gateway(), "503"),
+        (throttled(2), "429"),
+        (Answer(status=403, body=b'{"kind":"Status","message":"not yours"}'), "not yours"),
+        (Answer(status=422, body=b"<html>"), "422"),
+    ],
+)
+async def test_a_binding_that_is_refused_may_be_made_later(
+    tmp_path: Path, fault: Answer, said: str
+) -> None:
+    async with serving(tmp_path, node("a"), pod("p")) as member:
+        server = member.server
+        # Another pod had the name before, or has none.
+        for wrong in ({**order("p", "a"), "PodUID": "of-before"}, order("gone", "a")):
+            assert (await member.post("bind", wrong))["Error"]
+        assert nodes_of(server) == {}
+        server.faults.add(fault, times=1, verb="create")
+        assert said in (await member.post("bind", order("p", "a")))["Error"]
+        # The token is another one now: it is read again after a refusal.
+        server.tokens = {"second": server.tokens[ADMIN_TOKEN]}
+        assert (await member.post("bind", order("p", "a")))["Error"]
+        server.kubeconfig(tmp_path / "kubeconfig", "second")
+        for _ in range(2):
+            assert await member.post("bind", order("p", "a")) == {"Error": ""}
+        assert nodes_of(server) == {"p": "a"}
 
 
 async def test_an_agent_without_a_picture_says_so_instead_of_judging(tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
-"""One pod in the views of kube-scheduler and of Volcano."""
+"""One pod in the views of kube-scheduler."""
 
 from __future__ import annotations
 
 from estimator.binpack.requests import replica_request
-from estimator.binpack.volcano import volcano_amounts, volcano_request
 from federation.model.pod_request import ContainerRequest, PodResources
 
 MI = 2**20
@@ -43,18 +42,3 @@ def test_with_pod_level_amounts_a_default_stands_in_only_for_nothing_at_all() ->
 def test_names_the_scheduler_keeps_no_total_of_are_dropped() -> None:
     pod = PodResources(containers=(ContainerRequest(requests={"foo": "1", "a.b/c": "2"}),))
     assert replica_request(pod).amounts == {"a.b/c": 2, "pods": 1}
-
-
-def test_volcano_counts_thousandths_and_rounds_every_container() -> None:
-    pod = PodResources(
-        containers=(
-            ContainerRequest(requests={"cpu": "100400u", "memory": "0.4", "a.b/c": "1"}),
-            ContainerRequest(requests={"cpu": "100400u", "memory": "0.4", "count/pods": "9"}),
-        )
-    )
-    assert volcano_request(pod).amounts == {"cpu": 202, "memory": 2, "a.b/c": 1000, "pods": 1}
-
-
-def test_volcano_counts_what_a_node_offers_in_the_same_units() -> None:
-    offered = {"cpu": "1.5", "memory": "1Ki", "pods": "110", "a.b/c": "2", "count/pods": "1"}
-    assert volcano_amounts(offered) == {"cpu": 1500, "memory": 1024, "pods": 110, "a.b/c": 2000}

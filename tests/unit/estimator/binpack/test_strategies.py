@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.breakdown import breakdown
@@ -55,14 +53,6 @@ def test_a_resource_that_scores_0_leaves_the_ratio_but_not_the_others() -> None:
     assert MostAllocated(weights=weights(cpu=1, memory=1)).score(nodes, request).tolist() == [25]
 
 
-def test_the_ratio_rounds_halves_up() -> None:
-    nodes = one_node({"cpu": 1000, "memory": 1000}, {})
-    request = ReplicaRequest.of({"cpu": 500, "memory": 510})
-    rising = (ShapePoint(utilization=0, score=0), ShapePoint(utilization=100, score=10))
-    ratio = RequestedToCapacityRatio(weights=weights(cpu=1, memory=1), shape=rising)
-    assert ratio.score(nodes, request).tolist() == [51]  # 50.5; to even would be 50
-
-
 def test_no_resource_left_scores_0() -> None:
     nodes = one_node({"memory": 1000}, {})
     most = MostAllocated(weights=weights(gpu=1))
@@ -74,23 +64,6 @@ def test_a_container_without_amounts_counts_the_defaults_in_fit_scoring_only() -
     request = ReplicaRequest.of({})
     assert MostAllocated(weights=weights(cpu=1, memory=1)).score(nodes, request).tolist() == [10]
     assert not BalancedAllocation(weights=weights(cpu=1, memory=1)).applies_to(request)
-
-
-def test_pod_slots_give_balanced_allocation_no_say() -> None:
-    assert not BalancedAllocation(weights=weights(pods=1)).applies_to(ReplicaRequest.of({}))
-
-
-@pytest.mark.parametrize(
-    ("asked", "score"),
-    [
-        ({"cpu": 500, "memory": 500}, 75),  # as balanced as before
-        ({"cpu": 500}, 62),
-    ],
-)
-def test_balance_compares_with_the_node_before(asked: dict[str, int], score: int) -> None:
-    nodes = one_node({"cpu": 1000, "memory": 1000}, {})
-    balanced = BalancedAllocation(weights=weights(cpu=1, memory=1))
-    assert balanced.score(nodes, ReplicaRequest.of(asked)).tolist() == [score]
 
 
 def test_a_profile_adds_weighted_plugins_that_have_a_say() -> None:
@@ -121,21 +94,6 @@ def test_a_profile_ignores_extended_resources_only() -> None:
     )
     names = ("cpu", "a.example/foo", "a.example/bar", "b.example/bar", "b.example")
     assert [name for name in names if profile.ignores(name)] == ["a.example/foo", "b.example/bar"]
-
-
-def test_volcano_keeps_the_weight_of_what_a_node_lacks() -> None:
-    nodes = one_node({"cpu": 1000}, {"cpu": 250})
-    binpack = VolcanoBinpack(weight=1, weights=weights(cpu=1, gpu=3))
-    request = ReplicaRequest.of({"cpu": 250, GPU: 1})
-    assert binpack.score(nodes, request).tolist() == [12.5]
-
-
-@pytest.mark.parametrize(("cpu_weight", "score"), [(1, 0.0), (0, 50.0)])
-def test_volcano_checks_the_fit_of_weighted_resources_only(cpu_weight: int, score: float) -> None:
-    nodes = one_node({"cpu": 1000, "memory": 1000}, {"cpu": 900})
-    binpack = VolcanoBinpack(weight=1, weights=weights(cpu=cpu_weight, memory=1))
-    request = ReplicaRequest.of({"cpu": 200, "memory": 500})
-    assert binpack.score(nodes, request).tolist() == [score]
 
 
 def test_volcano_ignores_what_is_not_requested() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from estimator.cluster import assumed as module
 from estimator.cluster.assumed import AssumedPods
-from estimator.cluster.assumptions import BINDING_SECONDS, PREPARING_SECONDS, Assumptions
+from estimator.cluster.assumptions import BINDING_SECONDS, Assumptions
 from estimator.cluster.claims import Claim
 from estimator.nodes import Node
 from estimator.snapshot import NodeTable
@@ -43,49 +43,6 @@ def claim(node: str, replicas: int) -> Claim:
     return Claim(node=node, replicas=replicas, request={"cpu": 2}, nonzero={}, promise=KEY)
 
 
-def test_a_pod_counts_on_every_node_it_was_let_on() -> None:
-    pods = AssumedPods()
-    pods.assume("p", {"cpu": 2}, on(True, True), TWO, 0.0)
-    pods.assume("q", {"cpu": 3}, on(False, True), TWO, 0.0)
-    assert taken(pods) == {"cpu": [2, 5], "pods": [1, 2]}
-
-
-def test_whoever_asks_again_was_not_let_on_before() -> None:
-    pods = AssumedPods()
-    pods.assume("p", {"cpu": 2}, on(True, True), TWO, 0.0)
-    pods.assume("p", {"cpu": 2}, on(False, True), TWO, 1.0)
-    assert taken(pods) == {"cpu": [0, 2], "pods": [0, 1]}
-
-
-def test_a_pod_counts_as_long_as_its_assumption_lasts() -> None:
-    assumptions = Assumptions()
-    pods = AssumedPods(assumptions)
-    pods.assume("p", {"cpu": 2}, on(True, True), TWO, 0.0)
-    pods.assume("q", {"cpu": 3}, on(True, False), TWO, 0.0)
-    assumptions.end("p")
-    assert (len(pods), taken(pods)) == (1, {"cpu": [3, 0], "pods": [1, 0]})
-    assumptions.expire(BINDING_SECONDS)
-    assert (len(pods), taken(pods)) == (0, {})
-
-
-def test_a_pod_whose_volumes_are_prepared_counts_longer() -> None:
-    assumptions = Assumptions()
-    pods = AssumedPods(assumptions)
-    pods.assume("p", {"cpu": 2}, on(True, False), TWO, 0.0, is_prepared=True)
-    assumptions.expire(PREPARING_SECONDS - 1)
-    assert len(pods) == 1
-    assumptions.expire(PREPARING_SECONDS)
-    assert len(pods) == 0
-
-
-def test_a_pod_that_was_deleted_takes_nothing() -> None:
-    assumptions = Assumptions()
-    pods = AssumedPods(assumptions)
-    assumptions.deleted("p")
-    pods.assume("p", {"cpu": 2}, on(True, False), TWO, 0.0)
-    assert (len(pods), taken(pods)) == (0, {})
-
-
 def test_a_promises_pods_are_in_their_claims_as_long_as_those_last() -> None:
     pods = AssumedPods()
     for uid in ("p", "q"):
@@ -93,14 +50,6 @@ def test_a_promises_pods_are_in_their_claims_as_long_as_those_last() -> None:
     assert taken(pods, claim("a", 3)) == {}
     assert taken(pods, claim("a", 1)) == {"cpu": [2, 0], "pods": [1, 0]}
     assert taken(pods) == {"cpu": [4, 0], "pods": [2, 0]}
-
-
-def test_nodes_that_come_and_go_keep_the_others_in_their_place() -> None:
-    pods = AssumedPods()
-    pods.assume("p", {"cpu": 2}, on(True, True), TWO, 0.0)
-    assert taken(pods, nodes=table("aa", "b", "c")) == {"cpu": [0, 2, 0], "pods": [0, 1, 0]}
-    pods.drop("p")
-    assert taken(pods, nodes=table("b")) == {}
 
 
 def test_absurd_amounts_do_not_wrap_around() -> None:

@@ -13,17 +13,13 @@ from estimator.lease import Lease
 from estimator.placing.incoming import PodEvent
 from federation.model.errors import (
     Conflict,
-    FederationError,
-    NotFound,
-    PermissionRefused,
-    PreconditionFailed,
     Unavailable,
 )
-from lab.binders import cluster_of, nodes_of, pending
+from lab.binders import cluster_of, pending
 from lab.kubeapi.documents import node
-from lab.kubeapi.faults import Answer, bad_gateway, throttled
-from lab.kubeapi.resources import EVENTS, LEASES, PODS
-from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
+from lab.kubeapi.faults import Answer
+from lab.kubeapi.resources import LEASES, PODS
+from lab.kubeapi.server import KubeApiServer
 from tests.pods import incoming
 
 NOW = 1_700_000_000.25
@@ -52,42 +48,6 @@ async def bind(writes: KubeWrites, name: str = "p", uid: str = "uid-p", node: st
     await writes.bind(namespace="shop", name=name, uid=uid, node=node)
 
 
-async def test_binding_is_repeatable(server: KubeApiServer, writes: KubeWrites) -> None:
-    await bind(writes)
-    await bind(writes)
-    assert nodes_of(server) == {"p": "a"}
-    with pytest.raises(Conflict, match='already assigned to node "a"'):
-        await bind(writes, node="b")
-
-
-async def test_binding_never_takes_a_successor_of_the_same_name(
-    server: KubeApiServer, writes: KubeWrites
-) -> None:
-    with pytest.raises(Conflict):
-        await bind(writes, uid="of-before")
-    with pytest.raises(NotFound):
-        await bind(writes, name="gone")
-    assert nodes_of(server) == {}
-
-
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (bad_gateway(), Unavailable),
-        (throttled(2), Unavailable),
-        (Answer(status=403, body=b'{"kind":"Status","message":"no"}'), PreconditionFailed),
-        (Answer(status=422, body=b"<html>"), PreconditionFailed),
-    ],
-)
-async def test_refusals(
-    server: KubeApiServer, writes: KubeWrites, answer: Answer, error: type[FederationError]
-) -> None:
-    server.faults.add(answer, times=1, verb="create")
-    with pytest.raises(error):
-        await bind(writes)
-    await bind(writes)
-
-
 async def test_answers_that_cannot_be_read(server: KubeApiServer, writes: KubeWrites) -> None:
     server.faults.add(Answer(status=200, body=b'{"spec": {"holderIdentity": "\xff"}}'), times=1)
     with pytest.raises(Unavailable, match="cannot be read"):
@@ -97,18 +57,6 @@ async def test_answers_that_cannot_be_read(server: KubeApiServer, writes: KubeWr
     server.faults.add(Answer(status=200, body=b"<html>"), verb="get")
     with pytest.raises(Conflict):
         await bind(writes)
-
-
-async def test_token_that_was_rotated_is_read_again(
-    server: KubeApiServer, writes: KubeWrites, tmp_path: Path
-) -> None:
-    await writes.read_lease()
-    server.tokens = {"second": server.tokens[ADMIN_TOKEN]}
-    with pytest.raises(PermissionRefused):
-        await bind(writes)
-    server.kubeconfig(tmp_path / "kubeconfig", "second")
-    await bind(writes)
-    assert nodes_of(server) == {"p": "a"}
 
 
 async def test_lease_is_written_only_over_what_was_read(
@@ -141,20 +89,6 @@ async def test_lease_is_written_only_over_what_was_read(
     after = await writes.read_lease()
     assert after is not None
     assert after.holder == ""
-
-
-async def test_event_names_its_pod(server: KubeApiServer, writes: KubeWrites) -> None:
-    pod = incoming("p", namespace="shop", uid="uid-p")
-    await writes.tell(PodEvent(pod=pod, is_warning=False, reason="Scheduled", message="done"))
-    event = server.cluster.all(EVENTS)[0]
-    assert event["involvedObject"]["uid"] == "uid-p"
-    assert (event["type"], event["reason"], event["message"]) == ("Normal", "Scheduled", "done")
-    assert event["lastTimestamp"].startswith("2023-11-14T22:13:20")
-    assert "conditions" not in server.cluster.all(PODS)[0]["status"]
-
-    await writes.tell(PodEvent(pod=pod, is_warning=True, reason="FailedScheduling", message="no"))
-    condition = server.cluster.all(PODS)[0]["status"]["conditions"][0]
-    assert (condition["reason"], condition["message"]) == ("Unschedulable", "no")
 
 
 async def test_new_words_do_not_move_the_time_since_when_a_pod_has_no_node(
