@@ -32,16 +32,29 @@ class RemainingCapacity:
         self._options = replace(options, ignore_claims=True)
         known = {c: list(each) for c, each in (taken or {}).items()}
         self._taken: defaultdict[int, list[Taken]] = defaultdict(list, known)
+        # What the capacity does not show yet: many may be taken before anybody asks.
+        self._unshown: defaultdict[int, list[Taken]] = defaultdict(list)
 
     def copy(self) -> RemainingCapacity:
         """The same, of which more may be taken by itself."""
+        self._show()
         return RemainingCapacity(self._capacity, self._options, self._taken)
+
+    def _show(self) -> None:
+        """Deduct all that was taken since the last time."""
+        if self._unshown:
+            states = self._capacity.states
+            self._capacity = self._capacity.with_clusters(
+                {c: with_waiting(states[c], taken) for c, taken in self._unshown.items()}
+            )
+            self._unshown.clear()
 
     def available(self, shape: UnitRequest) -> Estimates:
         """How many units still fit into every cluster.
 
         Sets of components are estimated from the summary, whose totals can hold a set.
         """
+        self._show()
         if shape.pods != 1:
             request = {**shape.request, PODS: shape.pods}
             options = replace(self._options, highest=Source.SUMMARY)
@@ -53,17 +66,15 @@ class RemainingCapacity:
 
     def take(self, units_c: Mapping[int, int], shape: UnitRequest) -> None:
         """Deducts units from clusters, for every later question."""
-        changes: dict[int, ClusterState] = {}
         for position, units in units_c.items():
             if units > 0:
-                self._taken[position].append(Taken.of(shape.requirements, units, shape.pods))
-                newest = self._taken[position][-1:]
-                changes[position] = with_waiting(self._capacity.states[position], newest)
-        if changes:
-            self._capacity = self._capacity.with_clusters(changes)
+                taken = Taken.of(shape.requirements, units, shape.pods)
+                self._taken[position].append(taken)
+                self._unshown[position].append(taken)
 
     def give_back(self, given_c: Mapping[int, Iterable[tuple[int, UnitRequest]]]) -> None:
         """So many units that were taken of clusters are free again: the newest first."""
+        self._show()
         changes: dict[int, ClusterState] = {}
         for position, given in given_c.items():
             left = Counter[tuple[object, int]]()
