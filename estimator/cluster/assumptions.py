@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-# A pod that no watch has shown: kube-scheduler hears of a pod at most this much earlier. A watch
-# that is past the pod's version ends it at once; until then it is behind, or there is no such pod.
+# A pod without a version that no watch has shown: kube-scheduler hears of a pod at most this much
+# earlier. One with a version ends at once when the watch is past it, and else as one that is shown:
+# the watch is behind, however long.
 UNSHOWN_SECONDS: Final = 5.0
 # A pod that is shown without a node: kube-scheduler binds 50 a second, so that bursts take time.
 BINDING_SECONDS: Final = 60.0
@@ -132,5 +133,6 @@ class Assumptions:
 
     def _ends_at(self, uid: str) -> float:
         assumption = self._assumptions[uid]
-        seconds = assumption.seconds if self._is_shown(uid) else UNSHOWN_SECONDS
+        is_awaited = uid in self._unshown or self._is_shown(uid)
+        seconds = assumption.seconds if is_awaited else UNSHOWN_SECONDS
         return assumption.began_at + seconds

@@ -46,3 +46,14 @@ def test_versions_of_another_history_begin_anew() -> None:
     assert assumptions.begin("p", 0.0, ended.append, version=5)
     assumptions.reach(5)
     assert ended == ["p"]
+
+
+def test_a_pod_that_the_watch_has_not_reached_is_not_given_up_for_its_delay() -> None:
+    ended: list[str] = []
+    assumptions = Assumptions(lambda _: False)
+    assumptions.reach(7)
+    assert assumptions.begin("p", 0.0, ended.append, version=8)
+    assumptions.expire(BINDING_SECONDS - 0.1)
+    assert ended == []
+    assumptions.expire(BINDING_SECONDS)
+    assert ended == ["p"]
