@@ -98,7 +98,10 @@ class Plans:
                 self._claims.plan(key, ())
             for key, seating in seatings.items():
                 is_own = key.binding == order.binding_key
-                until = now + EXPIRY_SECONDS if is_own else self._claims.expires_at(key)
+                until = self._claims.expires_at(key)
+                if is_own:
+                    is_told = self._is_promised_by_plan(key, order.decision_id)
+                    until = math.inf if is_told else now + EXPIRY_SECONDS
                 self._claims.plan(key, seating.claims, until)
                 if is_own:
                     self.lost.pop(key, None)
@@ -358,6 +361,11 @@ class Plans:
     def _drop(self, key: ReservationKey) -> None:
         self._claims.plan(key, ())
         self.lost.pop(key, None)
+
+    def _is_promised_by_plan(self, key: ReservationKey, decision: str) -> bool:
+        """Whether the control plane has said already what this decision is worth."""
+        sought = self._sought(key)
+        return sought is not None and sought.planned is not None and decision in sought.decisions
 
     def _sought(self, key: ReservationKey) -> SoughtShape | None:
         interest = self._echoes.interest(key.binding)

@@ -50,26 +50,33 @@ class _Feed:
         self.is_writing = False
         self._whole = False
         self._changed: set[str] = set()
+        # Of the changed ones those that were told of as they are now.
+        self._early: set[str] = set()
         self.want_whole()
 
     def want(self, binding: str) -> None:
         self._changed.add(binding)
+        self._early.discard(binding)
         self.wanted.set()
 
     def want_whole(self) -> None:
         self._whole = True
         self.wanted.set()
 
-    @property
-    def is_short(self) -> bool:
-        """Whether only a few bindings changed, and nothing is being written."""
-        is_small = not self._whole and len(self._changed) <= THREAD_BINDINGS
-        return self.wanted.is_set() and is_small and not self.is_writing
+    def take_early(self, binding: str) -> Collection[str]:
+        """The other bindings that changed and are not told of, where they are few. They stay among
+        those that are to be told.
+        """
+        if self._whole or self.is_writing or not self.told or len(self._changed) > THREAD_BINDINGS:
+            return ()
+        early = self._changed - self._early - {binding}
+        self._early |= early
+        return early
 
     def take(self) -> Collection[str] | None:
         """The bindings that changed; None: everything is to be told."""
         changed = None if self._whole else self._changed
-        self._whole, self._changed = False, set()
+        self._whole, self._changed, self._early = False, set(), set()
         self.wanted.clear()
         return changed
 
@@ -97,7 +104,7 @@ class Interests:
         """Tell the agent of a session, whatever there is to tell, until cancelled."""
         feed = _Feed()
         self._feeds[session.cluster] = feed
-        session.before_orders = partial(self._tell_at_once, session, feed)
+        session.before_orders = partial(self._tell_of_others, session, feed)
         try:
             while True:
                 await feed.wanted.wait()
@@ -117,32 +124,37 @@ class Interests:
             feed.want_whole()
 
     async def _tell(self, session: Session, feed: _Feed) -> None:
-        if feed.is_short:
-            self._tell_at_once(session, feed)
-            return
         changed = feed.take()
         ledger = self._ledger(session)
         if ledger is None:
             return
-        feed.is_writing = True
-        try:
-            messages = await TELLING_AGENTS.run(self._messages, ledger, changed, feed.told)
-        finally:
-            feed.is_writing = False
-        self._send(session, feed, ledger, messages)
+        version = ledger.interest_version
+        if changed is None or len(changed) > THREAD_BINDINGS:
+            feed.is_writing = True
+            try:
+                messages = await TELLING_AGENTS.run(
+                    self._messages, ledger, changed, feed.told, version
+                )
+            finally:
+                feed.is_writing = False
+        else:
+            messages = self._messages(ledger, changed, feed.told, version)
+        feed.told = version
+        for message in messages:
+            session.send(message)
 
-    def _tell_at_once(self, session: Session, feed: _Feed) -> None:
-        """Tell what a few decisions changed, so that the next order finds nodes beside it.
+    def _tell_of_others(self, session: Session, feed: _Feed, binding: str) -> None:
+        """Tell what a few decisions changed for others, before nodes are chosen for a binding.
 
         Agents keep nodes for what was promised: an order that takes the place of other bindings
-        would find none. After a change of many bindings the order does not wait.
+        would find none. The next update tells all of it, with its version and with the binding:
+        an agent takes the order for news. After a change of many the order does not wait.
         """
-        if not feed.is_short:
-            return
-        changed = feed.take()
-        ledger = self._ledger(session)
+        changed = feed.take_early(binding)
+        ledger = self._ledger(session) if changed else None
         if ledger is not None:
-            self._send(session, feed, ledger, self._messages(ledger, changed, feed.told))
+            for message in self._messages(ledger, changed, feed.told, feed.told):
+                session.send(message)
 
     def _ledger(self, session: Session) -> ClusterLedger | None:
         """None for a cluster that was removed: its stream is about to end."""
@@ -151,26 +163,15 @@ class Interests:
         except NotFound:
             return None
 
-    def _send(
-        self,
-        session: Session,
-        feed: _Feed,
-        ledger: ClusterLedger,
-        messages: Sequence[ConnectResponse],
-    ) -> None:
-        feed.told = ledger.interest_version
-        for message in messages:
-            session.send(message)
-
     def _messages(
-        self, ledger: ClusterLedger, changed: Collection[str] | None, told: int
+        self, ledger: ClusterLedger, changed: Collection[str] | None, told: int, version: int
     ) -> Sequence[ConnectResponse]:
         held = set(ledger.bindings()) if changed is None else {
             binding for binding in changed if ledger.of_binding(binding)
         }  # fmt: skip
         owners, uids = self._ledgers.owners, self._ledgers.uids
         update = InterestUpdate(
-            version=ledger.interest_version,
+            version=version,
             whole=changed is None,
             interests=tuple(
                 interest_of(ledger, binding, owners.get(binding), uids.get(binding, ""))

@@ -106,8 +106,8 @@ class Session:
         self.sees_nodes = sees_nodes
         self.offered: Offer | None = None
         self.error: FederationError | None = None
-        # Sends what the agent has to know before it chooses nodes.
-        self.before_orders: Callable[[], None] | None = None
+        # Sends what the agent has to know before it chooses nodes for a binding.
+        self.before_orders: Callable[[str], None] | None = None
         self._takes_place_requests = takes_place_requests
         # After None nothing is sent.
         self._outgoing: deque[ConnectResponse | None] = deque()
@@ -128,7 +128,7 @@ class Session:
 
     async def place(self, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
         """Raises Unavailable (gone, too busy, or talks nonsense) and DeadlineMissed."""
-        self._prepare_order()
+        self._prepare_order(order.binding_key)
         return await self._ask(
             partial(place_request_to_message, order=order),
             PlaceReply,
@@ -150,14 +150,14 @@ class Session:
     ) -> Reply:
         """The agent's words for a peer, who reads them; raises Unavailable and DeadlineMissed."""
         if isinstance(question, PlaceRequest):
-            self._prepare_order()
+            self._prepare_order(question.binding)
         return await self._ask(
             partial(numbered, question), kind, lambda reply: reply, timeout_seconds
         )
 
-    def _prepare_order(self) -> None:
+    def _prepare_order(self, binding: str) -> None:
         if self.before_orders is not None and not self.ended.is_set():
-            self.before_orders()
+            self.before_orders(binding)
 
     async def _ask(
         self,

@@ -66,16 +66,18 @@ class Fleet:
     async def _hear(self, message: ConnectResponse) -> None:
         self._heard.put_nowait(message)
 
-    async def heard(self) -> InterestUpdate:
+    async def next_message(self) -> ConnectResponse:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            message = await self._heard.get()
+            return await self._heard.get()
+
+    async def heard(self) -> InterestUpdate:
+        message = await self.next_message()
         assert message.HasField("interest")
         return interests_from_message(message.interest)
 
     async def heard_order(self) -> str:
         """The binding that nodes are asked for."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            message = await self._heard.get()
+        message = await self.next_message()
         assert message.HasField("place_request")
         return message.place_request.binding
 
@@ -194,11 +196,37 @@ async def test_an_order_comes_after_what_changed_before_it(
     fleet.decide("web")
     async with fleet.connected():
         await fleet.heard()
+        told = fleet.version
         fleet.decide("web", replicas=0)
+        fleet.decide("db")
         order = PlaceOrder(binding_key="db", shares=())
-        asking = asyncio.create_task(fleet.session.place(order, PATIENCE_SECONDS))
-        (web,) = (await fleet.heard()).interests
+        asking = [
+            asyncio.create_task(fleet.session.place(order, PATIENCE_SECONDS)) for _ in range(2)
+        ]
+        early = await fleet.heard()
+        (web,) = early.interests
         assert [each.promised for each in web.shapes] == [0]
         assert web.has_ended("d")
-        assert await fleet.heard_order() == "db"
+        # What nodes are chosen for is told after its order, and with it the version.
+        assert (early.version, early.whole) == (told, False)
+        assert [await fleet.heard_order() for _ in asking] == ["db", "db"]
+        assert fleet.heard_all
+        for each in asking:
+            each.cancel()
+
+
+async def test_what_was_told_before_an_order_is_told_again_with_the_version(fleet: Fleet) -> None:
+    fleet.decide("web")
+    async with fleet.connected():
+        await fleet.heard()
+        fleet.decide("web", replicas=0)
+        fleet.decide("db")
+        order = PlaceOrder(binding_key="db", shares=())
+        asking = asyncio.create_task(fleet.session.place(order, PATIENCE_SECONDS))
+        updates = []
+        while not updates or updates[-1].version != fleet.version:
+            message = await fleet.next_message()
+            if message.HasField("interest"):
+                updates.append(interests_from_message(message.interest))
+        assert [each.binding for each in updates[-1].interests] == ["db", "web"]
         asking.cancel()
