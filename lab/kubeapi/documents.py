@@ -52,3 +52,13 @@ def namespace(name: str, uid: str = "") -> Document:
         "apiVersion": "v1",
         "metadata": {"name": name, "uid": uid or f"uid-{name}"},
     }
+
+
+def quota(cpu: str, name: str = "q") -> Document:
+    """A quota of the namespace shop that nothing is counted against yet."""
+    return {
+        "kind": "ResourceQuota",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}"},
+        "spec": {"hard": {"cpu": cpu}},
+    }

@@ -8,7 +8,7 @@ from typing import Any
 from estimator.control_plane.estimating import MAX_RUNNING
 from federation.v1.agents_pb2 import AssumedWorkload, EstimateRequest
 from federation.v1.resource_pb2 import Component, NodeClaim, ReplicaRequirements
-from lab.kubeapi.documents import node, pod
+from lab.kubeapi.documents import node, pod, quota
 from lab.kubeapi.faults import Answer
 from lab.patience import until
 from tests.agent.agents import Member, joined, share
@@ -81,15 +81,6 @@ async def test_of_too_many_questions_some_are_refused_and_all_are_answered(tmp_p
             return refused
 
         assert await until(refusals, bool)
-
-
-def quota(cpu: str) -> dict[str, Any]:
-    return {
-        "kind": "ResourceQuota",
-        "apiVersion": "v1",
-        "metadata": {"name": "q", "namespace": "shop", "uid": "uid-q"},
-        "spec": {"hard": {"cpu": cpu}},
-    }
 
 
 async def test_quotas_are_followed(tmp_path: Path) -> None:

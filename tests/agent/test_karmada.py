@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 
 from estimator.cluster.claims import EXPIRY_SECONDS
-from lab.kubeapi.documents import node, pod
+from lab.kubeapi.documents import node, pod, quota
 from lab.kubeapi.resources import Document
 from lab.patience import PATIENCE_SECONDS, until
 from tests.agent.agents import START, Member, joined, serving, share
@@ -297,14 +297,7 @@ async def test_wrong_sets_are_told_by_their_field(wire: Wire, asked: bytes, told
 async def test_quotas_of_the_namespace_count(wire: Wire, member: Member) -> None:
     asking = request({"cpu": "1"}) + field(3, "shop")
     assert await wire.replicas(asking) == 12
-    member.put(
-        {
-            "kind": "ResourceQuota",
-            "apiVersion": "v1",
-            "metadata": {"name": "q", "namespace": "shop", "uid": "uid-q"},
-            "spec": {"hard": {"cpu": "2500m"}},
-        }
-    )
+    member.put(quota("2500m"))
     await until(lambda: wire.replicas(asking), lambda found: found == 2)
     assert await wire.replicas(request({"cpu": "1"})) == 12
     sets = field(2, component(2, {"cpu": "1"})) + field(3, "shop")

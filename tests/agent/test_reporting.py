@@ -13,7 +13,12 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from estimator.sight import TOLERATED_SECONDS
-from federation.model.errors import FederationError, PermissionRefused, Unauthenticated
+from federation.model.errors import (
+    FederationError,
+    PermissionRefused,
+    PreconditionFailed,
+    Unauthenticated,
+)
 from federation.model.grades import DEFAULT_MODEL, ResourceModel, model_hash
 from federation.v1.agents_pb2 import (
     Ack,
@@ -245,21 +250,29 @@ async def test_lost_contact_is_dated_and_nothing_is_answered_blindly(tmp_path: P
         assert not (await until(member.estimate, lambda reply: not reply.message)).message
 
 
-@pytest.mark.parametrize(
-    ("token", "said"),
-    [("nobody", r"401 .*list and watch nodes and pods"), ("", "nowhere")],
-)
-async def test_a_cluster_that_cannot_be_read_ends_the_agent(
-    tmp_path: Path, token: str, said: str
-) -> None:
+JOINING: Any = {"endpoint": ("127.0.0.1:1",), "insecure": "true", "join_token": "t"}
+
+
+async def test_a_cluster_that_may_not_be_read_ends_the_agent(tmp_path: Path) -> None:
     async with joined(tmp_path) as member:
-        config = tmp_path / "nowhere"
-        if token:
-            member.server.kubeconfig(config, token)
-        flags = {"endpoint": ("127.0.0.1:1",), "insecure": "true", "join_token": "t"}
-        async with running_agent(tmp_path, kubeconfig=str(config), **flags) as agent:
-            with pytest.raises(FederationError, match=said):
+        config = str(member.server.kubeconfig(tmp_path / "config", "nobody"))
+        async with running_agent(tmp_path, kubeconfig=config, **JOINING) as agent:
+            with pytest.raises(PreconditionFailed, match=r"401 .*list and watch nodes and pods"):
                 await ended(agent)
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", '{"apiVersion": "v1", "kind": "Con', "[]", "x", "kind: Config"]
+)
+async def test_a_kubeconfig_that_is_none_or_not_whole_ends_the_agent(
+    tmp_path: Path, text: str | None
+) -> None:
+    config = tmp_path / "config"
+    if text is not None:
+        config.write_text(text, encoding="utf-8")
+    async with running_agent(tmp_path, kubeconfig=str(config), **JOINING) as agent:
+        with pytest.raises(PreconditionFailed, match=str(config)):
+            await ended(agent)
 
 
 async def test_reports_tell_nodes_apart_by_labels_in_use(tmp_path: Path) -> None:
