@@ -15,7 +15,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.dialects.postgresql.asyncpg import dialect
 
 T = TypeVar("T")
-LOCK_TIMEOUT = "10s"  # A test that left a transaction open is reported, not waited for.
+LOCK_TIMEOUT = "60s"  # A test that left a transaction open is reported, not waited for.
 KEPT = "alembic_version"
 TABLES = f"""
     SELECT format('%I.%I', schemaname, tablename)

@@ -109,7 +109,11 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a server to make databases on: FEDERATION_TEST_DATABASE_URL, or an embedded one."""
+    """URL of a server to make databases on: FEDERATION_TEST_DATABASE_URL, or an embedded one.
+
+    Each worker has its own: a control plane reads the journal up to the oldest transaction of the
+    whole server, so on one server tests of one worker would wait for those of another.
+    """
     given = os.environ.get("FEDERATION_TEST_DATABASE_URL")
     if given:
         yield given
@@ -167,13 +171,17 @@ def checks_logs(path: Path) -> bool:
     return path.is_relative_to(HERE) and path.relative_to(HERE).parts[0] in CHECKED_LOGS
 
 
-@pytest.fixture(autouse=True)
-def patient_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody ends a transaction of ours because this process got no turn for seconds."""
-    from federation.store.engine import SERVER_SETTINGS
+@pytest.fixture(scope="session", autouse=True)
+def patient_databases() -> Iterator[None]:
+    """Let no statement, lock or connection end because this process got no turn for seconds."""
+    from federation.store import engine
 
-    patient = f"{PATIENCE_SECONDS:.0f}s"
-    monkeypatch.setitem(SERVER_SETTINGS, "idle_in_transaction_session_timeout", patient)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("POOL_WAIT_SECONDS", "CONNECT_SECONDS", "COMMAND_SECONDS"):
+            patch.setattr(engine, name, PATIENCE_SECONDS)
+        for name in ("idle_in_transaction_session_timeout", "statement_timeout", "lock_timeout"):
+            patch.setitem(engine.SERVER_SETTINGS, name, f"{PATIENCE_SECONDS:.0f}s")
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -19,8 +19,8 @@ from pathlib import Path
 from tools.progress import say
 
 ROOT = Path(__file__).resolve().parent.parent
-# Whole programs, documentation pages, browsers, short forms of what lab/ does: `make test-all`
-# alone runs these folders. All others under tests/ are for `make test`.
+# Whole programs, documentation pages, browsers, manifests, short forms of what lab/ does: `make
+# test-all` alone runs these folders. All others under tests/ are for `make test`.
 FOLDERS_OF_REST = (
     "tests/attack",
     "tests/benchmarks",
@@ -33,6 +33,7 @@ FOLDERS_OF_REST = (
     "tests/replays",
     "tests/skew",
     "tests/truth",
+    "tests/unit/deploy",
 )
 # Files of these folders that are for `make test`: real programs start, join, place and are killed.
 FILES_OF_PROGRAMS = (
@@ -52,16 +53,22 @@ MAX_UNSTEADY = 5
 
 def part_of_tests(*, rest: bool, root: Path = ROOT) -> list[str]:
     """Return pytest's arguments for one of both parts; each test file is in exactly one."""
+    folders_of_rest = [folder for folder in FOLDERS_OF_REST if (root / folder).exists()]
     programs = [file for file in FILES_OF_PROGRAMS if (root / file).exists()]
     if rest:
-        folders = [folder for folder in FOLDERS_OF_REST if (root / folder).exists()]
-        return [*folders, *(f"--ignore={file}" for file in programs)]
+        return [*folders_of_rest, *(f"--ignore={file}" for file in programs)]
     folders = [
         str(folder.relative_to(root))
         for folder in sorted((root / "tests").iterdir())
         if any(folder.rglob("test_*.py"))
     ]
-    return [*programs, *(folder for folder in folders if folder not in FOLDERS_OF_REST)]
+    others = [folder for folder in folders if folder not in folders_of_rest]
+    inner = [
+        folder
+        for folder in folders_of_rest
+        if any(Path(folder).is_relative_to(other) for other in others)
+    ]
+    return [*programs, *others, *(f"--ignore={folder}" for folder in inner)]
 
 
 def all_pass(

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests import durations
-from tests.durations import read_record
 
 ROOT = Path(durations.__file__).resolve().parents[1]
 CONFTEST = """
@@ -65,11 +64,6 @@ def test_files_that_took_longest_are_begun_first(tmp_path: Path) -> None:
     # Three phases of each test are reported.
     assert json.loads((tmp_path / "record.json").read_text()) == {"test_z_long.py": 12}
     assert run(tmp_path)[0] == "test_z_long.py"
-
-
-def test_what_is_recorded_is_there() -> None:
-    """A file that is renamed or removed takes its line with it."""
-    assert [file for file in read_record() if not (ROOT / file).exists()] == []
 
 
 def test_workers_keep_the_order(pytestconfig: pytest.Config) -> None:
