@@ -58,11 +58,12 @@ class Line:
 
     async def receive_next(self, kind: str) -> ConnectRequest:
         """The agent's next message of a kind, whatever comes before."""
-        while True:
-            message = await self.receive()
-            assert message is not None, f"the agent hung up before a {kind}"
-            if message.WhichOneof("message") == kind:
-                return message
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                message = await self.receive()
+                assert message is not None, f"the agent hung up before a {kind}"
+                if message.WhichOneof("message") == kind:
+                    return message
 
     async def send(self, **message: Any) -> None:
         await self._context.write(ConnectResponse(**message))

@@ -80,6 +80,7 @@ class Member:
         self.clock = clock
         self.ports = ports
         self.line: Line
+        self.lines: list[Line] = []
         self.agent: asyncio.Task[None]
         self.stopping = asyncio.Event()
         self._numbers = itertools.count(1)
@@ -96,9 +97,16 @@ class Member:
     async def welcome(self, **pace: Any) -> Hello:
         """Take the agent's next stream, and welcome it; what it said."""
         self.line = await self.plane.next_line()
+        self.lines.append(self.line)
         said = (await self.line.receive_next("hello")).hello
         await self.line.send(welcome=welcome(**pace))
         return said
+
+    def hang_up(self) -> None:
+        """End the streams that are open."""
+        for line in self.lines:
+            if not line.ended.is_set():
+                line.end()
 
     async def next_report(self) -> Report:
         """The next report that comes without being asked for."""
@@ -190,6 +198,10 @@ async def running_agent(
     running = asyncio.create_task(run(settings, stopping, files))
     try:
         yield running
+    except BaseException:
+        # A test that failed does not wait until the agent has said everything.
+        running.cancel()
+        raise
     finally:
         stopping.set()
         await asyncio.gather(running, return_exceptions=True)
@@ -202,7 +214,6 @@ async def joined(state: Path, *documents: Document, **flags: Any) -> AsyncIterat
         await member.welcome()
         await member.tell(whole=True)
         yield member
-        member.line.end()
 
 
 @asynccontextmanager
@@ -225,6 +236,7 @@ async def joining(
             member = Member(server, plane, clock, numbers)
             async with running_agent(state, clock, member.stopping, **flags) as member.agent:
                 yield member
+                member.hang_up()
 
 
 @asynccontextmanager
