@@ -41,8 +41,8 @@ from lab.ending import clean_up_when_ended
 from lab.fleet import cluster_name, pod_size
 from lab.verdicts import Verdicts, at_most
 
-CLUSTERS, LOST = chosen((100, 20), quick=(50, 10))
-MOVED = chosen(2_000, quick=200)
+CLUSTERS, LOST = chosen((100, 20), quick=(20, 4))
+MOVED = chosen(2_000, quick=100)
 ELSEWHERE = MOVED // 10
 PERCENT, REPLICAS_ELSEWHERE = chosen(40, quick=100), 40
 LOST_SECONDS, REPORT_SECONDS, LOOK_SECONDS = chosen(10.0, quick=4.0), 1.0, 0.5

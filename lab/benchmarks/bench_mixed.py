@@ -74,14 +74,14 @@ from lab.ending import clean_up_when_ended
 from lab.fleet import cluster_name, pod_size, varied_size
 from lab.verdicts import Verdicts, at_most
 
-AGENTS, WATCHERS = chosen((300, 20), quick=(50, 4))
+AGENTS, WATCHERS = chosen((300, 20), quick=(20, 2), full=(1000, 50))
 ESTIMATES_PER_SECOND, SCHEDULES_PER_SECOND = 100.0, 20.0
-OUTSTANDING, BATCH = chosen(5000, quick=500), 100
+OUTSTANDING, BATCH = chosen(5000, quick=100), 100
 NAMES = [cluster_name(number) for number in range(AGENTS)]
 SIZES = [varied_size(number) for number in range(500)]
 REPLICAS = 6
-SECONDS = chosen(60.0, quick=3.0, full=600.0)
-IDLE_CALLS = chosen(100, quick=20)
+SECONDS = chosen(60.0, quick=2.0, full=600.0)
+IDLE_CALLS = chosen(100, quick=10)
 FLOOD_SECONDS = chosen(30.0, quick=2.0, full=60.0)
 FLOOD_BEFORE_SECONDS = chosen(5.0, quick=1.0)
 # As often as agents report at the pace that control planes tell by themselves.

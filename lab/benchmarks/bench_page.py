@@ -46,7 +46,7 @@ from lab.ending import clean_up_when_ended
 from lab.fleet import cluster_name
 from lab.verdicts import Verdicts, at_most
 
-CLUSTERS = chosen(1000, quick=100)
+CLUSTERS = chosen(1000, quick=100, full=10_000)
 BINDINGS = chosen(50_000, quick=300)
 WAITING = chosen(5000, quick=100)
 ROUNDS = chosen(15, quick=2)

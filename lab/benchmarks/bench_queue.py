@@ -40,10 +40,10 @@ from lab.ending import clean_up_when_ended
 from lab.fleet import MIB, FleetPlan, ReportingCluster, cluster_name, dumped, message_of
 from lab.verdicts import Verdicts, at_least, at_most
 
-CLUSTERS = chosen(100, quick=20)
-FEW_WANTS, MANY_WANTS = 50, chosen(5000, quick=150)
+CLUSTERS = chosen(100, quick=10)
+FEW_WANTS, MANY_WANTS = 50, chosen(5000, quick=100)
 FULL = FleetPlan(distinct=chosen(8, quick=2), fill=1.0)
-WAITING = chosen(10_000, quick=300)
+WAITING = chosen(10_000, quick=200)
 ROUNDS = chosen(CLUSTERS - 1, quick=5)
 MANY_ROUNDS = chosen(20, quick=3)
 REST_SECONDS = chosen(10.0, quick=2.0)

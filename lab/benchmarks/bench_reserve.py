@@ -41,7 +41,7 @@ DECISIONS, REPEATS = chosen((400, 5), quick=(40, 1))
 DECISION_GOAL_MILLIS, EVERYWHERE_GOAL_MILLIS = 0.35, 1.5
 SMALL_BINDINGS, LARGE_REPLICAS = chosen((200, 80), quick=(50, 20))
 SMALL_CLUSTERS = FleetPlan(nodes=25, distinct=3)
-STRICT_REPORTS = chosen(100, quick=3)
+STRICT_REPORTS = chosen(20, quick=2, full=50)
 KIBIBYTES_PER_MEBIBYTE = 1024
 
 FIGURES = Verdicts("bench_reserve")
