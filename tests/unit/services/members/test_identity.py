@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 
 import pytest
 from hypothesis import given
@@ -11,16 +10,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.errors import PreconditionFailed, Unauthenticated, Unavailable
 from federation.services.members.identity import (
-    MEMBER_OUTAGE_SECONDS,
-    OUTAGE_SECONDS,
     TRUSTED_SECONDS,
     Identity,
 )
 from federation.services.members.join import Registration
 from federation.services.secrets import make_secret, parse_secret
-from federation.services.values import Principal, PrincipalKind
+from federation.services.values import PrincipalKind
 from federation.store.postgres import PostgresStore
-from lab.services import UnsteadyStore, join
+from lab.services import join
 from tests.unit.services.conftest import StillClock
 
 
@@ -64,61 +61,6 @@ async def test_a_token_that_could_not_be_kept_was_never_made(identity: Identity)
     assert await first_admin_token(identity)
 
 
-async def test_an_agent_is_known_by_its_credential(
-    identity: Identity, registration: Registration
-) -> None:
-    issued = await join(registration, "member1")
-    principal = await identity.identify(issued.credential)
-    assert principal == Principal(
-        kind=PrincipalKind.AGENT, cluster="member1", credential_id=issued.id
-    )
-
-
-async def test_only_hashes_are_stored(
-    identity: Identity, registration: Registration, engine: AsyncEngine
-) -> None:
-    admin = await first_admin_token(identity)
-    issued = await join(registration, "member1")
-    token = await registration.create_join_token("member2")
-    async with engine.connect() as connection:
-        rows = await connection.execute(
-            text(
-                "SELECT id, secret_hash FROM credential UNION ALL SELECT id, secret_hash "
-                "FROM join_token WHERE used_at IS NULL"
-            )
-        )
-        stored = {row.id: bytes(row.secret_hash) for row in rows}
-    for shown in (admin, issued.credential, token.token):
-        identifier, _, secret = shown.partition(".")
-        assert stored[identifier] == hashlib.sha256(secret.encode()).digest()
-        assert len(secret) >= 43  # 256 bits in base64
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [
-        "",
-        "nonsense",
-        "{id}",
-        "{id}.",
-        "{id}.x",
-        ".{secret}",
-        "{id}.{secret}x",
-        "x{id}.{secret}",
-        "unknown.{secret}",
-        "{id}.{secret}\0",
-        "{id}.{secret}é",
-        "{id}.{secret}" * 100,
-    ],
-)
-async def test_whatever_is_wrong_with_a_token_is_not_said(identity: Identity, shape: str) -> None:
-    token = await first_admin_token(identity)
-    identifier, _, secret = token.partition(".")
-    with pytest.raises(Unauthenticated) as raised:
-        await identity.identify(shape.format(id=identifier, secret=secret))
-    assert raised.value.message == Unauthenticated().message
-
-
 async def test_nobody_is_called_unknown_in_a_database_that_was_emptied(
     fresh_engine: AsyncEngine, clock: StillClock
 ) -> None:
@@ -141,44 +83,6 @@ async def test_a_revoked_credential_is_refused_once_its_trust_has_run_out(
     clock.time += TRUSTED_SECONDS + 1
     with pytest.raises(Unauthenticated):
         await identity.identify(token)
-
-
-async def test_known_callers_stay_known_while_the_store_is_away_but_not_for_ever(
-    store: PostgresStore, clock: StillClock
-) -> None:
-    unsteady = UnsteadyStore(store)
-    identity = Identity(unsteady, clock)
-    token = await first_admin_token(identity)
-    await identity.identify(token)
-    unsteady.reachable = False
-    clock.time += TRUSTED_SECONDS + 1
-    assert (await identity.identify(token)).kind is PrincipalKind.ADMIN
-    with pytest.raises(Unauthenticated):
-        await identity.identify(token + "x")
-    with pytest.raises(Unavailable):
-        await identity.identify("somebody.else")
-    clock.time += OUTAGE_SECONDS
-    with pytest.raises(Unavailable):
-        await identity.identify(token)
-
-
-async def test_agents_are_believed_for_longer_than_people_while_the_store_is_away(
-    store: PostgresStore, registration: Registration, clock: StillClock
-) -> None:
-    unsteady = UnsteadyStore(store)
-    identity = Identity(unsteady, clock)
-    people = await first_admin_token(identity)
-    agent = (await join(registration, "member1")).credential
-    for bearer in (people, agent):
-        await identity.identify(bearer)
-    unsteady.reachable = False
-    clock.time += OUTAGE_SECONDS + 1
-    with pytest.raises(Unavailable):
-        await identity.identify(people)
-    assert (await identity.identify(agent)).cluster == "member1"
-    clock.time += MEMBER_OUTAGE_SECONDS - OUTAGE_SECONDS
-    with pytest.raises(Unavailable):
-        await identity.identify(agent)
 
 
 async def test_a_remembered_credential_expires_all_the_same(

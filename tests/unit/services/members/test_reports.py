@@ -10,11 +10,7 @@ from federation.model.cluster import Cluster
 from federation.model.errors import (
     Conflict,
     InvalidRequest,
-    NotFound,
-    Unauthenticated,
-    Unavailable,
 )
-from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.services.agent_values import AgentHello, AgentSight, Placer
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
@@ -53,42 +49,6 @@ async def connect(registration: Registration, reporting: Reporting, *names: str)
     return credential_id
 
 
-async def test_hello_is_kept_and_answered_with_what_the_agent_needs(
-    registration: Registration, reporting: Reporting, store: PostgresStore, clock: StillClock
-) -> None:
-    credential = await join(registration, "a")
-    welcome = await reporting.connected("a", HELLO, credential.id)
-    assert welcome.model == DEFAULT_MODEL
-    assert welcome.model_hash == model_hash(DEFAULT_MODEL)
-    assert welcome.server_time == clock.now()
-    view = await registration.get_cluster("a")
-    assert view.presence.connected
-    assert (view.presence.epoch, view.presence.placer) == (1, Placer.BINDER)
-    assert view.presence.last_heartbeat_at == clock.now()
-    assert view.cluster.api_enablements == HELLO.api_enablements
-    async with store.reading() as read:
-        (stored,) = await read.clusters.all()
-    assert stored.cluster == view.cluster
-    assert stored.facts.kubernetes_version == "v1.33.1"
-
-
-async def test_a_cluster_that_is_not_graded_has_no_model(
-    registration: Registration, reporting: Reporting
-) -> None:
-    await connect(registration, reporting, "a")
-    base = (await registration.get_cluster("a")).cluster
-    await registration.update_cluster(replace(base, modeling_enabled=False), None, now=1e6)
-    welcome = reporting.welcome("a")
-    assert (welcome.model.grades, welcome.model_hash) == ((), "")
-
-
-async def test_who_is_unknown_cannot_connect_or_report(reporting: Reporting) -> None:
-    with pytest.raises(NotFound):
-        await reporting.connected("nobody", HELLO, "id")
-    with pytest.raises(NotFound):
-        await reporting.accept("nobody", make_report())
-
-
 async def test_an_older_session_does_not_come_back(
     registration: Registration, reporting: Reporting, store: PostgresStore, clock: StillClock
 ) -> None:
@@ -105,19 +65,6 @@ async def test_an_older_session_does_not_come_back(
         await Reporting(store, fleet, clock).connected("a", replace(HELLO, epoch=4), used)
 
 
-async def test_a_report_is_committed_when_it_is_answered(
-    registration: Registration, reporting: Reporting, store: PostgresStore
-) -> None:
-    await connect(registration, reporting, "a")
-    report = make_report(grades={2: 1, 3: 6})
-    await reporting.accept("a", report)
-    async with store.reading() as read:
-        (stored,) = await read.clusters.all()
-    state = (await registration.get_cluster("a")).state
-    assert state.report == stored.report == report
-    assert state.as_of == stored.received_at is not None
-
-
 @pytest.mark.parametrize(("epoch", "sequence"), [(2, 3), (2, 2), (1, 9)])
 async def test_stale_and_replayed_reports_are_refused(
     registration: Registration, reporting: Reporting, epoch: int, sequence: int
@@ -127,33 +74,6 @@ async def test_stale_and_replayed_reports_are_refused(
     with pytest.raises(Conflict):
         await reporting.accept("a", make_report(sequence, epoch=epoch, cpu_millis=7))
     assert (await registration.get_cluster("a")).state.report == kept(make_report(3, epoch=2))
-
-
-async def test_grades_must_sum_to_the_nodes_that_were_graded(
-    registration: Registration, reporting: Reporting
-) -> None:
-    await connect(registration, reporting, "a")
-    report = make_report(grades={2: 1, 3: 6})
-    wrong = replace(report, nodes=replace(report.nodes, graded=8))
-    with pytest.raises(InvalidRequest, match="gradeCounts: must sum to gradedNodes, 8"):
-        await reporting.accept("a", wrong)
-    negative = replace(report, grade_counts={2: -1, 3: 8})
-    with pytest.raises(InvalidRequest, match="negative"):
-        await reporting.accept("a", negative)
-    # Without a model nothing was graded.
-    await reporting.accept("a", replace(wrong, grade_counts={}, model_hash=""))
-
-
-async def test_many_reports_are_written_together(
-    registration: Registration, collecting: Reporting, unsteady: UnsteadyStore
-) -> None:
-    names = [f"c{number:02}" for number in range(40)]
-    await connect(registration, collecting, *names)
-    before = unsteady.transactions
-    await asyncio.gather(*(collecting.accept(name, make_report()) for name in names))
-    assert unsteady.transactions - before <= 3
-    page = await registration.list_clusters("", 100)
-    assert all(view.state.report == kept(make_report()) for view in page.views)
 
 
 async def test_each_of_a_batch_has_its_own_answer(
@@ -183,21 +103,6 @@ async def test_each_of_a_batch_has_its_own_answer(
         "broken": None,
         "twice": kept(make_report(2)),
     }
-
-
-async def test_while_the_store_is_away_reports_are_refused_and_then_taken_again(
-    registration: Registration, collecting: Reporting, unsteady: UnsteadyStore
-) -> None:
-    await connect(registration, collecting, "a", "b")
-    unsteady.reachable = False
-    answers = await asyncio.gather(
-        *(collecting.accept(name, make_report()) for name in "ab"), return_exceptions=True
-    )
-    assert all(isinstance(answer, Unavailable) for answer in answers)
-    assert (await registration.get_cluster("a")).state.report is None
-    unsteady.reachable = True
-    await collecting.accept("a", make_report())
-    assert (await registration.get_cluster("a")).state.report == kept(make_report())
 
 
 async def test_a_caller_that_gives_up_harms_nobody(
@@ -274,18 +179,6 @@ def since_text(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def test_an_agent_that_comes_back_blind_says_so_before_it_reports(
-    registration: Registration, reporting: Reporting, fleet: FleetOwner, clock: StillClock
-) -> None:
-    used = await connect(registration, reporting, "a")
-    await reporting.accept("a", make_report(content_hash="h"))
-    blind = AgentSight(picture_age_seconds=30.0, blind=True, message="gone")
-    await reporting.connected("a", replace(HELLO, sight=blind), used)
-    assert unready(fleet, clock)[0].startswith("cannot be seen since ")
-    await reporting.connected("a", replace(HELLO, sight=AgentSight()), used)
-    assert unready(fleet, clock) == [""]
-
-
 async def test_a_report_is_as_old_as_its_picture_was(
     registration: Registration, reporting: Reporting, store: PostgresStore
 ) -> None:
@@ -299,84 +192,6 @@ async def test_a_report_is_as_old_as_its_picture_was(
     fleet = FleetOwner(store)
     await fleet.load(grace_until=0.0)
     assert fleet.view("a").state.as_of == stored.received_at - 70.0
-
-
-async def test_a_report_that_is_never_confirmed_is_no_picture_for_ever(
-    registration: Registration, reporting: Reporting, fleet: FleetOwner, clock: StillClock
-) -> None:
-    await connect(registration, reporting, "a")
-    await reporting.accept("a", make_report(content_hash="h"))
-    as_of = (await registration.get_cluster("a")).state.as_of
-    assert as_of is not None
-    clock.time = as_of + reporting.silence_seconds
-    assert not reporting.heartbeat("a", 2, "of a report that is refused", 600.0, AgentSight())
-    assert unready(fleet, clock) == [""]
-    clock.time += 1.0
-    assert not reporting.heartbeat("a", 2, "of a report that is refused", 600.0, AgentSight())
-    assert unready(fleet, clock) == [f"cannot be seen since {since_text(as_of)}: ReportMissing"]
-    await reporting.accept("a", make_report(3, content_hash="g"))
-    assert unready(fleet, clock) == [""]
-
-
-@pytest.mark.parametrize(("sequence", "content_hash"), [(2, "h"), (1, "other"), (0, "")])
-async def test_a_heartbeat_about_another_report_is_out_of_step(
-    registration: Registration, reporting: Reporting, sequence: int, content_hash: str
-) -> None:
-    await connect(registration, reporting, "a")
-    await reporting.accept("a", make_report(content_hash="h"))
-    before = (await registration.get_cluster("a")).state
-    assert not reporting.heartbeat("a", sequence, content_hash, 600.0)
-    assert (await registration.get_cluster("a")).state == before
-
-
-async def test_a_new_session_has_to_report_before_it_is_in_step(
-    registration: Registration, reporting: Reporting
-) -> None:
-    used = await connect(registration, reporting, "a")
-    await reporting.accept("a", make_report(content_hash="h"))
-    await reporting.connected("a", replace(HELLO, epoch=2), used)
-    assert not reporting.heartbeat("a", 1, "h", 600.0)
-
-
-async def test_the_end_of_an_old_stream_does_not_disconnect_the_new_one(
-    registration: Registration, reporting: Reporting
-) -> None:
-    used = await connect(registration, reporting, "a")
-    await reporting.connected("a", replace(HELLO, epoch=2), used)
-    reporting.disconnected("a", 1)
-    assert (await registration.get_cluster("a")).presence.connected
-    reporting.disconnected("a", 2)
-    assert not (await registration.get_cluster("a")).presence.connected
-
-
-async def test_a_credential_that_does_not_count_opens_no_stream_and_changes_nothing(
-    registration: Registration, reporting: Reporting
-) -> None:
-    await connect(registration, reporting, "a")
-    foreign = await join(registration, "b")
-    before = await registration.get_cluster("a")
-    with pytest.raises(Unauthenticated, match="revoked"):
-        await reporting.connected("a", replace(HELLO, epoch=5), "unknown")
-    assert await registration.get_cluster("a") == before
-    with pytest.raises(Unauthenticated):
-        await reporting.connected("a", replace(HELLO, epoch=5), foreign.id)
-
-
-@pytest.mark.parametrize(("ahead", "shown"), [(0.0, 0.0), (-90_000.0, -90_000.0)])
-async def test_a_wrong_clock_is_shown_and_not_reckoned_with(
-    registration: Registration,
-    reporting: Reporting,
-    clock: StillClock,
-    ahead: float,
-    shown: float,
-) -> None:
-    used = await connect(registration, reporting, "a")
-    hello = replace(HELLO, agent_time=clock.now() + ahead)
-    await reporting.connected("a", hello, used)
-    presence = (await registration.get_cluster("a")).presence
-    assert presence.clock_offset_seconds == shown
-    assert presence.last_heartbeat_at == clock.now()
-    assert not presence.is_silent_at(clock.now())
 
 
 async def test_a_fleet_speaks_the_less_often_the_larger_it_is(
@@ -405,13 +220,6 @@ async def test_a_cluster_is_stale_after_three_heartbeats_unheard_until_it_is_hea
     assert is_stale()
     assert reporting.heartbeat("a", 1, "h", 600.0)
     assert not is_stale()
-
-
-async def test_who_joined_and_was_never_heard_is_stale(
-    registration: Registration, fleet: FleetOwner, clock: StillClock
-) -> None:
-    await join(registration, "a")
-    assert not fleet.snapshot.fleet_at(clock.now()).ready_c.all()
 
 
 async def test_a_restart_loses_nobody_before_the_grace_is_over(
