@@ -3,22 +3,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.agents.messages import (
     MAX_NODE_SHARES,
-    beat_from_message,
     hello_from_message,
     node_plan_from_message,
     place_request_to_message,
-    welcome_to_message,
 )
 from federation.model.errors import InvalidRequest
-from federation.model.grades import DEFAULT_MODEL, ResourceModel
 from federation.model.node_plans import NodeShare, PlaceOrder, ShareOrder
 from federation.model.workload import ReplicaRequirements
-from federation.services.agent_values import Placer, WelcomeFacts
-from federation.v1.agents_pb2 import Heartbeat, Hello, PlaceReply
+from federation.services.agent_values import Placer
+from federation.v1.agents_pb2 import Hello, PlaceReply
 from federation.v1.agents_pb2 import NodeShare as NodeShareMessage
 from federation.v1.resource_pb2 import ApiEnablement, ApiResource
 
@@ -57,47 +53,6 @@ def test_a_hello_is_read_whole() -> None:
     )
     assert (hello.epoch, hello.placer, hello.sees_no_nodes) == (7, Placer.EXTENDER, True)
     assert hello.api_enablements == frozenset({("apps/v1", "Deployment")})
-
-
-def test_everything_wrong_with_a_hello_is_told() -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        hello_from_message(
-            Hello(
-                epoch=0,
-                acknowledged_sequence=-1,
-                placer="human",
-                agent_version="v" * 129,
-                kubernetes_version="1\x00",
-            )
-        )
-    assert fields_of(caught.value) == {
-        "hello.epoch",
-        "hello.acknowledgedSequence",
-        "hello.placer",
-        "hello.agentVersion",
-        "hello.kubernetesVersion",
-    }
-
-
-def test_a_heartbeat_outside_of_time_is_refused() -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        beat_from_message(Heartbeat(agent_time=Timestamp(seconds=2**60), sequence=-1))
-    assert fields_of(caught.value) == {"heartbeat.agentTime", "heartbeat.sequence"}
-
-
-@pytest.mark.parametrize(("model", "grades"), [(DEFAULT_MODEL, 9), (ResourceModel(), 0)])
-def test_a_welcome_holds_the_model_in_force(model: ResourceModel, grades: int) -> None:
-    facts = WelcomeFacts(
-        model=model,
-        model_hash="h",
-        heartbeat_seconds=10.0,
-        report_seconds=5.0,
-        server_time=1_700_000_000.25,
-    )
-    welcome = welcome_to_message(facts).welcome
-    assert len(welcome.resource_models) == grades
-    assert (welcome.heartbeat_seconds, welcome.report_seconds) == (10.0, 5.0)
-    assert welcome.server_time.ToNanoseconds() == 1_700_000_000_250_000_000
 
 
 def test_an_order_is_written_with_its_quantities() -> None:

@@ -9,8 +9,6 @@ from federation.agents.session import MAX_ASKED, MAX_OUTGOING, Session
 from federation.agents.sessions import Sessions
 from federation.model.errors import (
     Conflict,
-    DeadlineMissed,
-    InvalidRequest,
     LimitExceeded,
     PermissionRefused,
     Unavailable,
@@ -107,35 +105,6 @@ async def test_answers_find_who_asked_in_any_order() -> None:
     assert requests == ["1-1", "1-2"]
 
 
-async def test_an_answer_that_comes_too_late_is_dropped() -> None:
-    session = Session("member1", 1)
-    with pytest.raises(DeadlineMissed, match="member1 did not answer"):
-        await session.place(ORDER, 0.0)
-    session.answer(PlaceReply(request_id="1-1", unplaced=3))
-
-
-async def test_a_wrong_answer_is_refused_and_the_question_is_without_an_answer() -> None:
-    session = Session("member1", 1)
-    (waiting,) = asked(session)
-    await turn()
-    with pytest.raises(InvalidRequest):
-        session.answer(PlaceReply(request_id="1-1", unplaced=99))
-    with pytest.raises(Unavailable, match=r"answer of the agent of cluster member1 is wrong: .*3"):
-        await waiting
-
-
-async def test_the_end_tells_everybody_who_waits_at_once() -> None:
-    session = Session("member1", 1)
-    waiting = asked(session, 5)
-    await turn()
-    session.end()
-    for task in waiting:
-        with pytest.raises(Unavailable, match="member1 went away"):
-            await task
-    with pytest.raises(Unavailable, match="is gone"):
-        await session.place(ORDER, 60.0)
-
-
 async def test_questions_are_bounded() -> None:
     session = Session("member1", 1)
     waiting = asked(session, MAX_ASKED)
@@ -171,19 +140,6 @@ async def test_what_was_queued_before_the_goodbye_is_sent_and_nothing_after_it()
     assert isinstance(session.error, PermissionRefused)
 
 
-async def test_the_newer_epoch_takes_over_and_the_older_is_told_goodbye() -> None:
-    sessions = Sessions()
-    older, newer = Session("member1", 1), Session("member1", 2)
-    sessions.open(older)
-    sessions.open(newer)
-    assert isinstance(older.error, Conflict)
-    assert [message.WhichOneof("message") for message in await sent(older)] == ["goodbye"]
-    assert not sessions.close(older)
-    assert sessions.is_connected("member1")
-    assert sessions.close(newer)
-    assert not sessions.is_connected("member1")
-
-
 async def test_who_sees_no_nodes_is_not_asked_for_fresh_reports_either() -> None:
     sessions = Sessions()
     blind, seeing = Session("member1", 1, sees_nodes=False), Session("member2", 1)
@@ -203,25 +159,3 @@ async def test_an_older_epoch_does_not_get_in() -> None:
     with pytest.raises(Conflict, match="epoch 2"):
         sessions.open(Session("member1", 1))
     assert not newer.ended.is_set()
-
-
-async def test_the_same_agent_dialling_again_replaces_its_broken_stream_without_a_goodbye() -> None:
-    sessions = Sessions()
-    broken, again = Session("member1", 1), Session("member1", 1)
-    sessions.open(broken)
-    sessions.open(again)
-    assert broken.ended.is_set()
-    assert await sent(broken) == []
-    assert not again.ended.is_set()
-
-
-async def test_only_a_connected_agent_can_be_asked() -> None:
-    sessions = Sessions()
-    with pytest.raises(Unavailable, match="member1 is not connected"):
-        await sessions.place("member1", ORDER, 60.0)
-    session = Session("member1", 1)
-    sessions.open(session)
-    waiting = asyncio.create_task(sessions.place("member1", ORDER, 60.0))
-    await turn()
-    session.answer(PlaceReply(request_id="1-1", unplaced=3))
-    assert (await waiting).cluster == "member1"

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from federation.model.cluster import ReportedPool, ReportedPools
-from federation.model.errors import InvalidRequest
-from federation.model.estimate import CANNOT_SEE_NODES, Bound, EstimateOptions, ModelRule, Source
+from federation.model.estimate import CANNOT_SEE_NODES, Bound, EstimateOptions, Source
 from federation.model.reservations import Share
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements
 from federation.services.estimates import availability as module
@@ -62,26 +61,6 @@ async def test_every_shape_is_answered_for_every_cluster(availability: Availabil
     assert answer.sequence_c.tolist() == [1, 2, 3, 0]
 
 
-async def test_clusters_are_answered_in_the_order_they_are_named(
-    availability: Availability,
-) -> None:
-    options = EstimateOptions(model_rule=ModelRule.SIMULATED)
-    named = ["silent", "member3", "member1", "member3"]
-    answer = await availability.estimate([SMALL], named, options)
-    assert answer.names == tuple(named)
-    (estimates,) = answer.estimates
-    assert estimates.replicas_c.tolist() == [0, 10, 6, 10]
-    assert estimates.unknown_c.tolist() == [True, False, False, False]
-    assert list(estimates.reasons) == [0]
-    assert answer.sequence_c.tolist() == [0, 3, 1, 3]
-
-
-async def test_unknown_clusters_are_all_named(availability: Availability) -> None:
-    with pytest.raises(InvalidRequest) as raised:
-        await availability.estimate([SMALL], ["x", "member1", "y"], EstimateOptions())
-    assert [each.field for each in raised.value.violations] == ["clusters[0]", "clusters[2]"]
-
-
 async def test_ages_are_told_by_our_clock_and_never_negative(
     availability: Availability, fleet: FleetOwner, clock: StillClock
 ) -> None:
@@ -93,12 +72,6 @@ async def test_ages_are_told_by_our_clock_and_never_negative(
     clock.time = as_of - 5
     answer = await availability.estimate([SMALL], None, EstimateOptions())
     assert np.all(answer.age_seconds_c >= 0)
-
-
-async def test_an_empty_fleet_has_an_empty_answer(fleet: FleetOwner, clock: StillClock) -> None:
-    answer = await Availability(fleet, NoAgents(), clock).estimate([SMALL], None, EstimateOptions())
-    assert answer.names == ()
-    assert answer.estimates[0].replicas_c.tolist() == []
 
 
 async def test_clusters_without_an_agent_lose_one_level(availability: Availability) -> None:
