@@ -22,8 +22,8 @@ TESTS_AT_ONCE = 10
 Placed = tuple[Mutant, Mutant | None]
 
 
-def mutants_to_try(job: Job, coverage: CoverageMap) -> tuple[Sequence[Placed], int]:
-    """Return the mutants of a run, and how many there were to choose from."""
+def mutants_to_try(job: Job, coverage: CoverageMap) -> tuple[Iterator[Placed], int]:
+    """Return the mutants of a run, and how many there are to choose from."""
     root = Path(job.root)
     all_mutants = find_mutants(root, job.packages)
     # A line that ran at import made something that a later fault in it does not change.
@@ -35,9 +35,10 @@ def mutants_to_try(job: Job, coverage: CoverageMap) -> tuple[Sequence[Placed], i
     if job.same_as:
         places = {mutant.identity: mutant for mutant in all_mutants}
         earlier = Results.read(Path(job.same_as)).verdicts[: job.count]
-        return [(each.mutant, places.get(each.mutant.identity)) for each in earlier], len(sites)
+        again = ((each.mutant, places.get(each.mutant.identity)) for each in earlier)
+        return again, len(sites)
     chosen = islice(compiling(shuffled(sites, job.seed), root), job.count)
-    return [(mutant, mutant) for mutant in chosen], len(sites)
+    return ((mutant, mutant) for mutant in chosen), len(sites)
 
 
 def compiling(mutants: Sequence[Mutant], root: Path) -> Iterator[Mutant]:

@@ -50,6 +50,8 @@ def patch(source: bytes, path: str, function: str, line: int) -> None:
         (code.co_qualname, code.co_firstlineno): code for code in codes_in(codes[name, max(begins)])
     }
     patched = 0
+    # Programs freeze what they have imported, and frozen objects are not listed.
+    gc.unfreeze()
     for living in gc.get_objects():
         if not isinstance(living, FunctionType) or living.__code__.co_filename != path:
             continue

@@ -40,7 +40,7 @@ JOB_VARIABLE = "FEDSCHED_MUTATION_JOB"
 # A test that takes so long, and so many times as long as it took before, does not end.
 SECONDS_TO_END, TIMES_TO_END = 20.0, 10.0
 # The same for a whole file of tests while the map is made.
-FILE_SECONDS = 900.0
+FILE_SECONDS = 300.0
 DATABASES_OF = "SELECT datname FROM pg_database WHERE datname LIKE $1"
 CONTROL_EVERY = 25
 FAILED, NOT_PATCHED = 1, 3
@@ -94,7 +94,7 @@ class Engine:
         self._job = job
         self._tracer = tracer
         self._root = Path(job.root)
-        self._map = CoverageMap(Path(job.folder) / "map.jsonl", job.root)
+        self._map = CoverageMap(map_file(job), job.root)
         self._items = {item.nodeid: item for item in session.items}
         self._outcomes = Outcomes()
         session.config.pluginmanager.register(self._outcomes)
@@ -143,11 +143,11 @@ class Engine:
         mutants, results.sites = mutants_to_try(self._job, self._map)
         results.test_files = len(self._map.files)
         for number, (mutant, placed) in enumerate(mutants):
-            if time.time() >= self._job.end_at:
-                break
             earlier = results.verdicts[number] if number < len(results.verdicts) else None
             if earlier and not (self._job.retry and earlier.status in {SURVIVED, UNTESTED}):
                 continue
+            if time.time() >= self._job.end_at:
+                break
             verdict = self._judge(mutant, placed, results)
             results.verdicts[number : number + 1] = [verdict]
             results.write(path)
@@ -378,6 +378,10 @@ def say(text: str) -> None:
     os.write(LOG, f"{text}\n".encode())
 
 
+def map_file(job: Job) -> Path:
+    return Path(job.folder) / "map.jsonl"
+
+
 def source_paths(job: Job) -> Iterator[str]:
     for package in job.packages:
         for path in (Path(job.root) / package).rglob("*.py"):
@@ -388,7 +392,9 @@ def source_paths(job: Job) -> Iterator[str]:
 LOG = os.dup(2)
 JOB = Job.read(Path(os.environ[JOB_VARIABLE]))
 TRACER = LineTracer(source_paths(JOB))
-TRACER.start()
+if not map_file(JOB).exists():
+    # What runs at import is known from then on.
+    TRACER.start()
 
 
 def pytest_collection_finish() -> None:
