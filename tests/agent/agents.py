@@ -113,7 +113,10 @@ class Member:
         return (await self.line.receive_next("report")).report
 
     async def report(self, holds: Callable[[Report], bool] = lambda _: True) -> Report:
-        """The first report that holds; reports are asked for until one does."""
+        """The first report that holds; reports are asked for until one does.
+
+        Without ``holds`` it may be one that was made a moment before.
+        """
 
         async def ask() -> Report:
             await self.line.send(resync=Resync())

@@ -50,7 +50,7 @@ async def test_pools_are_told_apart_by_what_is_asked_for(tmp_path: Path) -> None
     async with joined(tmp_path, node("a")) as member:
         claim = NodeClaim(node_selector={"disk": "ssd"})
         assert await answer(member, shapes=[ReplicaRequirements(node_claim=claim)]) == [0]
-        assert (await member.report()).pools.label_keys[0] == "disk"
+        await member.report(lambda report: report.pools.label_keys[0] == "disk")
 
 
 async def test_a_wrong_question_is_answered_by_what_is_wrong(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ async def test_without_leave_to_read_quotas_the_rest_is_current(tmp_path: Path) 
         server.faults.add(forbidden, resource="resourcequotas")
         server.end_watches()
         await until(lambda: answer(member, shapes=[HALF_IN_SHOP]), lambda found: found == [8])
-        assert not (await member.report()).sight.picture_age_seconds
+        await member.report(lambda report: not report.sight.picture_age_seconds)
 
 
 async def test_karmadas_node_set_sees_pods_that_failed(tmp_path: Path) -> None:
