@@ -201,6 +201,17 @@ async def test_reads_and_previews_that_fail_are_no_refusals(api: Plane, audit: A
     assert await audit.records() == []
 
 
+async def test_who_writes_waits_for_what_is_being_written(api: Plane, audit: Audit) -> None:
+    """So that nothing is lost where the last refusals are written at a stop."""
+    trail = api.plane.parts.trail
+    await refused(raw(api, SCHEDULE, b"\xff\xff\xff", header_of(api.admin)))
+    first, second = asyncio.create_task(trail.write()), asyncio.create_task(trail.write())
+    await second
+    assert first.done()
+    (record,) = await audit.records()
+    assert record.method == "Scheduling/Schedule"
+
+
 FEW = 20
 
 

@@ -14,7 +14,10 @@ import pytest
 from federation.model.errors import DeadlineMissed, Unauthenticated
 from federation.parts import SystemClock
 from federation.rpc.calls import ROUNDED_UP_SECONDS, refuse_late
+from federation.rpc.guards import Guard
 from federation.rpc.interceptors import Gate
+from federation.rpc.large_requests import LargeRequests
+from federation.rpc.measures import CallMeasures
 from federation.rpc.strangers import CallLimits, Strangers
 from federation.services.members.identity import Identity
 from lab.control_planes import refused
@@ -63,6 +66,54 @@ async def test_a_call_without_a_deadline_gets_one() -> None:
 
     refusal = await refused(served(never, deadline_seconds=0.05))
     assert refusal.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class TooLate:
+    """The context of a call whose deadline passed on the way."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, Any] = {}
+
+    def time_remaining(self) -> float:
+        return 0.0
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:4711"
+
+    def code(self) -> grpc.StatusCode:
+        code: grpc.StatusCode = self.said["code"]
+        return code
+
+    def set_trailing_metadata(self, metadata: object) -> None:
+        self.said["metadata"] = metadata
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self.said["code"] = code
+
+    def set_details(self, details: str) -> None:
+        self.said["details"] = details
+
+
+async def test_nothing_is_done_for_a_call_whose_deadline_has_passed() -> None:
+    async def asked(_: bytes, __: object) -> bytes:
+        pytest.fail("nobody would hear of it")
+
+    handler: Any = grpc.unary_unary_rpc_method_handler(asked)
+    guard: Any = Guard(
+        handler=handler,
+        method="/s/M",
+        deadline_seconds=PATIENCE_SECONDS,
+        entered=lambda _: pytest.fail("it is too late to come in"),
+        admit=lambda _: pytest.fail("it is no stream"),
+        revocation=lambda: pytest.fail("it is no stream"),
+        refused=lambda *_, **__: None,
+        measures=CallMeasures(),
+        large=LargeRequests(),
+        clock=lambda: 0.0,
+    )
+    context = TooLate()
+    assert await guard.guarded().stream_unary(iter(()), context) is None
+    assert context.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 @pytest.mark.parametrize("error", [RuntimeError("secret detail"), TimeoutError("secret detail")])
