@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from estimator.cluster.claims import EXPIRY_SECONDS
+from lab.kubeapi.documents import pod
 from tests.agent.agents import joined, share
 from tests.agent.test_placing import PLACER, WEB, named, owned, shows, sought
 
@@ -17,6 +18,9 @@ async def test_an_order_for_what_is_told_already_keeps_its_nodes_for_good(tmp_pa
         member.put(owned("web-0", on="a"))
         await member.report(lambda report: report.allocated["pods"] == 2)
         member.remove(owned("web-0", on="a"))
+        # It looks the same before: a pod that comes later shows that the other is gone.
+        member.put(pod("marker", on="a", cpu="0"))
+        await member.report(lambda report: report.allocated["pods"] == 3)
         await shows(member, 2, used=2)
         member.clock.now += EXPIRY_SECONDS
         assert (await member.place("shop/api", share(3))).unplaced == 1
