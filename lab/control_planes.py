@@ -155,6 +155,10 @@ class RunningControlPlane:
         finally:
             await connection.close()
 
+    async def follow(self) -> None:
+        """Return when the control plane has read the journal to its end."""
+        await self.plane.parts.following.follow()
+
     async def lose_connections(self) -> None:
         """End all connections to the database, as a server does that starts again."""
         await self.sql(CUT_OFF, str(make_url(self.database_url).database))

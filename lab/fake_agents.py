@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
@@ -34,6 +33,7 @@ from federation.v1.agents_pb2 import (
     PlaceReply,
     PlaceRequest,
     Refusal,
+    Sight,
 )
 from lab.control_planes import AgentStream, RunningControlPlane, heartbeat, hello
 from lab.patience import PATIENCE_SECONDS
@@ -90,9 +90,11 @@ def fits(replicas: int) -> Estimate:
     return estimate
 
 
-def capacity(cores: int = 4, *, node_count: int = 1, pods: int = 110) -> CapacityReport:
-    """A report of equal nodes, each with so many free cores and 64 GiB, and nothing on them."""
-    amounts = {"cpu": 1000 * cores, "memory": NODE_GIBIBYTES * GIB, "pods": pods}
+def capacity(
+    cores: int = 4, *, node_count: int = 1, pods: int = 110, **amounts: int
+) -> CapacityReport:
+    """A report of equal nodes, each with so many free cores, 64 GiB and further amounts."""
+    amounts = {"cpu": 1000 * cores, "memory": NODE_GIBIBYTES * GIB, "pods": pods} | amounts
     return CapacityReport(
         epoch=1,
         sequence=1,
@@ -113,6 +115,8 @@ class FakeAgent:
         self.cluster = stream.cluster
         self.place: Place = on_nodes(f"{stream.cluster}-n1")
         self.estimate: Estimate = never
+        # Why it does not see its cluster; empty: it does.
+        self.blind = ""
         self.orders: list[PlaceRequest] = []
         self.questions: list[EstimateRequest] = []
         self.refusals: list[Refusal] = []
@@ -126,8 +130,10 @@ class FakeAgent:
         self._report = capacity()
         self._echoes: dict[str, tuple[Echo, ...]] = {}
         self._changed = asyncio.Condition()
+        self._saying = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
-        self._is_welcome = False
+        self._is_welcome = self._is_dismissed = False
+        self._ending = ""
 
     @classmethod
     async def joined(
@@ -146,12 +152,21 @@ class FakeAgent:
         return agent
 
     async def connect(self) -> None:
-        """Open a stream and say hello."""
+        """Open a stream and say hello; dial again where it ends at once, as agents do."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await self._dial():
+                assert not self._is_dismissed, f"{self.cluster}: {self._ending}"
+                await self.leave()
+
+    async def _dial(self) -> bool:
+        """Return whether the control plane bids welcome."""
         await self._stream.__aenter__()
-        self._is_welcome = False
-        await self._stream.say(hello=hello(self._epoch, takes_place_requests=True))
+        self._is_welcome = self._is_dismissed = False
+        await self._say(hello=hello(self._epoch, takes_place_requests=True))
         self._reading = asyncio.create_task(self._read())
-        await self._until(lambda: self._is_welcome)
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._is_welcome or self._has_ended)
+        return self._is_welcome
 
     async def leave(self) -> None:
         """End the stream without a word, as a network does."""
@@ -181,19 +196,26 @@ class FakeAgent:
         cores: int | None = None,
         sees: Mapping[str, Mapping[str, int] | int] | None = None,
         request: Mapping[str, int] | None = None,
+        components: Mapping[str, int] | None = None,
         **options: Any,
     ) -> None:
         """Send a report and return when it is stored; without arguments the last one anew.
 
-        ``sees`` are pods by binding, bound or as ``bound``, ``unbound`` and ``finished``, each pod
-        of ``request`` (a core). They are looked for first.
+        ``sees`` are all pods by binding, bound or as ``bound``, ``unbound`` and ``finished``, each
+        pod of ``request`` (a core). The report waits until the control plane looks for them.
+        With ``components`` the bindings are workloads of these: bound pods by component.
         """
         if report is not None or cores is not None:
             self._report = report or capacity(cores or 0, **options)
+        if sees is not None:
+            self._echoes.clear()
         for binding, count in (sees or {}).items():
             counts: Any = {"bound": count} if isinstance(count, int) else count
             shape = request_shape(request or {"cpu": 1000})
-            self._echoes[binding] = (Echo(binding=binding, shape=shape, **counts),)
+            self._echoes[binding] = tuple(
+                Echo(binding=binding, component=component, shape=shape, bound=bound)
+                for component, bound in (components or {}).items()
+            ) or (Echo(binding=binding, shape=shape, **counts),)
         await self.until_sought(sees or ())
         self._sequence += 1
         current = replace(
@@ -209,7 +231,9 @@ class FakeAgent:
                 for echo in echoes
             ),
         )
-        await self._stream.say(report=report_to_message(current))
+        message = report_to_message(current)
+        message.sight.CopyFrom(self._sight)
+        await self._say(report=message)
         sequence = self._sequence
         refused = len(self.refusals)
         await self._until(lambda: self._acknowledged >= sequence or len(self.refusals) > refused)
@@ -218,7 +242,9 @@ class FakeAgent:
         """Send a heartbeat that stands for the last report."""
         current = replace(self._report, epoch=self._epoch, sequence=self._sequence)
         message = report_to_message(replace(current, interest_version=self._interest_version))
-        await self._stream.say(heartbeat=heartbeat(self._sequence, message.content_hash))
+        beat = heartbeat(self._sequence, message.content_hash)
+        beat.sight.CopyFrom(self._sight)
+        await self._say(heartbeat=beat)
 
     async def until_sought(self, bindings: Collection[str]) -> None:
         """Return when the control plane has said that it looks for pods of all these bindings."""
@@ -232,21 +258,33 @@ class FakeAgent:
         """Answer an order that ``place`` was told not to answer."""
         await self._answer_orders([order], place)
 
+    @property
+    def _sight(self) -> Sight:
+        return Sight(blind=bool(self.blind), message=self.blind)
+
+    async def _say(self, **message: Any) -> None:
+        # A stream takes one message at a time.
+        async with self._saying:
+            await self._stream.say(**message)
+
     async def _until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS), self._changed:
             await self._changed.wait_for(lambda: holds() or self._has_ended)
-        assert holds(), f"the stream of {self.cluster} ended"
+        assert holds(), f"the stream of {self.cluster} ended: {self._ending}"
 
     @property
     def _has_ended(self) -> bool:
         return self._reading is None or self._reading.done()
 
     async def _read(self) -> None:
-        with suppress(grpc.aio.AioRpcError):
+        self._ending = "by the control plane"
+        try:
             while (message := await self._stream.next(None)) is not None:
                 async with self._changed:
                     await self._take(message)
                     self._changed.notify_all()
+        except grpc.aio.AioRpcError as error:
+            self._ending = error.details() or ""
         async with self._changed:
             self._reading = None
             self._changed.notify_all()
@@ -257,6 +295,9 @@ class FakeAgent:
                 self._is_welcome = True
             case "ack":
                 self._acknowledged = max(self._acknowledged, message.ack.sequence)
+            case "goodbye" | "reconnect" as kind:
+                self._is_dismissed = kind == "goodbye"
+                self._ending = getattr(message, kind).reason
             case "refusal":
                 self.refusals.append(message.refusal)
             case "resync":
@@ -291,11 +332,11 @@ class FakeAgent:
                 reply.request_id = order.request_id
                 replies.append(reply)
         if replies:
-            await self._stream.say(place_replies=PlaceReplies(replies=replies))
+            await self._say(place_replies=PlaceReplies(replies=replies))
 
     async def _take_question(self, question: EstimateRequest) -> None:
         self.questions.append(question)
         reply = self.estimate(question)
         if reply is not None:
             reply.request_id = question.request_id
-            await self._stream.say(estimate_reply=reply)
+            await self._say(estimate_reply=reply)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from lab.commanded_stores import CommandedStore
 from lab.control_planes import (
     AgentStream,
@@ -65,6 +66,11 @@ def module_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("plane")
 
 
+@pytest.fixture(scope="module")
+def profiles() -> Profiles:
+    return DEFAULT_PROFILES
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def plane(
     module_database_url: str,
@@ -72,10 +78,12 @@ async def plane(
     clock: HeldClock,
     commanded: CommandedStore,
     flags: dict[str, str],
+    profiles: Profiles,
 ) -> AsyncIterator[RunningControlPlane]:
     async with running_control_plane(
         module_database_url,
         module_folder,
+        profiles,
         clock=clock,
         store=commanded,
         **{"heartbeat_seconds": "3600", **flags},

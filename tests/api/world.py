@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import grpc
 
@@ -26,6 +26,7 @@ from federation.v1.resource_pb2 import (
     ReplicaSchedulingStrategy,
     ResourceBinding,
     ResourceBindingSpec,
+    SchedulePriority,
 )
 from federation.v1.scheduling_pb2 import (
     DeleteBindingRequest,
@@ -44,6 +45,11 @@ from lab.fake_agents import FakeAgent
 from lab.held_clocks import HeldClock
 from lab.patience import until
 
+Answer = TypeVar("Answer")
+
+# The cluster that nothing but ``settle`` uses.
+SETTLER = "settler"
+
 serial = itertools.count(1)
 
 DYNAMIC = ReplicaSchedulingStrategy(
@@ -60,6 +66,8 @@ class World:
         self.store = store
         self.namespace = f"shop{next(serial)}"
         self.agents: dict[str, FakeAgent] = {}
+        self._settlers = f"{self.namespace}-settled"
+        self._settled = 0
 
     async def clusters(self, **cores: int) -> None:
         """Clusters of one node each with so many free cores, and their agents."""
@@ -78,6 +86,8 @@ class World:
             await agent.leave()
             request = DeleteClusterRequest(name=agent.cluster, force=True)
             await admin.call(admin.clusters.DeleteCluster, request)
+        # Another cluster of the same name must not be taken for the one that is deleted.
+        await self.plane.follow()
 
     def workload(
         self, name: str = "web", replicas: int = 1, *, only: Sequence[str] = (), **fields: Any
@@ -86,9 +96,12 @@ class World:
 
         Further fields are those of the spec; ``placement`` those that differ in the placement.
         """
-        placement = Placement(replica_scheduling=DYNAMIC)
-        if only:
-            placement.cluster_affinity.CopyFrom(ClusterAffinity(cluster_names=only))
+        placement = Placement(
+            replica_scheduling=DYNAMIC,
+            cluster_affinity=ClusterAffinity(
+                cluster_names=only, exclude=self.agents.keys() & {SETTLER}
+            ),
+        )
         for field, value in fields.pop("placement", {}).items():
             placement.ClearField(field)
             placement.MergeFrom(Placement(**{field: value}))
@@ -105,7 +118,7 @@ class World:
         if "components" not in spec:
             spec["replica_requirements"] = ReplicaRequirements(resource_request=request)
         if "priority" in spec:
-            spec["schedule_priority"] = {"priority": spec.pop("priority")}
+            spec["schedule_priority"] = SchedulePriority(priority=spec.pop("priority"))
         return ResourceBinding(metadata=metadata, spec=ResourceBindingSpec(**spec))
 
     async def schedule(
@@ -151,6 +164,10 @@ class World:
         """Replicas by cluster, as the binding says."""
         return shares((await self.got(name)).binding.spec.clusters)
 
+    def shares_of(self, name: str) -> Callable[[], Awaitable[Mapping[str, int]]]:
+        """A question for ``until`` and ``pass_until``."""
+        return lambda: self.shares(name)
+
     async def held(self, name: str = "web") -> Mapping[str, int]:
         """Replicas by cluster that reservations hold."""
         return {each.cluster: each.replicas for each in (await self.got(name)).reservations}
@@ -163,13 +180,74 @@ class World:
     async def queued(self) -> list[str]:
         return [each.name for each in await self.queue()]
 
+    async def wait_of(self, name: str) -> Any:
+        return (await self.got(name)).wait
+
+    async def settle(self) -> None:
+        """Return when the queue has looked at all that happened before.
+
+        A binding that asks for what no other does, and comes after all others, waits; it is placed
+        once its own cluster reports what it asks for.
+        """
+        await self.use_settler()
+        self._settled += 1
+        name = f"settled-{self._settled}"
+        settling = self.workload(
+            name, request={"example.com/settled": "1"}, priority=-(2**31), namespace=self._settlers
+        )
+        settling.spec.placement.cluster_affinity.CopyFrom(ClusterAffinity(cluster_names=[SETTLER]))
+        assert (await self.schedule(settling)).queued
+        await self.agents[SETTLER].report(cores=0, **{"example.com/settled": self._settled})
+
+        async def is_placed() -> bool:
+            request = self._named(GetBindingRequest, name, self._settlers)
+            return bool((await self.call("GetBinding", request)).binding.spec.clusters)
+
+        await until(is_placed, bool)
+
+    async def use_settler(self) -> None:
+        """Join the cluster that ``settle`` needs; what is asked for from now on stays out of it."""
+        if SETTLER not in self.agents:
+            self.agents[SETTLER] = await FakeAgent.joined(self.plane, SETTLER, cores=0)
+
+    async def report(self, cluster: str, cores: int, **sees: int) -> None:
+        """So many cores are free there; with ``sees`` these pods of the namespace are there."""
+        seen = {f"{self.namespace}/{name}": count for name, count in sees.items()}
+        await self.agents[cluster].report(cores=cores, sees=seen if sees else None)
+
+    async def fill(self) -> None:
+        """Clusters of 6, 3 and 3 cores, all of them promised."""
+        await self.use_settler()
+        await self.clusters(a=6, b=3, c=3)
+        for cluster, cores in (("a", 6), ("b", 3), ("c", 3)):
+            assert not (await self.schedule(f"on-{cluster}", cores, only=[cluster])).queued
+
+    async def ask(self, *names: str, **fields: Any) -> None:
+        """Ask for these, for which there is no room now."""
+        for name in names:
+            assert (await self.schedule(name, **fields)).queued, name
+
+    async def pass_until(
+        self, ask: Callable[[], Awaitable[Answer]], holds: Callable[[Answer], bool]
+    ) -> Answer:
+        """The first answer that holds, with a second of the clock before each.
+
+        Moments that the database has noted may be later than a clock that has stood still.
+        """
+
+        async def ask_later() -> Answer:
+            self.clock.advance(1)
+            return await ask()
+
+        return await until(ask_later, holds)
+
     async def until_queued(self, *names: str) -> None:
         """Return when these are what waits, in this order."""
         await until(self.queued, lambda waiting: waiting == list(names))
 
     async def until_placed(self, name: str, **replicas: int) -> None:
         """Return when the binding has these replicas by cluster."""
-        await until(lambda: self.shares(name), lambda found: found == replicas)
+        await until(self.shares_of(name), lambda found: found == replicas)
 
     async def call(self, method: str, request: Any) -> Any:
         """A call of the Scheduling service, by the admin."""

@@ -30,7 +30,6 @@ from lab.services import (
     WEB,
     Agents,
     Deciders,
-    UnsteadyStore,
     apply,
     decided,
     make_deciders,
@@ -125,17 +124,6 @@ async def test_who_schedules_after_its_lease_ran_out_has_one_again(
     assert await held(store) == {"a": 2}
 
 
-async def test_workloads_that_avoid_each_other_are_kept_apart_in_one_batch_too(
-    deciders: Deciders,
-) -> None:
-    placement = Placement(workload_anti_affinity_key="shy", replica_scheduling=DYNAMIC)
-    shy = replace(WEB, uid="", replicas=1, labels={"shy": "yes"}, placement=placement)
-    items = [BatchItem(binding=replace(shy, name=f"w{number}")) for number in range(4)]
-    answers = await schedule_batch(deciders.scheduling, items)
-    placed = [next(iter(decided(each)), "") for each in answers if isinstance(each, Scheduled)]
-    assert sorted(placed) == ["", "a", "b", "c"]
-
-
 async def test_workloads_that_avoid_each_other_are_kept_apart_by_two_control_planes(
     one: ControlPlane, other: ControlPlane, meddled: MeddledStore, store: PostgresStore
 ) -> None:
@@ -158,20 +146,6 @@ async def test_workloads_that_avoid_each_other_are_kept_apart_by_two_control_pla
     placed = [each for answer in await asyncio.gather(*wanted) for each in decided(answer)]
     assert placed == list({"a", "b", "c"} - decided(answer).keys() - decided(rival.result()).keys())
     await assert_alike(store, one, other)
-
-
-async def test_a_key_of_two_requests_in_one_batch_harms_its_own_only(
-    deciders: Deciders, engine: AsyncEngine
-) -> None:
-    items = [
-        BatchItem(binding=replace(only("a", 1), name=name, uid=""), once=each)
-        for name, each in (("x", once("k", b"x")), ("y", once("k", b"y")), ("z", None))
-    ]
-    answers = await schedule_batch(deciders.scheduling, items)
-    assert [isinstance(each, Scheduled) for each in answers] == [True, False, True]
-    assert isinstance(answers[1], PreconditionFailed)
-    assert answers[1].reason == "IDEMPOTENCY_KEY_REUSED"
-    assert await rows(engine, "decision") == 2
 
 
 async def test_two_control_planes_never_promise_one_room_twice(
@@ -284,40 +258,6 @@ async def test_a_preview_of_what_another_one_moved_is_stale(
     assert await held(store) == {"c": 3}
 
 
-@pytest.fixture
-def unsteady(store: PostgresStore) -> UnsteadyStore:
-    return UnsteadyStore(store)
-
-
-async def test_a_store_that_goes_away_before_the_commit_keeps_nothing(
-    one: ControlPlane,
-    unsteady: UnsteadyStore,
-    agents: Agents,
-    clock: StillClock,
-    engine: AsyncEngine,
-) -> None:
-    async def away() -> None:
-        unsteady.reachable = False
-
-    meddled = MeddledStore(unsteady)
-    meddled.meddle = away
-    deciders = make_deciders(meddled, one.fleet, agents, clock)
-    before = one.fleet.snapshot
-    answers = await asyncio.gather(
-        *(
-            apply(deciders.scheduling, replace(only("a"), name=name, uid=""))
-            for name in ("x", "y", "z")
-        ),
-        return_exceptions=True,
-    )
-    assert [type(each) for each in answers] == [Unavailable] * 3
-    assert one.fleet.snapshot is before
-    tables = ("binding", "decision", "reservation")
-    assert [await rows(engine, table) for table in tables] == [0, 0, 0]
-    unsteady.reachable = True
-    assert decided(await apply(deciders.scheduling, only("a", 6))) == {"a": 6}
-
-
 @pytest.mark.parametrize("losses", [1, 2])
 async def test_a_connection_that_was_lost_silently_costs_another_try_and_no_more(
     one: ControlPlane,
@@ -370,41 +310,6 @@ async def test_an_observer_that_fails_after_the_commit_lets_nothing_be_decided_a
     assert "an observer failed" in caplog.text
 
 
-async def test_who_gives_up_harms_nobody_else(
-    deciders: Deciders, store: PostgresStore, engine: AsyncEngine
-) -> None:
-    calls = [
-        asyncio.create_task(apply(deciders.scheduling, replace(only("a", 1), name=name, uid="")))
-        for name in ("x", "y", "z")
-    ]
-    again = asyncio.create_task(apply(deciders.scheduling, replace(only("a", 2), name="y", uid="")))
-    await asyncio.sleep(0)
-    calls[1].cancel()
-    answers = await asyncio.gather(calls[0], calls[2], again)
-    assert [decided(each) for each in answers] == [{"a": 1}, {"a": 1}, {"a": 2}]
-    assert calls[1].cancelled()
-    async with store.reading() as read:
-        stored = {row.name: row.reservations[0].replicas for row in await read.reservations.all()}
-    assert stored == {"x": 1, "y": 2, "z": 1}
-    assert await rows(engine, "binding") == 3
-
-
-async def test_the_same_request_is_answered_once(deciders: Deciders, engine: AsyncEngine) -> None:
-    first, second = await asyncio.gather(
-        *(at_once(deciders, only("a"), once("k")) for _ in range(2))
-    )
-    third = await at_once(deciders, only("a"), once("k"))
-    assert first.record.id == second.record.id == third.record.id
-    assert await rows(engine, "decision") == await rows(engine, "request") == 1
-    # The answer outlives later decisions.
-    await apply(deciders.scheduling, only("b"))
-    assert (await at_once(deciders, only("a"), once("k"))).record.id == first.record.id
-    with pytest.raises(PreconditionFailed) as caught:
-        await at_once(deciders, only("c"), once("k", b"another"))
-    assert caught.value.reason == "IDEMPOTENCY_KEY_REUSED"
-    assert await rows(engine, "decision") == 2
-
-
 async def test_the_same_request_to_two_control_planes_is_answered_once(
     one: ControlPlane, other: ControlPlane, engine: AsyncEngine, store: PostgresStore
 ) -> None:
@@ -432,13 +337,6 @@ async def test_a_key_that_another_one_took_before_the_commit_keeps_nothing(
     assert isinstance(kept, Scheduled)
     assert [await held(store, each) for each in (rival, WEB, beside)] == [{"b": 2}, {}, {"c": 2}]
     await assert_alike(store, one, other)
-
-
-async def test_a_key_is_free_after_a_refusal(deciders: Deciders, engine: AsyncEngine) -> None:
-    refused = await at_once(deciders, only("a", 7), once("k"), wait=False)
-    assert refused.record.decision.outcome is Outcome.UNSCHEDULABLE
-    assert await rows(engine, "request") == 0
-    assert decided(await at_once(deciders, only("a", 6), once("k", b"less"))) == {"a": 6}
 
 
 async def test_a_standing_decision_is_not_the_answer_to_a_key_that_was_taken_meanwhile(

@@ -14,17 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.cluster import Cluster, ClusterState
 from federation.model.errors import Conflict
-from federation.model.placement import Binding, Gang, Placement, PreemptionPolicy
-from federation.model.waiting import WaitState
-from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.preemption import NOTHING_HELPS, SPENT
+from federation.model.placement import Binding, Gang, PreemptionPolicy
 from federation.scheduler.simulation import Simulation, SimulationOptions
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import PreemptionLimits
 from federation.store.postgres import PostgresStore
 from lab.services import (
-    DYNAMIC,
-    WEB,
     Agents,
     Deciders,
     apply,
@@ -33,7 +28,7 @@ from lab.services import (
     make_report,
     shares,
 )
-from tests.unit.services.conftest import ControlPlane, MeddledStore, StillClock, held, only, rows
+from tests.unit.services.conftest import ControlPlane, MeddledStore, StillClock, held, only
 
 URGENT = PreemptionPolicy.PREEMPT_LOWER_PRIORITY
 
@@ -67,177 +62,6 @@ async def where(store: PostgresStore, *bindings: Binding) -> list[dict[str, int]
     return found
 
 
-async def test_the_least_urgent_that_are_enough_lose_their_shares(
-    deciders: Deciders, store: PostgresStore, fleet: FleetOwner
-) -> None:
-    """Three cores in each of two clusters; nothing is taken that could be spared."""
-    low, middle, high = (
-        named("low", only("b", 1), -5),
-        named("middle", only("b", 2), 3),
-        named("high", only("c", 3), 4),
-    )
-    await placed(deciders, low, middle, high)
-    wanted = urgent(
-        "urgent", replace(only("b", 1), placement=Placement(replica_scheduling=DYNAMIC))
-    )
-    filling = named("filling", only("a", 6), 20)
-    await placed(deciders, filling)
-    answer = await apply(deciders.scheduling, wanted)
-    assert decided(answer) == {"b": 1}
-    assert answer.record.decision.outcome is Outcome.SCHEDULED
-    assert answer.record.decision.trace.preempted == ("shop/low: 1 in b, priority -5",)
-    assert await where(store, low, middle, high) == [{}, {"b": 2}, {"c": 3}]
-    view = await deciders.scheduling.get_binding("shop", "low")
-    assert view.record is not None
-    decision = view.record.decision
-    assert (decision.outcome, decision.clusters, decision.remainder) == (
-        Outcome.UNSCHEDULABLE,
-        (),
-        1,
-    )
-    assert decision.reason == "preempted by shop/urgent: 1 in b"
-    assert decision.trace.triggers == ("preempted by shop/urgent",)
-    # It goes back to waiting.
-    assert view.wait is not None
-    assert (view.wait.state, view.wait.remainder) == (WaitState.UNSCHEDULABLE, 1)
-    assert fleet.ledger("b").bindings() == ["shop/middle", "shop/urgent"]
-
-
-async def test_who_does_not_wait_preempts_though_decided_beside_others(
-    deciders: Deciders,
-) -> None:
-    await placed(deciders, named("low", only("b", 3)))
-    submit = deciders.pipeline.submit
-    beside = submit(named("beside", only("c", 1)), adopt=False, wait=False)
-    wanted = submit(urgent("urgent", only("b", 2)), adopt=False, wait=False)
-    assert decided(await beside) == {"c": 1}
-    assert decided(await wanted) == {"b": 2}
-
-
-async def test_it_is_one_transaction(deciders: Deciders, engine: AsyncEngine) -> None:
-    await placed(deciders, named("low", only("b", 2)), named("lower", only("b", 1), -1))
-    assert await placed(deciders, urgent("urgent", only("b", 3))) == [{"b": 3}]
-    async with engine.connect() as connection:
-        counted = await connection.execute(
-            text(
-                "SELECT count(*), count(DISTINCT xmin::text) FROM decision "
-                "WHERE reason LIKE 'preempted by%' OR name = 'urgent'"
-            )
-        )
-        assert tuple(counted.one()) == (3, 1)
-
-
-async def test_a_share_that_may_shrink_loses_replicas_one_by_one(
-    deciders: Deciders, store: PostgresStore
-) -> None:
-    low = named("low", in_parts(only("a", 6)))
-    await placed(deciders, low)
-    assert await placed(deciders, urgent("urgent", only("a", 2))) == [{"a": 2}]
-    assert await where(store, low) == [{"a": 4}]
-    view = await deciders.scheduling.get_binding("shop", "low")
-    assert view.record is not None
-    assert (view.record.decision.outcome, view.record.decision.remainder) == (Outcome.PARTIAL, 2)
-    # Not below what it is worth nothing with.
-    least = named("least", in_parts(only("b", 3), least=2))
-    await placed(deciders, least)
-    assert await placed(deciders, urgent("more", only("b", 2))) == [{}]
-    assert await placed(deciders, urgent("fewer", only("b", 1))) == [{"b": 1}]
-    assert await where(store, least) == [{"b": 2}]
-
-
-async def test_a_cluster_that_needs_no_victims_comes_first(
-    deciders: Deciders, store: PostgresStore
-) -> None:
-    low = named("low", only("a", 6))
-    await placed(deciders, low)
-    anywhere = replace(WEB, replicas=2, placement=Placement(replica_scheduling=DYNAMIC))
-    answer = await apply(deciders.scheduling, urgent("urgent", anywhere))
-    assert "a" not in decided(answer)
-    assert answer.record.decision.trace.preempted == ()
-    assert await where(store, low) == [{"a": 6}]
-
-
-@pytest.mark.parametrize(
-    "spared",
-    [
-        named("other", only("b", 3), 10),
-        replace(named("other", only("b", 3)), preemptible=False),
-        named("other", only("c", 3)),
-    ],
-)
-async def test_who_may_not_be_preempted_is_spared(
-    spared: Binding, deciders: Deciders, store: PostgresStore
-) -> None:
-    """Of the same priority, by its own policy, or of no use."""
-    await placed(deciders, spared, named("filling", only("b", 3), 20))
-    answer = await apply(deciders.scheduling, urgent("urgent", only("b", 1)))
-    decision = answer.record.decision
-    assert decision.outcome is Outcome.UNSCHEDULABLE
-    assert decision.reason.endswith(NOTHING_HELPS)
-    assert len(await where(store, spared)) == 1
-    # Asked again it is told the same, and nothing is written.
-    again = await apply(deciders.scheduling, urgent("urgent", only("b", 1)))
-    assert again.record.id == answer.record.id
-
-
-async def test_who_does_not_ask_for_it_preempts_nobody(
-    deciders: Deciders, store: PostgresStore
-) -> None:
-    low = named("low", only("b", 3))
-    await placed(deciders, low)
-    answer = await apply(deciders.scheduling, named("high", only("b", 1), 10))
-    assert answer.record.decision.outcome is Outcome.UNSCHEDULABLE
-    assert NOTHING_HELPS not in answer.record.decision.reason
-    assert await where(store, low) == [{"b": 3}]
-
-
-async def test_a_preview_shows_who_would_lose_and_preempts_nobody(
-    deciders: Deciders, store: PostgresStore
-) -> None:
-    low = named("low", only("b", 3))
-    await placed(deciders, low)
-    previewed = await deciders.previews.preview(
-        urgent("urgent", only("b", 1)), adopt=False, wait=True
-    )
-    assert shares(previewed.record.decision.clusters) == {"b": 1}
-    assert previewed.record.decision.trace.preempted == ("shop/low: 3 in b, priority 0",)
-    assert previewed.token == ""
-    assert await where(store, low) == [{"b": 3}]
-
-
-async def test_a_simulation_preempts_as_the_service_does(deciders: Deciders) -> None:
-    every = [
-        named("low", in_parts(only("a", 6)), -5),
-        named("middle", only("b", 2), 3),
-        named("high", only("c", 3), 4),
-        urgent("first", replace(only("a", 5), placement=Placement(replica_scheduling=DYNAMIC))),
-        urgent("second", only("b", 2)),
-        urgent("third", only("c", 4)),
-    ]
-    for each in every:
-        await apply(deciders.scheduling, each)
-    reports = {"a": 6000, "b": 3000, "c": 3000}
-    states = [
-        ClusterState(cluster=Cluster(name=name), report=make_report(cpu_millis=free))
-        for name, free in reports.items()
-    ]
-    simulated = Simulation(states, SimulationOptions(), now=0.0).decide_all(every)
-    live = []
-    for each in every:
-        view = await deciders.scheduling.get_binding("shop", each.name)
-        assert view.record is not None
-        live.append(view.record.decision)
-
-    def gist(decision: Decision) -> object:
-        told = decision.trace.preempted
-        return decision.outcome, decision.clusters, decision.remainder, decision.reason, told
-
-    assert [gist(each) for each in simulated] == [gist(each) for each in live]
-    assert shares(simulated[0].clusters) == {"a": 2}
-    assert "preempted by shop/second" in simulated[1].reason
-    assert simulated[5].reason.endswith(NOTHING_HELPS)
-
-
 @pytest.mark.parametrize("level", ["pools", "summary", "stated"])
 def test_a_simulation_makes_room_for_a_whole_gang_or_for_nobody(level: str) -> None:
     report = make_report(cpu_millis=3000)
@@ -261,36 +85,6 @@ def limited(
     store: PostgresStore, fleet: FleetOwner, clock: StillClock, limits: PreemptionLimits
 ) -> Deciders:
     return make_deciders(store, fleet, Agents(), clock, preemption_limits=limits)
-
-
-async def test_so_many_replicas_are_preempted_within_a_minute_and_no_more(
-    deciders: Deciders,
-    store: PostgresStore,
-    fleet: FleetOwner,
-    clock: StillClock,
-    engine: AsyncEngine,
-) -> None:
-    low = named("low", in_parts(only("a", 6)))
-    other = named("low", in_parts(only("b", 3)), namespace="other")
-    plane = limited(store, fleet, clock, PreemptionLimits(replicas=4, in_namespace=3))
-    await placed(plane, low, other)
-    assert await placed(plane, urgent("u1", only("a", 2)), urgent("u2", only("a", 1))) == [
-        {"a": 2},
-        {"a": 1},
-    ]
-    third = await apply(plane.scheduling, urgent("u3", only("a", 1)))
-    assert decided(third) == {}
-    assert third.record.decision.reason.endswith(SPENT)
-    # Of another namespace one more; then none at all.
-    assert await placed(plane, urgent("u4", only("b", 1)), urgent("u5", only("b", 1))) == [
-        {"b": 1},
-        {},
-    ]
-    async with engine.begin() as connection:
-        await connection.execute(text("UPDATE preemption SET at = at - interval '61 seconds'"))
-    assert await placed(plane, urgent("u3", only("a", 1))) == [{"a": 1}]
-    assert await where(store, low, other) == [{"a": 2}, {"b": 2}]
-    assert plane.pipeline.measures.preempted == 5
 
 
 async def test_two_control_planes_keep_the_limit_together(
@@ -327,29 +121,6 @@ async def test_a_victim_that_changed_meanwhile_is_looked_at_again(
     answer = await apply(other.deciders.scheduling, urgent("urgent", only("b", 1)))
     assert decided(answer) == {"b": 1}
     assert await where(store, low) == [{"b": 2}]
-
-
-async def test_of_a_duplicated_binding_the_shares_that_are_in_the_way_are_taken(
-    deciders: Deciders, store: PostgresStore
-) -> None:
-    everywhere = named("everywhere", replace(WEB, replicas=2, placement=Placement()))
-    await placed(deciders, everywhere)
-    assert await placed(deciders, urgent("urgent", only("b", 3))) == [{"b": 3}]
-    assert await where(store, everywhere) == [{"a": 2, "c": 2}]
-
-
-async def test_who_loses_may_win_elsewhere_and_no_cycle_begins(
-    deciders: Deciders, store: PostgresStore, engine: AsyncEngine
-) -> None:
-    """Ten bindings that all preempt ask again and again: the most urgent have the room at last."""
-    wanted = [urgent(f"u{priority}", only("b", 1), priority) for priority in range(10)]
-    for _ in range(2):
-        await asyncio.gather(*(apply(deciders.scheduling, each) for each in wanted))
-    running = [name for name, each in enumerate(await where(store, *wanted)) if each]
-    assert running == [7, 8, 9]
-    before = await rows(engine, "decision")
-    await asyncio.gather(*(apply(deciders.scheduling, each) for each in wanted))
-    assert await rows(engine, "decision") == before
 
 
 CAPACITY = {"a": 6, "b": 3, "c": 3}
