@@ -51,7 +51,6 @@ class Demand:
                 constraints=constraints,
                 partial=placement.partial,
                 in_sets=True,
-                keeps_empty=True,
             )
         if not binding.replicas and binding.requirements == ReplicaRequirements():
             return cls(

@@ -218,6 +218,23 @@ def test_clusters_that_somebody_else_chose_stay_where_the_placement_allows_them(
     ),
     "far",
 )
+@example(
+    World(
+        [Cluster(name="c1", labels={"tier": "a"}), Cluster(name="c2", labels={"tier": "b"})],
+        dict.fromkeys(NAMES, 1),
+    ),
+    Binding(
+        name="web",
+        components=(Component(name="head", replicas=1), Component(name="worker", replicas=3)),
+        placement=Placement(
+            affinity_groups=(NEAR, FAR),
+            spread_constraints=(
+                SpreadConstraint(by=SpreadField.CLUSTER, min_groups=1, max_groups=2),
+            ),
+        ),
+    ),
+    "near",
+)
 def test_a_later_affinity_group_is_kept_until_a_reschedule(
     world: World, binding: Binding, group: str
 ) -> None:
