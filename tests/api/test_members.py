@@ -28,7 +28,7 @@ from lab.control_planes import (
     running_control_plane,
 )
 from lab.held_clocks import HeldClock
-from lab.patience import until
+from lab.patience import PATIENCE_SECONDS, until
 from tests.api.calls import VIEWER, binding, made, scheduled
 from tests.api.world import code_of
 
@@ -130,6 +130,33 @@ async def test_a_report_of_the_cluster_before_is_not_taken_for_the_new_ones(
     assert not status.HasField("resource_summary")
     ((reports,),) = await api.sql("SELECT count(*) FROM cluster_report")
     assert reports == 0
+
+
+async def test_a_cluster_that_joins_again_at_once_is_not_removed_with_the_one_before(
+    api: Plane, commanded: CommandedStore
+) -> None:
+    seen: list[grpc.StatusCode] = []
+    is_read = asyncio.Event()
+
+    async def join() -> None:
+        token = (await api.ask("CreateJoinToken", cluster="member1")).token
+        enrollment = {"cluster": "member1", "cluster_uid": "uid", "token": token}
+        await api.caller(None).ask("EnrollCluster", **enrollment)
+
+    async def look() -> None:
+        seen.append(await code_of(api.ask("GetCluster", name="member1")))
+        is_read.set()
+
+    async def join_again() -> None:
+        await join()
+        commanded.before("clusters.lock", look)
+
+    await join()
+    # The reader of the journal then looks whether the cluster is still there.
+    commanded.before("journal.position", join_again)
+    await api.ask("DeleteCluster", name="member1")
+    await asyncio.wait_for(is_read.wait(), PATIENCE_SECONDS)
+    assert seen == [grpc.StatusCode.OK]
 
 
 async def test_while_the_database_is_away_reports_are_asked_for_again_and_then_taken(

@@ -346,9 +346,11 @@ class Following:
     async def _read_anew(self, name: str) -> None:
         """A cluster that was deleted, or another one that has got its name since."""
         async with self._store.transaction() as tx:
+            # Before the look: a cluster that joins after the look has a later entry, and is read.
+            position = await tx.journal.position()
             stored = await tx.clusters.lock(name)
             if stored is None:
-                self._departed.note(name, await tx.journal.position())
+                self._departed.note(name, position)
                 self._fleet.remove(name)
                 return
             self._fleet.put_cluster(stored.cluster)
