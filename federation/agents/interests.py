@@ -67,7 +67,7 @@ class _Feed:
         """The other bindings that changed and are not told of, where they are few. They stay among
         those that are to be told.
         """
-        if self._whole or self.is_writing or not self.told or len(self._changed) > THREAD_BINDINGS:
+        if self._whole or self.is_writing or len(self._changed) > THREAD_BINDINGS:
             return ()
         early = self._changed - self._early - {binding}
         self._early |= early
@@ -139,9 +139,7 @@ class Interests:
                 feed.is_writing = False
         else:
             messages = self._messages(ledger, changed, feed.told, version)
-        feed.told = version
-        for message in messages:
-            session.send(message)
+        self._send(session, feed, messages, version)
 
     def _tell_of_others(self, session: Session, feed: _Feed, binding: str) -> None:
         """Tell what a few decisions changed for others, before nodes are chosen for a binding.
@@ -152,9 +150,21 @@ class Interests:
         """
         changed = feed.take_early(binding)
         ledger = self._ledger(session) if changed else None
-        if ledger is not None:
-            for message in self._messages(ledger, changed, feed.told, feed.told):
-                session.send(message)
+        if ledger is None:
+            return
+        version = feed.told
+        if not version:
+            # Nothing was promised when the agent was told: version 0 announces further messages.
+            changed, version = feed.take(), ledger.interest_version
+        self._send(session, feed, self._messages(ledger, changed, feed.told, version), version)
+
+    @staticmethod
+    def _send(
+        session: Session, feed: _Feed, messages: Sequence[ConnectResponse], version: int
+    ) -> None:
+        feed.told = version
+        for message in messages:
+            session.send(message)
 
     def _ledger(self, session: Session) -> ClusterLedger | None:
         """None for a cluster that was removed: its stream is about to end."""
