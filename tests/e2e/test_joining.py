@@ -287,11 +287,9 @@ async def test_a_control_plane_with_a_wrong_clock_ends_no_agent(
     monkeypatch.setattr("estimator.app.uniform", lambda _: 0.0)
     stopping = asyncio.Event()
     async with AsyncExitStack() as running:
-        with monkeypatch.context() as wrong:
-            wrong.setattr("federation.parts.SystemClock", BehindClock)
-            behind = await running.enter_async_context(
-                running_control_plane(database_url, tmp_path / "plane", **FAST)
-            )
+        behind = await running.enter_async_context(
+            running_control_plane(database_url, tmp_path / "plane", clock=BehindClock(), **FAST)
+        )
         right_endpoint, wrong_endpoint = str(plane.plane.endpoint), str(behind.plane.endpoint)
         arguments = {
             "cluster": "member1",

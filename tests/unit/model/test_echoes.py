@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from federation.capacity.ledger import ClusterLedger
 from federation.model.echoes import (
@@ -101,7 +102,10 @@ def test_agents_are_told_every_shape_the_newest_first() -> None:
     for decision, request in (("d1", OLD), ("d2", NEW), ("d3", NEW)):
         share = Share(requirements=ReplicaRequirements(request=request), replicas=1)
         ledger = ledger.decided("default/web", decision, [share])
-    assert interests_of(ledger, {"default/web": WEB}, {"default/web": "uid-1"}) == (INTEREST,)
+    newest, older = INTEREST.shapes
+    shapes = (replace(newest, promised=1), replace(older, promised=0))
+    expected = replace(INTEREST, shapes=shapes)
+    assert interests_of(ledger, {"default/web": WEB}, {"default/web": "uid-1"}) == (expected,)
 
 
 def test_agents_claim_nodes_for_what_is_promised_by_plan() -> None:
