@@ -148,7 +148,7 @@ class Interests:
         would find none. The next update tells all of it, with its version and with the binding:
         an agent takes the order for news. After a change of many the order does not wait.
         """
-        changed = feed.take_early(binding)
+        changed: Collection[str] | None = feed.take_early(binding)
         ledger = self._ledger(session) if changed else None
         if ledger is None:
             return
