@@ -171,16 +171,24 @@ def checks_logs(path: Path) -> bool:
     return path.is_relative_to(HERE) and path.relative_to(HERE).parts[0] in CHECKED_LOGS
 
 
-@pytest.fixture(scope="session", autouse=True)
-def patient_databases() -> Iterator[None]:
-    """Let no statement, lock or connection end because this process got no turn for seconds."""
+LIMITS = ("POOL_WAIT_SECONDS", "CONNECT_SECONDS", "COMMAND_SECONDS")
+SERVER_LIMITS = ("idle_in_transaction_session_timeout", "statement_timeout", "lock_timeout")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def patient_databases(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let no statement, lock or connection end because this process got no turn for seconds.
+
+    Tests of whole programs keep the limits that are shipped: some wait until one has passed.
+    """
     from federation.store import engine
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("POOL_WAIT_SECONDS", "CONNECT_SECONDS", "COMMAND_SECONDS"):
-            patch.setattr(engine, name, PATIENCE_SECONDS)
-        for name in ("idle_in_transaction_session_timeout", "statement_timeout", "lock_timeout"):
-            patch.setitem(engine.SERVER_SETTINGS, name, f"{PATIENCE_SECONDS:.0f}s")
+        if not checks_logs(request.path):
+            for name in LIMITS:
+                patch.setattr(engine, name, PATIENCE_SECONDS)
+            for name in SERVER_LIMITS:
+                patch.setitem(engine.SERVER_SETTINGS, name, f"{PATIENCE_SECONDS:.0f}s")
         yield
 
 

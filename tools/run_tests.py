@@ -42,8 +42,8 @@ FILES_OF_PROGRAMS = (
 )
 # Fewer generated examples, unless the caller has chosen; see tests/examples.py.
 BRIEF_EXAMPLES = {"HYPOTHESIS_PROFILE": "brief"}
-# Much of what tests do is waiting for processes and databases.
-WORKERS_PER_CORE, MAX_WORKERS = 2, 16
+# Much of what tests do is waiting: for databases, and in the rest for processes, too.
+WORKERS_PER_CORE, WORKERS_PER_CORE_OF_REST, MAX_WORKERS = 2, 3, 16
 SHOWN_DURATIONS = 25
 # pytest's exit code for: tests ran, and some failed.
 SOME_FAILED = 1
@@ -139,8 +139,10 @@ def shown(
             raise
 
 
-def default_workers() -> int:
-    return min(MAX_WORKERS, WORKERS_PER_CORE * (os.cpu_count() or 1))
+def default_workers(*, rest: bool = False) -> int:
+    """Return how many tests run at once on this machine."""
+    per_core = WORKERS_PER_CORE_OF_REST if rest else WORKERS_PER_CORE
+    return min(MAX_WORKERS, per_core * (os.cpu_count() or 1))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -148,13 +150,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("tests", nargs="*", help="these alone, and not all of one part")
     parser.add_argument("--rest", action="store_true", help="the part that `make test` leaves out")
     parser.add_argument("--strict", action="store_true", help="no second try for what fails")
-    parser.add_argument("--workers", type=int, default=default_workers(), metavar="COUNT")
+    parser.add_argument(
+        "--workers", type=int, metavar="COUNT", help="by default some for each core"
+    )
     chosen, options = parser.parse_known_args(arguments)
     started = time.monotonic()
     is_good = all_pass(
         sys.executable,
         [*(chosen.tests or part_of_tests(rest=chosen.rest)), *options],
-        workers=chosen.workers,
+        workers=chosen.workers or default_workers(rest=chosen.rest),
         strict=chosen.strict,
         variables={} if chosen.rest else {**BRIEF_EXAMPLES, **os.environ},
     )
