@@ -80,16 +80,26 @@ def test_in_ci_an_unsteady_one_has_failed(
     assert "once more" not in capsys.readouterr().out
 
 
-def test_the_ci_lets_no_test_try_twice_and_runs_none_twice() -> None:
+def test_the_ci_runs_both_parts_once() -> None:
     script = (ROOT / ".ci" / "run").read_text()
     (command,) = (line for line in script.splitlines() if line.startswith("make test"))
-    printed = subprocess.run(
-        [*command.split(), "--just-print"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+    printed = commands_of(*command.split())
     runs = [line for line in printed.splitlines() if "tools.run_tests" in line]
     assert ["--rest" in line for line in runs] == [False, True]
+    assert "tools.other_pythons" in printed
+
+
+def test_strict_runs_let_no_test_try_twice() -> None:
+    printed = commands_of("make", "test-all", "STRICT=1")
+    runs = [line for line in printed.splitlines() if "tools.run_tests" in line]
     assert all("--strict" in line for line in runs)
     assert "tools.other_pythons --strict" in printed
+
+
+def commands_of(*make: str) -> str:
+    """Return the commands that make would run."""
+    printing = [*make, "--just-print"]
+    return subprocess.run(printing, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def collected(folder: Path, arguments: list[str]) -> list[str]:
