@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +43,8 @@ def owner(monkeypatch: pytest.MonkeyPatch) -> FleetOwner:
     for number in range(CLUSTERS):
         owner.put_cluster(Cluster(name=f"c{number}"))
         owner.put_report(f"c{number}", report_of(number), 1.0)
+    # A fixture sets it for all tests that come after it in this process.
+    monkeypatch.setattr("federation.rpc.calls._caller", ContextVar("caller of a test"))
     call_as(Principal(kind=PrincipalKind.ADMIN))
     return owner
 
