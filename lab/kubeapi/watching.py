@@ -170,7 +170,8 @@ async def events(
             changes = cluster.changes_after(position)
             # A bookmark tells no version whose changes this stream has still to tell.
             known = cluster.known_version(resource)
-        for change in changes:
+        # What changed after the watch was to end belongs to the next watch.
+        for change in () if pulse.is_ended else changes:
             position = change.version
             event = _event(resource, change, options)
             if event is not None:
