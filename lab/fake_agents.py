@@ -42,6 +42,8 @@ from lab.reports import nodes
 GIB = 1 << 30
 NODE_GIBIBYTES = 64
 SNAPSHOT_SECONDS = 1_700_000_000.0
+# How often an agent is heard that waits for an answer to its report.
+BEAT_SECONDS = 5.0
 
 Place = Callable[[PlaceRequest], PlaceReply | None]
 Estimate = Callable[[EstimateRequest], EstimateReply | None]
@@ -217,11 +219,18 @@ class FakeAgent:
                 for component, bound in (components or {}).items()
             ) or (Echo(binding=binding, shape=shape, **counts),)
         await self.until_sought(sees or ())
+        refused, is_stored = len(self.refusals), False
+        while not is_stored and len(self.refusals) == refused:
+            is_stored = await self._send_report(refused)
+
+    async def _send_report(self, refused: int) -> bool:
+        """Send the report under a new number; return False where it is asked for again."""
         self._sequence += 1
+        sequence, asked = self._sequence, len(self.resyncs)
         current = replace(
             self._report,
             epoch=self._epoch,
-            sequence=self._sequence,
+            sequence=sequence,
             interest_version=self._interest_version,
             content_hash="",
             echoes=tuple(
@@ -234,9 +243,24 @@ class FakeAgent:
         message = report_to_message(current)
         message.sight.CopyFrom(self._sight)
         await self._say(report=message)
-        sequence = self._sequence
-        refused = len(self.refusals)
-        await self._until(lambda: self._acknowledged >= sequence or len(self.refusals) > refused)
+        await self._until_answered(
+            lambda: (
+                self._acknowledged >= sequence
+                or len(self.refusals) > refused
+                or len(self.resyncs) > asked
+            )
+        )
+        return self._acknowledged >= sequence
+
+    async def _until_answered(self, holds: Callable[[], bool]) -> None:
+        """Wait, and send heartbeats: a report that could not be stored is missed at the next."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not holds():
+                try:
+                    async with asyncio.timeout(BEAT_SECONDS):
+                        await self._until(holds)
+                except TimeoutError:
+                    await self.beat()
 
     async def beat(self) -> None:
         """Send a heartbeat that stands for the last report."""

@@ -161,3 +161,10 @@ async def test_an_agent_starts_again(world: World) -> None:
     await world.agents["a"].report(cores=2)
     await world.agents["a"].beat()
     assert (await world.schedule("web", 3)).queued
+
+
+async def test_a_report_that_was_not_stored_is_sent_again(world: World) -> None:
+    await world.clusters(a=2)
+    world.store.fail_at("reports.advance")
+    await world.agents["a"].report(cores=6)
+    assert shares((await world.schedule("web", 6)).decision.clusters) == {"a": 6}
