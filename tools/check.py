@@ -31,11 +31,12 @@ def checks() -> list[Check]:
     def module(name: str) -> list[str]:
         return [sys.executable, "-m", name]
 
-    found = [
+    all_checks = [
         Check(name="formatted", command=[program("ruff"), "format", "--check", "."], quick=True),
         Check(name="lint", command=[program("ruff"), "check", "."], quick=True),
         Check(name="sizes", command=module("tools.check_sizes"), quick=True),
         Check(name="suppressions", command=module("tools.check_suppressions"), quick=True),
+        Check(name="words", command=module("tools.check_words"), quick=True),
         Check(name="locks", command=module("tools.check_locks"), quick=True),
         Check(name="migrations", command=module("tools.lint_migrations")),
         Check(name="types", command=[program("mypy")]),
@@ -46,8 +47,10 @@ def checks() -> list[Check]:
     ]
     if RELEASED.exists():
         against = ["--against", str(RELEASED.relative_to(ROOT))]
-        found.append(Check(name="proto breaking", command=[program("buf"), "breaking", *against]))
-    return found
+        all_checks.append(
+            Check(name="proto breaking", command=[program("buf"), "breaking", *against])
+        )
+    return all_checks
 
 
 def run(check: Check) -> bool:

@@ -34,7 +34,7 @@ def pinned(lock: str) -> Versions:
 
 
 def required(project: dict[str, object], extras: Iterable[str]) -> Iterator[Requirement]:
-    """What the project and these extras ask for; an extra may name further extras of ours."""
+    """Return what the project and these extras ask for; an extra may name other extras."""
     table = project["optional-dependencies"]
     dependencies = project["dependencies"]
     assert isinstance(table, dict)  # noqa: S101 - for the type checker
@@ -59,35 +59,39 @@ def violations(name: str, lock: str, requirements: Iterable[Requirement]) -> Ite
         if len(several) > 1:
             yield f"{name} pins {package} at {', '.join(sorted(several))}: one is for all Pythons"
     for requirement in requirements:
-        found = versions.get(canonicalize_name(requirement.name))
-        if found is None:
+        pins = versions.get(canonicalize_name(requirement.name))
+        if pins is None:
             yield f"{name} lacks {requirement.name}: run `make lock`"
-        elif not all(requirement.specifier.contains(version) for version in found):
-            yield f"{name} pins {requirement.name} at {', '.join(found)}: run `make lock`"
+        elif not all(requirement.specifier.contains(version) for version in pins):
+            yield f"{name} pins {requirement.name} at {', '.join(pins)}: run `make lock`"
 
 
 def disagreements(locks: Iterable[Versions]) -> Iterator[str]:
     versions: Versions = {}
     for lock in locks:
-        for name, found in lock.items():
-            if versions.setdefault(name, found) != found:
+        for name, pins in lock.items():
+            if versions.setdefault(name, pins) != pins:
                 yield f"the lock files disagree about {name}: run `make lock`"
 
 
 def main() -> int:
     document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    wanted = {name: list(required(document["project"], extras)) for name, extras in EXTRAS.items()}
+    requirements_by_lock = {
+        name: list(required(document["project"], extras)) for name, extras in EXTRAS.items()
+    }
     groups = document["dependency-groups"]
-    wanted |= {name: list(map(Requirement, groups[group])) for name, group in GROUPS.items()}
-    locks = {name: (ROOT / name).read_text(encoding="utf-8") for name in wanted}
-    found = [
+    requirements_by_lock |= {
+        name: list(map(Requirement, groups[group])) for name, group in GROUPS.items()
+    }
+    locks = {name: (ROOT / name).read_text(encoding="utf-8") for name in requirements_by_lock}
+    findings = [
         violation
-        for name, requirements in wanted.items()
+        for name, requirements in requirements_by_lock.items()
         for violation in violations(name, locks[name], requirements)
     ]
-    found += disagreements(pinned(lock) for lock in locks.values())
-    print("\n".join(found))
-    return 1 if found else 0
+    findings += disagreements(pinned(lock) for lock in locks.values())
+    print("\n".join(findings))
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

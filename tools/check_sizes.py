@@ -39,13 +39,13 @@ def violations(path: Path, source: str) -> Iterator[str]:
 
 def judged(violations: Callable[[Path, str], Iterator[str]]) -> int:
     """Print what is wrong with any handwritten file; 1 where something is, else 0."""
-    found = [
+    findings = [
         violation
         for path in handwritten(ROOT)
         for violation in violations(path, (ROOT / path).read_text(encoding="utf-8"))
     ]
-    print("\n".join(found))
-    return 1 if found else 0
+    print("\n".join(findings))
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

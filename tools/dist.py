@@ -26,21 +26,21 @@ def build(kind: str, source: Path, folder: Path) -> Path:
     """The sdist or the wheel of a source tree, in a folder where nothing of the kind is yet."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
     subprocess.run(command, cwd=source, check=True, capture_output=True)
-    (made,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
-    return made
+    (artifact,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return artifact
 
 
 def write(target: Path, source: Path = ROOT) -> dict[str, str]:
     """SHA-256 by file name. Raises NotReproducible."""
     with TemporaryDirectory() as folder:
         first, second, unpacked = (Path(folder, name) for name in ("first", "second", "unpacked"))
-        made = [build(kind, source, first) for kind in ("sdist", "wheel")]
+        artifacts = [build(kind, source, first) for kind in ("sdist", "wheel")]
         build("sdist", source, second)
-        with tarfile.open(made[0]) as archive:
+        with tarfile.open(artifacts[0]) as archive:
             archive.extractall(unpacked, filter="data")
         (tree,) = unpacked.iterdir()
         build("wheel", tree, second)
-        contents = {path.name: path.read_bytes() for path in made}
+        contents = {path.name: path.read_bytes() for path in artifacts}
         for name, content in contents.items():
             if content != (second / name).read_bytes():
                 raise NotReproducible(f"{name} is another one the second time")

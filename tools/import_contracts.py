@@ -28,10 +28,10 @@ class RoomsWithoutContract(ForbiddenContract):
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
         for field in ("source_modules", "forbidden_modules"):
-            refuse_unknown(graph, field, [each.expression for each in getattr(self, field)])
+            refuse_unknown(graph, field, [package.expression for package in getattr(self, field)])
         # What nobody imports is not in the graph, and need not be looked for.
         self.forbidden_modules = {
-            each for each in self.forbidden_modules if each.expression in graph.modules
+            package for package in self.forbidden_modules if package.expression in graph.modules
         }
         return super().check(graph, verbose)
 
@@ -88,4 +88,4 @@ def _names(field: Any) -> list[str]:
 
 
 def _is_within(module: str, packages: Collection[str]) -> bool:
-    return any(module == each or module.startswith(f"{each}.") for each in packages)
+    return any(module == package or module.startswith(f"{package}.") for package in packages)

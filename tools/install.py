@@ -107,12 +107,12 @@ class Environment:
         if self.unfinished.exists():
             return False
         try:
-            asked = subprocess.run(
+            answer = subprocess.run(
                 [self.python, "-m", "pip", "--version"], capture_output=True, check=False
             )
         except OSError:
             return False
-        return asked.returncode == 0
+        return answer.returncode == 0
 
     def make(self) -> None:
         if find_spec("ensurepip") is None or find_spec("venv") is None:
@@ -130,10 +130,10 @@ class Environment:
 
     def install(self, *arguments: str | os.PathLike[str], packages: int, with_uv: bool) -> None:
         """Installs with uv, or with pip where uv cannot."""
-        before = self.packages()
+        packages_at_start = self.packages()
 
         def progress() -> str:
-            return f"{self.packages() - before} of {packages} packages in place"
+            return f"{self.packages() - packages_at_start} of {packages} packages in place"
 
         if with_uv:
             uv: Arguments = (self.folder / "bin" / "uv", "pip", "install", "--python", self.python)

@@ -65,7 +65,7 @@ def scripts() -> Iterator[tuple[str, str]]:
 
 
 def findings(sql: str, name: str = "migration") -> list[dict[str, Any]]:
-    """What squawk says of a script."""
+    """Return the findings of squawk in a script."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{name}.sql"
         file.write_text(sql, encoding="utf-8")
@@ -73,19 +73,19 @@ def findings(sql: str, name: str = "migration") -> list[dict[str, Any]]:
         answer = subprocess.run(
             [str(SQUAWK), *options, str(file)], capture_output=True, text=True, check=False
         )
-    found: list[dict[str, Any]] = json.loads(answer.stdout or "[]")
-    return found
+    violations: list[dict[str, Any]] = json.loads(answer.stdout or "[]")
+    return violations
 
 
 def main() -> int:
     met: set[tuple[str, str]] = set()
     wrong: list[str] = []
     for revision, sql in scripts():
-        for each in findings(sql, revision):
-            rule = each["rule_name"]
+        for finding in findings(sql, revision):
+            rule = finding["rule_name"]
             met.add((revision, rule))
             if (revision, rule) not in EXCUSED:
-                wrong.append(f"{revision}: {rule}: {each['message']}")
+                wrong.append(f"{revision}: {rule}: {finding['message']}")
     wrong += [f"{revision}: {rule} is excused in vain" for revision, rule in EXCUSED.keys() - met]
     print("\n".join(sorted(wrong)))
     return 1 if wrong else 0

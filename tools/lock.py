@@ -52,14 +52,14 @@ KEPT_VARIABLES = (
 
 def compile_locks(uv: Path, options: list[str]) -> None:
     clean = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    wanted = {
+    sources_by_lock = {
         lock: ["pyproject.toml", *(f"--extra={extra}" for extra in extras)]
         for lock, extras in EXTRAS.items()
     }
     # One version of everything in all locks: `make check` compares them.
     beside = "--constraint=requirements-dev.lock"
-    wanted |= {lock: [f"--group={group}", beside] for lock, group in GROUPS.items()}
-    for lock, sources in wanted.items():
+    sources_by_lock |= {lock: [f"--group={group}", beside] for lock, group in GROUPS.items()}
+    for lock, sources in sources_by_lock.items():
         print(f"fedsched: resolving {lock}", flush=True)
         subprocess.run(
             [uv, "pip", "compile", *sources, *OPTIONS, *options, "-o", lock],

@@ -22,7 +22,7 @@ from tools.progress import say
 ROOT = Path(__file__).resolve().parent.parent
 LOWEST, TRIED = (3, 11), 20
 # Of all Pythons together: much of what tests do is waiting for processes.
-WORKERS, LEAST_WORKERS = 6, 2
+WORKERS, MIN_WORKERS = 6, 2
 # Every program as a process in every mode, whatever happens to it elsewhere; streams that end in
 # every way, as asyncio is another one.
 PROGRAMS = (
@@ -82,24 +82,24 @@ def candidates() -> Iterator[Path]:
 
 
 def version_of(python: Path) -> Version | None:
-    """None for one that does not run, or that is no release of CPython."""
+    """Return None for a Python that does not run, or that is no release of CPython."""
     try:
-        asked = subprocess.run(
+        answer = subprocess.run(
             [python, "-c", ASKED], capture_output=True, text=True, check=False, timeout=60
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return tuple(map(int, asked.stdout.split())) if asked.returncode == 0 else None
+    return tuple(map(int, answer.stdout.split())) if answer.returncode == 0 else None
 
 
 def other_pythons() -> dict[Version, Path]:
     """One of each version, without ours."""
-    found: dict[Version, Path] = {}
+    pythons: dict[Version, Path] = {}
     for python in candidates():
         version = version_of(python)
         if version and version >= LOWEST and version != sys.version_info[:2]:
-            found.setdefault(version, python)
-    return found
+            pythons.setdefault(version, python)
+    return pythons
 
 
 def installed(version: Version, python: Path) -> Path | None:
@@ -141,21 +141,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = ArgumentParser(prog="other_pythons")
     parser.add_argument("--strict", action="store_true", help="no second try for what fails")
     strict = parser.parse_args(arguments).strict
-    found = other_pythons()
-    if not found:
+    pythons = other_pythons()
+    if not pythons:
         say("this machine has no other Python from 3.11 on")
         return 0
     # One after the other: two would wait for each other.
-    environments = {version: installed(version, python) for version, python in found.items()}
-    made = {version: python for version, python in environments.items() if python}
-    workers = max(LEAST_WORKERS, WORKERS // len(found))
-    newest = max(found)
-    tests = [TESTS + TESTS_OF_NEWEST if version == newest else TESTS for version in made]
+    environments = {version: installed(version, python) for version, python in pythons.items()}
+    installed_pythons = {version: python for version, python in environments.items() if python}
+    workers = max(MIN_WORKERS, WORKERS // len(pythons))
+    newest = max(pythons)
+    tests = [
+        TESTS + TESTS_OF_NEWEST if version == newest else TESTS for version in installed_pythons
+    ]
     # All of them, also after one fails: who repairs wants the whole list.
-    with ThreadPoolExecutor(max_workers=len(found)) as threads:
+    with ThreadPoolExecutor(max_workers=len(pythons)) as threads:
         run = partial(passes, workers=workers, strict=strict)
-        results = list(threads.map(run, made, made.values(), tests))
-    return 0 if len(made) == len(found) and all(results) else 1
+        results = list(threads.map(run, installed_pythons, installed_pythons.values(), tests))
+    return 0 if len(installed_pythons) == len(pythons) and all(results) else 1
 
 
 if __name__ == "__main__":

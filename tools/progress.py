@@ -42,13 +42,13 @@ def run(
     """Runs the command with its output in ``log``; raises Failed, or KeyboardInterrupt."""
     started = time.monotonic()
     on_terminal = sys.stdout.isatty()
-    every = TERMINAL_SECONDS if on_terminal else LOG_SECONDS
+    interval_seconds = TERMINAL_SECONDS if on_terminal else LOG_SECONDS
     process: subprocess.Popen[bytes] | None = None
     try:
         # Interrupted halfway, a process would run that nobody knows of.
         with interruptions.held():
             process = _start(command, log, environment)
-        while (status := _status_within(every, process)) is None:
+        while (status := _status_within(interval_seconds, process)) is None:
             parts = (f"{time.monotonic() - started:3.0f} s", progress(), _last_line(log))
             line = ", ".join(part for part in parts if part)
             if on_terminal:

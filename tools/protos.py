@@ -60,5 +60,5 @@ def googleapis() -> Path:
 
 def stubs(root: Path) -> dict[str, str]:
     """The generated files below ``root``, by path."""
-    found = (path for package in PACKAGES for path in (root / package).glob(PATTERN))
-    return {str(path.relative_to(root)): path.read_text(encoding="utf-8") for path in found}
+    paths = (path for package in PACKAGES for path in (root / package).glob(PATTERN))
+    return {str(path.relative_to(root)): path.read_text(encoding="utf-8") for path in paths}

@@ -55,8 +55,8 @@ class Nothing(MagicMock):
 
 def pages() -> Mapping[str, str]:
     """Every page by its file's name."""
-    made = {f"{name}.md": commands_page(name, command) for name, command in COMMANDS.items()}
-    return {**made, "api.md": api_page(), "metrics.md": metrics_page(), "README.md": index()}
+    commands = {f"{name}.md": commands_page(name, command) for name, command in COMMANDS.items()}
+    return {**commands, "api.md": api_page(), "metrics.md": metrics_page(), "README.md": index()}
 
 
 def index() -> str:
@@ -71,7 +71,7 @@ def index() -> str:
 
 
 def cell(text: str) -> str:
-    """As one cell of a table."""
+    """Return the text as one cell of a table."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
@@ -87,10 +87,10 @@ def sections_of(command: click.Command, context: click.Context) -> Iterator[str]
     usage = " ".join(command.collect_usage_pieces(context))
     yield f"Usage: `{context.command_path} {usage}`\n"
     yield from prose(command.epilog or "")
-    options = [each for each in command.params if isinstance(each, click.Option)]
-    if shown := [each for each in options if not each.hidden]:
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    if shown := [option for option in options if not option.hidden]:
         yield "| option | default | what it does |\n|---|---|---|"
-        yield from (option_row(each, context) for each in shown)
+        yield from (option_row(option, context) for option in shown)
         yield ""
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -102,10 +102,10 @@ def sections_of(command: click.Command, context: click.Context) -> Iterator[str]
 def prose(text: str) -> Iterator[str]:
     """Paragraphs; what click must not fill is text as it stands."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
-        head, kept, lines = paragraph.partition("\b\n")
+        head, preformatted, lines = paragraph.partition("\b\n")
         if head.strip():
             yield cell(head) + "\n"
-        if kept:
+        if preformatted:
             yield f"```text\n{lines.rstrip()}\n```\n"
 
 
@@ -167,7 +167,7 @@ def api_page() -> str:
 
 
 def descriptors() -> list[FileDescriptorProto]:
-    """Of the API's files, comments included."""
+    """Return the descriptors of the API's files, comments included."""
     names = sorted(path.name for path in (PROTOS / API).glob("*.proto"))
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / "set.binpb"
@@ -223,7 +223,7 @@ def message_sections(
     yield f"## {name}\n"
     yield from filter(None, [_paragraph(comment(file, place))])
     if message.field:
-        entries = {f"{name}.{each.name}": each for each in message.nested_type}
+        entries = {f"{name}.{nested.name}": nested for nested in message.nested_type}
         yield "| field | type | number | what it is |\n|---|---|---|---|"
         for number, field in enumerate(message.field):
             kind, said = kind_of(field, entries), comment(file, (*place, FIELDS, number))
@@ -283,19 +283,19 @@ def _linked(name: str) -> str:
 
 
 def main(arguments: Iterable[str]) -> int:
-    made = pages()
+    texts = pages()
     if "--check" in arguments:
         stale = [
             name
-            for name, text in made.items()
+            for name, text in texts.items()
             if not (FOLDER / name).exists() or (FOLDER / name).read_text("utf-8") != text
         ]
-        stale += [path.name for path in FOLDER.glob("*.md") if path.name not in made]
+        stale += [path.name for path in FOLDER.glob("*.md") if path.name not in texts]
         for name in stale:
             print(f"docs/reference/{name} is not what its sources give: run `make reference`")
         return 1 if stale else 0
     FOLDER.mkdir(exist_ok=True)
-    for name, text in made.items():
+    for name, text in texts.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
     return 0
 

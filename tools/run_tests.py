@@ -62,13 +62,13 @@ def part_of_tests(*, rest: bool, root: Path = ROOT) -> list[str]:
         for folder in sorted((root / "tests").iterdir())
         if any(folder.rglob("test_*.py"))
     ]
-    others = [folder for folder in folders if folder not in folders_of_rest]
+    tested_folders = [folder for folder in folders if folder not in folders_of_rest]
     inner = [
         folder
         for folder in folders_of_rest
-        if any(Path(folder).is_relative_to(other) for other in others)
+        if any(Path(folder).is_relative_to(other) for other in tested_folders)
     ]
-    return [*programs, *others, *(f"--ignore={folder}" for folder in inner)]
+    return [*programs, *tested_folders, *(f"--ignore={folder}" for folder in inner)]
 
 
 def all_pass(

@@ -29,17 +29,17 @@ BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 def pip_settings(listed: str) -> dict[str, str]:
-    """What ``pip config list`` printed, by the option's long name."""
-    found: dict[str, dict[str, str]] = {section: {} for section in SECTIONS}
+    """Return the settings that ``pip config list`` printed, by the option's long name."""
+    settings: dict[str, dict[str, str]] = {section: {} for section in SECTIONS}
     for line in listed.splitlines():
         key, equals, value = line.partition("=")
         section, dot, name = key.rpartition(".")
-        if equals and dot and section in found:
+        if equals and dot and section in settings:
             try:
-                found[section][name] = str(ast.literal_eval(value))
+                settings[section][name] = str(ast.literal_eval(value))
             except (ValueError, SyntaxError):
                 continue  # A warning of pip's that looks like a setting.
-    return {name: value for section in SECTIONS for name, value in found[section].items()}
+    return {name: value for section in SECTIONS for name, value in settings[section].items()}
 
 
 def uv_variables(settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:

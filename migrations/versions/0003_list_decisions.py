@@ -1,7 +1,7 @@
 """List decisions.
 
 Why: decisions are listed newest first, all of them, of a namespace or of a binding, with why each
-was made; nobody looks for them by the id of their binding.
+was made. Nobody looks for them by the id of their binding.
 Roll-out: before the code.
 """
 

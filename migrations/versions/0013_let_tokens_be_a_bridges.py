@@ -28,5 +28,5 @@ def downgrade() -> None:
 
 def _allow(*roles: str) -> None:
     op.drop_constraint(op.f(NAME), "access_token", type_="check")
-    known = ", ".join(f"'{role}'" for role in roles)
-    op.create_check_constraint(op.f(NAME), "access_token", f"role IN ({known})")
+    names = ", ".join(f"'{role}'" for role in roles)
+    op.create_check_constraint(op.f(NAME), "access_token", f"role IN ({names})")

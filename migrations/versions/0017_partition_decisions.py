@@ -29,7 +29,7 @@ def upgrade() -> None:
         op.drop_constraint(op.f(f"fk_{table}_decision_id_decision"), table, type_="foreignkey")
     op.create_index(op.f("ix_node_plan_created_at"), "node_plan", ["created_at"])
     today = datetime.now(UTC).date()
-    before = f"decision_{today - timedelta(days=1):%Y%m%d}"
+    old_table = f"decision_{today - timedelta(days=1):%Y%m%d}"
     op.add_column(
         "decision",
         sa.Column("day", sa.Date(), server_default=sa.text("'2000-01-01'"), nullable=False),
@@ -37,9 +37,9 @@ def upgrade() -> None:
     op.drop_constraint(op.f("pk_decision"), "decision")
     for by in LISTS:
         op.execute(f"ALTER INDEX {index_name(*by)} RENAME TO {index_name(*by)}_before")
-    op.rename_table("decision", before)
+    op.rename_table("decision", old_table)
     op.execute(
-        f"CREATE TABLE decision (LIKE {before} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
+        f"CREATE TABLE decision (LIKE {old_table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
         " PARTITION BY RANGE (day)"
     )
     op.alter_column("decision", "day", server_default=sa.text(TODAY))
@@ -47,7 +47,7 @@ def upgrade() -> None:
     for by in LISTS:
         op.create_index(index_name(*by), "decision", [*by, *ORDER])
     op.execute(
-        f"ALTER TABLE decision ATTACH PARTITION {before}"
+        f"ALTER TABLE decision ATTACH PARTITION {old_table}"
         f" FOR VALUES FROM ('0001-01-01') TO ('{today}')"
     )
     op.execute(
