@@ -30,7 +30,7 @@ THROWN_AWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": 
 
 HERE = Path(__file__).parent
 # Folders of tests that run whole programs: an error in a log fails them.
-CHECKED_LOGS = ("e2e", "truth", "chaos", "attack", "docs", "drills", "replays", "skew")
+CHECKED_LOGS = ("bridge", "e2e", "truth", "chaos", "attack", "docs", "drills", "replays", "skew")
 
 serial = itertools.count(1)
 
