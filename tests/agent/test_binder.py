@@ -12,10 +12,10 @@ import pytest
 
 from lab.binders import NAMESPACE, cluster_of, in_gang, nodes_of, pending, told, until
 from lab.kubeapi.documents import node, pod
-from lab.kubeapi.faults import Drop, First, bad_gateway
+from lab.kubeapi.faults import Answer, Drop, First, bad_gateway
 from lab.kubeapi.resources import EVENTS, LEASES, PODS, Document
 from lab.kubeapi.server import KubeApiServer
-from tests.agent.agents import joined, running_agent, share
+from tests.agent.agents import Clock, joined, running_agent, share
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -27,10 +27,12 @@ def serving(*documents: Document) -> Iterator[KubeApiServer]:
 
 
 @asynccontextmanager
-async def running_binder(server: KubeApiServer, kubeconfig: Path) -> AsyncIterator[None]:
+async def running_binder(
+    server: KubeApiServer, kubeconfig: Path, clock: Clock | None = None
+) -> AsyncIterator[None]:
     """An agent that binds pods at this server, until the end of the block."""
     config = str(server.kubeconfig(kubeconfig))
-    async with running_agent(kubeconfig.parent, kubeconfig=config, binder="true"):
+    async with running_agent(kubeconfig.parent, clock, kubeconfig=config, binder="true"):
         yield
 
 
@@ -169,6 +171,30 @@ async def test_gated_pod_waits_for_its_gates(kubeconfig: Path) -> None:
             await bound(server, "gated")
 
 
+async def test_new_words_do_not_move_the_time_since_when_a_pod_has_no_node(
+    kubeconfig: Path,
+) -> None:
+    """Karmada asks who has been pending for a minute, while reasons change every few seconds."""
+    clock = Clock()
+
+    def condition() -> dict[str, str]:
+        found = server.cluster.all(PODS)[0]["status"].get("conditions", [{"message": ""}])[0]
+        return {**found}
+
+    with serving(node("a", cpu="1"), pending("p", cpu="2")) as server:
+        garbled = Answer(status=200, body=b'{"spec": {"holderIdentity": "\xff"}}')
+        server.faults.add(garbled, times=1, resource="leases", verb="get")
+        async with running_binder(server, kubeconfig, clock):
+            await until(server, lambda: "0 of 1 nodes fit" in condition()["message"])
+            first = condition()
+            # The form of MicroTime, also where a second is whole.
+            assert server.cluster.all(LEASES)[0]["spec"]["renewTime"].endswith(".000000Z")
+            clock.now += 5
+            server.cluster.put(node("b", cpu="1"))
+            await until(server, lambda: "0 of 2 nodes fit" in condition()["message"])
+            assert condition() == {**first, "message": condition()["message"]}
+
+
 async def test_gang_waits_until_it_is_whole_and_goes_together(kubeconfig: Path) -> None:
     with serving(node("a")) as server:
         async with running_binder(server, kubeconfig):
@@ -192,14 +218,56 @@ async def test_gang_that_does_not_fit_takes_nothing(kubeconfig: Path) -> None:
     assert set(nodes_of(server)) == {"small"}
 
 
-async def test_unreadable_group_is_left_alone(kubeconfig: Path) -> None:
-    odd = pending("odd")
-    odd["metadata"]["labels"] = in_gang(pending("x"), "g", 3)["metadata"]["labels"]
-    odd["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io/min-available"] = "many"
-    with serving(node("a"), odd) as server:
+async def test_unreadable_groups_are_left_alone_and_what_is_no_group_is_not(
+    kubeconfig: Path,
+) -> None:
+    group = "pod-group.scheduling.sigs.k8s.io"
+    odd: dict[str, Any] = {"many": "many", "fraction": "3.0", "underlined": "1_0", "arabic": "٣"}
+    alone: dict[str, dict[str, str]] = {
+        **{f"of-{number}": {f"{group}/name": f"g{number}", f"{group}/min-available": number}
+           for number in ("0", "-4", "1")},
+        "no-number": {f"{group}/name": "g"},
+        "no-name": {f"{group}/min-available": "3"},
+        "empty-name": {f"{group}/name": "", f"{group}/min-available": "3"},
+    }  # fmt: skip
+    with serving(node("a")) as server:
+        for name, minimum in odd.items():
+            server.cluster.put(in_gang(pending(name), name, minimum))
+        for name, labels in alone.items():
+            document = pending(name, cpu="1m")
+            document["metadata"]["labels"] = labels
+            server.cluster.put(document)
         async with running_binder(server, kubeconfig):
-            await has_said(server, "odd", "'many', not a number")
-    assert nodes_of(server) == {}
+            assert {*await bound(server, *alone)} == {*alone}
+            for name, minimum in odd.items():
+                await has_said(server, name, f"'{minimum}', not a number")
+    assert nodes_of(server).keys() == alone.keys()
+
+
+async def test_a_gang_is_what_its_first_pod_says_and_a_late_one_need_not_wait(
+    kubeconfig: Path,
+) -> None:
+    with serving(node("a")) as server:
+        async with running_binder(server, kubeconfig):
+            server.cluster.put(in_gang(pending("g1", priority=5), "g", 2))
+            await has_said(server, "g1", "group shop/g has 1 of 2 pods")
+            for name, priority, minimum, said in (
+                ("other", 5, 3, "group shop/g asks for 2 pods, not 3"),
+                ("urgent", 6, 2, "group shop/g has priority 5, not 6"),
+            ):
+                odd = in_gang(pending(name, priority=priority), "g", minimum)
+                server.cluster.put(odd)
+                await has_said(server, name, said)
+                server.cluster.remove(odd)
+            # One that leaves counts no more, and one may change its group.
+            server.cluster.put(in_gang(pending("moved"), "h", 2))
+            server.cluster.put(pending("marker"))
+            await bound(server, "marker")
+            assert nodes_of(server).keys() == {"marker"}
+            server.cluster.put(in_gang(pending("moved", priority=5), "g", 2))
+            await bound(server, "g1", "moved")
+            server.cluster.put(in_gang(pending("late", priority=5), "g", 2))
+            await bound(server, "late")
 
 
 async def test_room_promised_to_others_is_left_free(tmp_path: Path) -> None:

@@ -341,6 +341,33 @@ async def test_it_does_not_wait_for_ever_to_be_told_what_is_promised(
     assert "begins without knowing what is promised here" in caplog.text
 
 
+async def test_many_pods_on_their_way_are_an_end_and_few_deleted_ones_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("estimator.cluster.assumed.MAX_PODS", 2)
+    monkeypatch.setattr("estimator.cluster.assumptions.MAX_DELETED", 2)
+    large = [pod(name, cpu="3") for name in ("first", "second", "third")]
+    async with serving(tmp_path, node("a"), *large) as member:
+        member.remove(*large)
+        tiny = pod("tiny", cpu="2600m")
+        member.put(pod("marker", on="a", cpu="1500m"))
+        await until(lambda: kept(member, tiny, "a"), lambda found: found == [])
+        member.put(pod("marker", on="a", cpu="0"))
+        await until(lambda: kept(member, pod("x", cpu="4"), "a"), lambda found: found == ["a"])
+        assert await kept(member, pod("x", cpu="5"), "a") == []
+        for document, is_remembered in zip(reversed(large), (True, True, False), strict=True):
+            assert await kept(member, document, "a") == ["a"]
+            assert (await kept(member, pod("asking", cpu="3"), "a") == ["a"]) is is_remembered
+            await kept(member, pod("asking", cpu="5"), "a")
+        member.clock.now += UNSHOWN_SECONDS
+        for name in ("p", "q", "q"):
+            assert await kept(member, pod(name, cpu="1"), "a") == ["a"]
+        answer = await member.post("filter", {"Pod": pod("r", cpu="1"), "NodeNames": ["a"]})
+        assert "2 pods were let on nodes" in answer["Error"]
+        member.clock.now += UNSHOWN_SECONDS
+        assert await kept(member, pod("r", cpu="1"), "a") == ["a"]
+
+
 async def test_a_port_that_is_taken_ends_the_agent(tmp_path: Path) -> None:
     async with serving(tmp_path) as member:
         config = str(tmp_path / "kubeconfig")

@@ -12,6 +12,7 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from estimator.cluster.label_use import KEPT_UNUSED, MOST_KEYS, RECENT_REQUESTS
 from estimator.sight import TOLERATED_SECONDS
 from federation.model.errors import (
     FederationError,
@@ -31,7 +32,7 @@ from federation.v1.agents_pb2 import (
     Resync,
     SoughtShape,
 )
-from federation.v1.resource_pb2 import ObjectReference
+from federation.v1.resource_pb2 import NodeClaim, ObjectReference, ReplicaRequirements
 from lab.agent_streams import CREDENTIAL, exchange, welcome
 from lab.kubeapi.documents import namespace, node, pod
 from lab.kubeapi.resources import Document
@@ -291,6 +292,95 @@ async def test_reports_tell_nodes_apart_by_labels_in_use(tmp_path: Path) -> None
         member.put({**picky, "metadata": {**picky["metadata"], "name": "q", "uid": "uid-q"}})
         report = await member.report(lambda report: len(report.pools.pools) == 4)
         assert list(report.pools.label_keys)[:2] == ["disk", "rack"]
+
+
+KEYS = ("disk", "zone", "late")
+
+
+async def test_labels_change_places_seldom_and_stay_for_a_while(tmp_path: Path) -> None:
+    """Pools that are told apart in another order have to be built anew."""
+    keys_of_many = [f"key-{number:02}" for number in range(40)]
+    nodes = [
+        node(f"n{number}", labels={key: f"{key}{number}" for key in (*KEYS, *keys_of_many)})
+        for number in range(2)
+    ]
+
+    def selecting(key: str, count: int, begin: int = 0) -> list[Document]:
+        made = [pod(f"{key}-{number}", cpu="1m") for number in range(begin, begin + count)]
+        for each in made:
+            each["spec"]["nodeSelector"] = {key: "x"}
+        return made
+
+    async with joined(tmp_path, *nodes) as member:
+
+        async def keys(waiting: int) -> list[str]:
+            """Once so many pods wait, the keys in use."""
+            report = await member.report(lambda found: found.allocating["pods"] == waiting)
+            return [key for key in report.pools.label_keys if key in KEYS]
+
+        member.put(*selecting("disk", 5), *selecting("zone", 2))
+        assert await keys(7) == ["disk", "zone"]
+        member.put(*selecting("zone", 7, 2))
+        assert await keys(14) == ["disk", "zone"]
+        member.put(*selecting("zone", 1, 9))
+        assert await keys(15) == ["zone", "disk"]
+        # Requests count like pods as long as they are recent.
+        claim = NodeClaim(node_selector={"late": "x"})
+        await member.estimate(shapes=[ReplicaRequirements(node_claim=claim)] * RECENT_REQUESTS)
+        assert await keys(15) == ["late", "zone", "disk"]
+        # A key that comes and goes stays; one that nobody uses any more goes in the end.
+        for _ in range(2):
+            member.remove(*selecting("disk", 5))
+            for _ in range(KEPT_UNUSED - 1):
+                assert "disk" in await keys(10)
+            member.put(*selecting("disk", 5))
+            assert "disk" in await keys(15)
+        for each in selecting("disk", 5):
+            member.put({**each, "status": {"phase": "Failed"}})
+        await member.report(lambda report: "disk" not in report.pools.label_keys)
+        many = pod("many", cpu="1m")
+        many["spec"]["nodeSelector"] = dict.fromkeys(keys_of_many, "x")
+        member.put(many)
+        report = await member.report(lambda report: "key-00" in report.pools.label_keys)
+        assert sum(key.startswith("key-") for key in report.pools.label_keys) <= MOST_KEYS
+
+
+OWNED: list[tuple[str, str, str, str, str, str]] = [
+    # What the pod says of its controller, its template's hash, and whose it is.
+    ("apps/v1", "ReplicaSet", "web-5d4f", "5d4f", "Deployment", "web"),
+    ("apps/v1", "ReplicaSet", "bare-5d4f", "", "ReplicaSet", "bare-5d4f"),
+    ("apps/v1", "ReplicaSet", "other", "5d4f", "ReplicaSet", "other"),
+    ("apps/v1", "StatefulSet", "db-1", "5d4f", "StatefulSet", "db-1"),
+    ("apps/v1", "DaemonSet", "log", "", "DaemonSet", "log"),
+    ("batch/v1", "Job", "train", "", "Job", "train"),
+    ("batch/v1", "Job", "backup-29391840", "", "Job", "backup-29391840"),
+    ("batch/v1", "Job", "hourly-29391840", "", "CronJob", "hourly"),
+    ("kubeflow.org/v1", "PyTorchJob", "train-1", "", "PyTorchJob", "train-1"),
+]
+
+
+async def test_pods_are_found_by_their_top_level_owner_or_by_their_labels(tmp_path: Path) -> None:
+    documents, interests = [], []
+    for api_version, kind, name, template_hash, owner_kind, owner_name in OWNED:
+        document = pod(name, on="a", cpu="250m")
+        document["metadata"]["labels"] = {"pod-template-hash": template_hash}
+        controller = {"apiVersion": api_version, "kind": kind, "name": name, "controller": True}
+        secret = {"apiVersion": "v1", "kind": "Secret", "name": "not-its-controller"}
+        document["metadata"]["ownerReferences"] = [secret, controller]
+        documents.append(document)
+        owner = ObjectReference(
+            api_version=api_version, kind=owner_kind, namespace="shop", name=owner_name
+        )
+        shape = SoughtShape(request={"cpu": 250}, decisions=["d"])
+        interests.append(BindingInterest(binding=f"shop/{owner_name}", owner=owner, shapes=[shape]))
+    labelled = pod("labelled", on="a", cpu="250m")
+    marks = {"binding": "uid-set", "component": "tasks", "decision": "d2"}
+    labelled["metadata"]["labels"] = {f"fedsched.io/{key}": each for key, each in marks.items()}
+    shape = SoughtShape(request={"cpu": 250}, component="tasks", decisions=["d2"])
+    interests.append(BindingInterest(binding="shop/set", uid="uid-set", shapes=[shape]))
+    async with joined(tmp_path, node("a"), *documents, labelled) as member:
+        report = await member.tell(*interests)
+        assert counts(report) == {each.binding: (1, 0, 0) for each in interests}
 
 
 def interest(

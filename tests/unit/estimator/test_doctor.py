@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
 from estimator.app import looked_at
-from estimator.credential import Credential, CredentialFile, store_credential
 from estimator.doctor import cluster_findings
 from estimator.settings import RunSettings
-from federation.runtime.addresses import Address
+from federation.runtime.addresses import Address, parse_address
 from federation.runtime.findings import Finding, Severity
 from lab.control_planes import RunningControlPlane
 from lab.kubeapi.documents import namespace
@@ -19,7 +19,7 @@ from tests.unit.rpc.conftest import running
 
 __all__ = ["running"]
 
-NOBODY = Address(host="127.0.0.1", port=1)
+NOBODY = parse_address("127.0.0.1:1")
 
 
 def settings(tmp_path: Path, endpoint: Address) -> RunSettings:
@@ -33,14 +33,14 @@ def settings(tmp_path: Path, endpoint: Address) -> RunSettings:
 
 
 def keep(given: RunSettings, credential: str, *, seconds: float = 28 * 86_400.0) -> None:
-    kept = Credential(
-        cluster="member1",
-        endpoints=given.addresses,
-        credential=credential,
-        expires_at=time.time() + seconds,
-        ca="",
-    )
-    store_credential(CredentialFile(given.credential_file), kept)
+    kept = {
+        "cluster": "member1",
+        "endpoints": list(given.addresses),
+        "credential": credential,
+        "expires_at": time.time() + seconds,
+    }
+    given.credential_file.write_text(json.dumps(kept), encoding="utf-8")
+    given.credential_file.chmod(0o600)
 
 
 async def found(given: RunSettings, tmp_path: Path) -> list[Finding]:

@@ -51,6 +51,34 @@ def test_endpoints_of_a_file_are_one_or_a_list(written: object) -> None:
     assert list(addresses) == ([written] if isinstance(written, str) else written)
 
 
+ENDPOINTS = ["localhost:1", "127.9.9.9:1", "[::1]:7443"]
+OTHERS = ["cp.example:1", "10.0.0.1:1", "localhost.example:1", "[::]:1"]
+WRONG = [
+    "cp.example",
+    ":7443",
+    "cp:",
+    "cp:0",
+    "cp:65536",
+    "::1:7443",
+    "http://cp:7443",
+    "cp:\u0667",
+]
+
+
+def test_endpoints_are_read_and_written_alike_and_plain_text_reaches_loopback_alone() -> None:
+    for text in [*ENDPOINTS, *OTHERS]:
+        assert settings(flags={"cluster": "c", "endpoint": (text,)}).addresses == (text,)
+        flags = {"cluster": "c", "endpoint": (text,), "insecure": "true"}
+        if text in ENDPOINTS:
+            assert settings(flags=flags).insecure
+        else:
+            with pytest.raises(InvalidRequest, match="loopback addresses only"):
+                settings(flags=flags)
+    for text in WRONG:
+        with pytest.raises(InvalidRequest, match="must be HOST:PORT"):
+            settings(flags={"cluster": "c", "endpoint": (text,)})
+
+
 def test_everything_wrong_is_told_at_once_under_the_name_it_was_written_as() -> None:
     with pytest.raises(InvalidRequest) as caught:
         settings(

@@ -20,14 +20,6 @@ def won(election: Election, now: float) -> Lease:
     return claim
 
 
-def test_first_to_ask_leads() -> None:
-    election = Election("a")
-    assert not election.is_leader(0.0)
-    claim = won(election, 0.0)
-    assert (claim.holder, claim.version, claim.transitions) == ("a", "", 0)
-    assert election.is_leader(0.0)
-
-
 def test_leader_that_cannot_renew_stops_before_others_begin() -> None:
     leader, other = Election("a"), Election("b")
     lease = replace(won(leader, 0.0), version="1")
@@ -61,19 +53,6 @@ def test_leader_that_sees_another_one_stops_at_once() -> None:
     won(election, 0.0)
     assert election.claim(Lease(holder="b", version="2"), 1.0, WALL) is None
     assert not election.is_leader(1.0)
-
-
-def test_lease_that_was_given_back_is_free() -> None:
-    leader, other = Election("a"), Election("b")
-    lease = replace(won(leader, 0.0), version="1")
-    resigned = leader.resignation(lease)
-    assert resigned is not None
-    assert not leader.is_leader(0.0)
-    taken = other.claim(resigned, 0.1, WALL)
-    assert taken is not None
-    assert taken.holder == "b"
-    assert leader.resignation(replace(taken, version="3")) is None
-    assert leader.resignation(None) is None
 
 
 @given(turns=st.lists(st.tuples(st.booleans(), st.floats(0.0, 20.0), st.booleans()), max_size=60))

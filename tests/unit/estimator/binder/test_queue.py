@@ -35,28 +35,6 @@ def popped(queue: SchedulingQueue, now: float) -> list[str]:
     return names
 
 
-def test_priority_then_age_then_name() -> None:
-    pods = [
-        incoming("late", priority=5, created_at=9.0),
-        incoming("b", created_at=1.0),
-        incoming("a", created_at=1.0),
-        incoming("old", created_at=0.5),
-        incoming("early", priority=5, created_at=2.0),
-    ]
-    assert popped(queue_of(*pods), now=0.0) == ["early", "late", "old", "a", "b"]
-
-
-def test_failed_pod_waits_until_something_changes() -> None:
-    queue = queue_of(incoming("a"))
-    assert popped(queue, 0.0) == ["a"]
-    queue.failed("a-uid", 0.0)
-    assert queue.place_of("a-uid") is QueueState.UNSCHEDULABLE
-    assert popped(queue, 60.0) == []
-
-    queue.cluster_changed(60.0)
-    assert popped(queue, 60.0) == ["a"]
-
-
 def test_change_before_the_backoff_is_over_makes_it_back_off() -> None:
     queue = queue_of(incoming("a"))
     popped(queue, 0.0)
@@ -117,16 +95,6 @@ def test_pod_in_hand_is_not_handed_out_twice() -> None:
     assert queue.pop(0.0) is None
     queue.postpone("a-uid", 0.0)
     assert queue.pop(1.0) == changed
-
-
-def test_removed_pod_does_not_come_back() -> None:
-    queue = queue_of(incoming("a"), incoming("b"))
-    queue.remove("a-uid")
-    assert popped(queue, 0.0) == ["b"]
-    queue.remove("b-uid")
-    queue.failed("b-uid", 0.0)
-    assert len(queue) == 0
-    assert queue.next_time(0.0) is None
 
 
 def test_pods_of_a_group_may_be_reconsidered_alone() -> None:

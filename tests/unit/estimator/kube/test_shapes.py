@@ -1,15 +1,17 @@
-"""Remembering shapes changes no answer."""
+"""Remembering what pods of a shape ask for changes no answer."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from estimator.binpack.requests import replica_request
-from estimator.kube.objects import Container, ContainerStatus, PodSpec, PodStatus, Resources
-from estimator.kube.shapes import pod_shape
+from estimator.kube.objects import RawPod
+from estimator.kube.translate import pod_from_raw
 from federation.model.pod_request import ContainerRequest, PodResources
 from federation.model.resources import PODS
 
@@ -39,60 +41,51 @@ pods = st.builds(
 )
 
 
-def as_stored(
-    requests: tuple[ContainerRequest, ...],
-) -> tuple[list[Container], list[ContainerStatus]]:
+def written(requests: tuple[ContainerRequest, ...]) -> tuple[list[Any], list[Any]]:
     """The containers and their statuses, by position for a name."""
-    stored = [
-        Container(
-            name=str(position),
-            resources=Resources(requests=dict(each.requests)),
-            restart_policy="Always" if each.restart_always else None,
-        )
-        for position, each in enumerate(requests)
-    ]
-    statuses = [
-        ContainerStatus(
-            name=str(position),
-            allocated_resources=None if each.allocated is None else dict(each.allocated),
-            resources=None if each.actuated is None else Resources(requests=dict(each.actuated)),
-        )
-        for position, each in enumerate(requests)
-    ]
+    stored, statuses = [], []
+    for position, each in enumerate(requests):
+        name = {"name": str(position)}
+        restart = {"restartPolicy": "Always"} if each.restart_always else {}
+        stored.append({**name, "resources": {"requests": dict(each.requests)}, **restart})
+        statuses.append({**name, **status(each)})
     return stored, statuses
 
 
+def status(each: ContainerRequest | PodResources) -> dict[str, Any]:
+    actuated = each.actuated
+    return {
+        "allocatedResources": each.allocated,
+        "resources": None if actuated is None else {"requests": dict(actuated)},
+    }
+
+
 @given(st.lists(pods, min_size=1, max_size=4))
-def test_a_shape_is_what_its_pod_asks_for(resources: list[PodResources]) -> None:
+def test_a_pod_asks_for_what_its_containers_do(resources: list[PodResources]) -> None:
     for each in [*resources, *resources]:
-        running, running_statuses = as_stored(each.containers)
-        starting, starting_statuses = as_stored(each.init_containers)
-        shape = pod_shape(
-            PodSpec(
-                containers=running,
-                init_containers=starting,
-                overhead=dict(each.overhead),
-                resources=Resources(requests=dict(each.pod_level)),
-            ),
-            PodStatus(
-                container_statuses=running_statuses,
-                init_container_statuses=starting_statuses,
-                allocated_resources=None if each.allocated is None else dict(each.allocated),
-                resources=(
-                    None if each.actuated is None else Resources(requests=dict(each.actuated))
-                ),
-            ),
-        )
+        running, running_statuses = written(each.containers)
+        starting, starting_statuses = written(each.init_containers)
+        document = {
+            "metadata": {"name": "p", "namespace": "shop"},
+            "spec": {
+                "nodeName": "a",
+                "containers": running,
+                "initContainers": starting,
+                "overhead": dict(each.overhead),
+                "resources": {"requests": dict(each.pod_level)},
+            },
+            "status": {
+                "containerStatuses": running_statuses,
+                "initContainerStatuses": starting_statuses,
+                **status(each),
+            },
+        }
+        found = pod_from_raw(msgspec.convert(document, RawPod))
         if each.actuated is None:
             # Without it Kubernetes takes no notice of the status of the pod as a whole.
             each = replace(each, allocated=None)  # noqa: PLW2901 - as stored
         expected = replica_request(each)
-        assert shape.request == expected
-        assert shape.counted == {
+        assert found.nonzero == expected.nonzero_placed
+        assert found.request == {
             name: amount for name, amount in expected.amounts.items() if name != PODS and amount
         }
-
-
-def test_pods_of_one_shape_share_it() -> None:
-    spec = PodSpec(containers=[Container(resources=Resources(requests={"cpu": "1"}))])
-    assert pod_shape(spec, PodStatus()) is pod_shape(spec, PodStatus())
