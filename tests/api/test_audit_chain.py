@@ -18,7 +18,7 @@ from federation.model.audit import AuditHead, sealed
 from lab.control_planes import Plane
 from lab.patience import until
 from tests.api.calls import VIEWER, made, sealed_chain
-from tests.unit.cli.test_reservations import run
+from tests.unit.cli.calling import run
 
 FORGET = (
     "UPDATE audit_head SET (pruned_seal, pruned_hash) = "

@@ -28,7 +28,7 @@ from lab.control_planes import (
 )
 from tests.api.calls import OPERATOR, binding, made, paged, scheduled, shares
 from tests.api.world import code_of
-from tests.unit.cli.test_reservations import run
+from tests.unit.cli.calling import run
 
 # The deletion begins later in each round, until both calls have won one.
 MIN_ROUNDS, MAX_ROUNDS = 12, 100

@@ -39,7 +39,7 @@ from lab.control_planes import (
 from lab.databases import connect
 from tests.api.calls import binding, scheduled
 from tests.keepers import Keeper
-from tests.unit.cli.test_schedule import run
+from tests.unit.cli.calling import run
 
 CLUSTERS = ("member1", "member2", "member3")
 

@@ -16,7 +16,7 @@ from lab.services import make_report
 from tests.api.calls import binding, scheduled
 from tests.keepers import Keeper
 from tests.recorded_agents import DUMPS, RECORDED, recorded_agents
-from tests.unit.cli.test_schedule import run
+from tests.unit.cli.calling import run
 
 REPORTS = DUMPS.parent / "reports"
 SCRIPTS = {f"graded{number}": REPORTS / f"doc-models-{number}.json" for number in (1, 2, 3)}

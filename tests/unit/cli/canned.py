@@ -5,13 +5,18 @@ Must not know how they are shown.
 
 from __future__ import annotations
 
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
+import pytest
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 
-from federation.client import EstimateTable
+from federation.cli.connection import Connection
+from federation.client import Client, EstimateTable
 from federation.v1 import (
     access_pb2,
     clusters_pb2,
@@ -203,6 +208,41 @@ WAIT = {
     "overtakenBy": "shop/checkout-deployment",
     "remainder": 5,
 }
+QUEUE = [
+    of(
+        scheduling_pb2.QueuedBinding,
+        namespace="shop",
+        name="search-deployment",
+        priority=100,
+        decisionId=f"{DECISION}2",
+        wait=WAIT,
+    ),
+    of(
+        scheduling_pb2.QueuedBinding,
+        namespace="shop",
+        name="web-deployment",
+        wait={
+            "state": "WAIT_STATE_BACKOFF",
+            "since": "2027-01-15T07:59:30Z",
+            "attempts": 2,
+            "position": 2,
+            "nextTry": "2027-01-15T08:00:04Z",
+            "shortOf": "cpu in 1 cluster",
+            "remainder": 1,
+        },
+    ),
+    of(
+        scheduling_pb2.QueuedBinding,
+        namespace="shop",
+        name="batch-job",
+        priority=-1,
+        wait={
+            "state": "WAIT_STATE_GATED",
+            "since": "2027-01-15T07:58:30Z",
+            "gate": "suspended",
+        },
+    ),
+]
 TOKENS = [
     of(
         access_pb2.Token,
@@ -306,16 +346,7 @@ ANSWERS: dict[str, Any] = {
     "list_clusters": CLUSTERS,
     "get_cluster": CLUSTERS[1],
     "list_bindings": BINDINGS,
-    "list_queue": [
-        of(
-            scheduling_pb2.QueuedBinding,
-            namespace="shop",
-            name="search-deployment",
-            priority=100,
-            decisionId=f"{DECISION}2",
-            wait=WAIT,
-        )
-    ],
+    "list_queue": QUEUE,
     "get_binding": of(
         scheduling_pb2.GetBindingResponse,
         reservations=[
@@ -384,9 +415,10 @@ ANSWERS["get_binding"].decision.CopyFrom(DECIDED)
 
 
 class Canned:
-    """Stands where a client does."""
+    """Stands where a client does; ``answers`` are others than the usual ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, answers: dict[str, Any] | None = None) -> None:
+        self._answers = ANSWERS | (answers or {})
         self.plans = SimpleNamespace(list=_answering([PLAN]), get=_answering(PLAN))
         token = of(
             clusters_pb2.JoinToken,
@@ -397,7 +429,7 @@ class Canned:
         self.joining = SimpleNamespace(tokens=_answering([token]))
 
     def __getattr__(self, method: str) -> Any:
-        return _answering(ANSWERS[method])
+        return _answering(self._answers[method])
 
 
 def _answering(answer: Any) -> Any:
@@ -405,3 +437,18 @@ def _answering(answer: Any) -> Any:
         return answer
 
     return method
+
+
+def answer_with(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
+    """Let fedctl be answered so in this process, now."""
+
+    def call(_: Connection, method: Any) -> Any:
+        # Also where an event loop runs in this thread.
+        with ThreadPoolExecutor(1) as threads:
+            return threads.submit(asyncio.run, method(Canned(answers))).result()
+
+    monkeypatch.setattr(Connection, "call", call)
+    for name in ("estimate", "schedule"):
+        # Called through the class, with the client as their first argument.
+        monkeypatch.setattr(Client, name, lambda api, *_, _name=name, **__: getattr(api, _name)())
+    monkeypatch.setattr(time, "time", lambda: NOW)

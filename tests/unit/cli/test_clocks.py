@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+import pytest_asyncio
 
 from federation import parts
-from federation.cli.__main__ import fedctl
 from federation.client import Client, Target
 from lab.control_planes import RunningControlPlane, report, running_control_plane
 from lab.patience import PATIENCE_SECONDS
 from tests.api.calls import binding, scheduled
+from tests.unit.cli.calling import shown
 
 BEHIND_SECONDS = 3 * 3600
 AGES = re.compile(r"\b[0-9.]+(?:s|m|h|d)\b")
 
 
-@pytest.fixture
-async def running(
+@pytest_asyncio.fixture(loop_scope="module")
+async def behind(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[RunningControlPlane]:
     """A control plane whose clock is three hours behind that of fedctl."""
@@ -34,34 +33,17 @@ async def running(
         yield found
 
 
-async def shown(running: RunningControlPlane, *arguments: str) -> str:
-    plane = running.plane
-    token = ("--token-file", str(plane.admin_token_file))
-    flags = ("--insecure", "--endpoint", str(plane.endpoint), *token)
-    result = await asyncio.to_thread(CliRunner().invoke, fedctl, [*flags, *arguments])
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    ["get clusters", "describe cluster member1", "get queue"],
-)
-async def test_ages_are_by_the_control_planes_clock(
-    running: RunningControlPlane, arguments: str
-) -> None:
-    async with running.connected("member1", report=report()):
-        await scheduled(running, binding("large", replicas=10_000))
-        text = await shown(running, *arguments.split())
-    ages = AGES.findall(text)
-    assert ages, text
-    assert not [age for age in ages if age in ("2h", "3h", "180m")], text
-
-
-async def test_a_client_knows_how_far_the_clocks_differ(running: RunningControlPlane) -> None:
+async def test_ages_are_by_the_control_planes_clock(behind: RunningControlPlane) -> None:
+    async with behind.connected("member1", report=report()):
+        await scheduled(behind, binding("large", replicas=10_000))
+        for arguments in ("get clusters", "describe cluster member1", "get queue"):
+            text = await shown(behind, *arguments.split())
+            ages = AGES.findall(text)
+            assert ages, text
+            assert not [age for age in ages if age in ("2h", "3h", "180m")], text
     target = Target(
-        endpoint=str(running.plane.endpoint),
-        token=running.plane.admin_token_file.read_text(encoding="ascii").strip(),
+        endpoint=str(behind.plane.endpoint),
+        token=behind.plane.admin_token_file.read_text(encoding="ascii").strip(),
         plaintext=True,
         timeout_seconds=PATIENCE_SECONDS,
     )

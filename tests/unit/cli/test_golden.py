@@ -5,11 +5,8 @@ After a change, ``FEDCTL_GOLDEN=write`` writes the files anew: look at each as a
 
 from __future__ import annotations
 
-import asyncio
 import os
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -17,10 +14,8 @@ from click.testing import CliRunner
 from federation.cli import drawing, output
 from federation.cli.__main__ import fedctl
 from federation.cli.columns import width_of
-from federation.cli.connection import Connection
 from federation.cli.replay import NOT_EQUAL
-from federation.client import Client
-from tests.unit.cli.canned import DECISION, NOW, Canned
+from tests.unit.cli.canned import DECISION, answer_with
 
 BESIDE = "--- said beside it"
 GOLDEN = Path(__file__).with_name("golden")
@@ -63,14 +58,7 @@ FORMS = {
 
 @pytest.fixture(autouse=True)
 def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    def call(_: Connection, method: Any) -> Any:
-        return asyncio.run(method(Canned()))
-
-    monkeypatch.setattr(Connection, "call", call)
-    for name in ("estimate", "schedule"):
-        # Called through the class, with the client as their first argument.
-        monkeypatch.setattr(Client, name, lambda api, *_, _name=name, **__: getattr(api, _name)())
-    monkeypatch.setattr(time, "time", lambda: NOW)
+    answer_with(monkeypatch)
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.chdir(Path(__file__).parents[3])
 

@@ -1,23 +1,18 @@
-"""``fedctl get decisions`` and ``history``: rows at two widths, and what changed in each step."""
+"""``fedctl get decisions`` and ``history``: what changed in each step, and the page about them."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from federation.cli import output as show
-from federation.cli.history import DECISIONS as DECISION_KIND
-from federation.cli.history import STEPS, steps_of
-from federation.cli.kinds import Listing
-from federation.cli.listing import print_list
+from federation.cli.__main__ import fedctl
 from federation.cli.replay import NOT_EQUAL
 from federation.cli.times import time_of
 from federation.model.errors import InvalidRequest
@@ -30,12 +25,12 @@ from federation.v1.scheduling_pb2 import (
     Decision,
     Outcome,
 )
-from lab.control_planes import RunningControlPlane, report, running_control_plane
-from lab.databases import connect
+from lab.control_planes import RunningControlPlane, report
 from tests.api.calls import binding, scheduled
 from tests.keepers import Keeper
+from tests.unit.cli.calling import run
+from tests.unit.cli.canned import answer_with
 from tests.unit.cli.hostile import HOSTILE
-from tests.unit.cli.test_reservations import run
 from tests.unit.cli.test_what_if import CLUSTER, POLICY
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -91,93 +86,29 @@ DECISIONS = [
 ]
 
 
-# The width, and whether decisions are shown or steps.
-GOLDEN = {
-    (80, False): """
-DECISION                              AGE  BINDING        OUTCOME
-0195a4f2-0000-4000-8000-000000000004  2m   shop/checkout  SCHEDULED
-0195a4f2-0000-4000-8000-000000000003  4m   shop/checkout  UNSCHEDULABLE
-0195a4f2-0000-4000-8000-000000000002  6m   shop/checkout  PARTIAL
-0195a4f2-0000-4000-8000-000000000001  8m   shop/checkout  SCHEDULED
-""",
-    (80, True): """
-TIME                  OUTCOME        CHANGE                WHY
-2026-05-28T20:24:40Z  SCHEDULED      member3=0->5          replicas changed
-2026-05-28T20:22:40Z  UNSCHEDULABLE  none                  replicas changed; 5
-                                                           replicas are
-                                                           available, 9 wanted;
-                                                           short of memory in 2
-                                                           clusters
-2026-05-28T20:20:40Z  PARTIAL        member2=3->0          cluster member2 is
-                                                           gone
-2026-05-28T20:18:40Z  SCHEDULED      member1=0->2,         the binding is new
-                                     member2=0->3
-""",
-    (160, False): """
-DECISION                              AGE  BINDING        OUTCOME        SHARES              \
-  WHY
-0195a4f2-0000-4000-8000-000000000004  2m   shop/checkout  SCHEDULED      member1=2, member3=5\
-  replicas changed
-0195a4f2-0000-4000-8000-000000000003  4m   shop/checkout  UNSCHEDULABLE  -                   \
-  replicas changed; 5 replicas are available, 9 wanted; short of
-                                                                                             \
-  memory in 2 clusters
-0195a4f2-0000-4000-8000-000000000002  6m   shop/checkout  PARTIAL        member1=2           \
-  cluster member2 is gone
-0195a4f2-0000-4000-8000-000000000001  8m   shop/checkout  SCHEDULED      member1=2, member2=3\
-  the binding is new
-""",
-    (160, True): """
-TIME                  OUTCOME        CHANGE                    \
-  WHY                                                        DECISION
-2026-05-28T20:24:40Z  SCHEDULED      member3=0->5              \
-  replicas changed                                           0195a4f2-0000-4000-8000-000000000004
-2026-05-28T20:22:40Z  UNSCHEDULABLE  none                      \
-  replicas changed; 5 replicas are available, 9 wanted;      0195a4f2-0000-4000-8000-000000000003
-                                                               \
-  short of memory in 2 clusters
-2026-05-28T20:20:40Z  PARTIAL        member2=3->0              \
-  cluster member2 is gone                                    0195a4f2-0000-4000-8000-000000000002
-2026-05-28T20:18:40Z  SCHEDULED      member1=0->2, member2=0->3\
-  the binding is new                                         0195a4f2-0000-4000-8000-000000000001
-""",
-}
-
-
-@pytest.mark.parametrize(("width", "steps"), GOLDEN)
-def test_rows(
+async def test_what_a_step_changed_is_told_from_what_is_known(
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    width: int,
-    *,
-    steps: bool,
 ) -> None:
-    monkeypatch.setattr(show, "_is_terminal", lambda: True)
-    monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setattr(time, "time", lambda: NOW + 1)
-    listing = Listing(output=show.Output())
-    if steps:
-        print_list(STEPS, listing, steps_of(DECISIONS))
-    else:
-        print_list(DECISION_KIND, listing, DECISIONS)
-    assert capsys.readouterr().out == GOLDEN[width, steps].removeprefix("\n")
+    def changes(decisions: list[Decision]) -> list[Any]:
+        answer_with(monkeypatch, list_decisions=decisions)
+        answer = CliRunner().invoke(fedctl, ["history", "shop/checkout", "-o", "json"])
+        assert answer.exit_code == 0, answer.output
+        return [each["changes"] for each in json.loads(answer.stdout)]
 
+    def change(cluster: str, before: int, after: int) -> dict[str, Any]:
+        return {"cluster": cluster, "before": before, "after": after}
 
-def test_what_a_step_changed_is_told_from_what_is_known() -> None:
-    whole = [dict(step.changes) for step in steps_of(DECISIONS)]
-    assert whole == [
-        {"member3": (0, 5)},
-        {},
-        {"member2": (3, 0)},
-        {"member1": (0, 2), "member2": (0, 3)},
+    assert changes(DECISIONS) == [
+        [change("member3", 0, 5)],
+        [],
+        [change("member2", 3, 0)],
+        [change("member1", 0, 2), change("member2", 0, 3)],
     ]
     # The one before is not shown: the whole placement.
-    (cut,) = steps_of(DECISIONS[2:3])
-    assert dict(cut.changes) == {"member1": (None, 2)}
-    assert cut.document()["changes"] == [{"cluster": "member1", "after": 2}]
+    assert changes(DECISIONS[2:3]) == [[{"cluster": "member1", "after": 2}]]
     # Deleted, and made again under the same name.
     again = decision(5, OUTCOME_SCHEDULED, "the binding is new", member1=2)
-    assert dict(steps_of([again, *DECISIONS])[0].changes) == {"member1": (0, 2)}
+    assert changes([again, *DECISIONS])[0] == [change("member1", 0, 2)]
 
 
 def test_times() -> None:
@@ -189,15 +120,13 @@ def test_times() -> None:
             time_of(text, "--since", NOW)
 
 
-@pytest.fixture
-async def running(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
-    async with running_control_plane(database_url, tmp_path, keep_reports_hours="0") as found:
-        yield found
+@pytest.fixture(scope="module")
+def flags() -> dict[str, str]:
+    return {"keep_reports_hours": "0"}
 
 
 async def test_the_commands_of_the_page_answer(
     running: RunningControlPlane,
-    database_url: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -226,9 +155,7 @@ async def test_the_commands_of_the_page_answer(
         else:
             is_of_others = "--outcome" in arguments
             assert (newest.id in answer.stdout) is not is_of_others, (command, answer.output)
-    connection = await connect(database_url)
-    await connection.execute("UPDATE decision SET reason = $1", f"{HOSTILE} changed")
-    await connection.close()
+    await running.sql("UPDATE decision SET reason = $1", f"{HOSTILE} changed")
     answer = await run(running, "replay", newest.id)
     assert answer.exit_code == NOT_EQUAL
     assert "First difference:  reason" in answer.stdout

@@ -14,11 +14,11 @@ from click.testing import CliRunner, Result
 
 from federation.cli import following
 from federation.cli.__main__ import fedctl
+from federation.cli.connection import Connection
 from federation.cli.fleet import BINDINGS, CLUSTERS
 from federation.cli.following import changes_of
 from federation.cli.json_paths import found_by, shown_path
 from federation.cli.top import holding_of
-from federation.client import WatchMessage
 from federation.model.errors import Unavailable
 from federation.v1 import clusters_pb2, resource_pb2
 
@@ -78,8 +78,7 @@ class Answers:
 
 @pytest.fixture(autouse=True)
 def _answering(monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = SimpleNamespace(call=lambda method: asyncio.run(method(Answers())))
-    monkeypatch.setattr(following, "connection", lambda: connection)
+    monkeypatch.setattr(Connection, "call", lambda _, method: asyncio.run(method(Answers())))
 
 
 def asked(*arguments: str) -> Result:
@@ -301,10 +300,9 @@ async def test_a_watch_is_told_as_changes() -> None:
     mark = clusters_pb2.ClusterEvent(type=resource_pb2.EVENT_TYPE_BOOKMARK)
     there = clusters_pb2.ClusterEvent(type=resource_pb2.EVENT_TYPE_UPDATED, cluster=MEMBERS[0])
 
-    async def watch() -> AsyncGenerator[WatchMessage[Any]]:
-        yield WatchMessage(relist=True)
-        yield WatchMessage(events=[there, mark], resource_version="1")
-        yield WatchMessage(events=[gone], resource_version="2")
+    async def watch() -> AsyncGenerator[Any]:
+        for relist, events in ((True, []), (False, [there, mark]), (False, [gone])):
+            yield SimpleNamespace(relist=relist, events=events, resource_version="1")
 
     told = [each async for each in changes_of(watch(), lambda event: event.cluster, CLUSTERS.named)]
     assert told == [("a", MEMBERS[0]), None, ("b", None)]

@@ -113,18 +113,6 @@ def test_estimates_from_a_file(
     assert yaml.safe_load(run(*arguments, "-o", "yaml").stdout) == rows
 
 
-def test_a_table_for_people_is_not_cut(fleet: str) -> None:
-    result = run("estimate", "--request", "cpu=3", "--request", "memory=20Gi", "--from", fleet)
-    lines = [line.split() for line in result.stdout.splitlines()]
-    assert lines[0] == ["CLUSTER", "REPLICAS", "SOURCE", "BOUND"]
-    assert lines[3][:2] == ["member3-with-a-name-as-long-as-a-name-may-be-000", "10"]
-
-
-def test_summary_when_asked_for(fleet: str) -> None:
-    result = run("estimate", "--request=cpu=3", "--from", fleet, "--source=summary", "-o", "json")
-    assert [row["replicas"] for row in json.loads(result.stdout)] == [33, 33, 33]
-
-
 def test_simulating_a_workload_with_its_policy(fleet: str, workload: str) -> None:
     (decision,) = json.loads(run("simulate", "-f", fleet, "-f", workload, "-o", "json").stdout)
     assert decision["binding"] == "shop/web-deployment"
@@ -203,10 +191,3 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
     result = run("simulate", "-f", str(file))
     assert result.exit_code == 1
     assert "16 MiB" in result.stderr
-
-
-@pytest.mark.parametrize("verb", ["estimate", "simulate"])
-def test_help_has_an_example(verb: str) -> None:
-    result = run(verb, "--help")
-    assert result.exit_code == 0
-    assert f"fedctl {verb} " in result.stdout

@@ -2,120 +2,63 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from click.testing import CliRunner, Result
 
-from federation.cli.__main__ import fedctl
 from federation.cli.fleet import placed_text
 from federation.v1 import resource_pb2
-from lab.control_planes import RunningControlPlane, report, running_control_plane
+from lab.control_planes import AgentStream, RunningControlPlane, report
+from tests.unit.cli.calling import answered, binding, run, shown, written
 
-BINDING: dict[str, Any] = {
-    "kind": "ResourceBinding",
-    "metadata": {"namespace": "shop", "name": "web", "uid": "uid-web"},
-    "spec": {
-        "resource": {"kind": "Deployment", "name": "web", "uid": "u1"},
-        "replicas": 5,
-        "replicaRequirements": {"resourceRequest": {"cpu": 1}},
-        "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}},
-    },
-}
-
-
-@pytest.fixture
-async def running(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
-    async with (
-        running_control_plane(database_url, tmp_path) as found,
-        found.connected("member1", report=report()),
-    ):
-        yield found
+SCHEDULE = ("schedule", "--node-timeout", "0", "-f")
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    path = tmp_path / "binding.yaml"
-    path.write_text(yaml.safe_dump(BINDING), encoding="utf-8")
-    return str(path)
+    return written(tmp_path)
 
 
-async def run(running: RunningControlPlane, *arguments: str) -> Result:
-    plane = running.plane
-    token = ("--token-file", str(plane.admin_token_file))
-    flags = ["--insecure", "--endpoint", str(plane.endpoint), *token]
-    return await asyncio.to_thread(CliRunner().invoke, fedctl, [*flags, *arguments])
+async def test_what_is_stuck_is_listed(
+    running: RunningControlPlane, member1: AgentStream, file: str
+) -> None:
+    assert "Nothing is outstanding." in (await run(running, "get", "reservations")).output
+    await shown(running, *SCHEDULE, file)
+    assert "Nothing is stuck." in (await run(running, "get", "reservations", "--stuck")).output
+    await member1.hear("place_request")
+    # Of four nodes with 4 cores one is left.
+    await member1.say(report=report(sequence=2, nodes=1))
+    await member1.hear("ack")
+    (row,) = await answered(running, "get", "reservations", "--stuck")
+    assert (row["cluster"], row["binding"], row["stuck"]) == ("member1", "shop/web", 1)
+    assert await answered(running, "get", "reservations", "--cluster", "other") == []
+    table = await shown(running, "get", "reservations")
+    assert table.splitlines()[1].split()[:5] == ["member1", "shop/web", "-", "5", "1"]
 
 
-async def shown(running: RunningControlPlane, *arguments: str) -> str:
-    result = await run(running, *arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-async def answered(running: RunningControlPlane, *arguments: str) -> Any:
-    return json.loads(await shown(running, *arguments, "-o", "json"))
-
-
-SCHEDULE = ("schedule", "--node-timeout", "0")
-
-
-async def test_what_is_stuck_is_listed(database_url: str, tmp_path: Path, file: str) -> None:
-    async with (
-        running_control_plane(database_url, tmp_path) as running,
-        running.connected("member1", report=report()) as stream,
-    ):
-        assert "Nothing is outstanding." in (await run(running, "get", "reservations")).output
-        await shown(running, *SCHEDULE, "-f", file)
-        listed = await run(running, "get", "reservations", "--stuck")
-        assert "Nothing is stuck." in listed.output
-        await stream.hear("place_request")
-        # Of four nodes with 4 cores one is left.
-        await stream.say(report=report(sequence=2, nodes=1))
-        await stream.hear("ack")
-        (row,) = await answered(running, "get", "reservations", "--stuck")
-        assert (row["cluster"], row["binding"], row["stuck"]) == ("member1", "shop/web", 1)
-        assert await answered(running, "get", "reservations", "--cluster", "other") == []
-        table = await shown(running, "get", "reservations")
-        assert table.splitlines()[1].split()[:5] == ["member1", "shop/web", "-", "5", "1"]
-
-
+@pytest.mark.usefixtures("member1")
 async def test_bindings_are_listed_with_what_of_them_is_placed(
     running: RunningControlPlane, tmp_path: Path
 ) -> None:
     divided = {"replicaScheduling": {"replicaSchedulingType": "Divided"}}
+    gone = {"clusterAffinity": {"clusterNames": ["gone"]}}
     parts = [{"name": name, "replicas": count} for name, count in (("ps", 1), ("worker", 2))]
     empty = {"replicas": 0, "replicaRequirements": {}}
-    wanted: list[tuple[str, dict[str, Any]]] = [
-        ("all", {"replicas": 1}),
-        ("config", empty),
-        ("lost", {**empty, "placement": {"clusterAffinity": {"clusterNames": ["gone"]}}}),
-        ("none", {"placement": {**divided, "clusterAffinity": {"clusterNames": ["gone"]}}}),
-        ("sets", {**empty, "components": parts}),
-        ("twice", {"replicas": 1, "placement": {}}),
+    rows: list[tuple[str, dict[str, Any], str]] = [
+        ("all", {"replicas": 1}, "1/1"),
+        ("config", {**empty, "placement": divided}, "yes"),
+        ("lost", {**empty, "placement": gone}, "no"),
+        ("none", {"placement": {**divided, **gone}}, "0/5"),
+        ("sets", {**empty, "components": parts, "placement": divided}, "3/3"),
+        ("twice", {"replicas": 1, "placement": {}}, "2/2"),
     ]
     async with running.connected("member2", report=report()):
-        for name, spec in wanted:
-            path = tmp_path / f"{name}.json"
-            metadata = {**BINDING["metadata"], "name": name, "uid": name}
-            binding = {**BINDING, "metadata": metadata, "spec": {**BINDING["spec"], **spec}}
-            path.write_text(json.dumps(binding), encoding="utf-8")
-            await shown(running, *SCHEDULE, "-f", str(path))
+        documents = [binding(name, **spec) for name, spec, _ in rows]
+        await shown(running, *SCHEDULE, written(tmp_path, *documents))
         listed = await shown(running, "get", "bindings")
     placed = {row.split()[1]: row.split()[4] for row in listed.splitlines()[1:]}
-    assert placed == {
-        "all": "1/1",
-        "config": "yes",
-        "lost": "no",
-        "none": "0/5",
-        "sets": "3/3",
-        "twice": "2/2",
-    }
+    assert placed == {name: text for name, _, text in rows}
 
 
 def test_what_is_placed_falls_short_of_what_is_asked_since() -> None:
@@ -126,18 +69,23 @@ def test_what_is_placed_falls_short_of_what_is_asked_since() -> None:
     assert placed_text(scaled) == "4/7"
 
 
+@pytest.mark.usefixtures("member1")
 async def test_what_is_promised_is_shown_and_released(
     running: RunningControlPlane, file: str
 ) -> None:
-    text = await shown(running, *SCHEDULE, "-f", file, "--certificate", "strict")
+    text = await shown(running, *SCHEDULE, file, "--certificate", "strict")
     assert "strict" in text
     assert " 1/1" in text
     described = await shown(running, "describe", "binding", "shop/web")
     assert "OUTSTANDING" in described
     assert "strict" in described
-    told = await answered(running, "describe", "binding", "shop/web")
-    (held,) = told["reservations"]
+    (held,) = (await answered(running, "describe", "binding", "shop/web"))["reservations"]
     assert (held["cluster"], held["replicas"], held["outstanding"]) == ("member1", 5, 5)
+    # A cluster that is not there cannot be released.
+    for name in ("nobody", "No_Name"):
+        refused = await run(running, "release", "shop/web", "--cluster", name)
+        assert refused.exit_code == 1
+        assert "clusters[0]" in refused.stderr
     (gone,) = await answered(running, "release", "shop/web", "--cluster", "member1")
     assert gone == held
     assert "none" in await shown(running, "describe", "binding", "shop/web")
@@ -146,63 +94,35 @@ async def test_what_is_promised_is_shown_and_released(
     assert "holds nothing" in refused.stderr
 
 
-async def test_a_workload_of_components_is_described_by_them(
+@pytest.mark.usefixtures("member1")
+async def test_who_leaves_out_the_kind_is_told_the_whole_name_and_components_are_described(
     running: RunningControlPlane, tmp_path: Path
 ) -> None:
-    one = {"resourceRequest": {"cpu": 1}}
-    parts = [
-        {"name": "jm", "replicas": 1, "replicaRequirements": one},
-        {"name": "tm", "replicas": 2, "replicaRequirements": one},
-    ]
-    spec = {
-        "components": parts,
-        "resource": {"kind": "FlinkDeployment", "name": "etl"},
-        "placement": {},
-    }
-    path = tmp_path / "set.yaml"
-    metadata = {"namespace": "shop", "name": "etl"}
-    written = {"kind": "ResourceBinding", "metadata": metadata, "spec": spec}
-    path.write_text(yaml.safe_dump(written), encoding="utf-8")
-    await shown(running, *SCHEDULE, "-f", str(path))
+    one = {"replicaRequirements": {"resourceRequest": {"cpu": 1}}}
+    parts = [{"name": "jm", "replicas": 1, **one}, {"name": "tm", "replicas": 2, **one}]
+    etl = binding("etl", components=parts, placement={}, replicas=0, replicaRequirements={})
+    await shown(running, *SCHEDULE, written(tmp_path, etl, binding("api-deployment")))
     described = await shown(running, "describe", "binding", "shop/etl")
     assert "jm=1, tm=2" in described
     assert "Replicas:" not in described
-
-
-async def test_who_leaves_out_the_kind_is_told_the_whole_name(
-    running: RunningControlPlane, tmp_path: Path
-) -> None:
-    binding = {**BINDING, "metadata": {"namespace": "shop", "name": "web-deployment"}}
-    path = tmp_path / "binding.yaml"
-    path.write_text(yaml.safe_dump(binding), encoding="utf-8")
-    await shown(running, *SCHEDULE, "-f", str(path))
     # A binding that is gone may have a history.
     for verb, code in (
         *((("explain",), 1), (("describe", "binding"), 1), (("history",), 0)),
         *((("release",), 1), (("delete", "binding"), 1)),
     ):
-        refused = await run(running, *verb, "shop/web")
-        assert "no binding 'shop/web'. Is it 'shop/web-deployment'?" in refused.stderr, verb
+        refused = await run(running, *verb, "shop/api")
+        assert "no binding 'shop/api'. Is it 'shop/api-deployment'?" in refused.stderr, verb
         assert refused.exit_code == code, verb
 
 
-@pytest.mark.parametrize("name", ["nobody", "No_Name"])
-async def test_a_cluster_that_is_not_there_cannot_be_released(
-    running: RunningControlPlane, file: str, name: str
-) -> None:
-    await shown(running, *SCHEDULE, "-f", file)
-    refused = await run(running, "release", "shop/web", "--cluster", name)
-    assert refused.exit_code == 1
-    assert "clusters[0]" in refused.stderr
-
-
+@pytest.mark.usefixtures("member1")
 async def test_a_lease_is_prolonged(running: RunningControlPlane, file: str) -> None:
     refused = await run(running, "renew", "shop/web")
     assert "There is no binding" in refused.stderr
-    await shown(running, *SCHEDULE, "-f", file)
+    await shown(running, *SCHEDULE, file)
     refused = await run(running, "renew", "shop/web", "--lease-seconds", "60")
     assert "has no lease" in refused.stderr
-    await shown(running, *SCHEDULE, "-f", file, "--lease-seconds", "60")
+    await shown(running, *SCHEDULE, file, "--lease-seconds", "60")
     before = (await answered(running, "describe", "binding", "shop/web"))["leaseExpireTime"]
     assert "holds until" in await shown(running, "renew", "shop/web", "--lease-seconds", "3600")
     after = (await answered(running, "describe", "binding", "shop/web"))["leaseExpireTime"]
@@ -211,8 +131,9 @@ async def test_a_lease_is_prolonged(running: RunningControlPlane, file: str) -> 
     assert "leaseSeconds" in refused.stderr
 
 
+@pytest.mark.usefixtures("member1")
 async def test_a_key_decides_once(running: RunningControlPlane, file: str) -> None:
-    once = (*SCHEDULE, "-f", file, "--idempotency-key", "k1")
+    once = (*SCHEDULE, file, "--idempotency-key", "k1")
     (first,) = await answered(running, *once)
     (again,) = await answered(running, *once)
     assert again["decision"]["id"] == first["decision"]["id"]

@@ -8,10 +8,7 @@ import shlex
 from pathlib import Path
 
 from lab.control_planes import RunningControlPlane
-from tests.unit.cli.test_reservations import run
-from tests.unit.rpc.conftest import running
-
-__all__ = ["running"]
+from tests.unit.cli.calling import run
 
 PAGE = (Path(__file__).parents[3] / "docs" / "access.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^fedctl (.+)$", PAGE, re.MULTILINE)

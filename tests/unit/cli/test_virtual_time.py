@@ -232,6 +232,25 @@ def test_room_is_kept_for_who_was_overtaken_for_too_long(drill: Drill) -> None:
     assert waits["reason"].endswith("room is kept for shop/large, which waited before")
 
 
+def test_room_that_becomes_free_bit_by_bit_is_kept_for_a_large_replica(drill: Drill) -> None:
+    """Two cores; small ones of one core come and go by turns, so that never two are free."""
+    two = {"replicaRequirements": {"resourceRequest": {"cpu": "2"}}}
+    small = [binding(f"s{number}", 1) for number in range(20)]
+    turns = [
+        f"--delete shop/s{number}@{100 * number + 60}s"
+        + (f" --arrive shop/s{number}@{100 * number - 50}s" if number > 1 else "")
+        for number in range(20)
+    ]
+    options = " ".join(["--arrive shop/large@5s", *turns])
+    answer = drill.run(cluster("a", cpu=2), binding("large", 1, **two), *small, options=options)
+    placed = {who: at for at, what, who, _ in told(answer) if what == "placed"}
+    (earmarked,) = [(at, who) for at, what, who, _ in told(answer) if what == "earmarked"]
+    assert earmarked[1] == "shop/large"
+    assert placed["shop/large"] > earmarked[0]
+    # Nobody of its priority was placed in between.
+    assert not [at for at in placed.values() if earmarked[0] < at < placed["shop/large"]]
+
+
 def test_who_preempts_does_so_within_the_limits_and_goes_on_a_minute_later(drill: Drill) -> None:
     urgent = {
         "schedulePriority": {"priority": 9},

@@ -9,15 +9,14 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
-from lab.control_planes import RunningControlPlane, report, running_control_plane
+from lab.control_planes import RunningControlPlane
 from lab.patience import PATIENCE_SECONDS
 from tests.api.calls import binding, scheduled
+from tests.unit.cli.calling import flags_for
 
-SECONDS = PATIENCE_SECONDS
 # Whoever runs the tests in the background ignores interrupts, and so would a child of theirs.
 HEEDING = """
 import signal
@@ -27,23 +26,14 @@ fedctl()
 """
 
 
-@pytest.fixture
-async def running(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
-    async with running_control_plane(database_url, tmp_path) as found:
-        yield found
-
-
 @asynccontextmanager
 async def watching(running: RunningControlPlane, *arguments: str) -> AsyncIterator[Process]:
-    plane = running.plane
-    token = ("--token-file", str(plane.admin_token_file))
-    flags = ("--insecure", "--endpoint", str(plane.endpoint), *token)
-    command = (sys.executable, "-c", HEEDING, *flags, "watch", *arguments)
+    command = (sys.executable, "-c", HEEDING, *flags_for(running), "watch", *arguments)
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
     try:
         yield process
         process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await process.wait() == 0
     finally:
         if process.returncode is None:
@@ -53,29 +43,23 @@ async def watching(running: RunningControlPlane, *arguments: str) -> AsyncIterat
 
 async def line(process: Process) -> str:
     assert process.stdout is not None
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         told = (await process.stdout.readline()).decode()
     assert told, "it ended"
     return told
 
 
-async def test_bindings_are_followed(running: RunningControlPlane) -> None:
-    async with running.connected("member1", report=report()):
-        await scheduled(running, binding("cart"))
-        async with watching(running, "bindings", "-n", "shop") as process:
-            assert (await line(process)).startswith("UPDATED  shop/cart  replicas 3  ")
-            await scheduled(running, binding("other", replicas=1))
+@pytest.mark.usefixtures("member1")
+async def test_bindings_and_clusters_are_followed(running: RunningControlPlane) -> None:
+    await scheduled(running, binding("cart"))
+    async with watching(running, "bindings", "-n", "shop") as process:
+        assert (await line(process)).startswith("UPDATED  shop/cart  replicas 3  ")
+        await scheduled(running, binding("other", replicas=1))
+        told = await line(process)
+        # What is there may be told once more.
+        while "shop/other" not in told:
             told = await line(process)
-            # What is there may be told once more.
-            while "shop/other" not in told:
-                told = await line(process)
-            assert "clusters member1=1" in told
-
-
-async def test_clusters_are_followed_as_documents(running: RunningControlPlane) -> None:
-    async with (
-        running.connected("member1", report=report()),
-        watching(running, "clusters", "-o", "json") as process,
-    ):
+        assert "clusters member1=1" in told
+    async with watching(running, "clusters", "-o", "json") as process:
         event = json.loads(await line(process))
         assert event["cluster"]["metadata"]["name"] == "member1"
