@@ -87,39 +87,6 @@ def test_what_a_pod_means_for_capacity(on: str, phase: str, state: PodState) -> 
     assert pod({"nodeName": on}, phase).state is state
 
 
-def test_the_whole_request_rule_is_read() -> None:
-    found = pod(
-        {
-            "containers": [container({"cpu": "1", "memory": "1Gi"}), container({GPU: "1"})],
-            "initContainers": [
-                container({"cpu": "200m"}, restartPolicy="Always"),
-                container({"cpu": "3"}),
-            ],
-            "overhead": {"cpu": "50m", "memory": "64Mi"},
-            "resources": {"requests": {"memory": "4Gi"}},
-        }
-    )
-    assert found.request == {CPU: 3250, MEMORY: (4 << 30) + (64 << 20), GPU: 1}
-
-
-def test_what_the_kubelet_set_aside_counts_while_it_is_more() -> None:
-    statuses = [{"name": "main", "allocatedResources": {"cpu": "2"}}]
-    spec = {"containers": [container({"cpu": "1", "memory": "1Gi"})]}
-    assert pod(spec, containerStatuses=statuses).request == {CPU: 2000, MEMORY: 1 << 30}
-
-
-def test_what_the_runtime_has_not_given_back_counts_while_it_is_more() -> None:
-    statuses = [
-        {
-            "name": "main",
-            "allocatedResources": {"cpu": "1"},
-            "resources": {"requests": {"cpu": "4"}},
-        }
-    ]
-    spec = {"containers": [container({"cpu": "1"})]}
-    assert pod(spec, containerStatuses=statuses).request == {CPU: 4000}
-
-
 @pytest.mark.parametrize(("reason", "millis"), [("Infeasible", 2000), ("Deferred", 64000)])
 def test_a_resize_that_the_kubelet_refuses_does_not_count(reason: str, millis: int) -> None:
     pending = [{"type": "PodResizePending", "status": "True", "reason": reason}]
@@ -128,15 +95,6 @@ def test_a_resize_that_the_kubelet_refuses_does_not_count(reason: str, millis: i
         {"containers": [container({"cpu": "64"})]}, containerStatuses=statuses, conditions=pending
     )
     assert found.request == {CPU: millis}
-
-
-def test_the_status_of_a_whole_pod_counts() -> None:
-    found = pod(
-        {"containers": [container({"cpu": "1"})], "resources": {"requests": {"cpu": "2"}}},
-        allocatedResources={"cpu": "3"},
-        resources={"requests": {"cpu": "4"}},
-    )
-    assert found.request == {CPU: 4000}
 
 
 def test_a_gated_pod_is_told_from_one_that_waits() -> None:
@@ -150,12 +108,6 @@ def test_a_node_is_nominated_for_a_pod_until_it_is_bound() -> None:
     found = pod({"nodeName": None, "priority": 7}, "Pending", nominatedNodeName="b")
     assert (found.nominated_node, found.priority) == ("b", 7)
     assert pod({}, "Pending", nominatedNodeName="b").nominated_node == ""
-
-
-def test_scoring_counts_a_default_where_nothing_is_asked() -> None:
-    found = pod({"containers": [container(None), container({"cpu": "0"})]})
-    assert found.request == {}
-    assert found.nonzero == {CPU: 100, MEMORY: 2 * (200 << 20)}
 
 
 def test_what_no_api_server_stores_is_named() -> None:
