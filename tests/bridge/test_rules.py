@@ -38,6 +38,7 @@ EVENLY: Document = {
     }
 }
 KEPT, ANEW = {"m1": 1, "m2": 7}, {"m1": 4, "m2": 4}
+LOST = {"key": "cluster.karmada.io/unreachable", "effect": "NoSchedule"}
 TERMS = [
     {"affinityName": "near", "clusterNames": ["m1", "m2"]},
     {"affinityName": "far", "clusterNames": ["m3"]},
@@ -238,8 +239,7 @@ async def updates(world: World) -> int:
 
 async def test_a_cluster_is_told_as_karmada_describes_it(world: World) -> None:
     taint = {"key": "maintenance", "effect": "NoExecute", "timeAdded": LONG_AGO}
-    lost = {"key": "cluster.karmada.io/unreachable", "effect": "NoSchedule"}
-    described = member("m1", region="r1", zones=["b", "a"], provider="p", taints=[taint, lost])
+    described = member("m1", region="r1", zones=["b", "a"], provider="p", taints=[taint, LOST])
     described["metadata"]["labels"] = {"tier": "gold"}
     summary = described["status"]["resourceSummary"]
     summary["allocatableModelings"] = [{"grade": 0, "count": 1}, {"grade": 3, "count": 3}]
@@ -265,7 +265,7 @@ async def test_a_cluster_is_told_as_karmada_describes_it(world: World) -> None:
         # Nothing that runs there is moved because of it: that is Karmada's own to do.
         assert {each.key: each.effect for each in told.spec.taints} == {
             "maintenance": "NoSchedule",
-            lost["key"]: "NoSchedule",
+            LOST["key"]: "NoSchedule",
         }
         assert [each.group_version for each in told.status.api_enablements] == ["apps/v1"]
         assert told.status.resource_summary.allocatable["cpu"] == "10"
@@ -280,20 +280,24 @@ async def test_a_cluster_is_told_as_karmada_describes_it(world: World) -> None:
         world.put(binding("behind"))
         await until(lambda: world.is_settled("behind"))
         assert await updates(world) == before
+    await taints_evict_with_failover(world)
+
+
+async def taints_evict_with_failover(world: World) -> None:
+    """And so does that a cluster is lost."""
     async with world.bridging(failover=True):
 
         async def effects() -> list[tuple[str, str]]:
             found = (await world.plane.ask("GetCluster", name="m1")).cluster.spec.taints
             return sorted((each.key, each.effect) for each in found)
 
-        # With failover taints evict, and so does that a cluster is lost.
         await until_asked(
             effects,
             lambda found: (
                 {
                     ("maintenance", "NoExecute"),
-                    (lost["key"], "NoExecute"),
-                    (lost["key"], "NoSchedule"),
+                    (LOST["key"], "NoExecute"),
+                    (LOST["key"], "NoSchedule"),
                 }
                 <= {*found}
             ),
