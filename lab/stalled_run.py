@@ -20,6 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from lab.ending import clean_up_when_ended
+
 # A process belongs to the command if it has this variable, or a parent that belongs to it:
 # PostgreSQL runs without our variables, and programs that a test leaves behind without a parent.
 MARK = "FEDSCHED_STALLED_RUN"
@@ -63,14 +65,14 @@ def members(mark: str, all_processes: Mapping[int, tuple[int, str]]) -> set[int]
     return ours
 
 
-def stop_all(mark: str) -> set[int]:
-    """Stop all processes of the command, and return them."""
+def stop_all(mark: str) -> int:
+    """Stop all processes of the command, and return how many there are."""
     for _ in range(MAX_LOOKS):
         all_processes = processes()
         ours = members(mark, all_processes)
         running = {each for each in ours if all_processes[each][1] not in STOPPED_STATES}
         if not running:
-            return ours
+            return len(ours)
         for process in running:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGSTOP)
@@ -78,12 +80,12 @@ def stop_all(mark: str) -> set[int]:
 
 
 def stand_still(mark: str, seconds: float) -> None:
-    stopped = stop_all(mark)
-    say(f"{len(stopped)} processes stand still for {seconds:g} s")
+    """Stop all processes of the command for a while; whatever ends that, all of them go on."""
     try:
+        say(f"{stop_all(mark)} processes stand still for {seconds:g} s")
         time.sleep(seconds)
     finally:
-        for process in stopped:
+        for process in members(mark, processes()):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGCONT)
 
@@ -114,11 +116,15 @@ def run(
     mark = uuid4().hex
     with busy_loops(loops):
         process = subprocess.Popen(command, env={**os.environ, MARK: mark})
-        pause = after
-        while pause is not None and waits(process, pause):
-            stand_still(mark, seconds)
-            pause = every
-        return process.wait()
+        try:
+            pause = after
+            while pause is not None and waits(process, pause):
+                stand_still(mark, seconds)
+                pause = every
+            return process.wait()
+        finally:
+            # Told to end, this program tells the command, too.
+            process.terminate()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -142,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    clean_up_when_ended()
     try:
         sys.exit(main())
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -29,6 +30,9 @@ os.rename(sys.argv[2] + ".new", sys.argv[2])
 apart.wait()
 sys.exit(7)
 """
+
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def states_of(started: list[int]) -> str:
@@ -64,6 +68,24 @@ def test_all_processes_of_a_command_stop_and_go_on(
     assert stopped == "TTT"
     assert len(continued) == 3
     assert "T" not in continued
+
+
+def test_a_command_goes_on_where_the_program_is_ended_while_all_stand_still(tmp_path: Path) -> None:
+    end, note = tmp_path / "end", tmp_path / "started"
+    program = [sys.executable, "-m", "lab.stalled_run", "--every", "2", "--seconds", "20"]
+    command = [sys.executable, "-S", "-c", PROGRAM, str(end), str(note)]
+    with subprocess.Popen([*program, *command], cwd=ROOT) as running:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        try:
+            while not note.exists() or states_of([*map(int, note.read_text().split())]) != "TTT":
+                assert time.monotonic() < deadline
+            running.terminate()
+            assert running.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM
+            apart, lone, _ = map(int, note.read_text().split())
+            assert "T" not in states_of([apart, lone])
+        finally:
+            running.kill()
+            end.touch()
 
 
 def test_a_command_that_ends_before_is_left_alone() -> None:
