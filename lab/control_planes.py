@@ -11,12 +11,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 import grpc
-from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
@@ -30,13 +28,10 @@ from federation.model.access import Role
 from federation.parts import StoreWrapper, SystemClock
 from federation.rpc import simulation
 from federation.rpc.access import ROLE_NUMBERS
-from federation.rpc.served import SERVICES
 from federation.runtime.settings import load_settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.ports import Timer
 from federation.services.watching.watches import WatchPace
-from federation.v1.access_pb2 import CreateTokenRequest
-from federation.v1.access_pb2_grpc import AccessStub
 from federation.v1.agents_pb2 import (
     ConnectRequest,
     ConnectResponse,
@@ -46,13 +41,8 @@ from federation.v1.agents_pb2 import (
     NodePools,
     Report,
 )
-from federation.v1.agents_pb2_grpc import AgentsStub
-from federation.v1.clusters_pb2 import CreateJoinTokenRequest, EnrollClusterRequest
-from federation.v1.clusters_pb2_grpc import ClustersStub
-from federation.v1.estimates_pb2_grpc import EstimatesStub
 from federation.v1.resource_pb2 import AllocatableModeling
-from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from federation.v1.simulation_pb2_grpc import SimulationStub
+from lab.callers import Caller
 from lab.databases import CUT_OFF, connect
 from lab.patience import PATIENCE_SECONDS
 
@@ -63,47 +53,6 @@ SECONDS = PATIENCE_SECONDS
 simulation.PROGRAM = tuple(part.replace("os.nice(10)", "os.nice(0)") for part in simulation.PROGRAM)
 # What to look for, and that a fresh report is wanted, is said when promises are made.
 AT_ANY_TIME = frozenset({"interest", "resync"})
-
-
-class Caller:
-    """Calls with one credential (or none), and the deadline every test call has."""
-
-    def __init__(self, channel: grpc.aio.Channel, token: str | None) -> None:
-        self.metadata = (("authorization", f"Bearer {token}"),) if token is not None else ()
-        self.channel = channel
-        self.clusters: Any = ClustersStub(channel)
-        self.agents: Any = AgentsStub(channel)
-        self.estimates: Any = EstimatesStub(channel)
-        self.scheduling: Any = SchedulingStub(channel)
-        self.simulation: Any = SimulationStub(channel)
-
-    async def call(self, method: Any, request: Message) -> Any:
-        return await method(request, timeout=SECONDS, metadata=self.metadata)
-
-    async def ask(self, method: str, /, **fields: Any) -> Any:
-        """Call a method by its name alone, with the fields of its request."""
-        path, request, answer = unary_methods()[method]
-        call: Any = self.channel.unary_unary(
-            path,
-            request_serializer=request.SerializeToString,
-            response_deserializer=answer.FromString,
-        )
-        return await call(request(**fields), timeout=SECONDS, metadata=self.metadata)
-
-
-@cache
-def unary_methods() -> dict[str, tuple[str, type[Message], type[Message]]]:
-    """The path, the class of the request and of the answer of each unary method, by its name."""
-    return {
-        method.name: (
-            f"/{service}/{method.name}",
-            message_factory.GetMessageClass(method.input_type),
-            message_factory.GetMessageClass(method.output_type),
-        )
-        for service in SERVICES
-        for method in descriptor_pool.Default().FindServiceByName(service).methods
-        if not (method.client_streaming or method.server_streaming)
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,24 +121,16 @@ class RunningControlPlane:
 
     async def token(self, role: Role, *namespaces: str) -> str:
         """A new token of that role, for all namespaces or these."""
-        access: Any = AccessStub(self.channel)
-        answer = await self.admin.call(
-            access.CreateToken,
-            CreateTokenRequest(name=role.value, role=ROLE_NUMBERS[role], namespaces=namespaces),
-        )
-        return str(answer.secret)
+        number = ROLE_NUMBERS[role]
+        made = await self.ask("CreateToken", name=role.value, role=number, namespaces=namespaces)
+        return str(made.secret)
 
     async def enrolled(self, cluster: str, *, uid: str = "") -> Caller:
         """The agent of a cluster that joined just now."""
-        made = await self.admin.call(
-            self.admin.clusters.CreateJoinToken, CreateJoinTokenRequest(cluster=cluster)
-        )
-        anybody = self.caller(None)
-        issued = await anybody.call(
-            anybody.clusters.EnrollCluster,
-            EnrollClusterRequest(
-                cluster=cluster, token=made.token, cluster_uid=uid or f"uid-of-{cluster}"
-            ),
+        made = await self.ask("CreateJoinToken", cluster=cluster)
+        joining = {"cluster": cluster, "token": made.token}
+        issued = await self.caller(None).ask(
+            "EnrollCluster", **joining, cluster_uid=uid or f"uid-of-{cluster}"
         )
         return self.caller(issued.credential)
 

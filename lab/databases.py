@@ -6,13 +6,16 @@ Must not know the schema: what is truncated and what is put back is read from th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import asyncpg
 from sqlalchemy import URL, make_url
 from sqlalchemy.dialects.postgresql.asyncpg import dialect
+
+from lab.patience import PATIENCE_SECONDS
 
 T = TypeVar("T")
 LOCK_TIMEOUT = "60s"  # A test that left a transaction open is reported, not waited for.
@@ -122,12 +125,19 @@ async def connect(url: str | URL) -> asyncpg.Connection:
     return await asyncpg.connect(**options)
 
 
-async def _connected(url: URL, act: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+@asynccontextmanager
+async def connected(url: str | URL) -> AsyncIterator[asyncpg.Connection]:
+    """A connection as long as the block lasts."""
     connection = await connect(url)
     try:
-        return await act(connection)
+        yield connection
     finally:
-        await connection.close()
+        await connection.close(timeout=PATIENCE_SECONDS)
+
+
+async def _connected(url: URL, act: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+    async with connected(url) as connection:
+        return await act(connection)
 
 
 async def _read_rows(connection: asyncpg.Connection) -> Rows:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
 
-from federation.embedded_postgres.binaries import find_binaries
+from federation.embedded_postgres.binaries import PostgresBinaries, find_binaries
 from federation.embedded_postgres.server import EmbeddedPostgres
 from lab.patience import PATIENCE_SECONDS
 from lab.program_logs import check_process
@@ -47,9 +47,12 @@ def embedded_of(data: Path) -> EmbeddedPostgres:
 
 def embedded_in(directory: Path) -> EmbeddedPostgres:
     """What runs no more."""
-    binaries = os.environ.get("FEDERATION_POSTGRES_BIN")
-    found = find_binaries(Path(binaries) if binaries else None, os.environ.get("PATH", ""))
-    return EmbeddedPostgres(found, directory)
+    return EmbeddedPostgres(found_binaries(), directory)
+
+
+def found_binaries() -> PostgresBinaries:
+    explicit = os.environ.get("FEDERATION_POSTGRES_BIN")
+    return find_binaries(Path(explicit) if explicit else None, os.environ.get("PATH", ""))
 
 
 def federation(

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-from lab.ending import clean_up_when_ended
+from lab.programs import clean_up_when_ended
 
 # A process belongs to the command if it has this variable, or a parent that belongs to it:
 # PostgreSQL runs without our variables, and programs that a test leaves behind without a parent.

@@ -34,7 +34,8 @@ from federation.v1.agents_pb2 import NodeShare, PlaceReply
 from federation.v1.estimates_pb2 import EstimateReplicasRequest
 from federation.v1.resource_pb2 import ReplicaRequirements
 from federation.v1.scheduling_pb2 import ScheduleRequest
-from lab.control_planes import AgentStream, Caller, running_control_plane
+from lab.callers import Caller
+from lab.control_planes import AgentStream, running_control_plane
 from lab.fleet import message_of, report_of
 from lab.verdicts import Verdicts
 

@@ -11,7 +11,7 @@ import math
 import os
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ RESULTS_VARIABLE: Final = "RESULTS"
 ROOT: Final = Path(__file__).resolve().parents[1]
 NAME_WIDTH: Final = 66
 VALUE_WIDTH: Final = 9
+MOST_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,23 @@ class Verdicts:
         }
         with path.open("a", encoding="utf-8") as file:
             print(json.dumps(document), file=file)
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    """How often what happened in a run of a program, and all that must never be."""
+
+    counts: dict[str, float] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+
+    def show(self, verdicts: Verdicts) -> int:
+        """As rows, of which the last has a goal; the program's exit code."""
+        for name, value in self.counts.items():
+            verdicts.row(name, value)
+        verdicts.row("violations", len(self.violations), goal=at_most(0))
+        for violation in self.violations[:MOST_SHOWN]:
+            verdicts.note(violation)
+        return int(bool(self.violations))
 
 
 def figure(value: float) -> str:

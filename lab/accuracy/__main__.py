@@ -35,6 +35,8 @@ from lab.fleets import (
     customary_shapes,
     random_shapes,
 )
+from lab.programs import parser
+from lab.verdicts import Verdicts
 
 SIZES = (20, 200, 2000, 5000)
 METHODS: Mapping[str, Method] = {
@@ -114,10 +116,10 @@ def print_tables(results: Results) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m lab.accuracy", description=__doc__)
-    parser.add_argument("--full", action="store_true", help="a million pairs of cluster and shape")
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
-    arguments = parser.parse_args()
+    options = parser("accuracy", __doc__)
+    options.add_argument("--full", action="store_true", help="a million pairs of cluster and shape")
+    options.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    arguments = options.parse_args()
     arguments.rounds, arguments.shapes, pairs = (4, 850, 10**6) if arguments.full else (1, 300, 0)
     seeds, replicas = (6, 10**5) if arguments.full else (2, 2 * 10**4)
     started = time.monotonic()
@@ -126,13 +128,11 @@ def main() -> int:
     with ProcessPoolExecutor(arguments.jobs) as pool:
         promised = reservations.outcomes(pool, seeds)
     reservations.print_outcomes(promised)
-    print(f"\n{time.monotonic() - started:.0f} s. Goals:")
-    verdicts = list(judge(results, least_pairs=pairs or 10**5 // 2))
-    verdicts += reservations.judge(promised, least_replicas=replicas)
-    for verdict in verdicts:
-        print(f"{'met   ' if verdict.met else 'MISSED'}  {verdict.goal}: {verdict.measured}")
-        print(f"{'':10}asked: {verdict.asked}")
-    return 0 if all(verdict.met for verdict in verdicts) else 1
+    figures = Verdicts("accuracy")
+    figures.section(f"goals, after {time.monotonic() - started:.0f} s")
+    judge(figures, results, min_pairs=pairs or 10**5 // 2)
+    reservations.judge(figures, promised, min_replicas=replicas)
+    return int(figures.missed > 0)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,15 @@ Judges; must not simulate: ``lab.accuracy.sequences`` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import product
 
 from federation.model.placement import Certificate
-from lab.accuracy.goals import Verdict
 from lab.accuracy.sequences import BINDINGS, EVERY_NODE, Outcome, Plan, outcome
 from lab.simulator_cluster import Placer
+from lab.verdicts import Verdicts, at_least, at_most
 
 OFTEN = 10
 STOCK = (Placer.MOST_ALLOCATED, Placer.LEAST_ALLOCATED)
@@ -58,24 +58,29 @@ def print_outcomes(results: Sequence[Outcome]) -> None:
         print(f"{title:66}  {accepted / asked:8.1%}  {pending:8.3%}")
 
 
-def judge(results: Sequence[Outcome], least_replicas: int) -> Iterator[Verdict]:
-    """The goals; ``least_replicas`` is on how many planned replicas theirs is tried."""
+def judge(figures: Verdicts, results: Sequence[Outcome], min_replicas: int) -> None:
+    """The goals; ``min_replicas`` is on how many planned replicas theirs is tried."""
     planned = _where(results, lambda plan: plan.placer is Placer.CLAIMS)
-    unplanned = sum(each.unplanned for each in planned)
-    yield _none_pending("G-10 planned", planned, least_replicas, unplanned)
     strict = _where(results, lambda plan: plan.certificate is STRICT)
-    yield _none_pending("G-11 strict", strict, least_replicas // 2, 0)
+    for goal, proven, least in (
+        ("G-10 planned", planned, min_replicas),
+        ("G-11 strict", strict, min_replicas // 2),
+    ):
+        figures.row(f"{goal}, pending in any order", _total(proven, "pending"), goal=at_most(0))
+        figures.row(f"{goal}, replicas", _total(proven, "accepted"), goal=at_least(least))
+    figures.row("G-10 planned, without a plan", _total(planned, "unplanned"), goal=at_most(0))
     careful = _where(results, lambda plan: plan.certificate is CAREFUL and plan.budget > 0)
     burst = _where(careful, lambda plan: plan.report_every > OFTEN)
     for placer, limit in BURST_LIMITS.items():
         placed = [each for each in burst if each.plan.placer is placer]
-        yield _few_pending(f"G-12 careful, burst, {placer.value}", placed, limit)
+        _few_pending(figures, f"G-12 careful, burst, {placer.value}", placed, limit)
     often = _where(careful, lambda plan: plan.report_every == OFTEN)
-    yield _few_pending("G-12 careful, a report every 10 decisions", often, OFTEN_LIMIT)
-    yield from _acceptance(results)
+    _few_pending(figures, "G-12 careful, a report every 10 decisions", often, OFTEN_LIMIT)
+    _acceptance(figures, results)
 
 
-def _acceptance(results: Sequence[Outcome]) -> Iterator[Verdict]:
+def _acceptance(figures: Verdicts, results: Sequence[Outcome]) -> None:
+    """64 cells accept nearly all of what all nodes do."""
     in_order = _where(
         results,
         lambda plan: (
@@ -84,38 +89,18 @@ def _acceptance(results: Sequence[Outcome]) -> Iterator[Verdict]:
             and not plan.shuffled
         ),
     )
-    for often, least in ((BINDINGS, 0.96), (OFTEN, 0.99)):
+    for often, percent in ((BINDINGS, 96), (OFTEN, 99)):
         alike = [each for each in in_order if each.plan.report_every == often]
         by_cells = _total(_where(alike, lambda plan: plan.budget > 0), "accepted")
         by_nodes = _total(_where(alike, lambda plan: plan.budget == EVERY_NODE), "accepted")
-        yield Verdict(
-            goal="G-13 burst" if often == BINDINGS else "G-13 a report every 10 decisions",
-            asked=f"64 cells accept {least:.0%} of what all nodes do",
-            measured=f"{by_cells / by_nodes:.1%}",
-            met=by_cells >= least * by_nodes,
-        )
+        when = "burst" if often == BINDINGS else "a report every 10 decisions"
+        accepted = 100 * by_cells / by_nodes
+        figures.row(f"G-13 {when}, accepted", accepted, "%", goal=at_least(percent))
 
 
-def _none_pending(
-    goal: str, results: Sequence[Outcome], least_replicas: int, unplanned: int
-) -> Verdict:
-    accepted, pending = _total(results, "accepted"), _total(results, "pending")
-    return Verdict(
-        goal=goal,
-        asked=f"none of {least_replicas:,} replicas pending, in any order; none without its plan",
-        measured=f"{pending} of {accepted:,}, {unplanned} without",
-        met=pending == 0 and unplanned == 0 and accepted >= least_replicas,
-    )
-
-
-def _few_pending(goal: str, results: Sequence[Outcome], limit: float) -> Verdict:
-    share = _total(results, "pending") / max(_total(results, "accepted"), 1)
-    return Verdict(
-        goal=goal,
-        asked=f"pending <= {limit:.2%}",
-        measured=f"{share:.3%}",
-        met=share <= limit,
-    )
+def _few_pending(figures: Verdicts, goal: str, results: Sequence[Outcome], limit: float) -> None:
+    percent = 100 * _total(results, "pending") / max(_total(results, "accepted"), 1)
+    figures.row(f"{goal}, pending", percent, "%", goal=at_most(100 * limit))
 
 
 def _where(results: Iterable[Outcome], holds: Callable[[Plan], bool]) -> list[Outcome]:

@@ -5,38 +5,34 @@ Loopback only, bounded in count and time. Exits with 1 when a goal was missed.
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 
 from lab.attack.attack import PAIRS, Attack, Result, carry_out
 from lab.attack.registry import ATTACKS
 from lab.attack.target import Target, attacked_plane
-from lab.ending import clean_up_when_ended
-
-WIDTH = 44
+from lab.programs import clean_up_when_ended, own_folder, parser
+from lab.verdicts import Verdicts, at_most
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m lab.attack", description=__doc__)
-    parser.add_argument("names", nargs="*", help="parts of the names of attacks; all without any")
-    parser.add_argument("--mode", choices=["tls", "plain", "both"], default="both")
-    parser.add_argument("--force", type=float, default=1.0, help="share of an attack's full force")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help="peace and attack, so often")
-    parser.add_argument(
+    options = parser("attack", __doc__)
+    options.add_argument("names", nargs="*", help="parts of the names of attacks; all without any")
+    options.add_argument("--mode", choices=["tls", "plain", "both"], default="both")
+    options.add_argument("--force", type=float, default=1.0, help="share of an attack's full force")
+    options.add_argument("--pairs", type=int, default=PAIRS, help="peace and attack, so often")
+    options.add_argument(
         "--elsewhere", action="store_true", help="attack another one, to see what attackers take"
     )
-    parser.add_argument("--list", action="store_true", help="say which attacks there are")
-    given = parser.parse_args(arguments)
+    options.add_argument("--list", action="store_true", help="say which attacks there are")
+    given = options.parse_args(arguments)
     chosen = [each for each in ATTACKS if _is_meant(each, given.names)]
     if given.list or not chosen:
         print(*(each.name for each in ATTACKS), sep="\n")
         return 0 if given.list else 2
-    missed = 0
+    figures = Verdicts("attack")
     for mode in ("tls", "plain") if given.mode == "both" else (given.mode,):
         for attack in chosen:
             with ExitStack() as planes:
@@ -44,19 +40,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 target = planes.enter_context(plane())
                 attacked = planes.enter_context(plane()) if given.elsewhere else target
                 result = carry_out(attack, target, given.force, given.pairs, attacked)
-            show(result, f"{mode}, elsewhere" if given.elsewhere else mode)
-            missed += len(result.missed())
-    print(f"\n{missed} goals missed" if missed else "\nall goals met")
-    return 1 if missed else 0
+            show(figures, result, f"{mode}, elsewhere" if given.elsewhere else mode)
+    figures.note(f"{figures.missed} goals missed" if figures.missed else "all goals met")
+    return int(figures.missed > 0)
 
 
 @contextmanager
 def plane_of_its_own(*, tls: bool) -> Iterator[Target]:
     """With an embedded PostgreSQL; all of it is gone at the end."""
-    with (
-        tempfile.TemporaryDirectory(prefix="fedsched-attack-", dir="/var/tmp") as folder,
-        attacked_plane(Path(folder), tls=tls) as target,
-    ):
+    with own_folder("attack") as folder, attacked_plane(folder, tls=tls) as target:
         yield target
 
 
@@ -64,16 +56,13 @@ def _is_meant(attack: Attack, names: Sequence[str]) -> bool:
     return not names or any(name in attack.name for name in names)
 
 
-def show(result: Result, mode: str) -> None:
-    print(f"\n{result.attack.name} ({mode})")
+def show(figures: Verdicts, result: Result, mode: str) -> None:
+    figures.section(f"{result.attack.name} ({mode})")
     for name, figure in result.figures.items():
-        most = result.attack.goals.get(name)
-        verdict = "MISSED" if name in result.missed() else "met"
-        goal = "" if most is None else f"   goal at most {most:>6g}   {verdict}"
-        print(f"  {name:{WIDTH}}{figure:10.2f}{goal}")
+        limit = result.attack.goals.get(name)
+        figures.row(name, figure, goal=None if limit is None else at_most(limit))
     for complaint, count in result.complaints.most_common():
-        print(f"    {count} x {complaint}")
-    sys.stdout.flush()
+        figures.note(f"{count} x {complaint}")
 
 
 if __name__ == "__main__":

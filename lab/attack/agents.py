@@ -15,7 +15,8 @@ import grpc
 from federation.v1.agents_pb2 import ConnectRequest, Report
 from federation.v1.agents_pb2_grpc import AgentsStub
 from lab.attack.attack import GOALS, Attack
-from lab.attack.target import Target, bearer
+from lab.attack.target import Target
+from lab.callers import bearer
 from lab.control_planes import heartbeat, hello, report
 
 CLUSTER = "malicious"

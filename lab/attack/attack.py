@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from lab.attack.bystanders import Witness, forking, watched
-from lab.attack.measures import Meter, metered
 from lab.attack.target import Target
+from lab.processes import Meter, metered
 
 # Two moments of the monotonic clock.
 Times = tuple[float, float]
@@ -67,10 +67,6 @@ class Result:
     attack: Attack
     figures: Mapping[str, float]
     complaints: Counter[str]
-
-    def missed(self) -> Sequence[str]:
-        """The names of goals."""
-        return [name for name, most in self.attack.goals.items() if self.figures[name] > most]
 
 
 def carry_out(

@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from federation.services.secrets import TOKEN_PREFIX
 from lab.attack.attack import GOALS, Attack
-from lab.attack.target import Target, bearer
+from lab.attack.target import Target
+from lab.callers import bearer
 from lab.issuers import AUDIENCE
 
 MEBIBYTE = 1 << 20

@@ -17,11 +17,8 @@ from typing import Any
 import grpc
 
 from federation.certificates import make_certificates
-from federation.v1.agents_pb2 import ConnectRequest
-from federation.v1.agents_pb2_grpc import AgentsStub
-from federation.v1.clusters_pb2 import CreateJoinTokenRequest, EnrollClusterRequest
-from federation.v1.clusters_pb2_grpc import ClustersStub
-from lab.control_planes import heartbeat, hello, report
+from lab.callers import ALONE, Caller, bearer, unary_methods
+from lab.control_planes import AgentStream, heartbeat, hello, report
 from lab.issuers import AUDIENCE, running_issuer
 from lab.leftovers import discard_databases
 from lab.servers import started
@@ -75,29 +72,24 @@ class Target:
     def enrolled(self, cluster: str) -> str:
         """The credential of the agent of a cluster that joins now."""
         with self.channel() as channel:
-            clusters: Any = ClustersStub(channel)
-            made = clusters.CreateJoinToken(
-                CreateJoinTokenRequest(cluster=cluster), metadata=self.metadata, timeout=SECONDS
-            )
-            asked = EnrollClusterRequest(
-                cluster=cluster, token=made.token, cluster_uid=f"uid-of-{cluster}"
-            )
+            made = self._ask(channel, "CreateJoinToken", self.metadata, cluster=cluster)
+            joining = {"cluster": cluster, "token": made.token}
             deadline = time.monotonic() + SECONDS
             while True:
                 try:
-                    return str(clusters.EnrollCluster(asked, timeout=SECONDS).credential)
+                    uid = f"uid-of-{cluster}"
+                    issued = self._ask(channel, "EnrollCluster", (), cluster_uid=uid, **joining)
+                    return str(issued.credential)
                 except grpc.RpcError as error:
                     # Who attacks from the same address has used up what strangers there may do.
                     is_early = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
                     if not is_early or time.monotonic() > deadline:
                         raise
 
-
-ALONE = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
-
-
-def bearer(token: str) -> tuple[tuple[str, str], ...]:
-    return (("authorization", f"Bearer {token}"),)
+    def _ask(self, channel: grpc.Channel, method: str, metadata: Any, **fields: Any) -> Any:
+        path, request, answer = unary_methods()[method]
+        call: Any = channel.unary_unary(path, request.SerializeToString, answer.FromString)
+        return call(request(**fields), metadata=metadata, timeout=SECONDS)
 
 
 @contextmanager
@@ -151,24 +143,22 @@ def _connected(target: Target) -> Iterator[None]:
     reported, done = threading.Event(), threading.Event()
 
     async def live() -> None:
-        async with target.aio_channel() as channel:
-            stub: Any = AgentsStub(channel)
-            call = stub.Connect(metadata=bearer(credential))
-
-            async def say(**message: Any) -> None:
-                await call.write(ConnectRequest(cluster=CLUSTER, **message))
+        async with (
+            target.aio_channel() as channel,
+            AgentStream(Caller(channel, credential), CLUSTER) as stream,
+        ):
 
             async def listen() -> None:
-                async for message in call:
+                while (message := await stream.next(None)) is not None:
                     if message.WhichOneof("message") == "ack":
                         reported.set()
 
-            await say(hello=hello())
+            await stream.say(hello=hello())
             told = report(nodes=NODES)
-            await say(report=told)
+            await stream.say(report=told)
             listening = asyncio.create_task(listen())
             while not done.is_set():
-                await say(heartbeat=heartbeat(told.sequence, told.content_hash))
+                await stream.say(heartbeat=heartbeat(told.sequence, told.content_hash))
                 await asyncio.sleep(HEARTBEAT_SECONDS)
             listening.cancel()
 

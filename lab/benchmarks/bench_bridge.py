@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from federation.runtime.addresses import Address
-from lab.benchmarks.measuring import chosen, cpu_seconds
+from lab.benchmarks.measuring import chosen
 from lab.bridges import bridge_process, control_plane
 from lab.karmadas import (
     Karmada,
@@ -24,6 +24,7 @@ from lab.karmadas import (
     page,
     placed,
 )
+from lab.processes import cpu_seconds
 from lab.verdicts import Verdicts, at_least, at_most
 
 CLUSTERS = 20

@@ -15,42 +15,23 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
 
-from federation.codec.bindings import binding_to_message
-from federation.model.placement import (
-    Binding,
-    DivisionPreference,
-    Placement,
-    ReplicaScheduling,
-    SchedulingType,
-    SpreadConstraint,
-    SpreadField,
-)
-from federation.model.workload import ReplicaRequirements
-from federation.v1.scheduling_pb2 import (
-    OUTCOME_SCHEDULED,
-    ScheduleBatchItem,
-    ScheduleBatchRequest,
-    ScheduleRequest,
-)
-from federation.v1.scheduling_pb2_grpc import SchedulingStub
+from federation.model.placement import Placement, SpreadConstraint, SpreadField
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleBatchItem
 from lab.benchmarks.measuring import (
     IS_QUICK,
     OPTIONS,
     TELLING_STALLS,
     arguments,
     chosen,
-    cpu_seconds,
-    family_seconds,
     show_stalls,
 )
 from lab.benchmarks.members import (
@@ -62,20 +43,24 @@ from lab.benchmarks.members import (
     report_all,
 )
 from lab.benchmarks.stored_fleets import fill
-from lab.chaos.members import CONNECTION_OF_ITS_OWN
-from lab.chaos.planes import Planes, Postgres, durable_postgres, running_planes
-from lab.databases import connect
-from lab.ending import clean_up_when_ended
+from lab.callers import ALONE, Caller
+from lab.databases import connect, connected
 from lab.fleet import pod_size
+from lab.planes import Planes, Postgres, durable_postgres, running_planes
+from lab.processes import cpu_seconds, family_seconds
+from lab.programs import clean_up_when_ended, own_folder
 from lab.verdicts import Verdicts, at_least, at_most
+from lab.workloads import AGGREGATED, workload_message
 
 SECONDS = chosen(10.0, quick=1.0)
 CLUSTERS = chosen(100, quick=20)
 STORED = chosen((1000,), quick=(), full=(1000, 10_000))
 IN_FLIGHT, BATCH, BATCHES_AT_ONCE = 32, chosen(100, quick=10), 2
 CONNECTIONS = 8
-DIVIDED = SchedulingType.DIVIDED
 STALL_GOAL_MILLIS = 50.0
+TRANSACTIONS = """
+    SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()
+"""
 
 FIGURES = Verdicts("bench_decisions")
 
@@ -93,60 +78,45 @@ class Load:
 
 
 SINGLE = Load(name="single calls, 32 in flight", goal=300, p99_millis=150)
-AGGREGATED = Load(
+AGGREGATED_LOAD = Load(
     name=f"batches of {BATCH}, Aggregated", goal=800, in_flight=BATCHES_AT_ONCE, batch=BATCH
 )
 EVERYWHERE = replace(
-    AGGREGATED, name=f"batches of {BATCH}, all clusters", goal=250, everywhere=True
+    AGGREGATED_LOAD, name=f"batches of {BATCH}, all clusters", goal=250, everywhere=True
 )
-LOADS = (SINGLE, AGGREGATED, EVERYWHERE)
+LOADS = (SINGLE, AGGREGATED_LOAD, EVERYWHERE)
 # A decision over a thousand clusters and more takes its time, and a call ends after two minutes.
 FEW_EVERYWHERE = replace(EVERYWHERE, name="batches of 5, all clusters", batch=5)
-STORED_LOADS = (SINGLE, AGGREGATED, FEW_EVERYWHERE)
+STORED_LOADS = (SINGLE, AGGREGATED_LOAD, FEW_EVERYWHERE)
 
 
 def binding(number: int, load: Load) -> Any:
     """A few replicas for at most five clusters, or many for all of them."""
-    scheduling = ReplicaScheduling(type=DIVIDED, dynamic=True)
-    spread: tuple[SpreadConstraint, ...] = ()
-    if not load.everywhere:
-        scheduling = ReplicaScheduling(type=DIVIDED, preference=DivisionPreference.AGGREGATED)
-        spread = (SpreadConstraint(by=SpreadField.CLUSTER, min_groups=1, max_groups=5),)
-    return binding_to_message(
-        Binding(
-            namespace="bench",
-            name=f"{load.name.split()[-1].lower()}-{number}",
-            uid=f"uid-of-{load.name}-{number}",
-            replicas=1000 if load.everywhere else 5 + number % 6,
-            # Many replicas fit everywhere only while they are tiny.
-            requirements=ReplicaRequirements(request=TINY if load.everywhere else pod_size(number)),
-            placement=Placement(replica_scheduling=scheduling, spread_constraints=spread),
-        )
-    )
+    name = f"{load.name.split()[-1].lower()}-{number}"
+    if load.everywhere:
+        # Many replicas fit everywhere only while they are tiny.
+        return workload_message(name, TINY, 1000)
+    spread = (SpreadConstraint(by=SpreadField.CLUSTER, min_groups=1, max_groups=5),)
+    few = Placement(replica_scheduling=AGGREGATED, spread_constraints=spread)
+    return workload_message(name, pod_size(number), 5 + number % 6, placement=few)
 
 
 async def drive(endpoints: Sequence[str], token: str, load: Load, seconds: float) -> None:
     """Ask for as long as that; prints decisions a second and how long calls took."""
-    metadata = (("authorization", f"Bearer {token}"),)
-    channels = [grpc.aio.insecure_channel(each, CONNECTION_OF_ITS_OWN) for each in endpoints]
-    stubs: list[Any] = [SchedulingStub(channel) for channel in channels]
+    callers = [Caller(grpc.aio.insecure_channel(e, ALONE), token, CALL_SECONDS) for e in endpoints]
     took_seconds: list[float] = []
     clusters: list[int] = []
     began = time.monotonic()
     numbers = iter(range(round(time.time() * 1000), sys.maxsize))
 
-    async def ask(stub: Any) -> None:
-        if load.batch:
-            items = [
-                ScheduleBatchItem(binding=binding(next(numbers), load)) for _ in range(load.batch)
-            ]
-            request = ScheduleBatchRequest(items=items)
-            call = stub.ScheduleBatch(request, metadata=metadata, timeout=CALL_SECONDS)
-        else:
-            single = ScheduleRequest(binding=binding(next(numbers), load))
-            call = stub.Schedule(single, metadata=metadata, timeout=CALL_SECONDS)
+    async def ask(caller: Caller) -> None:
+        made = [binding(next(numbers), load) for _ in range(load.batch or 1)]
+        items = [ScheduleBatchItem(binding=each) for each in made]
         asked = time.monotonic()
-        answer = await call
+        if load.batch:
+            answer = await caller.ask("ScheduleBatch", items=items)
+        else:
+            answer = await caller.ask("Schedule", binding=made[0])
         took_seconds.append(time.monotonic() - asked)
         for each in answer.results if load.batch else [answer]:
             assert each.decision.outcome == OUTCOME_SCHEDULED, each.decision.reason
@@ -154,12 +124,12 @@ async def drive(endpoints: Sequence[str], token: str, load: Load, seconds: float
 
     async def keep_asking(place: int) -> None:
         while time.monotonic() < began + seconds:
-            await ask(stubs[place % len(stubs)])
+            await ask(callers[place % len(callers)])
 
     await asyncio.gather(*(keep_asking(place) for place in range(load.in_flight)))
     lasted = time.monotonic() - began
-    for channel in channels:
-        await channel.close()
+    for caller in callers:
+        await caller.channel.close()
     cuts = statistics.quantiles(took_seconds, n=100)
     figures = {
         "decisions": len(clusters),
@@ -229,13 +199,8 @@ class Cost(NamedTuple):
 
 async def transactions_ended(url: str) -> int:
     """Reads of one statement are counted too."""
-    connection = await connect(url)
-    ended: int = await connection.fetchval(
-        "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = "
-        "current_database()"
-    )
-    await connection.close()
-    return ended
+    async with connected(url) as connection:
+        return int(await connection.fetchval(TRANSACTIONS))
 
 
 def show(load: Load, figures: Mapping[str, float], each: Cost, *, has_goal: bool = True) -> None:
@@ -327,24 +292,17 @@ def measure_other(folder: Path, seconds: float) -> None:
             show_stalls(FIGURES, deciding.newest_lines(), STALL_GOAL_MILLIS)
 
 
-@contextmanager
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as name:
-        yield Path(name)
-
-
 def main(seconds: float) -> None:
-    for connected in (True,) if IS_QUICK else (False, True):
-        with folder() as new:
-            measure_one(new, seconds, connected=connected)
-    for clusters in STORED:
-        with folder() as new:
-            measure_stored(new, seconds, clusters)
-    if IS_QUICK:
-        return
-    for measure in (measure_two, measure_other):
-        with folder() as new:
-            measure(new, seconds)
+    measures: list[Callable[[Path], None]] = [
+        partial(measure_one, seconds=seconds, connected=connected)
+        for connected in ((True,) if IS_QUICK else (False, True))
+    ]
+    measures += [partial(measure_stored, seconds=seconds, clusters=each) for each in STORED]
+    if not IS_QUICK:
+        measures += [partial(each, seconds=seconds) for each in (measure_two, measure_other)]
+    for measure in measures:
+        with own_folder("bench") as folder:
+            measure(folder)
 
 
 if __name__ == "__main__":

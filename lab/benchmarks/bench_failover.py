@@ -7,39 +7,26 @@ Prints figures beside their goals; must not judge anything else.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
-import grpc
-
-from federation.codec.bindings import binding_to_message
-from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
-from federation.model.workload import ReplicaRequirements, TargetCluster
-from federation.v1.clusters_pb2 import ListClustersRequest
-from federation.v1.clusters_pb2_grpc import ClustersStub
-from federation.v1.failover_pb2 import FailoverStatus, GetFailoverRequest
-from federation.v1.failover_pb2_grpc import FailoverStub
 from federation.v1.resource_pb2 import ResourceBinding
-from federation.v1.scheduling_pb2 import (
-    ScheduleBatchItem,
-    ScheduleBatchRequest,
-)
-from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from lab.benchmarks.measuring import chosen, cpu_seconds
+from federation.v1.scheduling_pb2 import ScheduleBatchItem
+from lab.benchmarks.measuring import chosen
 from lab.benchmarks.members import (
     CALL_SECONDS,
     Agent,
     await_ready,
     federation,
 )
-from lab.chaos.planes import Planes
-from lab.ending import clean_up_when_ended
+from lab.callers import Caller, calling
 from lab.fleet import cluster_name, pod_size
+from lab.planes import Planes
+from lab.processes import cpu_seconds
+from lab.programs import clean_up_when_ended, own_folder
 from lab.verdicts import Verdicts, at_most
+from lab.workloads import workload_message
 
 CLUSTERS, LOST = chosen((100, 20), quick=(20, 4))
 MOVED = chosen(2_000, quick=100)
@@ -52,7 +39,6 @@ FLAGS = (
     f"--failover-percent={PERCENT}",
 )
 SPAN_SECONDS = 20.0
-DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
 BATCH = 200
 
 FIGURES = Verdicts("bench_failover")
@@ -63,50 +49,23 @@ def binding(number: int) -> ResourceBinding:
     is_lost = number < MOVED
     cluster = number % LOST if is_lost else LOST + number % (CLUSTERS - LOST)
     replicas = 1 if is_lost else REPLICAS_ELSEWHERE
-    return binding_to_message(
-        Binding(
-            namespace="bench",
-            name=f"web-{number:05}",
-            replicas=replicas,
-            requirements=ReplicaRequirements(request=pod_size(number)),
-            placement=Placement(replica_scheduling=DYNAMIC),
-            clusters=(TargetCluster(name=cluster_name(cluster), replicas=replicas),),
-        )
+    runs = {cluster_name(cluster): replicas}
+    return workload_message(f"web-{number:05}", pod_size(number), replicas, uid="", runs=runs)
+
+
+async def adopt(caller: Caller) -> None:
+    for first in range(0, MOVED + ELSEWHERE, BATCH):
+        numbers = range(first, min(first + BATCH, MOVED + ELSEWHERE))
+        items = [ScheduleBatchItem(binding=binding(number)) for number in numbers]
+        await caller.ask("ScheduleBatch", items=items)
+
+
+async def overcommitted(caller: Caller) -> int:
+    return sum(
+        condition.type == "OverCommitted"
+        for each in await caller.clusters_listed()
+        for condition in each.status.conditions
     )
-
-
-class Caller:
-    """The admin of a control plane."""
-
-    def __init__(self, planes: Planes, channel: grpc.aio.Channel) -> None:
-        self._metadata = (("authorization", f"Bearer {planes.token}"),)
-        self.scheduling: Any = SchedulingStub(channel)
-        self.clusters: Any = ClustersStub(channel)
-        self.failover: Any = FailoverStub(channel)
-
-    async def call(self, method: Any, request: Any) -> Any:
-        return await method(request, metadata=self._metadata, timeout=CALL_SECONDS)
-
-    async def adopt(self) -> None:
-        for first in range(0, MOVED + ELSEWHERE, BATCH):
-            numbers = range(first, min(first + BATCH, MOVED + ELSEWHERE))
-            items = [ScheduleBatchItem(binding=binding(number)) for number in numbers]
-            await self.call(self.scheduling.ScheduleBatch, ScheduleBatchRequest(items=items))
-
-    async def status(self) -> FailoverStatus:
-        found: FailoverStatus = (
-            await self.call(self.failover.GetFailover, GetFailoverRequest())
-        ).status
-        return found
-
-    async def overcommitted(self) -> int:
-        request = ListClustersRequest(page_size=1000)
-        listed = await self.call(self.clusters.ListClusters, request)
-        return sum(
-            condition.type == "OverCommitted"
-            for each in listed.clusters
-            for condition in each.status.conditions
-        )
 
 
 async def measure(planes: Planes, credentials: Mapping[str, str]) -> None:
@@ -115,19 +74,18 @@ async def measure(planes: Planes, credentials: Mapping[str, str]) -> None:
         Agent(number, endpoint, each, REPORT_SECONDS)
         for number, each in enumerate(credentials.values())
     ]
-    async with grpc.aio.insecure_channel(endpoint) as channel:
-        caller = Caller(planes, channel)
+    async with calling(endpoint, planes.token, CALL_SECONDS) as caller:
         tasks = [asyncio.create_task(each.live()) for each in agents]
         await await_ready(planes, CLUSTERS)
-        await caller.adopt()
+        await adopt(caller)
         await end(tasks[:LOST])
         began, cpu, worst = time.time(), cpu_seconds(plane.pid), 0
         # How many had left, and when.
         seen: list[tuple[float, int]] = []
         while not seen or seen[-1][1] < MOVED:
             await asyncio.sleep(LOOK_SECONDS)
-            worst = max(worst, await caller.overcommitted())
-            status = await caller.status()
+            worst = max(worst, await overcommitted(caller))
+            status = (await caller.ask("GetFailover")).status
             if len(status.evacuated) == LOST:
                 # What has moved is held there, too, until its eviction ends.
                 held = sum(each.bindings for each in status.evacuated)
@@ -160,8 +118,8 @@ async def end(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 def main() -> None:
     with (
-        tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as folder,
-        federation(Path(folder), 1, CLUSTERS, FLAGS) as (planes, _, credentials),
+        own_folder("bench") as folder,
+        federation(folder, 1, CLUSTERS, FLAGS) as (planes, _, credentials),
     ):
         FIGURES.section(f"{LOST} of {CLUSTERS} clusters are lost, with {MOVED} bindings")
         asyncio.run(measure(planes, credentials))

@@ -12,39 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
-
-import grpc
 
 from federation.model.cluster import Cluster
 from federation.services.fleet.registry import FleetOwner
-from federation.v1.clusters_pb2 import (
-    CordonClusterRequest,
-    DeleteClusterRequest,
-    ListClustersRequest,
-)
-from federation.v1.clusters_pb2_grpc import ClustersStub
-from lab.benchmarks.measuring import (
-    TELLING_STALLS,
-    arguments,
-    chosen,
-    cpu_seconds,
-    memory_bytes,
-    show_stalls,
-)
+from lab.benchmarks.measuring import TELLING_STALLS, arguments, chosen, show_stalls
 from lab.benchmarks.members import CALL_SECONDS, capacity_report
 from lab.benchmarks.owned_fleets import owned_fleet
 from lab.benchmarks.stored_fleets import fill
-from lab.chaos.members import enrolled
-from lab.chaos.planes import Plane, durable_postgres
-from lab.ending import clean_up_when_ended
+from lab.callers import calling, enrolled
 from lab.fleet import FleetPlan, cluster_name, report_of
+from lab.planes import Plane, durable_postgres
+from lab.processes import cpu_seconds, memory_bytes
+from lab.programs import clean_up_when_ended, own_folder
 from lab.verdicts import Verdicts, at_most
 
 SIZES = chosen(
@@ -131,38 +114,26 @@ def show_own_resource(owner: FleetOwner, name: str) -> None:
 
 async def change_clusters(endpoint: str, token: str) -> None:
     """Clusters join, change and leave, one after the other, while somebody lists all of them."""
-    metadata = (("authorization", f"Bearer {token}"),)
     names = [f"newcomer-{number:05}" for number in range(CHANGES)]
-    async with grpc.aio.insecure_channel(endpoint) as channel:
-        stub: Any = ClustersStub(channel)
-        listing = asyncio.create_task(list_all(stub, metadata))
-        await enrolled(endpoint, token, names)
+    async with calling(endpoint, token, CALL_SECONDS) as caller:
+        listing = asyncio.create_task(caller.clusters_listed())
         for name in names:
-            cordon = CordonClusterRequest(name=name, cordoned=True)
-            await stub.CordonCluster(cordon, metadata=metadata, timeout=CALL_SECONDS)
+            await enrolled(endpoint, token, [name])
         for name in names:
-            leave = DeleteClusterRequest(name=name, force=True)
-            await stub.DeleteCluster(leave, metadata=metadata, timeout=CALL_SECONDS)
+            await caller.ask("CordonCluster", name=name, cordoned=True)
+        for name in names:
+            await caller.ask("DeleteCluster", name=name, force=True)
         await listing
-
-
-async def list_all(stub: Any, metadata: tuple[tuple[str, str], ...]) -> None:
-    request = ListClustersRequest(page_size=1000)
-    while True:
-        page = await stub.ListClusters(request, metadata=metadata, timeout=CALL_SECONDS)
-        request.page_token = page.next_page_token
-        if not request.page_token:
-            return
 
 
 def main(clusters: int, count: int) -> None:
     with (
-        tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as folder,
-        durable_postgres(Path(folder)) as postgres,
+        own_folder("bench") as folder,
+        durable_postgres(folder) as postgres,
     ):
         asyncio.run(fill(postgres.url, clusters, count))
         FIGURES.section(f"{clusters:,} clusters, {count:,} bindings")
-        state = Path(folder) / "state"
+        state = folder / "state"
         plane = Plane(0, postgres.url, state, (*PATIENT, *TELLING_STALLS))
         began = time.monotonic()
         plane.start()

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
 from sqlalchemy import text
 
-from federation.embedded_postgres.binaries import find_binaries
-from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.garbage import sparing_the_fleet
 from federation.history.kept_reports import OpenPromise, packed_picture
 from federation.history.packed_inputs import InputReader, Packed, SharedBodies
@@ -38,12 +34,14 @@ from federation.services.duties import DECISIONS_PRUNED_AT_ONCE as PRUNED_AT_ONC
 from federation.services.packed_traces import packed_traces
 from federation.services.values import ReportEvidence, Verdict
 from federation.store.engine import create_engine
-from federation.store.migrate import upgrade
 from federation.store.postgres import PostgresStore
 from lab.benchmarks import bench_scheduler
-from lab.benchmarks.measuring import chosen, family_seconds, median_millis
+from lab.benchmarks.measuring import chosen, median_millis
 from lab.benchmarks.members import PLAN, capacity_report
 from lab.fleet import stored_pools
+from lab.planes import durable_postgres
+from lab.processes import family_seconds
+from lab.programs import own_folder
 from lab.verdicts import Verdicts, at_most
 
 DECISIONS = chosen(100, quick=10)
@@ -207,15 +205,9 @@ def measure_cost(url: str, postgres: int) -> None:
 
 
 def measure_database() -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        server = EmbeddedPostgres(find_binaries(None, ""), Path(directory))
-        server.start()
-        try:
-            upgrade(server.url)
-            measure_cost(server.url, server.process_id or 0)
-            asyncio.run(prune(server.url))
-        finally:
-            server.discard()
+    with own_folder("bench") as folder, durable_postgres(folder) as postgres:
+        measure_cost(postgres.url, postgres.pid)
+        asyncio.run(prune(postgres.url))
 
 
 def size_of(shared: SharedBodies) -> int:

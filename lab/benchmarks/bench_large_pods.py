@@ -70,14 +70,9 @@ def stream(seed: int, count: int) -> list[Wanted]:
             cores, mebibytes = choices.choice(PLAIN_SHAPES)
             replicas = choices.randint(1, 30)
             request = {CPU: cores + choices.randint(0, 9), MEMORY: mebibytes * GIB // 1024}
-        wanted.append(
-            Wanted(
-                name=f"app-{number:04}",
-                replicas=replicas,
-                request=request,
-                scheduling=SCHEDULINGS[number % len(SCHEDULINGS)],
-            )
-        )
+        scheduling = SCHEDULINGS[number % len(SCHEDULINGS)]
+        name = f"app-{number:04}"
+        wanted.append(Wanted(name=name, replicas=replicas, request=request, scheduling=scheduling))
     return wanted
 
 

@@ -15,38 +15,18 @@ import json
 import os
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import grpc
 
-from federation.codec.bindings import binding_to_message
-from federation.model.placement import (
-    Binding,
-    ClusterAffinity,
-    Placement,
-    ReplicaScheduling,
-    SchedulingType,
-)
-from federation.model.workload import ReplicaRequirements as RequestedReplica
 from federation.v1.clusters_pb2 import WatchClustersRequest
-from federation.v1.clusters_pb2_grpc import ClustersStub
-from federation.v1.estimates_pb2 import EstimateReplicasRequest
-from federation.v1.estimates_pb2_grpc import EstimatesStub
 from federation.v1.resource_pb2 import ReplicaRequirements
-from federation.v1.scheduling_pb2 import (
-    ScheduleBatchItem,
-    ScheduleBatchRequest,
-    ScheduleRequest,
-    WatchBindingsRequest,
-)
-from federation.v1.scheduling_pb2_grpc import SchedulingStub
+from federation.v1.scheduling_pb2 import ScheduleBatchItem, WatchBindingsRequest
 from lab.attack.agents import FLOOD_SECONDS as ATTACK_SECONDS
 from lab.attack.agents import flood_of_heartbeats
 from lab.attack.target import Target
@@ -55,24 +35,17 @@ from lab.benchmarks.measuring import (
     TELLING_STALLS,
     arguments,
     chosen,
-    cpu_seconds,
-    family_seconds,
     percentile,
     show_stalls,
 )
-from lab.benchmarks.members import (
-    CALL_SECONDS,
-    UNSEEN,
-    agents_there,
-    beside,
-    federation,
-    reason_of,
-)
-from lab.chaos.members import CONNECTION_OF_ITS_OWN
-from lab.chaos.planes import Planes
-from lab.ending import clean_up_when_ended
+from lab.benchmarks.members import CALL_SECONDS, UNSEEN, agents_there, federation, reason_of
+from lab.callers import Caller, calling
 from lab.fleet import cluster_name, pod_size, varied_size
+from lab.planes import Planes
+from lab.processes import cpu_seconds, family_seconds
+from lab.programs import beside, clean_up_when_ended, own_folder
 from lab.verdicts import Verdicts, at_most
+from lab.workloads import workload_message
 
 AGENTS, WATCHERS = chosen((300, 20), quick=(20, 2), full=(1000, 50))
 ESTIMATES_PER_SECOND, SCHEDULES_PER_SECOND = 100.0, 20.0
@@ -113,15 +86,12 @@ class Calls:
         return percentile(self.millis, percent) if len(self.millis) > 1 else float("inf")
 
 
-class Caller:
+class Asker:
     """Who estimates and schedules; no shape and no binding is asked for twice."""
 
-    def __init__(self, channel: grpc.aio.Channel, token: str, names: Sequence[str] = NAMES) -> None:
-        self.channel = channel
+    def __init__(self, caller: Caller, names: Sequence[str] = NAMES) -> None:
+        self.caller = caller
         self._names = names
-        self.metadata = (("authorization", f"Bearer {token}"),)
-        self._estimates: Any = EstimatesStub(channel)
-        self._scheduling: Any = SchedulingStub(channel)
         self._numbers = count()
         self._choices = random.Random(1)
 
@@ -129,41 +99,26 @@ class Caller:
         number = next(self._numbers)
         request = {"cpu": f"{100 + number}m", "memory": f"{64 + number % 4000}Mi"}
         shapes = [ReplicaRequirements(resource_request=request)]
-        await self._call(self._estimates.EstimateReplicas, EstimateReplicasRequest(shapes=shapes))
+        await self.caller.ask("EstimateReplicas", shapes=shapes)
 
     async def schedule(self) -> None:
-        made = self._binding("")
-        await self._call(self._scheduling.Schedule, ScheduleRequest(binding=made))
+        await self.caller.ask("Schedule", binding=self.binding())
 
     async def promise(self, bindings: int) -> None:
         """So many whose pods no agent will see."""
         for start in range(0, bindings, BATCH):
-            items = []
-            for _ in range(min(BATCH, bindings - start)):
-                made = self._binding(UNSEEN, self._choices.choice(SIZES))
-                items.append(ScheduleBatchItem(binding=made))
-            await self._call(self._scheduling.ScheduleBatch, ScheduleBatchRequest(items=items))
+            items = [
+                ScheduleBatchItem(binding=self.binding(UNSEEN, self._choices.choice(SIZES)))
+                for _ in range(min(BATCH, bindings - start))
+            ]
+            await self.caller.ask("ScheduleBatch", items=items)
 
-    def _binding(self, prefix: str, request: Mapping[str, int] | None = None) -> Any:
+    def binding(self, prefix: str = "", request: Mapping[str, int] | None = None) -> Any:
         """A few replicas in three clusters of its own; one of six sizes where none is named."""
         number = next(self._numbers)
-        names = self._choices.sample(self._names, 3)
-        return binding_to_message(
-            Binding(
-                namespace="bench",
-                name=f"{prefix}{number}",
-                uid=f"uid-{number}",
-                replicas=REPLICAS,
-                requirements=RequestedReplica(request=request or pod_size(number)),
-                placement=Placement(
-                    affinity=ClusterAffinity(cluster_names=tuple(sorted(names))),
-                    replica_scheduling=ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True),
-                ),
-            )
-        )
-
-    async def _call(self, method: Any, request: Any) -> Any:
-        return await method(request, metadata=self.metadata, timeout=CALL_SECONDS)
+        among = sorted(self._choices.sample(self._names, 3))
+        size = request or pod_size(number)
+        return workload_message(f"{prefix}{number}", size, REPLICAS, among=among)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,11 +131,11 @@ class Figures:
     postgres_share: float = 0.0
 
 
-async def alone(caller: Caller) -> Figures:
+async def alone(asker: Asker) -> Figures:
     """One call at a time, with nothing else to do."""
     figures = Figures(estimates=Calls(), schedules=Calls())
     loop = asyncio.get_running_loop()
-    for calls, call in ((figures.estimates, caller.estimate), (figures.schedules, caller.schedule)):
+    for calls, call in ((figures.estimates, asker.estimate), (figures.schedules, asker.schedule)):
         for _ in range(IDLE_CALLS // 10):
             await call()
         for _ in range(IDLE_CALLS):
@@ -188,15 +143,15 @@ async def alone(caller: Caller) -> Figures:
     return figures
 
 
-async def together(caller: Caller, seconds: float, plane: int, postgres: int) -> Figures:
+async def together(asker: Asker, seconds: float, plane: int, postgres: int) -> Figures:
     """Both kinds at their pace for as long."""
     estimates, schedules = Calls(), Calls()
     before = cpu_seconds(plane), family_seconds(postgres)
     began = time.monotonic()
     async with asyncio.TaskGroup() as calling:
         for calls, call, pace in (
-            (estimates, caller.estimate, ESTIMATES_PER_SECOND),
-            (schedules, caller.schedule, SCHEDULES_PER_SECOND),
+            (estimates, asker.estimate, ESTIMATES_PER_SECOND),
+            (schedules, asker.schedule, SCHEDULES_PER_SECOND),
         ):
             calling.create_task(_keep_calling(calls, call, pace, seconds))
     lasted = (time.monotonic() - began) * CORES
@@ -222,16 +177,15 @@ async def _keep_calling(
 
 async def watch(endpoint: str, token: str, watchers: int) -> None:
     """Bindings and clusters, half of the watchers each, until this program is ended."""
-    metadata = (("authorization", f"Bearer {token}"),)
 
     async def hear(number: int) -> None:
-        async with grpc.aio.insecure_channel(endpoint, CONNECTION_OF_ITS_OWN) as channel:
-            scheduling: Any = SchedulingStub(channel)
-            clusters: Any = ClustersStub(channel)
-            if number % 2:
-                call = scheduling.WatchBindings(WatchBindingsRequest(), metadata=metadata)
-            else:
-                call = clusters.WatchClusters(WatchClustersRequest(), metadata=metadata)
+        async with calling(endpoint, token) as caller:
+            watching, request = (
+                (caller.scheduling.WatchBindings, WatchBindingsRequest())
+                if number % 2
+                else (caller.clusters.WatchClusters, WatchClustersRequest())
+            )
+            call = watching(request, metadata=caller.metadata)
             try:
                 async for _ in call:
                     pass
@@ -293,19 +247,19 @@ def compare_flooded(flooded: Figures, loaded: Figures) -> None:
 
 async def measure(planes: Planes, postgres: int, seconds: float) -> None:
     (plane,), endpoint, token = planes.all, planes.endpoints[0], planes.token
-    async with grpc.aio.insecure_channel(endpoint, CONNECTION_OF_ITS_OWN) as channel:
-        caller = Caller(channel, token)
-        idle = await alone(caller)
+    async with calling(endpoint, token, CALL_SECONDS) as caller:
+        asker = Asker(caller)
+        idle = await alone(asker)
         FIGURES.section(f"{AGENTS} agents connected, one call at a time")
         for what, calls in (("estimate", idle.estimates), ("schedule", idle.schedules)):
             FIGURES.row(f"{what}, p50", calls.percentile(50), "ms")
             FIGURES.row(f"{what}, p99", calls.percentile(99), "ms")
-        await caller.promise(OUTSTANDING)
+        await asker.promise(OUTSTANDING)
         watching = [endpoint, token, WATCHERS]
         with beside("lab.benchmarks.bench_mixed", "--watch", given=watching):
             await asyncio.sleep(SETTLE_SECONDS)
             plane.newest_lines()
-            loaded = await together(caller, seconds, plane.pid, postgres)
+            loaded = await together(asker, seconds, plane.pid, postgres)
             FIGURES.section(
                 f"{ESTIMATES_PER_SECOND:g} estimates and {SCHEDULES_PER_SECOND:g} schedules a "
                 f"second for {seconds:g} s, {OUTSTANDING} bindings outstanding, {WATCHERS} watchers"
@@ -315,15 +269,15 @@ async def measure(planes: Planes, postgres: int, seconds: float) -> None:
             given = [endpoint, token, FLOOD_BEFORE_SECONDS + FLOOD_SECONDS]
             with beside("lab.benchmarks.bench_mixed", "--flood", given=given):
                 await asyncio.sleep(FLOOD_BEFORE_SECONDS)
-                flooded = await together(caller, FLOOD_SECONDS, plane.pid, postgres)
+                flooded = await together(asker, FLOOD_SECONDS, plane.pid, postgres)
             FIGURES.section("the same beside an agent that sends 4,000 heartbeats a second")
             compare_flooded(flooded, loaded)
 
 
 def main(seconds: float) -> None:
     with (
-        tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as folder,
-        federation(Path(folder), 1, AGENTS, TELLING_STALLS) as (planes, postgres, credentials),
+        own_folder("bench") as folder,
+        federation(folder, 1, AGENTS, TELLING_STALLS) as (planes, postgres, credentials),
         agents_there(planes, credentials, REPORT_SECONDS),
     ):
         asyncio.run(measure(planes, postgres.pid, seconds))

@@ -9,15 +9,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import statistics
-import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from http.client import HTTPConnection
-from pathlib import Path
-from typing import Any
-
-import grpc
+from itertools import count
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from federation.client import Client, Target
 from federation.codec.documents import read_documents
@@ -27,23 +23,17 @@ from federation.runtime.addresses import Address
 from federation.services.waiting_ports import NewWait
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from federation.v1.clusters_pb2 import CordonClusterRequest
-from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.rebalance_pb2 import PLAN_KIND_DRAIN, CreatePlanRequest
-from lab.benchmarks.measuring import (
-    TELLING_STALLS,
-    chosen,
-    cpu_seconds,
-    family_seconds,
-    show_stalls,
-)
+from lab.benchmarks.measuring import TELLING_STALLS, chosen, show_stalls
 from lab.benchmarks.members import CALL_SECONDS, PATIENT
 from lab.benchmarks.stored_fleets import fill, parts
 from lab.browser import Browser
-from lab.chaos.planes import Plane, durable_postgres
+from lab.callers import calling
 from lab.chromium import CHROMIUM, Tab, chromium
-from lab.ending import clean_up_when_ended
 from lab.fleet import cluster_name
+from lab.planes import Plane, durable_postgres
+from lab.processes import cpu_seconds, family_seconds
+from lab.programs import clean_up_when_ended, own_folder
 from lab.verdicts import Verdicts, at_most
 
 CLUSTERS = chosen(1000, quick=100, full=10_000)
@@ -95,39 +85,36 @@ OPEN_GOAL_PERCENT = 10.0
 FIGURES = Verdicts("bench_page")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(NamedTuple):
     """What is asked for; with ``fields`` it is a form, sent to its path."""
 
     title: str
     path: str
-    fields: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, str] = MappingProxyType({})
 
 
-async def queue_up(url: str, count: int) -> None:
+async def queue_up(url: str, waiting: int) -> None:
     """So many of the bindings wait."""
     engine = create_engine(url)
     store = PostgresStore(engine)
     async with store.reading() as read:
-        found = await read.bindings.page("", None, count)
+        found = await read.bindings.page("", None, waiting)
     for some in parts(found):
         async with store.transaction() as tx:
             stored = await tx.bindings.find([(each.namespace, each.name) for each in some])
-            waits = [
-                NewWait(
-                    binding_id=each.id,
-                    namespace=each.binding.namespace,
-                    name=each.binding.name,
-                    priority=0,
-                    remainder=2,
-                    short_of="cpu in 900 clusters",
-                    state=WaitState.GATED,
-                    gate="bench",
+            for each in stored.values():
+                await tx.waiting.gate(
+                    NewWait(
+                        binding_id=each.id,
+                        namespace=each.binding.namespace,
+                        name=each.binding.name,
+                        priority=0,
+                        remainder=2,
+                        short_of="cpu in 900 clusters",
+                        state=WaitState.GATED,
+                        gate="bench",
+                    )
                 )
-                for each in stored.values()
-            ]
-            for each in waits:
-                await tx.waiting.gate(each)
     await engine.dispose()
 
 
@@ -150,28 +137,28 @@ async def planned(client: Client) -> int:
 def views(decision: str, plan: int) -> list[View]:
     """Each of them once."""
     cluster = f"/ui/cluster?name={cluster_name(1)}"
-    texts = {"text": PASTED, "other": OTHER}
-    return [
-        View(title="fleet", path="/ui/"),
-        View(title="fleet, the fullest first", path="/ui/?sort=fullest"),
-        View(title="cluster", path=cluster),
-        View(title="bindings", path="/ui/bindings"),
-        View(title="binding", path="/ui/binding?namespace=team-00&name=workload-000000"),
-        View(title="queue", path="/ui/queue"),
-        View(title="gangs", path="/ui/gangs"),
-        View(title="decision", path=f"/ui/decision?id={decision}"),
-        View(title="ask", path="/ui/ask"),
-        View(title="ask: what fits", path="/ui/ask?cpu=1&memory=1Gi"),
-        View(title="ask: preview", path="/ui/preview", fields={"text": PASTED}),
-        View(title="ask: preview of a new one", path="/ui/preview", fields={"text": NEW}),
-        View(title="compare", path="/ui/compare"),
-        View(title="compare: two placements", path="/ui/compare", fields=texts),
-        View(title="plans", path="/ui/plans"),
-        View(title="plan", path=f"/ui/plan?id={plan}"),
-        View(title="what if", path="/ui/what-if"),
-        View(title="audit", path="/ui/audit"),
-        View(title="about", path="/ui/about"),
+    rows: list[tuple[Any, ...]] = [
+        ("fleet", "/ui/"),
+        ("fleet, the fullest first", "/ui/?sort=fullest"),
+        ("cluster", cluster),
+        ("bindings", "/ui/bindings"),
+        ("binding", "/ui/binding?namespace=team-00&name=workload-000000"),
+        ("queue", "/ui/queue"),
+        ("gangs", "/ui/gangs"),
+        ("decision", f"/ui/decision?id={decision}"),
+        ("ask", "/ui/ask"),
+        ("ask: what fits", "/ui/ask?cpu=1&memory=1Gi"),
+        ("ask: preview", "/ui/preview", {"text": PASTED}),
+        ("ask: preview of a new one", "/ui/preview", {"text": NEW}),
+        ("compare", "/ui/compare"),
+        ("compare: two placements", "/ui/compare", {"text": PASTED, "other": OTHER}),
+        ("plans", "/ui/plans"),
+        ("plan", f"/ui/plan?id={plan}"),
+        ("what if", "/ui/what-if"),
+        ("audit", "/ui/audit"),
+        ("about", "/ui/about"),
     ]
+    return [View(*row) for row in rows]
 
 
 async def show_view(browser: Browser, plane: Plane, postgres: int, view: View) -> None:
@@ -229,17 +216,6 @@ async def slowest_paint(tab: Tab, url: str) -> float:
     return slowest
 
 
-def loaded_anew(port: int, path: str) -> bytes:
-    """As the script of a page does."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=CALL_SECONDS)
-    connection.request("GET", path, headers={"fedsched-refresh": "1"})
-    answer = connection.getresponse()
-    body = answer.read()
-    connection.close()
-    assert answer.status == 200, (path, answer.status, body[:500])
-    return body
-
-
 async def look(address: Address, plane: Plane, postgres: int, token: str) -> None:
     """At every view."""
     target = Target(
@@ -259,6 +235,7 @@ async def look(address: Address, plane: Plane, postgres: int, token: str) -> Non
 
 async def open_pages(port: int, pages: int) -> None:
     """Each loads itself anew when it is told to."""
+    browser = Browser(address=Address(host="127.0.0.1", port=port))
 
     async def keep_open(number: int) -> None:
         path = ("/ui/", f"/ui/cluster?name={cluster_name(number)}", "/ui/queue")[number % 3]
@@ -267,7 +244,9 @@ async def open_pages(port: int, pages: int) -> None:
         try:
             while line := await reader.readline():
                 if line.startswith(b"event: changed"):
-                    await asyncio.to_thread(loaded_anew, port, path)
+                    # As the script of a page does.
+                    answer = await browser.get(path, fedsched_refresh="1")
+                    assert answer.status == 200, (path, answer.status, answer.body[:500])
         finally:
             writer.close()
 
@@ -275,12 +254,9 @@ async def open_pages(port: int, pages: int) -> None:
 
 
 async def change(endpoint: str, token: str) -> None:
-    metadata = (("authorization", f"Bearer {token}"),)
-    async with grpc.aio.insecure_channel(endpoint) as channel:
-        stub: Any = ClustersStub(channel)
-        for number in range(10**6):
-            request = CordonClusterRequest(name=cluster_name(1), cordoned=number % 2 == 0)
-            await stub.CordonCluster(request, metadata=metadata, timeout=CALL_SECONDS)
+    async with calling(endpoint, token, CALL_SECONDS) as caller:
+        for number in count():
+            await caller.ask("CordonCluster", name=cluster_name(1), cordoned=number % 2 == 0)
             await asyncio.sleep(CHANGE_EVERY_SECONDS)
 
 
@@ -302,14 +278,14 @@ async def share_of_a_core(plane: Plane, token: str, port: int, pages: int) -> fl
 
 def main() -> None:
     with (
-        tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as folder,
-        durable_postgres(Path(folder)) as postgres,
+        own_folder("bench") as folder,
+        durable_postgres(folder) as postgres,
         socket.create_server(("127.0.0.1", 0)) as chosen_port,
     ):
         asyncio.run(fill(postgres.url, CLUSTERS, BINDINGS))
         asyncio.run(queue_up(postgres.url, WAITING))
         FIGURES.section(f"{CLUSTERS:,} clusters, {BINDINGS:,} bindings, of which {WAITING:,} wait")
-        state, port = Path(folder) / "state", chosen_port.getsockname()[1]
+        state, port = folder / "state", chosen_port.getsockname()[1]
         chosen_port.close()
         arguments = (*PATIENT, *TELLING_STALLS, f"--web-listen=127.0.0.1:{port}")
         plane = Plane(0, postgres.url, state, arguments)

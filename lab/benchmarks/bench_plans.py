@@ -16,15 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from federation.model.cluster import CapacityReport, Cluster
-from federation.model.placement import (
-    Binding,
-    ClusterAffinity,
-    DivisionPreference,
-    Placement,
-    ReplicaScheduling,
-    SchedulingType,
-)
-from federation.model.workload import ReplicaRequirements, TargetCluster
+from federation.model.placement import Binding
 from federation.plans.bound import most_moved
 from federation.plans.plan import PlanLimits
 from federation.services.fleet.registry import FleetOwner
@@ -40,6 +32,7 @@ from federation.store.postgres import PostgresStore
 from lab.benchmarks.measuring import chosen
 from lab.fleet import FleetPlan, report_of
 from lab.verdicts import Verdicts, at_most
+from lab.workloads import AGGREGATED, DYNAMIC, workload
 
 GIB = 1 << 30
 SIZES = chosen([(1000, 100)], quick=[(200, 40)], full=[(1000, 100), (20_000, 500)])
@@ -54,20 +47,24 @@ OWN_PART = 0.9
 KINDS_SECONDS, KINDS_GAP = 5.0, 2.0
 # No agent is silent yet.
 NOW = 0.0
-DIVISIONS = (
-    ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True),
-    ReplicaScheduling(type=SchedulingType.DIVIDED, preference=DivisionPreference.AGGREGATED),
-)
+DIVISIONS = (DYNAMIC, AGGREGATED)
 
 
 FIGURES = Verdicts("bench_plans")
 
 
 def fleet_of(names: Sequence[str], leave: Sequence[str]) -> WorkingCopy:
+    return reporting(names, [report_of(number, plan=PLAN) for number in range(len(names))], leave)
+
+
+def reporting(
+    names: Sequence[str], reports: Sequence[CapacityReport], leave: Sequence[str] = ()
+) -> WorkingCopy:
+    """A fleet whose agents report all that runs; nothing is on its way."""
     owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
-    for number, name in enumerate(names):
+    for name, report in zip(names, reports, strict=True):
         owner.put_cluster(Cluster(name=name, cordoned=name in leave))
-        owner.put_report(name, report_of(number, plan=PLAN), 1.0)
+        owner.put_report(name, report, 1.0)
     return WorkingCopy(owner.snapshot)
 
 
@@ -86,17 +83,13 @@ def bindings(count: int, leave: Sequence[str], stay: Sequence[str]) -> list[Bind
         names = (home, *(stay[c] for c in sorted(may_go.tolist())))
         request = {"cpu": int(cpu_b[number]), "memory": int(random.integers(1, 5)) * GIB}
         made.append(
-            Binding(
-                namespace="bench",
-                name=f"w{number:05}",
-                uid=f"uid-{number}",
-                replicas=int(replicas_b[number]),
-                requirements=ReplicaRequirements(request=request),
-                clusters=(TargetCluster(name=home, replicas=int(replicas_b[number])),),
-                placement=Placement(
-                    affinity=ClusterAffinity(cluster_names=names),
-                    replica_scheduling=DIVISIONS[number % 2],
-                ),
+            workload(
+                f"w{number:05}",
+                request,
+                int(replicas_b[number]),
+                DIVISIONS[number % 2],
+                among=names,
+                runs={home: int(replicas_b[number])},
             )
         )
     return made
@@ -153,7 +146,7 @@ async def measure_kinds(count: int, clusters: int) -> None:
     names = [f"c{number:03}" for number in range(clusters)]
     reports = [uneven_report(number) for number in range(clusters)]
     running = spread_bindings(count, names, reports)
-    working = used_fleet(names, reports)
+    working = reporting(names, reports)
     for kind, plan in (("balance", balanced), ("consolidate", consolidated)):
         attempts = [Attempt(binding=each, is_moved=True) for each in running]
         for attempt in attempts:
@@ -192,33 +185,17 @@ def spread_bindings(
         shares = {names[c]: max(1, int(random.poisson(mean / len(homes)))) for c in homes}
         others = random.choice(len(names), min(ELIGIBLE, len(names)), replace=False)
         made.append(
-            Binding(
-                namespace="bench",
-                name=f"w{number:05}",
-                uid=f"uid-{number}",
-                replicas=sum(shares.values()),
-                requirements=ReplicaRequirements(request={"cpu": int(cpu_b[number])}),
-                clusters=tuple(
-                    TargetCluster(name=name, replicas=shares[name]) for name in sorted(shares)
-                ),
-                placement=Placement(
-                    affinity=ClusterAffinity(
-                        cluster_names=tuple(sorted({*shares, *(names[c] for c in others)}))
-                    ),
-                    replica_scheduling=DIVISIONS[number % 2],
-                ),
+            workload(
+                f"w{number:05}",
+                {"cpu": int(cpu_b[number])},
+                sum(shares.values()),
+                DIVISIONS[number % 2],
+                among=sorted({*shares, *(names[c] for c in others)}),
+                runs=dict(sorted(shares.items())),
+                uid="",
             )
         )
     return made
-
-
-def used_fleet(names: Sequence[str], reports: Sequence[CapacityReport]) -> WorkingCopy:
-    """A fleet whose agents report all that runs; nothing is on its way."""
-    owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
-    for name, report in zip(names, reports, strict=True):
-        owner.put_cluster(Cluster(name=name))
-        owner.put_report(name, report, 1.0)
-    return WorkingCopy(owner.snapshot)
 
 
 if __name__ == "__main__":

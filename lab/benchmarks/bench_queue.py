@@ -12,33 +12,28 @@ import asyncio
 import random
 import re
 import statistics
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import grpc
 
-from federation.codec.bindings import binding_to_message
 from federation.model.cluster import CapacityReport
-from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
-from federation.model.workload import ReplicaRequirements
 from federation.v1.agents_pb2 import ConnectRequest, PlaceReplies, PlaceReply
-from federation.v1.agents_pb2_grpc import AgentsStub
-from federation.v1.scheduling_pb2 import ListQueueRequest, ScheduleBatchItem, ScheduleBatchRequest
-from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from lab.benchmarks.measuring import chosen, cpu_seconds, percentile, resident_mebibytes
+from federation.v1.scheduling_pb2 import ScheduleBatchItem
+from lab.benchmarks.measuring import chosen, percentile
 from lab.benchmarks.members import CALL_SECONDS, HELLO, await_ready, federation
-from lab.chaos.members import CONNECTION_OF_ITS_OWN
-from lab.chaos.planes import Plane, Planes
-from lab.ending import clean_up_when_ended
+from lab.callers import Caller, calling
 from lab.fleet import MIB, FleetPlan, ReportingCluster, cluster_name, dumped, message_of
+from lab.planes import Plane, Planes
+from lab.processes import cpu_seconds, resident_mebibytes
+from lab.programs import clean_up_when_ended, own_folder
 from lab.verdicts import Verdicts, at_least, at_most
+from lab.workloads import workload_message
 
 CLUSTERS = chosen(100, quick=10)
 FEW_WANTS, MANY_WANTS = 50, chosen(5000, quick=100)
@@ -50,7 +45,6 @@ REST_SECONDS = chosen(10.0, quick=2.0)
 BATCH, BATCHES_AT_ONCE = 500, 2
 # The millicores of the largest replica; others ask for up to 49 less, and for memory up to 99 MiB.
 MAX_CPU = 1000
-DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
 
 FIGURES = Verdicts("bench_queue")
 
@@ -79,9 +73,9 @@ def reports(number: int) -> tuple[CapacityReport, CapacityReport]:
 class Agent:
     """A full cluster, whose agent notes when it is told of replicas to place."""
 
-    def __init__(self, number: int, call: Any, sequence: int = 0) -> None:
+    def __init__(self, number: int, caller: Caller, sequence: int = 0) -> None:
         self._number = number
-        self._call = call
+        self._call = caller.agents.Connect(metadata=caller.metadata)
         self._sequence = sequence
         self._saying = asyncio.Lock()
         self.told = asyncio.Event()
@@ -116,31 +110,19 @@ class Agent:
 def binding(number: int, wants: int) -> Any:
     want = number % wants
     request = {"cpu": MAX_CPU - want % FEW_WANTS, "memory": (1 + want // FEW_WANTS) * MIB}
-    return binding_to_message(
-        Binding(
-            namespace="bench",
-            name=f"waits-{number}",
-            replicas=1,
-            priority=number % 7,
-            requirements=ReplicaRequirements(request=request),
-            placement=Placement(replica_scheduling=DYNAMIC),
-        )
-    )
+    return workload_message(f"waits-{number}", request, uid="", priority=number % 7)
 
 
 async def enqueue(endpoint: str, token: str, wants: int) -> float:
     """How long it takes until all wait."""
-    metadata = (("authorization", f"Bearer {token}"),)
     batches = iter(range(0, WAITING, BATCH))
-    async with grpc.aio.insecure_channel(endpoint) as channel:
-        stub: Any = SchedulingStub(channel)
+    async with calling(endpoint, token, CALL_SECONDS) as caller:
 
         async def keep_asking() -> None:
             for first in batches:
                 numbers = range(first, min(first + BATCH, WAITING))
                 items = [ScheduleBatchItem(binding=binding(number, wants)) for number in numbers]
-                request = ScheduleBatchRequest(items=items)
-                answer = await stub.ScheduleBatch(request, metadata=metadata, timeout=CALL_SECONDS)
+                answer = await caller.ask("ScheduleBatch", items=items)
                 assert all(each.queued for each in answer.results)
 
         began = time.monotonic()
@@ -175,11 +157,8 @@ def evaluations(web: str) -> int:
 
 async def first_in_queue(endpoint: str, token: str) -> list[str]:
     """Of those that wait, in order."""
-    metadata = (("authorization", f"Bearer {token}"),)
-    async with grpc.aio.insecure_channel(endpoint) as channel:
-        stub: Any = SchedulingStub(channel)
-        asked = ListQueueRequest(page_size=500)
-        listed = await stub.ListQueue(asked, metadata=metadata, timeout=CALL_SECONDS)
+    async with calling(endpoint, token, CALL_SECONDS) as caller:
+        listed = await caller.ask("ListQueue", page_size=500)
         return [f"{each.namespace}/{each.name}" for each in listed.bindings]
 
 
@@ -192,9 +171,8 @@ async def restart(planes: Planes, credential: str) -> None:
     plane.start()
     serves, cpu = time.monotonic(), cpu_seconds(plane.pid)
     after = await first_in_queue(plane.endpoint, planes.token)
-    async with grpc.aio.insecure_channel(plane.endpoint, CONNECTION_OF_ITS_OWN) as channel:
-        stub: Any = AgentsStub(channel)
-        agent = Agent(0, stub.Connect(metadata=(("authorization", f"Bearer {credential}"),)), 1000)
+    async with calling(plane.endpoint, credential) as caller:
+        agent = Agent(0, caller, 1000)
         await agent.say(hello=HELLO)
         await agent.report(has_room=True)
         listening = asyncio.create_task(agent.listen())
@@ -226,12 +204,8 @@ async def measure(planes: Planes, credentials: Mapping[str, str], wants: int) ->
     async with AsyncExitStack() as open_channels, asyncio.TaskGroup() as listening:
         agents, tasks = [], []
         for number, credential in enumerate(credentials.values()):
-            channel = await open_channels.enter_async_context(
-                grpc.aio.insecure_channel(endpoint, CONNECTION_OF_ITS_OWN)
-            )
-            stub: Any = AgentsStub(channel)
-            call = stub.Connect(metadata=(("authorization", f"Bearer {credential}"),))
-            agents.append(Agent(number, call))
+            caller = await open_channels.enter_async_context(calling(endpoint, credential))
+            agents.append(Agent(number, caller))
             await agents[-1].say(hello=HELLO)
             await agents[-1].report(has_room=False)
             tasks.append(listening.create_task(agents[-1].listen()))
@@ -274,8 +248,8 @@ async def measure_placing(plane: Plane, agents: Sequence[Agent], wants: int) -> 
 def main() -> None:
     for wants in (FEW_WANTS, MANY_WANTS):
         with (
-            tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as folder,
-            federation(Path(folder), 1, CLUSTERS) as (planes, _, credentials),
+            own_folder("bench") as folder,
+            federation(folder, 1, CLUSTERS) as (planes, _, credentials),
         ):
             FIGURES.section(
                 f"{WAITING:,} bindings of {wants:,} wants wait for {CLUSTERS} full clusters"

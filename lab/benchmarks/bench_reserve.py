@@ -25,9 +25,10 @@ from federation.model.resources import CPU
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.decision import Outcome
 from federation.scheduler.simulation import Simulation, SimulationOptions
-from lab.benchmarks.measuring import chosen, resident_mebibytes
+from lab.benchmarks.measuring import chosen
 from lab.benchmarks.members import PLAN
 from lab.fleet import FleetPlan, cluster_name, pod_size, report_of, stored_pools
+from lab.processes import resident_mebibytes
 from lab.services import DYNAMIC, WEB
 from lab.verdicts import Verdicts, at_most
 

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
 
-from federation.embedded_postgres.binaries import find_binaries
-from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.model.cluster import Cluster
-from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
+from federation.model.placement import Binding
 from federation.model.reservations import PromiseCertificate, Reservation, Share
-from federation.model.workload import ReplicaRequirements, TargetCluster
+from federation.model.workload import ReplicaRequirements
 from federation.services.agent_values import AgentFacts
 from federation.services.decision_ports import NewDecision
 from federation.services.journal import (
@@ -39,14 +35,16 @@ from federation.services.packed_traces import packed_traces, unpacked_trace
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.journal import change_of, packed_change
-from federation.store.migrate import upgrade
 from federation.store.postgres import PostgresStore, PostgresTransaction
 from federation.store.reservations import packed_reservations
 from federation.store.reservations import reservations_of as read_all
 from lab.benchmarks.measuring import chosen
 from lab.decisions import make_decision
 from lab.fleet import SMALL_SIZES, cluster_name
+from lab.planes import durable_postgres
+from lab.programs import own_folder
 from lab.verdicts import Verdicts
+from lab.workloads import workload
 
 DECISIONS = chosen(500, quick=20)
 ROUNDS = chosen(12, quick=2)
@@ -79,18 +77,9 @@ class Stopwatch:
 
 
 def binding(name: str, targets: list[str]) -> Binding:
-    return Binding(
-        namespace="shop",
-        name=name,
-        uid=f"uid-{name}",
-        labels={"app": name},
-        replicas=2 * len(targets),
-        requirements=REQUIREMENTS,
-        clusters=tuple(TargetCluster(name=each, replicas=2) for each in targets),
-        placement=Placement(
-            replica_scheduling=ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
-        ),
-    )
+    runs = dict.fromkeys(targets, 2)
+    size, replicas = REQUIREMENTS.request, 2 * len(targets)
+    return workload(name, size, replicas, namespace="shop", labels={"app": name}, runs=runs)
 
 
 def verdict(targets: list[str]) -> Verdict:
@@ -257,14 +246,8 @@ async def run(url: str) -> None:
 def main() -> None:
     for targets in (3, FLEET):
         measure_bodies(targets)
-    with tempfile.TemporaryDirectory() as directory:
-        server = EmbeddedPostgres(find_binaries(None, ""), Path(directory))
-        server.start()
-        try:
-            upgrade(server.url)
-            asyncio.run(run(server.url))
-        finally:
-            server.discard()
+    with own_folder("bench") as folder, durable_postgres(folder) as postgres:
+        asyncio.run(run(postgres.url))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from contextvars import copy_context
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import grpc
 
@@ -29,9 +27,10 @@ from federation.runtime import spans
 from federation.runtime.measures import Distribution
 from federation.services.scheduling.measures import PHASES, Moment
 from lab.benchmarks.bench_decisions import CLUSTERS, SINGLE, driven
-from lab.benchmarks.measuring import arguments, chosen, cpu_seconds
+from lab.benchmarks.measuring import arguments, chosen
 from lab.benchmarks.members import federation, report_all
-from lab.ending import clean_up_when_ended
+from lab.processes import cpu_seconds
+from lab.programs import clean_up_when_ended, own_folder
 from lab.verdicts import Verdicts, at_most
 
 SECONDS = chosen(4.0, quick=0.5)
@@ -74,12 +73,8 @@ def cost_of_traces(ratio: str, seconds: float) -> None:
         endpoint = stack.enter_context(collector())
         pairs = []
         for traces in ((), ("--trace-endpoint", endpoint, "--trace-ratio", ratio)):
-            folder = stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp")
-            )
-            planes, _, credentials = stack.enter_context(
-                federation(Path(folder), 1, CLUSTERS, traces)
-            )
+            folder = stack.enter_context(own_folder("bench"))
+            planes, _, credentials = stack.enter_context(federation(folder, 1, CLUSTERS, traces))
             asyncio.run(report_all(planes, credentials))
             pairs.append(planes)
         costs: tuple[list[float], list[float]] = ([], [])

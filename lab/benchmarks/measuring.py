@@ -1,4 +1,4 @@
-"""What measurements share: how long they take, and what programs cost.
+"""What measurements share: how much of all they do, medians, and stalls of an event loop.
 
 ``--quick`` goes through all of a measurement so briefly that its figures only hint; ``--full`` is
 for certainty. Must not judge anything by the clock.
@@ -12,7 +12,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 from lab.verdicts import Verdicts, at_most
@@ -21,7 +20,6 @@ IS_QUICK, IS_FULL = "--quick" in sys.argv, "--full" in sys.argv
 # For a program of the same measurement.
 OPTIONS = [each for each in sys.argv[1:] if each.startswith("--")]
 CORES = os.cpu_count() or 1
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 # With them a control plane says when its event loop was late.
 TELLING_STALLS = ("--log-level=debug",)
 LATE = re.compile(r"the event loop was late ms=(\S+) cpu_ms=(\S+)")
@@ -39,40 +37,6 @@ def chosen(usual: T, *, quick: T, full: T | None = None) -> T:
 def arguments() -> list[str]:
     """What this program was given beside options."""
     return [each for each in sys.argv[1:] if not each.startswith("--")]
-
-
-def cpu_seconds(*pids: int) -> float:
-    """Of processes that run, without their children."""
-    fields = [_stat(pid) for pid in pids]
-    return sum(int(each[11]) + int(each[12]) for each in fields) / TICKS_PER_SECOND
-
-
-def family_seconds(pid: int) -> float:
-    """Of a process and its children, ended ones included."""
-    fields = {int(each.name): _stat(int(each.name)) for each in Path("/proc").glob("[0-9]*")}
-    children = [sum(map(int, each[11:13])) for each in fields.values() if each[1:2] == [str(pid)]]
-    return (sum(map(int, fields[pid][11:15])) + sum(children)) / TICKS_PER_SECOND
-
-
-def resident_mebibytes(pid: int) -> float:
-    """The memory of one process now."""
-    return memory_bytes(pid, "VmRSS") / (1 << 20)
-
-
-def memory_bytes(pid: int, name: str) -> int:
-    """A figure of a process's memory: VmRSS now, VmHWM at most."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    (line,) = (line for line in status.splitlines() if line.startswith(f"{name}:"))
-    return int(line.split()[1]) * 1024
-
-
-def _stat(pid: int) -> Sequence[str]:
-    """What follows the name of the program; nothing of one that has ended."""
-    try:
-        content = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ()
-    return content.rpartition(")")[2].split()
 
 
 def median_micros(work: Callable[[], object], rounds: int = 15, repeat: int = 1) -> float:

@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -37,12 +35,11 @@ from federation.v1.agents_pb2 import (
     PlaceRequest,
 )
 from federation.v1.agents_pb2_grpc import AgentsStub
-from federation.v1.clusters_pb2 import ListClustersRequest
-from federation.v1.clusters_pb2_grpc import ClustersStub
 from lab.benchmarks.measuring import chosen
-from lab.chaos.members import CONNECTION_OF_ITS_OWN, enrolled
-from lab.chaos.planes import Planes, Postgres, durable_postgres, running_planes
+from lab.callers import ALONE, bearer, calling, enrolled
 from lab.fleet import MIB, FleetPlan, cluster_name, message_of, report_of
+from lab.planes import Planes, Postgres, durable_postgres, running_planes
+from lab.programs import Beside, beside
 
 # A pod so small that thousands of replicas fit everywhere.
 TINY = {CPU: 10, MEMORY: 32 * MIB}
@@ -85,7 +82,7 @@ class Agent:
         self._report_seconds = report_seconds
         self._name = name or cluster_name(number)
         self._endpoint = endpoint
-        self._metadata = (("authorization", f"Bearer {credential}"),)
+        self._metadata = bearer(credential)
         self._plan = plan
         # Replicas by shape of what each binding was placed with.
         self._running: dict[str, Counter[Shape]] = {}
@@ -98,59 +95,61 @@ class Agent:
     async def live(self) -> None:
         """Until it is ended; dials again when it is sent away, as many who dial at once are."""
         while True:
-            try:
-                await self._converse()
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-                self._complain(f"an agent's stream: {reason_of(error)}")
+            await self._converse(lambda call: asyncio.gather(self._listen(call), self._speak(call)))
             await asyncio.sleep(random.uniform(0, DIAL_AGAIN_SECONDS))
-
-    async def _converse(self) -> None:
-        async with grpc.aio.insecure_channel(self._endpoint, CONNECTION_OF_ITS_OWN) as channel:
-            stub: Any = AgentsStub(channel)
-            call = stub.Connect(metadata=self._metadata)
-            await self._say(call, hello=HELLO)
-            await asyncio.gather(self._listen(call), self._speak(call))
 
     async def report_once(self, is_known: asyncio.Event) -> None:
         """Hello, one report, and away once it is known everywhere; dials again when sent away."""
-        while True:
-            try:
-                return await self._report_once(is_known)
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-                self._complain(f"an agent's stream: {reason_of(error)}")
-                await asyncio.sleep(random.uniform(0, DIAL_AGAIN_SECONDS))
+        while not await self._converse(lambda call: self._report_once(call, is_known)):  # noqa: ASYNC110 - a stream tells
+            await asyncio.sleep(random.uniform(0, DIAL_AGAIN_SECONDS))
 
-    async def _report_once(self, is_known: asyncio.Event) -> None:
-        async with grpc.aio.insecure_channel(self._endpoint, CONNECTION_OF_ITS_OWN) as channel:
-            stub: Any = AgentsStub(channel)
-            call = stub.Connect(metadata=self._metadata)
-            await self._say(call, hello=HELLO)
-            report = report_of(self._number, plan=self._plan)
-            await self._say(call, report=message_of(self._name, report).report)
-            while (message := await call.read()) is not grpc.aio.EOF:
-                if message.WhichOneof("message") == "ack":
-                    break
-            else:
-                raise asyncio.InvalidStateError
-            await is_known.wait()
-            await call.done_writing()
+    async def _converse(self, talk: Callable[[Any], Awaitable[object]]) -> bool:
+        """Whether it came to its end on a stream of its own."""
+        try:
+            async with grpc.aio.insecure_channel(self._endpoint, ALONE) as channel:
+                stub: Any = AgentsStub(channel)
+                call = stub.Connect(metadata=self._metadata)
+                await self._say(call, hello=HELLO)
+                await talk(call)
+                return True
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            self._complain(f"an agent's stream: {reason_of(error)}")
+            return False
+
+    async def _report_once(self, call: Any, is_known: asyncio.Event) -> None:
+        await self._say_report(call, report_of(self._number, plan=self._plan))
+        while (message := await call.read()) is not grpc.aio.EOF:
+            if message.WhichOneof("message") == "ack":
+                await is_known.wait()
+                await call.done_writing()
+                return
+        raise asyncio.InvalidStateError
 
     async def _say(self, call: Any, **message: Any) -> None:
         async with self._saying:
             await call.write(ConnectRequest(cluster=self._name, **message))
 
+    async def _say_report(self, call: Any, report: CapacityReport) -> str:
+        """Its hash."""
+        message = message_of(self._name, report).report
+        await self._say(call, report=message)
+        return message.content_hash
+
     async def _listen(self, call: Any) -> None:
         while (message := await call.read()) is not grpc.aio.EOF:
-            kind = message.WhichOneof("message")
-            if kind == "place_request":
-                await self._say(call, place_reply=self._placed(message.place_request))
-            elif kind == "place_requests":
-                replies = map(self._placed, message.place_requests.requests)
-                await self._say(call, place_replies=PlaceReplies(replies=replies))
-            elif kind == "interest":
-                self._look_for(message.interest)
-            elif kind == "resync":
-                self._news.set()
+            await self._hear(call, message)
+
+    async def _hear(self, call: Any, message: Any) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "place_request":
+            await self._say(call, place_reply=self._placed(message.place_request))
+        elif kind == "place_requests":
+            replies = map(self._placed, message.place_requests.requests)
+            await self._say(call, place_replies=PlaceReplies(replies=replies))
+        elif kind == "interest":
+            self._look_for(message.interest)
+        elif kind == "resync":
+            self._news.set()
 
     async def _speak(self, call: Any) -> None:
         sequence = 0
@@ -165,9 +164,7 @@ class Agent:
                 interest_version=self._version,
                 echoes=self._echoes(),
             )
-            message = message_of(self._name, report).report
-            await self._say(call, report=message)
-            beat = Heartbeat(sequence=sequence, content_hash=message.content_hash)
+            beat = Heartbeat(sequence=sequence, content_hash=await self._say_report(call, report))
             beat.agent_time.GetCurrentTime()
             await self._say(call, heartbeat=beat)
             self._news.clear()
@@ -234,81 +231,17 @@ def agents_there(
         yield agents
 
 
-class Beside:
-    """A program that runs meanwhile. Each line that it prints is a complaint."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self._complaints = Counter[str]()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def forget(self) -> None:
-        """What it complained of until now."""
-        self._complaints = Counter()
-
-    def complaints(self) -> Counter[str]:
-        """Since it was told to forget; that it runs no more is one."""
-        ended = Counter[str]()
-        if (code := self.process.poll()) is not None:
-            self.join()
-            program = " ".join(map(str, self.process.args[2:]))  # type: ignore[index] # a list
-            ended[f"{program} ended early, with {code}"] = 1
-        return self._complaints + ended
-
-    def join(self) -> None:
-        """Once it has ended."""
-        self._reader.join()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._complaints[line.strip()] += 1
-
-
-@contextmanager
-def beside(*program: str, given: object) -> Iterator[Beside]:
-    """A module with its arguments runs meanwhile, and reads as JSON what it is given."""
-    command = [sys.executable, "-m", *program]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdin is not None
-        print(json.dumps(given), file=process.stdin)
-        process.stdin.close()
-        running = Beside(process)
-        try:
-            yield running
-        finally:
-            process.terminate()
-            process.wait()
-            running.join()
-
-
 async def await_ready(planes: Planes, clusters: int) -> None:
     """Until every control plane has the reports of all clusters."""
-    metadata = (("authorization", f"Bearer {planes.token}"),)
     for endpoint in planes.endpoints:
-        async with grpc.aio.insecure_channel(endpoint) as channel:
-            stub: Any = ClustersStub(channel)
-            while True:
-                if await _ready_clusters(stub, metadata) == clusters:
-                    break
+        async with calling(endpoint, planes.token, CALL_SECONDS) as caller:
+            while sum(map(is_ready, await caller.clusters_listed())) != clusters:  # noqa: ASYNC110 - asked for
                 await asyncio.sleep(0.1)
 
 
-async def _ready_clusters(stub: Any, metadata: tuple[tuple[str, str], ...]) -> int:
-    ready: list[bool] = []
-    request = ListClustersRequest(page_size=1000)
-    while True:
-        page = await stub.ListClusters(request, metadata=metadata, timeout=CALL_SECONDS)
-        ready += [
-            bool(cluster.status.resource_summary.allocatable)
-            and cluster.status.conditions[0].status == "True"
-            for cluster in page.clusters
-        ]
-        request.page_token = page.next_page_token
-        if not request.page_token:
-            return sum(ready)
+def is_ready(cluster: Any) -> bool:
+    status = cluster.status
+    return bool(status.resource_summary.allocatable) and status.conditions[0].status == "True"
 
 
 async def report_all(planes: Planes, credentials: Mapping[str, str]) -> None:

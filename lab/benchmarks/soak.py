@@ -15,47 +15,27 @@ core.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import statistics
 import sys
-import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
-import grpc
-
 from federation.codec.requirements import quantities_of
-from federation.v1.clusters_pb2 import DeleteClusterRequest
-from federation.v1.clusters_pb2_grpc import ClustersStub
-from federation.v1.estimates_pb2 import EstimateReplicasRequest
 from federation.v1.resource_pb2 import ReplicaRequirements
-from federation.v1.scheduling_pb2 import (
-    OUTCOME_SCHEDULED,
-    DeleteBindingRequest,
-    Outcome,
-    ScheduleRequest,
-)
-from lab.attack.measures import Meter, metered
-from lab.benchmarks.bench_mixed import NAMES, REPLICAS, SIZES, Caller, Calls
-from lab.benchmarks.members import (
-    CALL_SECONDS,
-    Agent,
-    Beside,
-    agents_there,
-    beside,
-    federation,
-)
-from lab.chaos.members import CONNECTION_OF_ITS_OWN, enrolled
-from lab.chaos.planes import Planes
-from lab.databases import connect
-from lab.ending import clean_up_when_ended
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, Outcome
+from lab.benchmarks.bench_mixed import NAMES, REPLICAS, SIZES, Asker, Calls
+from lab.benchmarks.members import CALL_SECONDS, Agent, agents_there, federation
+from lab.callers import Caller, calling, enrolled
+from lab.databases import connected
 from lab.fleet import cluster_name
+from lab.planes import Planes
+from lab.processes import Meter, metered
+from lab.programs import Beside, beside, clean_up_when_ended, own_folder, parser
 from lab.verdicts import Verdicts, at_most
 
 # As control planes tell their agents: not more often than a fleet's heartbeats, 50 a second.
@@ -90,38 +70,31 @@ class Soak:
         return max(REPORT_SECONDS, self.agents / REPORTS_A_SECOND)
 
 
-class DeletingCaller(Caller):
+class DeletingAsker(Asker):
     """Deletes the oldest of its bindings when there are many. ``wrong`` are decisions that did not
     give what there was room for.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, token: str, names: Sequence[str]) -> None:
-        super().__init__(channel, token, names)
+    def __init__(self, caller: Caller, names: Sequence[str]) -> None:
+        super().__init__(caller, names)
         self.wrong = Counter[str]()
         self._made: deque[Any] = deque()
-        self._asked = cycle(
-            EstimateReplicasRequest(
-                shapes=[ReplicaRequirements(resource_request=quantities_of(each))]
-            )
-            for each in SIZES
-        )
+        self._sizes = cycle([ReplicaRequirements(resource_request=quantities_of(s)) for s in SIZES])
 
     async def estimate_again(self) -> None:
-        await self._call(self._estimates.EstimateReplicas, next(self._asked))
+        await self.caller.ask("EstimateReplicas", shapes=[next(self._sizes)])
 
     async def schedule(self) -> None:
-        made = self._binding("")
-        answer = await self._call(self._scheduling.Schedule, ScheduleRequest(binding=made))
-        decision = answer.decision
+        made = self.binding()
+        decision = (await self.caller.ask("Schedule", binding=made)).decision
         replicas = sum(each.replicas for each in decision.clusters)
         if (decision.outcome, replicas) != (OUTCOME_SCHEDULED, REPLICAS):
             outcome = Outcome.Name(decision.outcome)
             self.wrong[f"{outcome} with {replicas} of {REPLICAS} replicas"] += 1
         self._made.append(made.metadata)
         if len(self._made) > KEPT_BINDINGS:
-            oldest = self._made.popleft()
-            request = DeleteBindingRequest(namespace=oldest.namespace, name=oldest.name)
-            await self._call(self._scheduling.DeleteBinding, request)
+            gone = self._made.popleft()
+            await self.caller.ask("DeleteBinding", namespace=gone.namespace, name=gone.name)
 
 
 @dataclass(slots=True, eq=False)
@@ -155,8 +128,7 @@ async def churn(planes: Planes, seconds: float, ended: Counter[str]) -> int:
 
     endpoint, token = planes.endpoints[0], planes.token
     until, came = time.monotonic() + seconds, 0
-    async with grpc.aio.insecure_channel(endpoint, CONNECTION_OF_ITS_OWN) as channel:
-        clusters: Any = ClustersStub(channel)
+    async with calling(endpoint, token, CALL_SECONDS) as caller:
         while time.monotonic() < until:
             name = f"guest-{came}"
             credentials = await enrolled(endpoint, token, [name])
@@ -164,9 +136,7 @@ async def churn(planes: Planes, seconds: float, ended: Counter[str]) -> int:
             is_known.set()
             guest = Agent(0, endpoint, credentials[name], name=name, complain=complain)
             await guest.report_once(is_known)
-            metadata = (("authorization", f"Bearer {token}"),)
-            request = DeleteClusterRequest(name=name)
-            await clusters.DeleteCluster(request, metadata=metadata, timeout=CALL_SECONDS)
+            await caller.ask("DeleteCluster", name=name)
             came += 1
             await asyncio.sleep(CHURN_SECONDS)
     return came
@@ -198,12 +168,9 @@ def show_minutes(name: str, minutes: Minutes) -> Counter[str]:
 
 async def kept(url: str) -> tuple[int, int, Sequence[Mapping[str, Any]]]:
     """Bytes of the database, decisions in it, and its largest tables."""
-    connection = await connect(url)
-    try:
+    async with connected(url) as connection:
         size, decisions = (await connection.fetch(KEPT))[0]
         return size, decisions, await connection.fetch(ROWS)
-    finally:
-        await connection.close()
 
 
 async def oversized(url: str, given: Soak) -> Counter[str]:
@@ -213,11 +180,8 @@ async def oversized(url: str, given: Soak) -> Counter[str]:
         **dict.fromkeys(OF_BINDINGS, KEPT_BINDINGS),
         **dict.fromkeys(OF_NOBODY, 0),
     }
-    connection = await connect(url)
-    try:
+    async with connected(url) as connection:
         rows = {each: await connection.fetchval(f"SELECT count(*) FROM {each}") for each in bounds}
-    finally:
-        await connection.close()
     return Counter({f"row too many in {each}": rows[each] - most for each, most in bounds.items()})
 
 
@@ -235,11 +199,11 @@ class Soaked:
 async def soak(given: Soak, planes: Planes, url: str, agents: Beside) -> Soaked:
     (plane,), endpoint = planes.all, planes.endpoints[0]
     estimates, schedules, wrong = Minutes(), Minutes(), Counter[str]()
-    async with grpc.aio.insecure_channel(endpoint, CONNECTION_OF_ITS_OWN) as channel:
+    async with calling(endpoint, planes.token, CALL_SECONDS) as caller:
         # No binding of the mixed load names more clusters than these.
         names = [cluster_name(number) for number in range(min(given.agents, len(NAMES)))]
-        caller = DeletingCaller(channel, planes.token, names)
-        asking = caller.estimate if given.unseen else caller.estimate_again
+        asker = DeletingAsker(caller, names)
+        asking = asker.estimate if given.unseen else asker.estimate_again
         before = await kept(url)
         watching = [endpoint, planes.token, given.watchers]
         with (
@@ -253,13 +217,13 @@ async def soak(given: Soak, planes: Planes, url: str, agents: Beside) -> Soaked:
                 coming = doing.create_task(churn(planes, given.seconds, wrong))
                 for minutes, call, pace in (
                     (estimates, asking, given.estimates),
-                    (schedules, caller.schedule, given.schedules),
+                    (schedules, asker.schedule, given.schedules),
                 ):
                     doing.create_task(keep_calling(minutes, call, pace, given.seconds))
             warm, last = grown(meter, began, given.seconds)
             wrong += watchers.complaints() + agents.complaints()
     wrong += show_minutes("estimates", estimates) + show_minutes("schedules", schedules)
-    wrong += caller.wrong + await oversized(url, given)
+    wrong += asker.wrong + await oversized(url, given)
     FIGURES.row("clusters that came and went", coming.result())
     result = Soaked(wrong=wrong, growth=last / warm - 1)
     show_result(result, warm, last)
@@ -279,22 +243,18 @@ def show_result(result: Soaked, warm: float, last: float) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.benchmarks.soak",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--agents", type=int, default=1000)
-    parser.add_argument("--estimates", type=float, default=180.0, help="a second")
-    parser.add_argument("--schedules", type=float, default=20.0, help="a second")
-    parser.add_argument("--watchers", type=int, default=50)
-    parser.add_argument("--unseen", action="store_true", help="only shapes never asked for before")
-    given = Soak(**vars(parser.parse_args(arguments)))
+    options = parser("benchmarks.soak", __doc__)
+    options.add_argument("--seconds", type=float, default=600.0)
+    options.add_argument("--agents", type=int, default=1000)
+    options.add_argument("--estimates", type=float, default=180.0, help="a second")
+    options.add_argument("--schedules", type=float, default=20.0, help="a second")
+    options.add_argument("--watchers", type=int, default=50)
+    options.add_argument("--unseen", action="store_true", help="only shapes never asked for before")
+    given = Soak(**vars(options.parse_args(arguments)))
     FIGURES.section(f"{given.agents} agents for {given.seconds:g} s")
     with (
-        tempfile.TemporaryDirectory(prefix="fedsched-soak-", dir="/var/tmp") as folder,
-        federation(Path(folder), 1, given.agents) as (planes, postgres, credentials),
+        own_folder("soak") as folder,
+        federation(folder, 1, given.agents) as (planes, postgres, credentials),
         agents_there(planes, credentials, given.report_seconds) as agents,
     ):
         return int(not asyncio.run(soak(given, planes, postgres.url, agents)).is_kept())

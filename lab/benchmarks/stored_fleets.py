@@ -13,10 +13,10 @@ from uuid import uuid4
 
 from federation.model.cluster import Cluster
 from federation.model.echoes import Owner
-from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
+from federation.model.placement import Binding
 from federation.model.reservations import Reservation
 from federation.model.shapes import Echo
-from federation.model.workload import ObjectReference, ReplicaRequirements, TargetCluster
+from federation.model.workload import ObjectReference
 from federation.services.agent_values import AgentFacts
 from federation.services.decision_ports import NewDecision
 from federation.services.journal import StoredReservations
@@ -29,6 +29,7 @@ from federation.store.postgres import PostgresStore
 from lab.benchmarks.members import PLAN
 from lab.decisions import make_decision
 from lab.fleet import cluster_name, report_of, varied_size
+from lab.workloads import workload
 
 MAX_TARGETS = 5
 SIZES = 500
@@ -45,19 +46,14 @@ def bindings(count: int, clusters: int) -> Iterator[Binding]:
     for number in range(count):
         name = f"workload-{number:06}"
         targets = choices.sample(range(clusters), min(choices.randint(1, MAX_TARGETS), clusters))
-        yield Binding(
+        yield workload(
+            name,
+            varied_size(choices.randrange(SIZES)),
+            2 * len(targets),
             namespace=f"team-{number % 100:02}",
-            name=name,
             uid=str(uuid4()),
             resource=ObjectReference(api_version="apps/v1", kind="Deployment", name=name),
-            replicas=2 * len(targets),
-            requirements=ReplicaRequirements(request=varied_size(choices.randrange(SIZES))),
-            clusters=tuple(
-                TargetCluster(name=cluster_name(each), replicas=2) for each in sorted(targets)
-            ),
-            placement=Placement(
-                replica_scheduling=ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
-            ),
+            runs={cluster_name(each): 2 for each in sorted(targets)},
         )
 
 

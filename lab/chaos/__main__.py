@@ -6,49 +6,38 @@ had been. Exits with 1 when one was, or an answer was lost, or a caller was stuc
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
-from pathlib import Path
 
 from lab.chaos.bridged import BridgePlan, disturb
-from lab.chaos.havoc import Plan, Result, wreak
+from lab.chaos.havoc import Plan, wreak
 from lab.chaos.losses import lose
-from lab.chaos.planes import durable_postgres
-from lab.ending import clean_up_when_ended
-
-MOST_SHOWN = 20
+from lab.planes import durable_postgres
+from lab.programs import clean_up_when_ended, own_folder, parser
+from lab.verdicts import Verdicts
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m lab.chaos", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=120.0)
-    parser.add_argument("--planes", type=int, default=3)
-    parser.add_argument("--callers", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--losses", action="store_true", help="clusters that are lost instead")
-    parser.add_argument("--bridge", action="store_true", help="a bridge to Karmada instead")
-    parser.add_argument("--bindings", type=int, default=500, help="with --bridge")
-    parser.add_argument("--kills", type=int, default=12, help="with --bridge")
-    given = parser.parse_args()
+    options = parser("chaos", __doc__)
+    options.add_argument("--seconds", type=float, default=120.0)
+    options.add_argument("--planes", type=int, default=3)
+    options.add_argument("--callers", type=int, default=8)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--losses", action="store_true", help="clusters that are lost instead")
+    options.add_argument("--bridge", action="store_true", help="a bridge to Karmada instead")
+    options.add_argument("--bindings", type=int, default=500, help="with --bridge")
+    options.add_argument("--kills", type=int, default=12, help="with --bridge")
+    given = options.parse_args()
     bridged = BridgePlan(bindings=given.bindings, kills=given.kills, seed=given.seed)
     plan = Plan(seconds=given.seconds, planes=given.planes, callers=given.callers, seed=given.seed)
-    with tempfile.TemporaryDirectory(prefix="fedsched-chaos-", dir="/var/tmp") as folder:
+    figures = Verdicts("chaos")
+    with own_folder("chaos") as folder:
         if given.bridge:
-            with durable_postgres(Path(folder)) as postgres:
-                result = disturb(Path(folder), postgres.url, bridged)
-        else:
-            result = (lose if given.losses else wreak)(Path(folder), plan)
-    show(result)
-    return 1 if result.violations else 0
-
-
-def show(result: Result) -> None:
-    for name, value in result.counts.items():
-        print(f"{name:24} {value}")
-    print(f"{'violations':24} {len(result.violations)}")
-    for each in result.violations[:MOST_SHOWN]:
-        print(f"  {each}")
+            figures.section(f"a bridge and what it needs, killed {given.kills} times")
+            with durable_postgres(folder) as postgres:
+                return disturb(folder, postgres.url, bridged).show(figures)
+        what = "clusters lost" if given.losses else "control planes, agents and PostgreSQL killed"
+        figures.section(f"{what}, {given.planes} control planes")
+        return (lose if given.losses else wreak)(folder, plan).show(figures)
 
 
 if __name__ == "__main__":

@@ -8,19 +8,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import grpc
 
 from federation.services.journal import StoredReservations
-from federation.v1.scheduling_pb2 import GetBindingRequest
-from federation.v1.scheduling_pb2_grpc import SchedulingStub
+from lab.callers import Caller, calling
 from lab.chaos.records import Standing
 from lab.patience import PATIENCE_SECONDS
 
 FOLLOW_SECONDS = PATIENCE_SECONDS
 POLL_SECONDS = 0.05
-CALL_SECONDS = PATIENCE_SECONDS
 MOST_ASKED = 40
 
 # By cluster and component: replicas, their certificate, and the decision.
@@ -32,26 +27,22 @@ async def disagreements(endpoints: Sequence[str], token: str, standing: Standing
     keys = sorted(standing.bindings)[:MOST_ASKED]
     found = []
     for endpoint in endpoints:
-        async with grpc.aio.insecure_channel(endpoint) as channel:
-            metadata = (("authorization", f"Bearer {token}"),)
-            wrong = await _wrong(SchedulingStub(channel), metadata, keys, standing)
+        async with calling(endpoint, token) as caller:
+            wrong = await _wrong(caller, keys, standing)
             deadline = time.monotonic() + FOLLOW_SECONDS
             while wrong and time.monotonic() < deadline:
                 await asyncio.sleep(POLL_SECONDS)
-                wrong = await _wrong(SchedulingStub(channel), metadata, list(wrong), standing)
+                wrong = await _wrong(caller, list(wrong), standing)
             found += [f"{endpoint} says of {key}: {text}" for key, text in wrong.items()]
     return found
 
 
-async def _wrong(
-    stub: Any, metadata: Any, keys: Sequence[str], standing: Standing
-) -> Mapping[str, str]:
+async def _wrong(caller: Caller, keys: Sequence[str], standing: Standing) -> Mapping[str, str]:
     """Bindings of which it says something else, and what."""
     wrong = {}
     for key in keys:
         namespace, name = key.split("/")
-        request = GetBindingRequest(namespace=namespace, name=name)
-        answer = await stub.GetBinding(request, metadata=metadata, timeout=CALL_SECONDS)
+        answer = await caller.ask("GetBinding", namespace=namespace, name=name)
         told = {
             (each.cluster, each.component, each.replicas, each.certificate, each.decision_id)
             for each in answer.reservations

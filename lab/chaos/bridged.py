@@ -25,7 +25,6 @@ from bridge.karmada import APPLIED_PLACEMENT
 from federation.v1.scheduling_pb2 import ListBindingsRequest
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from lab.bridges import LOCAL, bridge_process, control_plane
-from lab.chaos.havoc import Result
 from lab.karmadas import (
     DYNAMIC,
     EVERYWHERE,
@@ -38,6 +37,7 @@ from lab.karmadas import (
 from lab.kubeapi.resources import RESOURCE_BINDINGS, Document, Resource
 from lab.patience import PATIENCE_SECONDS
 from lab.servers import Server
+from lab.verdicts import Result
 
 MEMBERS: Final = ("m1", "m2", "m3")
 POLL_SECONDS: Final = 0.05
@@ -91,7 +91,7 @@ def disturb(folder: Path, database_url: str, plan: BridgePlan) -> Result:
             if calm.get(number) != wild.get(number)
         ]
         violations += world.disagreements() + world.written_twice() + world.unrest()
-        counts: dict[str, int | str] = {
+        counts: dict[str, float] = {
             "bindings": plan.bindings,
             **{f"{kind} killed": count for kind, count in sorted(Counter(kinds).items())},
             "placed at the end": len(wild),

@@ -18,34 +18,22 @@ from typing import Any
 import grpc
 
 from federation.codec.bindings import binding_to_message
-from federation.model.placement import (
-    Binding,
-    Certificate,
-    DivisionPreference,
-    Placement,
-    ReplicaScheduling,
-    SchedulingType,
-)
+from federation.model.placement import Binding, Certificate, ReplicaScheduling
 from federation.model.workload import ReplicaRequirements
 from federation.v1.resource_pb2 import TargetCluster
 from federation.v1.scheduling_pb2 import (
     OUTCOME_PARTIAL,
     OUTCOME_SCHEDULED,
     Decision,
-    DeleteBindingRequest,
-    GetBindingRequest,
-    GetBindingResponse,
-    ReleaseReservationRequest,
     ScheduleBatchItem,
-    ScheduleBatchRequest,
     ScheduleBatchResult,
-    ScheduleRequest,
     ScheduleResponse,
 )
-from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from lab.chaos.members import CONNECTION_OF_ITS_OWN, Member
+from lab import callers
+from lab.chaos.members import Member
 from lab.fleets import GIB
 from lab.simulator_cluster import Order
+from lab.workloads import AGGREGATED, BY_FIXED_WEIGHTS, DUPLICATED, DYNAMIC, workload
 
 NAMESPACE = "shop"
 DEADLINE_SECONDS = 10.0
@@ -59,14 +47,7 @@ MOST_BINDINGS = 12
 PLACED = {OUTCOME_SCHEDULED, OUTCOME_PARTIAL}
 # The key of what no request of a caller was answered with.
 BY_THE_QUEUE = ""
-DIVIDED = SchedulingType.DIVIDED
-BY_FIXED_WEIGHTS = ReplicaScheduling(type=DIVIDED)
-SCHEDULINGS = (
-    ReplicaScheduling(type=DIVIDED, dynamic=True),
-    ReplicaScheduling(type=DIVIDED, preference=DivisionPreference.AGGREGATED),
-    BY_FIXED_WEIGHTS,
-    ReplicaScheduling(),
-)
+SCHEDULINGS = (DYNAMIC, AGGREGATED, BY_FIXED_WEIGHTS, DUPLICATED)
 CERTIFICATES = (None, None, Certificate.CAREFUL, Certificate.STRICT)
 PRIORITIES = range(4)
 # All of them want the same, and only few find room at once.
@@ -96,7 +77,7 @@ class Owned:
     binding: Binding
     before: Binding | None = None
     clusters: Mapping[str, int] = field(default_factory=dict)
-    asked: dict[str, ScheduleRequest] = field(default_factory=dict)
+    asked: dict[str, dict[str, Any]] = field(default_factory=dict)
     newest: str = ""
     queued: bool = False
 
@@ -125,9 +106,9 @@ class Caller:
         self._serial = itertools.count(1)
         self._random = random.Random(f"{seed}-{number}")
         self._endpoints = endpoints
-        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._token = token
         self._members = members
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._callers: dict[str, callers.Caller] = {}
 
     async def call_until(self, stopped: asyncio.Event) -> None:
         deeds = (
@@ -146,10 +127,8 @@ class Caller:
         """Bindings that want just the same as those of all callers, and differ in priority."""
         for _ in range(ALIKE_EACH):
             made = replace(
-                self._made(ALIKE),
+                self._made(ALIKE, ALIKE_REQUEST, SCHEDULINGS[0]),
                 replicas=ALIKE_REPLICAS,
-                requirements=ReplicaRequirements(request=ALIKE_REQUEST),
-                placement=Placement(replica_scheduling=SCHEDULINGS[0]),
                 certificate=None,
             )
             await self._schedule(Owned(binding=made))
@@ -167,8 +146,8 @@ class Caller:
             await self._delete(self._random.choice(placed))
 
     async def close(self) -> None:
-        for channel in self._channels.values():
-            await channel.close()
+        for caller in self._callers.values():
+            await caller.channel.close()
 
     @property
     def told_to_wait(self) -> Mapping[str, str]:
@@ -202,13 +181,7 @@ class Caller:
             return
         made = [Owned(binding=self._made()) for _ in range(4)]
         keys = [self._key(each) for each in made]
-        request = ScheduleBatchRequest(
-            items=[
-                ScheduleBatchItem(binding=binding_to_message(each.binding), idempotency_key=key)
-                for each, key in zip(made, keys, strict=True)
-            ]
-        )
-        answer = await self._call("ScheduleBatch", request)
+        answer = await self._call("ScheduleBatch", items=_items(made, keys))
         for place, (owned, key) in enumerate(zip(made, keys, strict=True)):
             if answer is None:
                 self._lose(owned)
@@ -222,14 +195,7 @@ class Caller:
         made = [Owned(binding=self._made()) for _ in range(3)]
         keys = [self._key(each) for each in made]
         self.together.append([each.binding.key for each in made])
-        request = ScheduleBatchRequest(
-            items=[
-                ScheduleBatchItem(binding=binding_to_message(each.binding), idempotency_key=key)
-                for each, key in zip(made, keys, strict=True)
-            ],
-            atomic=True,
-        )
-        answer = await self._call("ScheduleBatch", request)
+        answer = await self._call("ScheduleBatch", items=_items(made, keys), atomic=True)
         results = list(answer.results) if answer is not None else []
         placed = [each for each in results if each.decision.outcome == OUTCOME_SCHEDULED]
         if placed and len(placed) < len(made):
@@ -247,7 +213,7 @@ class Caller:
         if owned is None or not owned.asked:
             return
         key = self._random.choice(list(owned.asked))
-        answer = await self._call("Schedule", owned.asked[key])
+        answer = await self._call("Schedule", **owned.asked[key])
         if answer is None:
             return
         told = [each for each in self.acknowledged if each.key == key]
@@ -260,9 +226,8 @@ class Caller:
         if owned is None:
             return
         binding = owned.binding
-        request = DeleteBindingRequest(namespace=binding.namespace, name=binding.name)
         with _changing(self._members, owned):
-            answer = await self._call("DeleteBinding", request, also=grpc.StatusCode.NOT_FOUND)
+            answer = await self._call("DeleteBinding", may_be_gone=True, **_named(owned))
             if answer is None:
                 self._lose(owned)
             else:
@@ -283,14 +248,16 @@ class Caller:
             for pod in self._members[name].cluster.waiting
         ):
             return
-        request = ReleaseReservationRequest(namespace=binding.namespace, name=binding.name)
-        await self._call("ReleaseReservation", request, also=grpc.StatusCode.NOT_FOUND)
+        await self._call("ReleaseReservation", may_be_gone=True, **_named(owned))
 
     async def _schedule(self, owned: Owned) -> None:
         key = self._key(owned)
-        request = ScheduleRequest(binding=binding_to_message(owned.binding), idempotency_key=key)
+        request: dict[str, Any] = {
+            "binding": binding_to_message(owned.binding),
+            "idempotency_key": key,
+        }
         with _changing(self._members, owned):
-            answer = await self._call("Schedule", request)
+            answer = await self._call("Schedule", **request)
             if answer is None:
                 self._lose(owned)
                 return
@@ -305,16 +272,11 @@ class Caller:
 
     async def _follow(self, owned: Owned) -> None:
         """Learn that the queue placed it, if it did."""
-        answer = await self._now(owned)
+        answer = await self._call("GetBinding", **_named(owned))
         if answer is None or answer.HasField("wait"):
             return
         with _changing(self._members, owned):
             self._learn_decision(owned, BY_THE_QUEUE, answer.decision)
-
-    async def _now(self, owned: Owned) -> GetBindingResponse | None:
-        binding = owned.binding
-        request = GetBindingRequest(namespace=binding.namespace, name=binding.name)
-        return await self._call("GetBinding", request)
 
     async def _learn(
         self, owned: Owned, key: str, answer: ScheduleResponse | ScheduleBatchResult
@@ -329,7 +291,7 @@ class Caller:
         self._learn_decision(owned, key, answer.decision)
         if answer.queued == (answer.decision.outcome == OUTCOME_SCHEDULED):
             # A decision that is told again is of then, and whether it waits is of now.
-            now = await self._now(owned)
+            now = await self._call("GetBinding", **_named(owned))
             if now is None:
                 return
             if now.decision.id == answer.decision.id:
@@ -368,25 +330,20 @@ class Caller:
         self.unknown.add(owned.binding.key)
         self.owned.pop(owned.binding.key, None)
 
-    async def _call(
-        self, method: str, request: Any, also: grpc.StatusCode | None = None
-    ) -> Any | None:
-        """The answer; ``also`` is one too. None when there was none for too long."""
+    async def _call(self, method: str, *, may_be_gone: bool = False, **fields: Any) -> Any | None:
+        """The answer, or that what was named is gone; None when there was none for too long."""
         give_up, refused = time.monotonic() + GIVE_UP_SECONDS, Counter[str]()
         while time.monotonic() < give_up:
             endpoints = self._endpoints()
             if endpoints:
                 began = time.monotonic()
-                stub: Any = SchedulingStub(self._channel(self._random.choice(endpoints)))
                 try:
-                    return await getattr(stub, method)(
-                        request, metadata=self._metadata, timeout=DEADLINE_SECONDS
-                    )
+                    return await self._caller(self._random.choice(endpoints)).ask(method, **fields)
                 except grpc.aio.AioRpcError as error:
                     code = error.code()
                     self.refused[code.name] += 1
                     refused[f"{code.name}: {error.details()}"] += 1
-                    if code is also:
+                    if may_be_gone and code is grpc.StatusCode.NOT_FOUND:
                         return error
                     if code not in RETRIED:
                         self.violations.append(f"{method}: {code.name}: {error.details()}")
@@ -404,12 +361,13 @@ class Caller:
         if seconds > DEADLINE_SECONDS + GRACE_SECONDS:
             self.violations.append(f"{method} took {seconds:.1f} s: its caller was stuck")
 
-    def _channel(self, endpoint: str) -> grpc.aio.Channel:
-        channel = self._channels.get(endpoint)
-        if channel is None:
-            channel = grpc.aio.insecure_channel(endpoint, CONNECTION_OF_ITS_OWN)
-            self._channels[endpoint] = channel
-        return channel
+    def _caller(self, endpoint: str) -> callers.Caller:
+        caller = self._callers.get(endpoint)
+        if caller is None:
+            channel = grpc.aio.insecure_channel(endpoint, callers.ALONE)
+            caller = callers.Caller(channel, self._token, DEADLINE_SECONDS)
+            self._callers[endpoint] = caller
+        return caller
 
     def _one(self) -> Owned | None:
         return self._random.choice(list(self.owned.values())) if self.owned else None
@@ -419,15 +377,18 @@ class Caller:
         self.keys[owned.binding.key] += 1
         return f"{owned.binding.name}-{self.keys[owned.binding.key]}"
 
-    def _made(self, prefix: str = "") -> Binding:
-        name = f"{prefix}caller{self.number}-{next(self._serial)}"
-        return Binding(
+    def _made(
+        self,
+        prefix: str = "",
+        request: Mapping[str, int] | None = None,
+        scheduling: ReplicaScheduling | None = None,
+    ) -> Binding:
+        return workload(
+            f"{prefix}caller{self.number}-{next(self._serial)}",
+            request or self._request(),
+            self._random.randint(1, 6),
+            scheduling or self._random.choice(SCHEDULINGS),
             namespace=NAMESPACE,
-            name=name,
-            uid=f"uid-of-{name}",
-            replicas=self._random.randint(1, 6),
-            requirements=ReplicaRequirements(request=self._request()),
-            placement=Placement(replica_scheduling=self._random.choice(SCHEDULINGS)),
             certificate=self._random.choice(CERTIFICATES),
             priority=self._random.choice(PRIORITIES),
         )
@@ -435,6 +396,17 @@ class Caller:
     def _request(self) -> Mapping[str, int]:
         cpu = self._random.choice([250, 500, 1000, 1000, 2000, 3000])
         return {"cpu": cpu, "memory": self._random.choice([1, 2, 4]) * GIB}
+
+
+def _named(owned: Owned) -> dict[str, Any]:
+    return {"namespace": owned.binding.namespace, "name": owned.binding.name}
+
+
+def _items(made: Iterable[Owned], keys: Iterable[str]) -> list[ScheduleBatchItem]:
+    return [
+        ScheduleBatchItem(binding=binding_to_message(each.binding), idempotency_key=key)
+        for each, key in zip(made, keys, strict=True)
+    ]
 
 
 def shares(clusters: Iterable[TargetCluster]) -> dict[str, int]:

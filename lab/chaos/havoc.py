@@ -9,9 +9,9 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +20,23 @@ import numpy as np
 
 from federation.capacity.cluster_room import ReportId
 from federation.store.engine import CONNECTION_ERRORS
+from lab.callers import enrolled
 from lab.chaos.agreement import disagreements
 from lab.chaos.answers import check_told
 from lab.chaos.audit import Audit
 from lab.chaos.callers import ALIKE, BY_THE_QUEUE, NAMESPACE, Caller
-from lab.chaos.members import Member, enrolled
-from lab.chaos.planes import Planes, Postgres, durable_postgres, running_planes
-from lab.chaos.records import open_database
+from lab.chaos.members import Member, end, living
+from lab.chaos.records import opened
 from lab.chaos.slow_ledger import SeenReport
 from lab.chaos.waiting import Row, in_order, lost, read_rows, wrong_rows
 from lab.fleets import GIB, Int64Array
-from lab.patience import PATIENCE_SECONDS
+from lab.planes import Planes, Postgres, durable_postgres, running_planes
+from lab.verdicts import Result
 
 # Nobody may become stale: agents dial again by themselves.
 PACE = ("--heartbeat-seconds=10", "--report-seconds=10")
 PAUSES = (1.0, 3.5)
 JUDGE_SECONDS = 5.0
-READY_SECONDS = PATIENCE_SECONDS
 # Less than from one sweep of the queue to the next: nobody may need that.
 PLACED_SECONDS = 150.0
 MAKE_ROOM_SECONDS = 0.2
@@ -51,14 +51,6 @@ class Plan:
     planes: int = 3
     callers: int = 8
     seed: int = 1
-
-
-@dataclass(slots=True, kw_only=True)
-class Result:
-    """What there was of everything, and all that must never be."""
-
-    counts: dict[str, int | str] = field(default_factory=dict)
-    violations: list[str] = field(default_factory=list)
 
 
 def wreak(folder: Path, plan: Plan) -> Result:
@@ -116,33 +108,22 @@ class _Havoc:
     async def run(self) -> Result:
         planes, stopped = self._planes, asyncio.Event()
         credentials = await enrolled(planes.endpoints[0], planes.token, self._members)
-        database = await open_database(self._postgres.url)
-        await self._audit.begin(database)
-        await database.close()
-        living = [
-            asyncio.create_task(member.live(self._endpoints, credentials[name]))
-            for name, member in self._members.items()
-        ]
+        async with opened(self._postgres.url) as database:
+            await self._audit.begin(database)
         began = time.monotonic()
-        async with asyncio.timeout(READY_SECONDS):
-            await asyncio.gather(*(_acknowledged(each) for each in self._members.values()))
-        calling = [asyncio.create_task(each.call_until(stopped)) for each in self._callers]
-        judging = asyncio.create_task(self._keep_judging())
-        try:
-            await self._attack(began + self._plan.seconds, [*living, *calling, judging])
-            stopped.set()
-            await asyncio.gather(*calling)
-            await self._place_all()
-        finally:
-            stopped.set()
-            ended = await asyncio.gather(*calling, return_exceptions=True)
-            await asyncio.gather(*(each.close() for each in self._callers))
-            for task in (judging, *living):
-                task.cancel()
-            ended += await asyncio.gather(judging, *living, return_exceptions=True)
-        failed = [each for each in ended if isinstance(each, Exception)]
-        if failed:
-            raise ExceptionGroup("parts of the simulation failed", failed)
+        async with living(self._members, planes, credentials) as agents:
+            calling = [asyncio.create_task(each.call_until(stopped)) for each in self._callers]
+            judging = asyncio.create_task(self._keep_judging())
+            try:
+                await self._attack(began + self._plan.seconds, [*agents, *calling, judging])
+                stopped.set()
+                await asyncio.gather(*calling)
+                await self._place_all()
+            finally:
+                stopped.set()
+                await asyncio.gather(*calling, return_exceptions=True)
+                await asyncio.gather(*(each.close() for each in self._callers))
+                await end(*calling, judging)
         return await self._judge(time.monotonic() - began)
 
     def _endpoints(self) -> list[str]:
@@ -173,7 +154,7 @@ class _Havoc:
         elif standing:
             await asyncio.to_thread(self._random.choice(standing).restart)
         with suppress(*CONNECTION_ERRORS):
-            async with self._database() as database:
+            async with opened(self._postgres.url) as database:
                 await self._check_waiting(database)
 
     def _kinds(self) -> Iterator[str]:
@@ -186,16 +167,8 @@ class _Havoc:
         while True:
             await asyncio.sleep(JUDGE_SECONDS)
             with suppress(*CONNECTION_ERRORS):
-                async with self._database() as database:
+                async with opened(self._postgres.url) as database:
                     await self._audit.follow(database)
-
-    @asynccontextmanager
-    async def _database(self) -> AsyncIterator[asyncpg.Connection]:
-        database = await open_database(self._postgres.url)
-        try:
-            yield database
-        finally:
-            await database.close(timeout=1.0)
 
     async def _check_waiting(self, database: asyncpg.Connection) -> Sequence[Row]:
         """Nobody is lost who waits, and nobody waits for nothing."""
@@ -213,7 +186,7 @@ class _Havoc:
     async def _place_all(self) -> None:
         """Nobody asks for more, and others go: all that waits must be placed, in order."""
         await asyncio.gather(*(each.ask_alike() for each in self._callers))
-        async with self._database() as database:
+        async with opened(self._postgres.url) as database:
             rows = await self._check_waiting(database)
             alike = [key for key in in_order(rows) if key.startswith(f"{NAMESPACE}/{ALIKE}")]
             deadline = time.monotonic() + PLACED_SECONDS
@@ -233,19 +206,16 @@ class _Havoc:
             self._violations.append(f"of equal wants {alike} waited, placed were {placed}")
 
     async def _judge(self, lasted: float) -> Result:
-        database = await open_database(self._postgres.url)
-        try:
+        async with opened(self._postgres.url) as database:
             standing = await self._audit.finish(database)
-        finally:
-            await database.close()
         found = await disagreements(self._planes.endpoints, self._planes.token, standing)
         callers, audit = self._callers, self._audit
         violations = [*found, *(each for caller in callers for each in caller.violations)]
         violations += [*self._violations, *audit.violations]
         violations += check_told(callers, standing.decisions, standing.bindings, standing.decided)
         told = [each for caller in callers for each in caller.acknowledged]
-        counts: dict[str, int | str] = {
-            "seconds": f"{lasted:.0f}",
+        counts: dict[str, float] = {
+            "seconds": round(lasted),
             "control planes killed": sum(each.kills for each in self._planes.all),
             "PostgreSQL killed": self._postgres.kills,
             "agents restarted": self._crashes,
@@ -259,7 +229,7 @@ class _Havoc:
             "equal wants that waited": self._alike,
             "not placed": sum(1 for each in told if not each.clusters),
             "refused calls": sum((each.refused for each in callers), Counter()).total(),
-            "longest call": f"{max(each.longest_seconds for each in callers):.1f} s",
+            "seconds of the longest call": max(each.longest_seconds for each in callers),
             "never answered": sum(len(each.unknown) for each in callers),
             "decisions stored": len(standing.decisions),
             "promises checked": audit.checked,
@@ -285,8 +255,3 @@ def member_nodes(seed: int) -> Iterator[tuple[str, Int64Array]]:
                 ]
             ).astype(np.int64),
         )
-
-
-async def _acknowledged(member: Member) -> None:
-    while not member.acknowledged:  # noqa: ASYNC110 - told by a stream
-        await asyncio.sleep(0.02)

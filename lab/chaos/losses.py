@@ -26,25 +26,19 @@ import numpy as np
 
 from federation.capacity.cluster_room import ReportId
 from federation.codec.bindings import binding_to_message
-from federation.model.placement import Binding, Placement
-from federation.model.workload import ReplicaRequirements
+from federation.model.placement import Binding
 from federation.store.engine import CONNECTION_ERRORS
-from federation.v1.scheduling_pb2 import (
-    OUTCOME_SCHEDULED,
-    DeleteBindingRequest,
-    ScheduleRequest,
-)
-from federation.v1.scheduling_pb2_grpc import SchedulingStub
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
+from lab.callers import calling, enrolled
 from lab.chaos.agreement import disagreements
 from lab.chaos.audit import Audit
-from lab.chaos.callers import BY_FIXED_WEIGHTS, RETRIED, SCHEDULINGS
+from lab.chaos.callers import RETRIED, SCHEDULINGS
 from lab.chaos.evictions import Watched, wrongly_gone
 from lab.chaos.glances import Look, evicted_from, look_at
-from lab.chaos.havoc import Plan, Result, carried_out
-from lab.chaos.members import Member, enrolled
-from lab.chaos.planes import Plane, Planes, Postgres
+from lab.chaos.havoc import Plan, carried_out
+from lab.chaos.members import Member, end, living
 from lab.chaos.plans import approve_drain, read_unfixed, wrong_steps
-from lab.chaos.records import open_database
+from lab.chaos.records import opened
 from lab.chaos.replays import replay
 from lab.chaos.rivals import (
     AT_LAST,
@@ -69,7 +63,10 @@ from lab.chaos.urgent import (
 from lab.chaos.waiting import read_rows, wrong_rows
 from lab.fleets import GIB
 from lab.patience import PATIENCE_SECONDS
+from lab.planes import Plane, Planes, Postgres
 from lab.simulator_cluster import Order
+from lab.verdicts import Result
+from lab.workloads import BY_FIXED_WEIGHTS, workload
 
 EVICTION_SECONDS = 600.0
 # Fewer clusters than the breaker counts, and about one binding moved a second.
@@ -122,33 +119,25 @@ class _Losses:
     async def run(self) -> Result:
         planes = self._planes
         credentials = await enrolled(planes.endpoints[0], planes.token, self._members)
-        database = await open_database(self._postgres.url)
-        await self._audit.begin(database)
-        await database.close()
-        tasks = [
-            asyncio.create_task(each.live(lambda: planes.endpoints, credentials[name]))
-            for name, each in self._members.items()
-        ]
-        tasks.append(asyncio.create_task(self._control()))
+        async with opened(self._postgres.url) as database:
+            await self._audit.begin(database)
         began = time.monotonic()
-        try:
-            await self._until(lambda _: all(each.acknowledged for each in self._members.values()))
-            for binding in self._bindings.values():
-                await self._schedule(binding)
-            while time.monotonic() - began < self._plan.seconds or not self._counts["rounds"]:
-                await self._round()
-            await self._until(lambda look: not look.lost and not look.evictions and self._runs())
-            await self._drain()
-            await self._preempt()
-            if self._plan.seconds:
-                await self._contend()
-        finally:
-            for task in tasks:
-                task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-        failed = [each for each in ended if isinstance(each, Exception)]
-        if failed:
-            raise ExceptionGroup("parts of the simulation failed", failed)
+        controlling = asyncio.create_task(self._control())
+        async with living(self._members, planes, credentials):
+            try:
+                for binding in self._bindings.values():
+                    await self._schedule(binding)
+                while time.monotonic() - began < self._plan.seconds or not self._counts["rounds"]:
+                    await self._round()
+                await self._until(
+                    lambda look: not look.lost and not look.evictions and self._runs()
+                )
+                await self._drain()
+                await self._preempt()
+                if self._plan.seconds:
+                    await self._contend()
+            finally:
+                await end(controlling)
         return await self._judge(time.monotonic() - began)
 
     async def _round(self) -> None:
@@ -224,9 +213,8 @@ class _Losses:
                 and self._is_calm(look, self._bindings.values())
             )
         )
-        database = await open_database(self._postgres.url)
-        rows = await read_rows(database)
-        await database.close()
+        async with opened(self._postgres.url) as database:
+            rows = await read_rows(database)
         self._violations += wrong_victims(look.placed, rows, look.preempted, before)
         self._counts["replicas preempted"] = look.preempted
 
@@ -258,11 +246,9 @@ class _Losses:
             )
         )
         await self._check_waiting()
-        database = await open_database(self._postgres.url)
-        wrong, losses = await judged(
-            database, self._bindings | {each.key: each for each in fillers}
-        )
-        await database.close()
+        every_binding = self._bindings | {each.key: each for each in fillers}
+        async with opened(self._postgres.url) as database:
+            wrong, losses = await judged(database, every_binding)
         self._violations += wrong
         self._counts["losses to rivals"] = sum("/rival-" in each.by for each in losses)
         self._counts["losses of rivals"] = sum("/rival-" in each.victim for each in losses)
@@ -276,9 +262,8 @@ class _Losses:
             await self._schedule(replace(each, replicas=replicas))
 
     async def _check_waiting(self) -> None:
-        database = await open_database(self._postgres.url)
-        self._violations += wrong_rows(await read_rows(database))
-        await database.close()
+        async with opened(self._postgres.url) as database:
+            self._violations += wrong_rows(await read_rows(database))
 
     async def _hit(self, duty: str, *, kills: bool) -> None:
         """Who has the duty is killed, or hangs for a while; another one must go on."""
@@ -314,8 +299,7 @@ class _Losses:
         while True:
             with suppress(*CONNECTION_ERRORS):
                 silent = self._silent
-                database = await open_database(self._postgres.url)
-                try:
+                async with opened(self._postgres.url) as database:
                     while True:
                         # Who is silent from the begin of a look to its end.
                         look = await look_at(database)
@@ -325,8 +309,6 @@ class _Losses:
                         self._obey(look)
                         self._seen, silent = look, self._silent
                         await asyncio.sleep(LOOK_SECONDS)
-                finally:
-                    await database.close(timeout=1.0)
             await asyncio.sleep(LOOK_SECONDS)
 
     def _judge_look(self, look: Look, known: dict[str, Watched], silent: frozenset[str]) -> None:
@@ -393,27 +375,26 @@ class _Losses:
 
     async def _schedule(self, binding: Binding) -> None:
         """Again where nobody could answer: it is one binding, however often it is asked for."""
-        answer = await self._call("Schedule", ScheduleRequest(binding=binding_to_message(binding)))
+        answer = await self._call("Schedule", binding=binding_to_message(binding))
         assert answer.decision.outcome == OUTCOME_SCHEDULED or answer.queued, answer
 
     async def _delete(self, binding: Binding) -> None:
         """With its pods: who has looked before must not have them made again."""
         self._bindings.pop(binding.key)
-        request = DeleteBindingRequest(namespace=binding.namespace, name=binding.name)
-        await self._call("DeleteBinding", request)
+        await self._call("DeleteBinding", namespace=binding.namespace, name=binding.name)
         for member in self._members.values():
             member.remove(binding.uid)
 
-    async def _call(self, method: str, request: Any) -> Any:
+    async def _call(self, method: str, **fields: Any) -> Any:
         """What any control plane answers; None where what is to be deleted is gone."""
-        metadata = (("authorization", f"Bearer {self._planes.token}"),)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 if endpoints := self._planes.endpoints:
-                    async with grpc.aio.insecure_channel(self._random.choice(endpoints)) as channel:
-                        ask = getattr(SchedulingStub(channel), method)
+                    async with calling(
+                        self._random.choice(endpoints), self._planes.token
+                    ) as caller:
                         try:
-                            return await ask(request, metadata=metadata)
+                            return await caller.ask(method, **fields)
                         except grpc.aio.AioRpcError as error:
                             if error.code() is grpc.StatusCode.NOT_FOUND:
                                 return None
@@ -422,21 +403,18 @@ class _Losses:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _judge(self, lasted: float) -> Result:
-        database = await open_database(self._postgres.url)
-        try:
+        async with opened(self._postgres.url) as database:
             standing = await self._audit.finish(database)
-        finally:
-            await database.close()
         endpoints, token = self._planes.endpoints, self._planes.token
         found = await disagreements(endpoints, token, standing)
         replayed = await asyncio.to_thread(replay, self._folder, endpoints[0], token)
         found += replayed.violations
         found += too_fast(sorted(self._moves), BINDINGS * REPLICAS)
         audit = self._audit
-        counts: dict[str, int | str] = {
-            "seconds": f"{lasted:.0f}",
+        counts: dict[str, float] = {
+            "seconds": round(lasted),
             **self._counts,
-            "longest takeover": f"{self._longest_takeover:.1f} s",
+            "seconds of the longest takeover": self._longest_takeover,
             "PostgreSQL killed": self._postgres.kills,
             "decisions stored": len(standing.decisions),
             "replayed equal": replayed.equal,
@@ -455,13 +433,6 @@ async def _hang(plane: Plane) -> None:
 
 
 def _binding(number: int) -> Binding:
-    name = f"web-{number}"
-    return Binding(
-        namespace="shop",
-        name=name,
-        uid=f"uid-of-{name}",
-        replicas=REPLICAS,
-        requirements=ReplicaRequirements(request={"cpu": 1000, "memory": GIB}),
-        placement=Placement(replica_scheduling=SCHEDULINGS[number % 3]),
-        priority=number % 4,
-    )
+    request, scheduling = {"cpu": 1000, "memory": GIB}, SCHEDULINGS[number % 3]
+    more: Any = {"namespace": "shop", "priority": number % 4}
+    return workload(f"web-{number}", request, REPLICAS, scheduling, **more)

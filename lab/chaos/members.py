@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 import numpy as np
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.capacity.cluster_room import ReportId
 from federation.codec.interests import interests_from_message
@@ -31,16 +31,14 @@ from federation.v1.agents_pb2 import (
     PlaceRequest,
 )
 from federation.v1.agents_pb2_grpc import AgentsStub
-from federation.v1.clusters_pb2 import CreateJoinTokenRequest, EnrollClusterRequest
-from federation.v1.clusters_pb2_grpc import ClustersStub
+from lab.callers import ALONE, bearer
 from lab.chaos.slow_ledger import SeenReport
 from lab.fleets import RESOURCES, Int64Array
 from lab.patience import PATIENCE_SECONDS
+from lab.planes import Planes
 from lab.simulator_cluster import Order, Placer, Pod, SimulatedCluster, Snapshot
 
-CONNECTION_OF_ITS_OWN = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
-DIAL_AGAIN_SECONDS = 0.2
-ENROLL_SECONDS = PATIENCE_SECONDS
+DIAL_AGAIN_SECONDS, POLL_SECONDS = 0.2, 0.02
 
 
 class Member:
@@ -121,10 +119,9 @@ class Member:
 
     async def _converse(self, endpoint: str, credential: str) -> None:
         """One stream, until it ends, however it does."""
-        metadata = (("authorization", f"Bearer {credential}"),)
-        async with grpc.aio.insecure_channel(endpoint, CONNECTION_OF_ITS_OWN) as channel:
+        async with grpc.aio.insecure_channel(endpoint, ALONE) as channel:
             stub: Any = AgentsStub(channel)
-            self._call = stub.Connect(metadata=metadata)
+            self._call = stub.Connect(metadata=bearer(credential))
             self.streams += 1
             parts = [asyncio.create_task(self._listen()), asyncio.create_task(self._speak())]
             try:
@@ -154,13 +151,9 @@ class Member:
             )
             message = report_to_message(report)
             await self._say(report=message)
-            await self._say(
-                heartbeat=Heartbeat(
-                    agent_time=_now(),
-                    sequence=message.sequence,
-                    content_hash=message.content_hash,
-                )
-            )
+            beat = Heartbeat(sequence=message.sequence, content_hash=message.content_hash)
+            beat.agent_time.GetCurrentTime()
+            await self._say(heartbeat=beat)
             self._news.clear()
             pause = self._report_seconds * self._random.uniform(0.5, 1.5)
             try:
@@ -246,25 +239,28 @@ def _amounts(amount_r: Int64Array) -> dict[str, int]:
     return dict(zip(RESOURCES, amount_r.tolist(), strict=True))
 
 
-def _now() -> Timestamp:
-    moment = Timestamp()
-    moment.GetCurrentTime()
-    return moment
+@asynccontextmanager
+async def living(
+    members: Mapping[str, Member], planes: Planes, credentials: Mapping[str, str]
+) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """The agents of all members, each heard once, as long as the block lasts."""
+    tasks = [
+        asyncio.create_task(each.live(lambda: planes.endpoints, credentials[name]))
+        for name, each in members.items()
+    ]
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not all(each.acknowledged for each in members.values()):  # noqa: ASYNC110 - told by streams
+                await asyncio.sleep(POLL_SECONDS)
+        yield tasks
+    finally:
+        await end(*tasks)
 
 
-async def enrolled(endpoint: str, token: str, names: Iterable[str]) -> Mapping[str, str]:
-    """The agents' credentials by cluster."""
-    admin = (("authorization", f"Bearer {token}"),)
-    credentials = {}
-    async with grpc.aio.insecure_channel(endpoint) as channel:
-        stub: Any = ClustersStub(channel)
-        for name in names:
-            made = await stub.CreateJoinToken(
-                CreateJoinTokenRequest(cluster=name), metadata=admin, timeout=ENROLL_SECONDS
-            )
-            request = EnrollClusterRequest(
-                cluster=name, token=made.token, cluster_uid=f"uid-of-{name}"
-            )
-            issued = await stub.EnrollCluster(request, timeout=ENROLL_SECONDS)
-            credentials[name] = issued.credential
-    return credentials
+async def end(*tasks: asyncio.Task[None]) -> None:
+    """Cancel tasks; raise what failed in them."""
+    for task in tasks:
+        task.cancel()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    if failed := [each for each in ended if isinstance(each, Exception)]:
+        raise ExceptionGroup("parts of the simulation failed", failed)

@@ -8,17 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 import asyncpg
-import grpc
 
 from federation.v1 import clusters_pb2, rebalance_pb2
-from federation.v1.clusters_pb2_grpc import ClustersStub
-from federation.v1.rebalance_pb2_grpc import RebalanceStub
+from lab.callers import calling
 from lab.chaos.evictions import Placed
-from lab.chaos.records import open_database
-from lab.patience import PATIENCE_SECONDS, until
+from lab.chaos.records import opened
+from lab.patience import until
 
 STEPS = """
     SELECT step.number, step.state, step.body ->> 'message' AS message,
@@ -58,26 +55,16 @@ class Step:
 
 async def approve_drain(endpoint: str, token: str, cluster: str) -> None:
     """As soon as every cluster is heard of."""
-    metadata = (("authorization", f"Bearer {token}"),)
-    async with grpc.aio.insecure_channel(endpoint) as channel:
-        clusters: Any = ClustersStub(channel)
-
-        async def listed() -> clusters_pb2.ListClustersResponse:
-            request = clusters_pb2.ListClustersRequest()
-            answer: clusters_pb2.ListClustersResponse = await clusters.ListClusters(
-                request, metadata=metadata, timeout=PATIENCE_SECONDS
-            )
-            return answer
-
+    async with calling(endpoint, token) as caller:
         # One that was not heard of for some seconds is no target: nothing would be planned there.
-        await until(listed, all_are_ready)
-        stub: Any = RebalanceStub(channel)
-        request = rebalance_pb2.CreatePlanRequest(
-            kind=rebalance_pb2.PLAN_KIND_DRAIN, clusters=[cluster], moves_at_once=2
+        await until(lambda: caller.ask("ListClusters"), all_are_ready)
+        made = await caller.ask(
+            "CreatePlan",
+            kind=rebalance_pb2.PLAN_KIND_DRAIN,
+            clusters=[cluster],
+            moves_at_once=2,
         )
-        made = await stub.CreatePlan(request, metadata=metadata, timeout=PATIENCE_SECONDS)
-        approval = rebalance_pb2.ApprovePlanRequest(id=made.plan.id)
-        await stub.ApprovePlan(approval, metadata=metadata, timeout=PATIENCE_SECONDS)
+        await caller.ask("ApprovePlan", id=made.plan.id)
 
 
 def all_are_ready(answer: clusters_pb2.ListClustersResponse) -> bool:
@@ -95,11 +82,8 @@ async def read_steps(database: asyncpg.Connection) -> Sequence[Step]:
 
 async def read_unfixed(url: str) -> Mapping[str, str]:
     """What the only plan leaves as it is, and why."""
-    database = await open_database(url)
-    try:
+    async with opened(url) as database:
         return {row["key"]: row["reason"] for row in await database.fetch(UNFIXED)}
-    finally:
-        await database.close()
 
 
 def wrong_steps(

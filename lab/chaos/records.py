@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -76,6 +77,16 @@ async def open_database(url: str) -> asyncpg.Connection:
         "jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog"
     )
     return connection
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[asyncpg.Connection]:
+    """As long as the block lasts."""
+    database = await open_database(url)
+    try:
+        yield database
+    finally:
+        await database.close(timeout=1.0)
 
 
 async def read_events(database: asyncpg.Connection, after: int) -> Events:

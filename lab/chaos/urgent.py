@@ -7,26 +7,18 @@ Must not ask a control plane what it has done: the database says that.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import asyncpg
 
 from federation.failover.rate import MINUTE, cost_of
-from federation.model.placement import (
-    Binding,
-    Placement,
-    PreemptionPolicy,
-    ReplicaScheduling,
-    SchedulingType,
-)
-from federation.model.workload import ReplicaRequirements
+from federation.model.placement import Binding, Placement, PreemptionPolicy
 from lab.chaos.evictions import Placed
 from lab.chaos.waiting import Row
 from lab.fleets import GIB
+from lab.workloads import DYNAMIC, workload
 
 FILLERS, OF_A_FILLER, OF_THE_URGENT = 4, 80, 100
-DIVIDED = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
 PREEMPTED = "SELECT coalesce(sum(replicas), 0)::int FROM preemption"
 
 
@@ -41,27 +33,18 @@ class Moved(NamedTuple):
 
 def filler(number: int) -> Binding:
     """What others may take replicas of, one by one."""
-    placement = Placement(replica_scheduling=DIVIDED, partial=True)
-    return _binding(f"fill-{number}", OF_A_FILLER, -5, placement)
+    placement = Placement(replica_scheduling=DYNAMIC, partial=True)
+    return _binding(f"fill-{number}", OF_A_FILLER, priority=-5, placement=placement)
 
 
 def urgent() -> Binding:
     """What takes room of whoever has a lower priority."""
     policy = PreemptionPolicy.PREEMPT_LOWER_PRIORITY
-    made = _binding("urgent", OF_THE_URGENT, 0, Placement(replica_scheduling=DIVIDED))
-    return replace(made, preemption_policy=policy)
+    return _binding("urgent", OF_THE_URGENT, preemption_policy=policy)
 
 
-def _binding(name: str, replicas: int, priority: int, placement: Placement) -> Binding:
-    return Binding(
-        namespace="shop",
-        name=name,
-        uid=f"uid-of-{name}",
-        replicas=replicas,
-        requirements=ReplicaRequirements(request={"cpu": 1000, "memory": GIB}),
-        placement=placement,
-        priority=priority,
-    )
+def _binding(name: str, replicas: int, **fields: Any) -> Binding:
+    return workload(name, {"cpu": 1000, "memory": GIB}, replicas, namespace="shop", **fields)
 
 
 def filled(placed: Mapping[str, Placed]) -> int:

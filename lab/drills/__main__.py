@@ -8,70 +8,65 @@ promise breaks, decisions come back late, a command fails, or a program logs an 
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
 from pathlib import Path
 
 from lab.drills.failover import GOAL_SECONDS, fail_over
 from lab.drills.restore import go_back
 from lab.drills.stack import run_stack
-from lab.ending import clean_up_when_ended
+from lab.programs import clean_up_when_ended, own_folder, parser
+from lab.verdicts import Result, Verdicts, at_most
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m lab.drills", description=__doc__)
-    parser.add_argument("name", choices=["failover", "restore", "stack"])
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--asynchronous", action="store_true")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fedsched-drill-", dir="/var/tmp") as folder:
+    options = parser("drills", __doc__)
+    options.add_argument("name", choices=["failover", "restore", "stack"])
+    options.add_argument("--seconds", type=float, default=10.0)
+    options.add_argument("--asynchronous", action="store_true")
+    given = options.parse_args()
+    with own_folder("drill") as folder:
         if given.name == "restore":
-            return restored(Path(folder))
+            return restored(folder)
         if given.name == "stack":
-            return stayed_up(Path(folder), given.seconds)
-        return failed_over(Path(folder), given.seconds, synchronous=not given.asynchronous)
+            return stayed_up(folder, given.seconds)
+        return failed_over(folder, given.seconds, synchronous=not given.asynchronous)
 
 
 def failed_over(folder: Path, seconds: float, *, synchronous: bool) -> int:
-    result = fail_over(folder, synchronous=synchronous, seconds=seconds)
-    verdict = "kept" if result.back_seconds <= GOAL_SECONDS else "MISSED"
-    broken = result.broken()
-    how = "synchronous" if synchronous else "asynchronous"
-    print(f"failover to a standby that is {how}")
-    print(f"  decisions told           {result.acknowledged}, {result.before} before the kill")
-    print(f"  calls that failed        {result.failed}")
-    print(f"  told and lost            {result.lost}")
-    print(f"  pods without a node      {result.pending}")
-    print(
-        f"  first decision after     {result.back_seconds:.1f} s from the first command   "
-        f"goal <= {GOAL_SECONDS:g} s: {verdict}"
+    result, figures = (
+        fail_over(folder, synchronous=synchronous, seconds=seconds),
+        Verdicts("drills"),
     )
-    for promise in broken:
-        print(f"  BROKEN: {promise}")
-    return 1 if broken else 0
+    how = "synchronous" if synchronous else "asynchronous"
+    figures.section(f"failover to a standby that is {how}")
+    before = f"{result.before} before the kill"
+    figures.row("decisions told", result.acknowledged, detail=before)
+    figures.row("calls that failed", result.failed)
+    figures.row("told and lost", result.lost)
+    figures.row("pods without a node", result.pending)
+    goal = at_most(GOAL_SECONDS)
+    figures.row("from the first command to a decision", result.back_seconds, "s", goal=goal)
+    return Result(violations=result.broken()).show(figures)
 
 
 def restored(folder: Path) -> int:
-    result = go_back(folder)
-    print("restore to a backup")
-    print(f"  decisions told           {result.before} before it, {result.since} since")
-    print(f"  told while agents were silent   {result.frozen}")
-    print(f"  told until full          {result.after}")
-    print(f"  pods without a node      {result.pending}")
-    return 1 if result.frozen or result.pending else 0
+    result, figures = go_back(folder), Verdicts("drills")
+    figures.section("restore to a backup")
+    since = f"{result.since} since"
+    figures.row("decisions told before it", result.before, detail=since)
+    figures.row("told while agents were silent", result.frozen, goal=at_most(0))
+    figures.row("told until full", result.after)
+    figures.row("pods without a node", result.pending, goal=at_most(0))
+    return int(figures.missed > 0)
 
 
 def stayed_up(folder: Path, seconds: float) -> int:
-    result = run_stack(folder, seconds)
-    broken = result.broken()
-    print("a whole stack")
-    print(f"  rounds                  {result.rounds}")
-    print(f"  commands                {result.commands}, of which {len(result.failures)} failed")
-    print(f"  the demo ended with     {result.code}")
-    for reason in broken:
-        print(f"  BROKEN: {reason}")
-    return 1 if broken else 0
+    result, figures = run_stack(folder, seconds), Verdicts("drills")
+    figures.section("a whole stack")
+    figures.row("rounds", result.rounds)
+    figures.row("commands", result.commands, detail=f"{len(result.failures)} failed")
+    figures.row("the demo ended with", result.code)
+    return Result(violations=result.broken()).show(figures)
 
 
 if __name__ == "__main__":

@@ -15,14 +15,14 @@ from typing import Any
 import grpc
 
 from federation.store.migrate import upgrade
-from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
-from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from lab.chaos.members import CONNECTION_OF_ITS_OWN, Member, enrolled
-from lab.chaos.planes import Planes, running_planes
-from lab.databases import connect
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
+from lab.callers import calling, enrolled
+from lab.chaos.members import Member, end, living
+from lab.databases import connected
 from lab.drills.fleet import REQUIREMENTS, binding, members
 from lab.drills.servers import MovableAddress, Pair, pair
 from lab.patience import until
+from lab.planes import Planes, running_planes
 from lab.servers import federation
 from lab.simulator_cluster import Order
 
@@ -48,17 +48,14 @@ class Load:
     refused: int = 0
 
     async def call(self, number: int, stopped: Callable[[], bool]) -> None:
-        metadata = (("authorization", f"Bearer {self.planes.token}"),)
         endpoint = self.planes.endpoints[number % len(self.planes.endpoints)]
-        async with grpc.aio.insecure_channel(endpoint, CONNECTION_OF_ITS_OWN) as channel:
-            stub: Any = SchedulingStub(channel)
+        async with calling(endpoint, self.planes.token, CALL_SECONDS) as caller:
             while not stopped():
                 self.asked += 1
                 wanted = binding(f"drill-{self.asked}")
-                # What does not fit must not wait: it would be placed when nobody runs it.
-                request = ScheduleRequest(binding=wanted, wait=False)
                 try:
-                    answer = await stub.Schedule(request, timeout=CALL_SECONDS, metadata=metadata)
+                    # What does not fit must not wait: it would be placed when nobody runs it.
+                    answer = await caller.ask("Schedule", binding=wanted, wait=False)
                 except grpc.aio.AioRpcError:
                     self.failed += 1
                     await asyncio.sleep(PAUSE_SECONDS)
@@ -143,36 +140,34 @@ def _warned_by(planes: Planes, url: str) -> frozenset[str]:
 async def _drill(planes: Planes, both: Pair, address: MovableAddress, seconds: float) -> FailedOver:
     there = members()
     credentials = await enrolled(planes.endpoints[0], planes.token, there)
-    living = [
-        asyncio.create_task(each.live(lambda: planes.endpoints, credentials[name]))
-        for name, each in there.items()
-    ]
     load, stopped = Load(planes=planes, members=there), asyncio.Event()
-    calling = [asyncio.create_task(load.call(number, stopped.is_set)) for number in range(CALLERS)]
-    try:
-        await until(_count(load), lambda count: count > CALLERS)
-        await asyncio.sleep(seconds)
-        before = len(load.acknowledged)
-        await asyncio.to_thread(both.kill_primary)
-        began = time.monotonic()
-        await asyncio.to_thread(both.promote)
-        address.move(both.standby_sockets)
-        # What was under way when the primary died may be told until now.
-        moved = time.monotonic()
-        told = await until(
-            _count(load), lambda _: any(at > moved for at in load.acknowledged.values())
-        )
-        assert told
-        back = min(at for at in load.acknowledged.values() if at > moved) - began
-        await asyncio.sleep(seconds)
-        stopped.set()
-        await asyncio.gather(*calling)
-        kept = await _decisions(both.standby_url)
-        pending = await until(pending_in(there), lambda count: count == 0)
-    finally:
-        for task in (*calling, *living):
-            task.cancel()
-        await asyncio.gather(*calling, *living, return_exceptions=True)
+    async with living(there, planes, credentials):
+        callers = [
+            asyncio.create_task(load.call(number, stopped.is_set)) for number in range(CALLERS)
+        ]
+        try:
+            await until(_count(load), lambda count: count > CALLERS)
+            await asyncio.sleep(seconds)
+            before = len(load.acknowledged)
+            await asyncio.to_thread(both.kill_primary)
+            began = time.monotonic()
+            await asyncio.to_thread(both.promote)
+            address.move(both.standby_sockets)
+            # What was under way when the primary died may be told until now.
+            moved = time.monotonic()
+            told = await until(
+                _count(load), lambda _: any(at > moved for at in load.acknowledged.values())
+            )
+            assert told
+            back = min(at for at in load.acknowledged.values() if at > moved) - began
+            await asyncio.sleep(seconds)
+            stopped.set()
+            await asyncio.gather(*callers)
+            async with connected(both.standby_url) as database:
+                kept = {row[0] for row in await database.fetch(DECISIONS)}
+            pending = await until(pending_in(there), lambda count: count == 0)
+        finally:
+            await end(*callers)
     return FailedOver(
         acknowledged=len(load.acknowledged),
         before=before,
@@ -199,11 +194,3 @@ def pending_in(there: dict[str, Member]) -> Any:
         return sum(len(each.cluster.waiting) for each in there.values())
 
     return pending
-
-
-async def _decisions(url: str) -> set[str]:
-    connection = await connect(url)
-    try:
-        return {row[0] for row in await connection.fetch(DECISIONS)}
-    finally:
-        await connection.close()

@@ -6,23 +6,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from federation.codec.bindings import binding_to_message
-from federation.model.placement import (
-    Binding,
-    DivisionPreference,
-    Placement,
-    ReplicaScheduling,
-    SchedulingType,
-)
 from federation.model.workload import ReplicaRequirements
 from lab.chaos.members import Member
 from lab.fleets import GIB
+from lab.workloads import AGGREGATED, workload_message
 
 CLUSTERS, NODES = 4, 25
 REQUIREMENTS: Final = ReplicaRequirements(request={"cpu": 100, "memory": GIB // 16})
-SCHEDULING: Final = ReplicaScheduling(
-    type=SchedulingType.DIVIDED, preference=DivisionPreference.AGGREGATED
-)
 
 
 def members(cores: int = 32, nodes: int = NODES) -> dict[str, Member]:
@@ -36,13 +26,5 @@ def members(cores: int = 32, nodes: int = NODES) -> dict[str, Member]:
 
 
 def binding(name: str, replicas: int = 2) -> Any:
-    return binding_to_message(
-        Binding(
-            namespace="drill",
-            name=name,
-            uid=f"uid-of-{name}",
-            replicas=replicas,
-            requirements=REQUIREMENTS,
-            placement=Placement(replica_scheduling=SCHEDULING),
-        )
-    )
+    size = REQUIREMENTS.request
+    return workload_message(name, size, replicas, scheduling=AGGREGATED, namespace="drill")

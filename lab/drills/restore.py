@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from federation.store.migrate import upgrade
-from lab.chaos.members import enrolled
-from lab.chaos.planes import Planes, running_planes
+from lab.callers import enrolled
+from lab.chaos.members import living
 from lab.drills.failover import PACE, Load, pending_in
 from lab.drills.fleet import members
 from lab.drills.servers import MovableAddress, Restorable, restorable
 from lab.patience import until
+from lab.planes import Planes, running_planes
 
 # Two of the cores of each node hold twenty replicas: two hundred bindings of two fill the fleet.
 CORES, NODES = 2, 5
@@ -48,12 +49,8 @@ def go_back(folder: Path) -> WentBack:
 async def _drill(planes: Planes, server: Restorable, address: MovableAddress) -> WentBack:
     there = members(CORES, NODES)
     credentials = await enrolled(planes.endpoints[0], planes.token, there)
-    living = [
-        asyncio.create_task(each.live(lambda: planes.endpoints, credentials[name]))
-        for name, each in there.items()
-    ]
     load = Load(planes=planes, members=there)
-    try:
+    async with living(there, planes, credentials):
         await load.until_told(BEFORE)
         await asyncio.to_thread(server.back_up)
         await load.until_told(BEFORE + SINCE)
@@ -71,8 +68,4 @@ async def _drill(planes: Planes, server: Restorable, address: MovableAddress) ->
         await load.until_refused(FROZEN)
         after = len(load.acknowledged) - held - frozen
         pending = await until(pending_in(there), lambda count: count == 0)
-    finally:
-        for task in living:
-            task.cancel()
-        await asyncio.gather(*living, return_exceptions=True)
     return WentBack(before=BEFORE, since=since, frozen=frozen, after=after, pending=pending)

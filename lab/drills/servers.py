@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
-from federation.embedded_postgres.binaries import PostgresBinaries, find_binaries
+from federation.embedded_postgres.binaries import PostgresBinaries
 from federation.embedded_postgres.home import (
     PORT,
     SOCKET_NAME,
@@ -32,6 +32,7 @@ from federation.embedded_postgres.server import EmbeddedPostgres
 from lab.databases import connect, run
 from lab.drills.page import promote_as_written
 from lab.patience import PATIENCE_SECONDS
+from lab.servers import found_binaries
 
 USER, DATABASE = "federation", "postgres"
 NAME = "standby"
@@ -138,11 +139,6 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(content)
             await writer.drain()
     writer.close()
-
-
-def found_binaries() -> PostgresBinaries:
-    explicit = os.environ.get("FEDERATION_POSTGRES_BIN")
-    return find_binaries(Path(explicit) if explicit else None, os.environ.get("PATH", ""))
 
 
 def sockets_of(server: EmbeddedPostgres) -> Path:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import itertools
 import random
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -22,14 +20,16 @@ from federation.codec.document_files import documents_of
 from federation.codec.workloads import bindings_from_documents
 from federation.rpc.served import SERVICES
 from federation.v1.agents_pb2 import ConnectRequest
-from lab.attack.target import Target, attacked_plane, bearer
+from lab.attack.target import Target, attacked_plane
+from lab.callers import bearer
 from lab.control_planes import hello, report
 from lab.fuzz.decoders import ROOT
 from lab.fuzz.fuzzing import FuzzTarget
-from lab.fuzz.memory import FamilyPeak, family_peak
 from lab.fuzz.messages import Filler
 from lab.fuzz.mutations import mutated
 from lab.patience import PATIENCE_SECONDS
+from lab.processes import FamilyPeak, family_peak
+from lab.programs import own_folder
 
 # What a watch says first comes at once, if anything comes.
 LISTENING_SECONDS: Final = 0.3
@@ -57,8 +57,8 @@ ALONE: Final = frozenset({"/federation.v1.Agents/Connect"})
 def attacked_rpcs() -> Iterator[Sequence[FuzzTarget]]:
     """With a control plane and one cluster; gone afterwards."""
     with (
-        tempfile.TemporaryDirectory(prefix="fedsched-fuzz-", dir="/var/tmp") as folder,
-        attacked_plane(Path(folder), tls=False) as target,
+        own_folder("fuzz") as folder,
+        attacked_plane(folder, tls=False) as target,
         target.channel() as channel,
         family_peak(target.pid) as peak,
     ):

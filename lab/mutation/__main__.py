@@ -18,10 +18,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from federation.embedded_postgres.binaries import find_binaries
 from federation.embedded_postgres.server import EmbeddedPostgres
-from lab.ending import clean_up_when_ended
 from lab.mutation.records import GONE, SURVIVED, TIMEOUT, UNTESTED, Job, Results, Verdict
+from lab.programs import clean_up_when_ended
+from lab.servers import found_binaries
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
@@ -79,9 +79,7 @@ def run(options: argparse.Namespace, folder: Path, results: Path) -> None:
         ["git", "rev-parse", options.commit], cwd=ROOT, text=True
     ).strip()
     unpack(commit, tree)
-    explicit = os.environ.get("FEDERATION_POSTGRES_BIN")
-    binaries = find_binaries(Path(explicit) if explicit else None, os.environ.get("PATH", ""))
-    server = EmbeddedPostgres(binaries, folder / "postgres", settings=THROWN_AWAY)
+    server = EmbeddedPostgres(found_binaries(), folder / "postgres", settings=THROWN_AWAY)
     try:
         server.start()
         environment = {

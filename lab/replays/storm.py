@@ -18,7 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,33 +26,29 @@ from typing import Any
 import grpc
 
 from federation.codec.bindings import binding_to_message
-from federation.model.placement import Binding, Placement
-from federation.model.workload import ReplicaRequirements
+from federation.model.placement import Binding
 from federation.store.engine import CONNECTION_ERRORS
-from federation.v1.scheduling_pb2 import (
-    DeleteBindingRequest,
-    ReplayDecisionRequest,
-    ScheduleBatchItem,
-    ScheduleBatchRequest,
-    ScheduleRequest,
-)
-from federation.v1.scheduling_pb2_grpc import SchedulingStub
+from federation.v1.scheduling_pb2 import ScheduleBatchItem
+from lab.callers import Caller as CallerByName
+from lab.callers import calling, enrolled
 from lab.chaos.callers import DEADLINE_SECONDS, RETRIED, SCHEDULINGS, Caller
 from lab.chaos.glances import LOST
-from lab.chaos.havoc import Plan, Result, carried_out, member_nodes
+from lab.chaos.havoc import Plan, carried_out, member_nodes
 from lab.chaos.losses import PACE
-from lab.chaos.members import CONNECTION_OF_ITS_OWN, Member, enrolled
-from lab.chaos.planes import Planes, Postgres
-from lab.chaos.records import open_database
+from lab.chaos.members import Member, end, living
+from lab.chaos.records import opened
 from lab.chaos.slow_ledger import SeenReport
 from lab.chaos.urgent import filler, preempted, urgent
 from lab.patience import PATIENCE_SECONDS
+from lab.planes import Planes, Postgres
 from lab.servers import ROOT, environment
+from lab.verdicts import Result
+from lab.workloads import workload
 
 # Few who change all the time what they ask for, and some who pour in much that is small.
 CALLERS, POURERS = 4, 4
 POURED_AT_ONCE, POURED_GONE = 40, 2
-POURED = {"cpu": 100, "memory": 64 << 20}
+RAIN, POURED = "rain", {"cpu": 100, "memory": 64 << 20}
 LOOK_SECONDS = 0.2
 # A longer storm than that has stopped.
 MOST_SECONDS = 3600.0
@@ -108,15 +104,15 @@ class _Replays:
             Caller(number, storm.seed, self._endpoints, planes.token, self._members)
             for number in range(CALLERS)
         ]
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._counts: dict[str, int | str] = {}
+        self._asking: dict[str, CallerByName] = {}
+        self._counts: dict[str, float] = {}
         self._violations: list[str] = []
 
     async def run(self) -> Result:
         began = time.monotonic()
         await self._rage()
-        self._counts["seconds of the storm"] = f"{time.monotonic() - began:.0f}"
-        async with _database(self._postgres) as database:
+        self._counts["seconds of the storm"] = round(time.monotonic() - began)
+        async with opened(self._postgres.url) as database:
             self._counts["decisions"] = await database.fetchval(COUNT)
             self._counts["moved off a lost cluster"] = await database.fetchval(MOVED)
             self._counts["replicas preempted"] = await preempted(database)
@@ -130,7 +126,7 @@ class _Replays:
         for plane in self._planes.all:
             await asyncio.to_thread(plane.restart)
         again = await asyncio.to_thread(self._from_trace, "after", until)
-        self._counts["seconds of the replays"] = f"{time.monotonic() - began:.0f}"
+        self._counts["seconds of the replays"] = round(time.monotonic() - began)
         if first.get("sha256") != again.get("sha256"):
             self._violations.append("after the restart the replays come to something else")
         if first.get("equal", 0) + first.get(NO_INPUTS, 0) != len(ids):
@@ -144,36 +140,23 @@ class _Replays:
         """Until there are so many decisions, and every kind of failure was there."""
         planes, stopped = self._planes, asyncio.Event()
         credentials = await enrolled(planes.endpoints[0], planes.token, self._members)
-        living = [
-            asyncio.create_task(each.live(self._endpoints, credentials[name]))
-            for name, each in self._members.items()
-        ]
-        calling: list[asyncio.Task[None]] = []
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while not all(each.acknowledged for each in self._members.values()):  # noqa: ASYNC110 - told by a stream
-                    await asyncio.sleep(LOOK_SECONDS)
-            # Nobody could make room for the urgent without it.
-            await self._fill()
-            calling += [asyncio.create_task(each.call_until(stopped)) for each in self._callers]
-            calling.append(asyncio.create_task(self._press(stopped)))
-            calling += [
-                asyncio.create_task(self._pour(number, stopped)) for number in range(POURERS)
-            ]
-            async with asyncio.timeout(MOST_SECONDS):
-                await self._fail()
-                await self._until(COUNT, self._storm.decisions)
-        finally:
-            stopped.set()
-            ended = await asyncio.gather(*calling, return_exceptions=True)
-            await asyncio.gather(*(each.close() for each in self._callers))
-            await asyncio.gather(*(each.close() for each in self._channels.values()))
-            for task in living:
-                task.cancel()
-            ended += await asyncio.gather(*living, return_exceptions=True)
-        failed = [each for each in ended if isinstance(each, Exception)]
-        if failed:
-            raise ExceptionGroup("parts of the storm failed", failed)
+        under_way: list[asyncio.Task[None]] = []
+        async with living(self._members, planes, credentials):
+            try:
+                # Nobody could make room for the urgent without it.
+                await self._fill()
+                work = [each.call_until(stopped) for each in self._callers]
+                work += [self._pour(number, stopped) for number in range(POURERS)]
+                under_way += map(asyncio.create_task, [*work, self._press(stopped)])
+                async with asyncio.timeout(MOST_SECONDS):
+                    await self._fail()
+                    await self._until(COUNT, self._storm.decisions)
+            finally:
+                stopped.set()
+                await asyncio.gather(*under_way, return_exceptions=True)
+                await asyncio.gather(*(each.close() for each in self._callers))
+                await asyncio.gather(*(each.channel.close() for each in self._asking.values()))
+                await end(*under_way)
 
     async def _fail(self) -> None:
         """A cluster is lost and comes back, and who decides and who stores is killed meanwhile."""
@@ -191,16 +174,16 @@ class _Replays:
     async def _until(self, query: str, least: int) -> None:
         while True:
             with suppress(*CONNECTION_ERRORS):
-                async with _database(self._postgres) as database:
+                async with opened(self._postgres.url) as database:
                     if await database.fetchval(query) >= least:
                         return
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _fill(self) -> None:
         """Place what others may take replicas of, however often a call is lost."""
-        request = ScheduleRequest(binding=binding_to_message(filler(0)))
+        asked = {"binding": binding_to_message(filler(0))}
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while await self._call("Schedule", request) is None:  # noqa: ASYNC110 - lost calls
+            while await self._call("Schedule", **asked) is None:  # noqa: ASYNC110 - lost calls
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _press(self, stopped: asyncio.Event) -> None:
@@ -215,9 +198,9 @@ class _Replays:
                 replicas=URGENT_REPLICAS,
                 priority=URGENT_PRIORITY,
             )
-            await self._call("Schedule", ScheduleRequest(binding=binding_to_message(made)))
+            await self._call("Schedule", binding=binding_to_message(made))
             await asyncio.sleep(LOOK_SECONDS)
-            await self._call("DeleteBinding", _deletion(made))
+            await self._delete(made.namespace, made.name)
 
     async def _pour(self, pourer: int, stopped: asyncio.Event) -> None:
         """Many bindings at a time, which are asked for again otherwise; a few of them go."""
@@ -231,24 +214,26 @@ class _Replays:
                 ScheduleBatchItem(binding=binding_to_message(_poured(name, chance)))
                 for name in names
             ]
-            await self._call("ScheduleBatch", ScheduleBatchRequest(items=items))
+            await self._call("ScheduleBatch", items=items)
             for _ in range(POURED_GONE):
                 gone = names.pop(chance.randrange(len(names)))
-                await self._call("DeleteBinding", _deletion(_poured(gone, chance)))
+                await self._delete(RAIN, gone)
 
-    async def _call(self, method: str, request: Any) -> Any | None:
+    async def _delete(self, namespace: str, name: str) -> None:
+        await self._call("DeleteBinding", namespace=namespace, name=name)
+
+    async def _call(self, method: str, **fields: Any) -> Any | None:
         """The answer, None where nobody could give one."""
-        metadata = (("authorization", f"Bearer {self._planes.token}"),)
-        endpoints = self._planes.endpoints
-        if not endpoints:
+        if not (endpoints := self._planes.endpoints):
             return None
         endpoint = self._random.choice(endpoints)
-        channel = self._channels.get(endpoint)
-        if channel is None:
-            channel = self._channels[endpoint] = grpc.aio.insecure_channel(endpoint)
-        stub: Any = SchedulingStub(channel)
+        caller = self._asking.get(endpoint)
+        if caller is None:
+            channel = grpc.aio.insecure_channel(endpoint)
+            caller = CallerByName(channel, self._planes.token, DEADLINE_SECONDS)
+            self._asking[endpoint] = caller
         try:
-            return await getattr(stub, method)(request, metadata=metadata, timeout=DEADLINE_SECONDS)
+            return await caller.ask(method, **fields)
         except grpc.aio.AioRpcError as error:
             if error.code() not in LEFT:
                 raise
@@ -265,15 +250,11 @@ class _Replays:
         self._counts["without inputs there"] = ends[NO_INPUTS]
 
     async def _ask_one_by_one(self, endpoint: str, left: list[str], ends: Counter[str]) -> None:
-        metadata = (("authorization", f"Bearer {self._planes.token}"),)
-        async with grpc.aio.insecure_channel(endpoint, CONNECTION_OF_ITS_OWN) as channel:
-            stub: Any = SchedulingStub(channel)
+        async with calling(endpoint, self._planes.token) as caller:
             while left:
-                request = ReplayDecisionRequest(id=left.pop())
+                number = left.pop()
                 try:
-                    answer = await stub.ReplayDecision(
-                        request, metadata=metadata, timeout=PATIENCE_SECONDS
-                    )
+                    answer = await caller.ask("ReplayDecision", id=number)
                 except grpc.aio.AioRpcError as error:
                     if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
                         raise
@@ -281,7 +262,7 @@ class _Replays:
                     continue
                 ends["equal" if answer.equal else "different"] += 1
                 if not answer.equal:
-                    self._violations.append(f"replayed otherwise: {request.id}: {answer}")
+                    self._violations.append(f"replayed otherwise: {number}: {answer}")
 
     def _from_trace(self, when: str, until: int) -> dict[str, Any]:
         """What a program of its own says that has the file, and no database to ask."""
@@ -322,30 +303,11 @@ class _Replays:
             self._violations.append(f"{told['different']} differ in it: {told['firstDifferent']}")
 
 
-@asynccontextmanager
-async def _database(postgres: Postgres) -> Any:
-    database = await open_database(postgres.url)
-    try:
-        yield database
-    finally:
-        await database.close(timeout=1.0)
-
-
 def _poured(name: str, chance: random.Random) -> Binding:
     """Nobody preempts it: who may lose what would be looked for among all of it, for minutes."""
-    return Binding(
-        namespace="rain",
-        name=name,
-        uid=f"uid-of-{name}",
-        replicas=chance.randint(1, 6),
-        requirements=ReplicaRequirements(request=POURED),
-        placement=Placement(replica_scheduling=chance.choice(SCHEDULINGS)),
-        priority=URGENT_PRIORITY,
-    )
-
-
-def _deletion(binding: Binding) -> DeleteBindingRequest:
-    return DeleteBindingRequest(namespace=binding.namespace, name=binding.name)
+    replicas, scheduling = chance.randint(1, 6), chance.choice(SCHEDULINGS)
+    more: Any = {"namespace": RAIN, "priority": URGENT_PRIORITY}
+    return workload(name, POURED, replicas, scheduling, **more)
 
 
 def _stamp(seconds: int) -> str:

@@ -39,6 +39,11 @@ class Found:
     fitted: int
     kills: int = 0
 
+    @property
+    def promised_and_refused(self) -> str:
+        bindings = f"{self.bindings} bindings, {self.refused} refused, {self.fitted} that fitted"
+        return f"promised {self.promised}; {bindings}"
+
 
 def sum_of(founds: Sequence[Found]) -> Found:
     """Of several runs together."""

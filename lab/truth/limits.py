@@ -14,14 +14,14 @@ from lab.truth.odds import Refusal, found_by_oracle, refusals_of
 from lab.truth.plans import Line, Plan
 from lab.truth.soundness import challenged, found_unbroken
 from lab.truth.virtual import found_in_memory
+from lab.verdicts import Verdicts
 
 # Up to which odds refusals are counted together; shares of runs that an oracle may lose.
 ODDS = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0)
 ALLOWED = (0.0, 0.05, 0.1, 0.2)
-HEADER = f"{'':28}{'promised':>10}{'pending':>9}{'refused':>9}{'that fitted':>13}"
 
 
-def show_odds(plans: Sequence[Plan], runs: int) -> None:
+def show_odds(figures: Verdicts, plans: Sequence[Plan], runs: int) -> None:
     """Careful's refusals by the odds of a pending pod, and what an oracle does at such odds."""
     plans = [replace(plan, line=Line.CAREFUL) for plan in plans]
     founds, refusals = list[Found](), list[Refusal]()
@@ -29,23 +29,21 @@ def show_odds(plans: Sequence[Plan], runs: int) -> None:
         found, refused = refusals_of(plan, runs)
         founds.append(found)
         refusals += refused
-    print(f"\nRefused by careful, by the share of {runs} runs in which a pod had stayed pending")
-    print(f"{'share of runs':28}{'refused':>10}{'that fitted':>13}")
+    figures.section(f"refused by careful, by the share of {runs} runs with a pending pod")
     for low, high in pairwise((-1.0, *ODDS)):
         among = [each for each in refusals if low < each.odds <= high]
         fitted = sum(each.had_fitted for each in among)
-        print(f"{_band(low, high):28}{len(among):>10}{fitted:>13}", flush=True)
-    print(f"\nAn oracle that knows all but luck, by the share of {runs} runs that it may lose")
-    print(HEADER)
-    _show("careful", sum_of(founds))
+        figures.row(_band(low, high), len(among), detail=f"{fitted} that fitted")
+    figures.section(f"an oracle that knows all but luck, by the share of {runs} runs it may lose")
+    _show(figures, "careful", sum_of(founds))
     for allowed in ALLOWED:
         total = sum_of([found_by_oracle(plan, runs, allowed) for plan in plans])
-        _show(f"oracle, {allowed:.0%} of runs", total)
+        _show(figures, f"oracle, {allowed:.0%} of runs", total)
 
 
-def show_adversary(plans: Sequence[Plan]) -> None:
+def show_adversary(figures: Verdicts, plans: Sequence[Plan]) -> None:
     """What an adversary does to what strict refuses, and what may be promised beside it at most."""
-    print(HEADER + f"{'broken':>9}")
+    figures.section("what an adversary breaks of strict, and what it cannot break")
     totals: dict[str, list[Found]] = {}
     every_broken = 0
     for plan in plans:
@@ -55,10 +53,15 @@ def show_adversary(plans: Sequence[Plan]) -> None:
         careful = found_in_memory(replace(plan, line=Line.CAREFUL))
         rows = {"careful": careful, "strict": judged.found, "unbroken": found_unbroken(strict)}
         for name, found in rows.items():
-            _show(f"{name}, seed {plan.seed}", found, judged.broken if name == "strict" else None)
+            _show(
+                figures,
+                f"{name}, seed {plan.seed}",
+                found,
+                judged.broken if name == "strict" else None,
+            )
             totals.setdefault(name, []).append(found)
     for name, founds in totals.items():
-        _show(f"{name}, all", sum_of(founds), every_broken if name == "strict" else None)
+        _show(figures, f"{name}, all", sum_of(founds), every_broken if name == "strict" else None)
 
 
 def _band(low: float, high: float) -> str:
@@ -67,10 +70,10 @@ def _band(low: float, high: float) -> str:
     return f"more than {max(low, 0.0):.0%}, up to {high:.0%}"
 
 
-def _show(name: str, found: Found, broken: int | None = None) -> None:
-    also = "" if broken is None else f"{broken:>9}"
-    print(
-        f"{name:28}{found.promised:>10}{len(found.pending):>9}{found.refused:>9}"
-        f"{found.fitted:>13}{also}",
-        flush=True,
+def _show(figures: Verdicts, name: str, found: Found, broken: int | None = None) -> None:
+    also = "" if broken is None else f", broken {broken}"
+    figures.row(
+        f"{name}: pods left pending",
+        len(found.pending),
+        detail=f"{found.promised_and_refused}{also}",
     )

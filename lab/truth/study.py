@@ -19,9 +19,9 @@ from estimator.binder.binder import SCHEDULER_NAME
 from federation.client import Client, Target
 from federation.v1.resource_pb2 import Cluster
 from lab.agents import has_reported
-from lab.chaos.planes import Planes, durable_postgres, running_planes
 from lab.kubeapi.resources import Document
 from lab.patience import PATIENCE_SECONDS
+from lab.planes import Planes, durable_postgres, running_planes
 from lab.truth.agents import AgentProcess, free_port
 from lab.truth.deciding import Decider, Reserving, Unreserved, Weakened
 from lab.truth.judging import Answered, Found, fitted, pods_of

@@ -17,6 +17,7 @@ from federation.rpc.interceptors import OPEN_METHODS, STREAMS_PER_AGENT
 from federation.rpc.served import SERVICES
 from federation.rpc.strangers import PER_ADDRESS
 from federation.v1 import clusters_pb2, peers_pb2
+from lab.callers import unary_methods
 from lab.control_planes import (
     SECONDS,
     Caller,
@@ -24,7 +25,6 @@ from lab.control_planes import (
     Refusal,
     refusal_of,
     refused,
-    unary_methods,
 )
 from lab.patience import until
 from tests.api.calls import (

@@ -21,7 +21,6 @@ from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profil
 from federation.scheduler.state import CycleState
 from federation.v1.resource_pb2 import Cluster, Taint
 from federation.v1.simulation_pb2 import SimulateRequest
-from lab.attack.measures import family
 from lab.control_planes import (
     SECONDS,
     Plane,
@@ -30,6 +29,7 @@ from lab.control_planes import (
     running_control_plane,
 )
 from lab.patience import PATIENCE_SECONDS
+from lab.processes import family
 from tests.api.test_simulation import request, simulated, workload
 
 # In the environment of processes: the file that says which one of them works for ever.

@@ -9,18 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import grpc
 import pytest
 
-from federation.v1.clusters_pb2 import DeleteClusterRequest
-from federation.v1.clusters_pb2_grpc import ClustersStub
 from lab.benchmarks import soak as program
-from lab.benchmarks.members import Beside, agents_there, beside, federation
+from lab.benchmarks.members import agents_there, federation
 from lab.benchmarks.soak import MOST_GROWTH, Soak, Soaked, soak
-from lab.chaos.planes import Planes
+from lab.callers import calling
 from lab.fleet import cluster_name
+from lab.planes import Planes
+from lab.programs import Beside, beside
 
 GIVEN = Soak(seconds=2.0, agents=6, estimates=5.0, schedules=10.0, watchers=2, unseen=False)
 
@@ -40,6 +38,11 @@ def there() -> Iterator[There]:
 @pytest.fixture(autouse=True)
 def frequent_guests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "CHURN_SECONDS", 0.5)
+
+
+async def leave(planes: Planes, cluster: str) -> None:
+    async with calling(planes.endpoints[0], planes.token) as caller:
+        await caller.ask("DeleteCluster", name=cluster, force=True)
 
 
 def soaked(there: There) -> Counter[str]:
@@ -71,11 +74,7 @@ def test_an_agent_that_is_sent_away_fails_it(there: There, monkeypatch: pytest.M
     @contextmanager
     def removed(*command: str, given: object) -> Iterator[Beside]:
         with beside(*command, given=given) as running:
-            metadata = (("authorization", f"Bearer {planes.token}"),)
-            with grpc.insecure_channel(planes.endpoints[0]) as channel:
-                clusters: Any = ClustersStub(channel)
-                request = DeleteClusterRequest(name=cluster_name(5), force=True)
-                clusters.DeleteCluster(request, metadata=metadata)
+            asyncio.run(leave(planes, cluster_name(5)))
             yield running
 
     monkeypatch.setattr(program, "beside", removed)

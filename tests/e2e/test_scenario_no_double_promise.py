@@ -40,12 +40,13 @@ from federation.v1.scheduling_pb2 import (
     ScheduleRequest,
 )
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from lab.chaos.members import Member, enrolled
-from lab.chaos.planes import Planes, running_planes
+from lab.callers import enrolled
+from lab.chaos.members import Member
 from lab.chaos.slow_ledger import SeenReport
 from lab.databases import Databases
 from lab.fleets import GIB
 from lab.patience import PATIENCE_SECONDS
+from lab.planes import Planes, running_planes
 
 PLANES = 3
 WORKLOADS = 20

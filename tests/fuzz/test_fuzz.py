@@ -17,8 +17,8 @@ from federation.model.errors import InvalidRequest
 from lab.fuzz import fuzzing
 from lab.fuzz.decoders import decoders
 from lab.fuzz.fuzzing import FuzzTarget, fuzz, tried
-from lab.fuzz.memory import family_peak
 from lab.fuzz.rpcs import attacked_rpcs
+from lab.processes import family_peak
 
 SEED, INPUTS, REQUESTS, EVENTS = 1, 150, 12, 2
 TARGETS = decoders()

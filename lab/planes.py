@@ -17,11 +17,10 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
-from federation.embedded_postgres.binaries import find_binaries
 from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.runtime.log_errors import errors_in
 from federation.store.migrate import upgrade
-from lab.servers import ROOT, Server, environment
+from lab.servers import ROOT, Server, environment, found_binaries
 
 ARGUMENTS = ("--insecure", "--listen=127.0.0.1:0", "--web-listen=127.0.0.1:0")
 # Nobody reads what is only for information; what is wrong is looked for at the end.
@@ -206,9 +205,7 @@ class Postgres:
 @contextmanager
 def durable_postgres(folder: Path) -> Iterator[Postgres]:
     """With the schema; its data is gone at the end."""
-    binaries = os.environ.get("FEDERATION_POSTGRES_BIN")
-    found = find_binaries(Path(binaries) if binaries else None, os.environ.get("PATH", ""))
-    server = EmbeddedPostgres(found, folder / "postgres")
+    server = EmbeddedPostgres(found_binaries(), folder / "postgres")
     server.start()
     try:
         upgrade(server.url)
