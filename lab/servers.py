@@ -15,11 +15,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, Queue
+from typing import Final
 
 from federation.embedded_postgres.binaries import PostgresBinaries, find_binaries
+from federation.embedded_postgres.errors import PostgresNotStarted
 from federation.embedded_postgres.server import EmbeddedPostgres
 from lab.patience import PATIENCE_SECONDS
 from lab.program_logs import check_process
@@ -188,3 +190,32 @@ def await_status(url: str, status: int, seconds: float = START_SECONDS) -> None:
     while (found := http_status(url)) != status:
         assert time.monotonic() < deadline, f"{url} answers {found}, not {status}"
         time.sleep(POLL_SECONDS)
+
+
+SESSION: Final = re.compile(r"pytest-\d+")
+
+
+def discard_databases(folder: Path) -> None:
+    """Those anywhere below it that nobody uses."""
+    for lock in [*folder.rglob("postgres.lock")]:
+        with suppress(PostgresNotStarted):
+            embedded_in(lock.parent).discard()
+
+
+def discard_those_of_the_dead(ours: Path) -> None:
+    """Of tests that were killed: pytest keeps their folders beside ``ours`` for a while."""
+    session = next((each for each in (ours, ours.parent) if SESSION.fullmatch(each.name)), None)
+    for other in session.parent.iterdir() if session else ():
+        if SESSION.fullmatch(other.name) and other != session and not _is_alive(other):
+            discard_databases(other)
+
+
+def _is_alive(session: Path) -> bool:
+    """By pytest's own lock, which it removes when it ends."""
+    try:
+        pid = int((session / ".lock").read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        return True
+    return Path(f"/proc/{pid}").exists()

@@ -39,9 +39,7 @@ from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Outcome
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.promisable import looked_again, terms_of
-from lab.echoes import interests_by_name
-from lab.fleet_ledger import Ledger
-from lab.promising import Promise, asked_of, promises_of
+from lab.promising import Ledger, Promise, asked_of, interests_by_name, promises_of
 from lab.simulator_cluster import Order, SimulatedCluster, Snapshot
 
 BY_CAPACITY = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)

@@ -135,7 +135,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_of_databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Neither of these tests, nor of those that were killed."""
-    from lab.leftovers import discard_databases, discard_those_of_the_dead
+    from lab.servers import discard_databases, discard_those_of_the_dead
 
     ours = tmp_path_factory.getbasetemp()
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":

@@ -17,8 +17,7 @@ from typing import Final
 import yaml
 
 from lab.karmadas import new_karmada_server
-from lab.kubeapi.api import Api, Document
-from lab.kubeapi.real_server import TOKEN, RealServer
+from lab.kubeapi.api import TOKEN, Api, Document, RealServer
 from lab.patience import PATIENCE_SECONDS
 from tests.karmada_api import BINDINGS, CLUSTERS, EXISTS, OK, KarmadaApi
 

@@ -15,18 +15,21 @@ from functools import partial
 import numpy as np
 
 from lab.accuracy import reservations
-from lab.accuracy.errors import Method, errors
 from lab.accuracy.goals import (
+    BUDGETS,
     CUSTOMARY,
     RANDOM,
+    Answers,
+    Method,
     Results,
+    answers,
+    errors,
     judge,
     rival,
     simple,
     tighter,
     upper,
 )
-from lab.accuracy.measure import BUDGETS, Answers, answers
 from lab.fleets import (
     FILLS,
     MIXES,

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
+from lab.attack import attackers, big_questions
 from lab.attack.attack import PAIRS, Attack, Result, carry_out
-from lab.attack.registry import ATTACKS
 from lab.attack.target import Target, attacked_plane
 from lab.programs import clean_up_when_ended, own_folder, parser
 from lab.verdicts import Verdicts, at_most
+
+ATTACKS: Sequence[Attack] = (*attackers.ATTACKS, *big_questions.ATTACKS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

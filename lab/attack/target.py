@@ -20,8 +20,7 @@ from federation.certificates import make_certificates
 from lab.callers import ALONE, Caller, bearer, unary_methods
 from lab.control_planes import AgentStream, heartbeat, hello, report
 from lab.issuers import AUDIENCE, running_issuer
-from lab.leftovers import discard_databases
-from lab.servers import started
+from lab.servers import discard_databases, started
 
 # Of which nobody but its own agent speaks.
 CLUSTER = "innocent"

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from federation.runtime.addresses import Address
 from lab.benchmarks.measuring import chosen
-from lab.bridges import bridge_process, control_plane
 from lab.karmadas import (
     Karmada,
     binding,
+    bridge_process,
+    control_plane,
     health_address,
     member,
     new_karmada_server,

@@ -21,10 +21,9 @@ from federation.model.placement import Certificate
 from lab.benchmarks.measuring import arguments, chosen
 from lab.fleets import GIB
 from lab.simulator import ControlPlane
-from lab.truth.members import CPU, MEMORY, nodes_of
+from lab.truth.kube_scheduler import Timeline
 from lab.truth.plans import MAKING_SECONDS
-from lab.truth.streams import PLAIN_SHAPES, SCHEDULINGS, Wanted
-from lab.truth.timeline import Timeline
+from lab.truth.streams import CPU, MEMORY, PLAIN_SHAPES, SCHEDULINGS, Wanted, nodes_of
 from lab.truth.virtual import VirtualMember
 from lab.verdicts import Goal, Verdicts, at_most
 

@@ -27,8 +27,8 @@ import grpc
 from federation.v1.clusters_pb2 import WatchClustersRequest
 from federation.v1.resource_pb2 import ReplicaRequirements
 from federation.v1.scheduling_pb2 import ScheduleBatchItem, WatchBindingsRequest
-from lab.attack.agents import FLOOD_SECONDS as ATTACK_SECONDS
-from lab.attack.agents import flood_of_heartbeats
+from lab.attack.attackers import FLOOD_SECONDS as ATTACK_SECONDS
+from lab.attack.attackers import flood_of_heartbeats
 from lab.attack.target import Target
 from lab.benchmarks.measuring import (
     CORES,

@@ -27,9 +27,8 @@ from federation.v1.rebalance_pb2 import PLAN_KIND_DRAIN, CreatePlanRequest
 from lab.benchmarks.measuring import TELLING_STALLS, chosen, show_stalls
 from lab.benchmarks.members import CALL_SECONDS, PATIENT
 from lab.benchmarks.stored_fleets import fill, parts
-from lab.browser import Browser
+from lab.browser import CHROMIUM, Browser, Tab, chromium
 from lab.callers import calling
-from lab.chromium import CHROMIUM, Tab, chromium
 from lab.fleet import cluster_name
 from lab.planes import Plane, durable_postgres
 from lab.processes import cpu_seconds, family_seconds

@@ -18,7 +18,7 @@ from federation.history.what_ifs import WhatIf
 from federation.history.windows import played, windows_of
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
 from lab.benchmarks.measuring import CORES, chosen
-from lab.storms import storm_trace
+from lab.traces import storm_trace
 from lab.verdicts import Verdicts, at_least
 
 FLEETS = chosen((100, 1000), quick=(100,), full=(100, 1000, 10_000))

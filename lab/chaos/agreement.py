@@ -1,4 +1,4 @@
-"""Whether every control plane says of bindings what the database holds.
+"""Whether control planes say what the database holds, in bindings, answers and replays.
 
 Must not hurry: a control plane follows the others within moments, not at once.
 """
@@ -6,12 +6,20 @@ Must not hurry: a control plane follows the others within moments, not at once.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from click.testing import CliRunner
+
+from federation.cli.__main__ import fedctl
 from federation.services.journal import StoredReservations
 from lab.callers import Caller, calling
-from lab.chaos.records import Standing
+from lab.chaos.audit import Standing
+from lab.chaos.callers import Controller
 from lab.patience import PATIENCE_SECONDS
 
 FOLLOW_SECONDS = PATIENCE_SECONDS
@@ -61,3 +69,65 @@ def _held(row: StoredReservations | None) -> Told:
         (each.cluster, each.component, each.replicas, each.certificate, each.decision)
         for each in newest.values()
     }
+
+
+def check_told(
+    callers: Sequence[Controller],
+    decisions: Mapping[str, tuple[str, Mapping[str, int]]],
+    bindings: Mapping[str, tuple[Mapping[str, int], str]],
+    decided: Mapping[str, Counter[str]],
+) -> list[str]:
+    """What is in the database and was told otherwise, or was told and is not there."""
+    found = []
+    for caller in callers:
+        for told in caller.acknowledged:
+            stored = decisions.get(told.decision)
+            if stored != (told.binding, told.clusters):
+                found.append(f"lost: {told}, stored is {stored}")
+        for key, owned in caller.owned.items():
+            clusters, decision = bindings.get(key, ({}, ""))
+            if (clusters, decision) != (owned.clusters, owned.newest):
+                expected = f"{owned.clusters} by {owned.newest}"
+                found.append(f"{key} runs in {clusters} by {decision}, told was {expected}")
+        found += [f"{key} was deleted and is there" for key in caller.deleted & bindings.keys()]
+        found += [
+            f"of an atomic batch only some were decided: {keys}"
+            for keys in caller.together
+            if len({bool(decided.get(key)) for key in keys}) > 1
+        ]
+        # Each request is refused or placed at most once, and refused before the queue places it.
+        found += [
+            f"{key}: {decided[key]} for {keys} requests"
+            for key, keys in caller.keys.items()
+            if key in decided and max(decided[key].values()) > keys
+        ]
+    return found
+
+
+class Replayed(NamedTuple):
+    """How many decisions came out equal, and which did not."""
+
+    equal: int
+    violations: list[str]
+
+
+def replay(folder: Path, endpoint: str, token: str) -> Replayed:
+    """All decisions that a control plane has."""
+    trace, token_file = folder / "chaos.trace", folder / "chaos.token"
+    token_file.write_text(token, "ascii")
+    asked = [
+        *("--insecure", "--endpoint", endpoint, "--token-file", str(token_file)),
+        *("--timeout", f"{PATIENCE_SECONDS:g}", "trace", "export", str(trace)),
+    ]
+    exported = CliRunner().invoke(fedctl, asked)
+    if exported.exit_code:
+        return Replayed(0, [f"no trace could be exported: {exported.output}"])
+    answer = CliRunner().invoke(
+        fedctl, ["replay", "--trace", str(trace), "--workers", "1", "-o", "json"]
+    )
+    try:
+        told: dict[str, Any] = json.loads(answer.stdout)
+    except ValueError:
+        return Replayed(0, [f"the trace could not be replayed: {answer.output}"])
+    wrong = [each for each in told["unequal"] if each["how"] not in ("notKept", "forgotten")]
+    return Replayed(told["equal"], [f"replayed otherwise: {each}" for each in wrong])

@@ -29,7 +29,7 @@ from federation.v1.scheduling_pb2 import (
     ScheduleBatchResult,
     ScheduleResponse,
 )
-from lab import callers
+from lab.callers import ALONE, Caller
 from lab.chaos.members import Member
 from lab.fleets import GIB
 from lab.simulator_cluster import Order
@@ -82,7 +82,7 @@ class Owned:
     queued: bool = False
 
 
-class Caller:
+class Controller:
     """One controller: one call at a time, to any control plane."""
 
     def __init__(
@@ -108,7 +108,7 @@ class Caller:
         self._endpoints = endpoints
         self._token = token
         self._members = members
-        self._callers: dict[str, callers.Caller] = {}
+        self._callers: dict[str, Caller] = {}
 
     async def call_until(self, stopped: asyncio.Event) -> None:
         deeds = (
@@ -361,11 +361,11 @@ class Caller:
         if seconds > DEADLINE_SECONDS + GRACE_SECONDS:
             self.violations.append(f"{method} took {seconds:.1f} s: its caller was stuck")
 
-    def _caller(self, endpoint: str) -> callers.Caller:
+    def _caller(self, endpoint: str) -> Caller:
         caller = self._callers.get(endpoint)
         if caller is None:
-            channel = grpc.aio.insecure_channel(endpoint, callers.ALONE)
-            caller = callers.Caller(channel, self._token, DEADLINE_SECONDS)
+            channel = grpc.aio.insecure_channel(endpoint, ALONE)
+            caller = Caller(channel, self._token, DEADLINE_SECONDS)
             self._callers[endpoint] = caller
         return caller
 

@@ -21,14 +21,12 @@ import numpy as np
 from federation.capacity.cluster_room import ReportId
 from federation.store.engine import CONNECTION_ERRORS
 from lab.callers import enrolled
-from lab.chaos.agreement import disagreements
-from lab.chaos.answers import check_told
-from lab.chaos.audit import Audit
-from lab.chaos.callers import ALIKE, BY_THE_QUEUE, NAMESPACE, Caller
+from lab.chaos.agreement import check_told, disagreements
+from lab.chaos.audit import Audit, opened
+from lab.chaos.callers import ALIKE, BY_THE_QUEUE, NAMESPACE, Controller
+from lab.chaos.glances import Row, in_order, lost, read_rows, wrong_rows
 from lab.chaos.members import Member, end, living
-from lab.chaos.records import opened
 from lab.chaos.slow_ledger import SeenReport
-from lab.chaos.waiting import Row, in_order, lost, read_rows, wrong_rows
 from lab.fleets import GIB, Int64Array
 from lab.planes import Planes, Postgres, durable_postgres, running_planes
 from lab.verdicts import Result
@@ -97,7 +95,7 @@ class _Havoc:
             for place, (name, nodes) in enumerate(member_nodes(plan.seed))
         }
         self._callers = [
-            Caller(number, plan.seed, self._endpoints, planes.token, self._members)
+            Controller(number, plan.seed, self._endpoints, planes.token, self._members)
             for number in range(plan.callers)
         ]
         self._violations: list[str] = []

@@ -30,37 +30,41 @@ from federation.model.placement import Binding
 from federation.store.engine import CONNECTION_ERRORS
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
 from lab.callers import calling, enrolled
-from lab.chaos.agreement import disagreements
-from lab.chaos.audit import Audit
+from lab.chaos.agreement import disagreements, replay
+from lab.chaos.audit import Audit, opened
 from lab.chaos.callers import RETRIED, SCHEDULINGS
-from lab.chaos.evictions import Watched, wrongly_gone
-from lab.chaos.glances import Look, evicted_from, look_at
+from lab.chaos.glances import (
+    Look,
+    Watched,
+    approve_drain,
+    evicted_from,
+    look_at,
+    read_rows,
+    read_unfixed,
+    wrong_rows,
+    wrong_steps,
+    wrongly_gone,
+)
 from lab.chaos.havoc import Plan, carried_out
 from lab.chaos.members import Member, end, living
-from lab.chaos.plans import approve_drain, read_unfixed, wrong_steps
-from lab.chaos.records import opened
-from lab.chaos.replays import replay
-from lab.chaos.rivals import (
+from lab.chaos.preempting import (
     AT_LAST,
+    FILLERS,
     MOST_REPLICAS,
     OF_A_NAMESPACE,
     OF_ALL,
-    judged,
-    rivals,
-)
-from lab.chaos.slow_ledger import SeenReport
-from lab.chaos.urgent import (
-    FILLERS,
     OF_THE_URGENT,
     Moved,
     filled,
     filler,
+    judged,
     may_shrink,
+    rivals,
     too_fast,
     urgent,
     wrong_victims,
 )
-from lab.chaos.waiting import read_rows, wrong_rows
+from lab.chaos.slow_ledger import SeenReport
 from lab.fleets import GIB
 from lab.patience import PATIENCE_SECONDS
 from lab.planes import Plane, Planes, Postgres

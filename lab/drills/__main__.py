@@ -11,8 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lab.drills.failover import GOAL_SECONDS, fail_over
-from lab.drills.restore import go_back
+from lab.drills.failover import GOAL_SECONDS, fail_over, go_back
 from lab.drills.stack import run_stack
 from lab.programs import clean_up_when_ended, own_folder, parser
 from lab.verdicts import Result, Verdicts, at_most

@@ -1,6 +1,7 @@
-"""The primary is killed under load, its standby promoted: what callers were told is there.
+"""The primary is killed and its standby promoted, or a backup is restored: what was told is kept.
 
-Must not look into the database for more than which decisions it has.
+Must not look into the database for more than which decisions it has: members say what finds no
+node.
 """
 
 from __future__ import annotations
@@ -10,21 +11,43 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import grpc
+import numpy as np
 
+from federation.model.workload import ReplicaRequirements
 from federation.store.migrate import upgrade
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
 from lab.callers import calling, enrolled
 from lab.chaos.members import Member, end, living
 from lab.databases import connected
-from lab.drills.fleet import REQUIREMENTS, binding, members
-from lab.drills.servers import MovableAddress, Pair, pair
+from lab.drills.servers import MovableAddress, Pair, Restorable, pair, restorable
+from lab.fleets import GIB
 from lab.patience import until
 from lab.planes import Planes, running_planes
 from lab.servers import federation
 from lab.simulator_cluster import Order
+from lab.workloads import AGGREGATED, workload_message
+
+CLUSTERS, NODES = 4, 25
+REQUIREMENTS: Final = ReplicaRequirements(request={"cpu": 100, "memory": GIB // 16})
+
+
+def members(cores: int = 32, nodes: int = NODES) -> dict[str, Member]:
+    """By name. Their nodes are alike."""
+    node = [cores * 1000, cores * 4 * GIB, 250, 100 * GIB, 0]
+    nodes_rn = np.tile(np.array(node, dtype=np.int64)[:, None], (1, nodes))
+    return {
+        f"member{number}": Member(f"member{number}", nodes_rn, {}, seed=number)
+        for number in range(CLUSTERS)
+    }
+
+
+def binding(name: str, replicas: int = 2) -> Any:
+    size = REQUIREMENTS.request
+    return workload_message(name, size, replicas, scheduling=AGGREGATED, namespace="drill")
+
 
 CALLERS = 16
 CALL_SECONDS = 10.0
@@ -194,3 +217,56 @@ def pending_in(there: dict[str, Member]) -> Any:
         return sum(len(each.cluster.waiting) for each in there.values())
 
     return pending
+
+
+# Two of the cores of each node hold twenty replicas: two hundred bindings of two fill the fleet.
+FEW_CORES, FEW_NODES = 2, 5
+BEFORE, SINCE, FROZEN = 50, 50, 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WentBack:
+    """What came of it: decisions that were told before the backup, between it and the restore,
+    while no agent had reported since, and afterwards until nothing fitted any more.
+    """
+
+    before: int
+    since: int
+    frozen: int
+    after: int
+    pending: int
+
+
+def go_back(folder: Path) -> WentBack:
+    with restorable(folder) as server:
+        upgrade(server.url)
+        address = MovableAddress(server.sockets)
+        with running_planes(folder, 2, address.url, PACE) as planes:
+            result = asyncio.run(_drill_restore(planes, server, address))
+        address.close()
+        return result
+
+
+async def _drill_restore(planes: Planes, server: Restorable, address: MovableAddress) -> WentBack:
+    there = members(FEW_CORES, FEW_NODES)
+    credentials = await enrolled(planes.endpoints[0], planes.token, there)
+    load = Load(planes=planes, members=there)
+    async with living(there, planes, credentials):
+        await load.until_told(BEFORE)
+        await asyncio.to_thread(server.back_up)
+        await load.until_told(BEFORE + SINCE)
+        since = len(load.acknowledged) - BEFORE
+        for member in there.values():
+            member.fall_silent()
+        await asyncio.to_thread(server.restore)
+        address.move(server.restored_sockets)
+        held = len(load.acknowledged)
+        await load.until_refused(FROZEN)
+        frozen = len(load.acknowledged) - held
+        for member in there.values():
+            member.speak()
+        await load.until_told(held + frozen + 1)
+        await load.until_refused(FROZEN)
+        after = len(load.acknowledged) - held - frozen
+        pending = await until(pending_in(there), lambda count: count == 0)
+    return WentBack(before=BEFORE, since=since, frozen=frozen, after=after, pending=pending)

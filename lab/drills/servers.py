@@ -1,4 +1,4 @@
-"""Two PostgreSQL servers, the second following the first, behind one address that can be moved.
+"""Two PostgreSQL servers behind one address that can be moved, and what operators are told to do.
 
 Must not know what is kept in them. The address stands for what people have there: a virtual IP
 address, a proxy, a name.
@@ -30,9 +30,39 @@ from federation.embedded_postgres.home import (
 from federation.embedded_postgres.process import launch
 from federation.embedded_postgres.server import EmbeddedPostgres
 from lab.databases import connect, run
-from lab.drills.page import promote_as_written
+from lab.pages import ROOT, steps_of
 from lab.patience import PATIENCE_SECONDS
 from lab.servers import found_binaries
+
+PAGE = ROOT / "docs" / "how-to" / "fail-over-postgresql.md"
+OURS = ("make drills does it",)
+
+
+def commands() -> list[str]:
+    """Blocks of the page that are tried here, in its order."""
+    steps = steps_of(PAGE.read_text(encoding="utf-8"))
+    return [step.text for step in steps if step.mark("skip") == OURS]
+
+
+def promote_as_written(standby_url: str, programs: Path) -> None:
+    """``programs``: where PostgreSQL's are. Returns once the standby leads."""
+    path = f"{programs}:{os.environ.get('PATH', '')}"
+    environment = {**os.environ, "PATH": path, "STANDBY": standby_url}
+    answers = []
+    for command in commands():
+        done = subprocess.run(
+            ["sh", "-e", "-c", command],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stderr)
+        answers.append(done.stdout)
+    promoted = [answer for answer in answers if answer.strip() == "t"]
+    assert promoted, answers
+
 
 USER, DATABASE = "federation", "postgres"
 NAME = "standby"

@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lab.kubeapi.listing import version_asked
+from lab.kubeapi.listing import Selector, selector, version_asked
 from lab.kubeapi.resources import Document, Resource
-from lab.kubeapi.selectors import Selector, selector
 from lab.kubeapi.state import Change, Cluster, at_version
 from lab.kubeapi.statuses import Cause, expired, invalid_options, too_large_version
 

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from lab.kubeapi.defaults import check, with_defaults
+from lab.kubeapi.defaults import check, check_schema, check_unchanged, with_defaults
 from lab.kubeapi.resources import NAMESPACES, NODES, PODS, Document, Resource
-from lab.kubeapi.schemas import check_schema, check_unchanged
 from lab.kubeapi.state import Cluster
 from lab.kubeapi.statuses import (
     Cause,

@@ -1,9 +1,8 @@
-"""Small faults that can be put into a source file, found in its syntax tree and chosen by a seed.
+"""Small faults that can be put into a source file, chosen by a seed, and the tests of each.
 
-Must not run anything: a mutant is a text in place of another one.
-
-Only code inside functions is changed. Docstrings, annotations, decorators, defaults, protocols,
-f-strings, `raise` and `assert` stay: a fault there changes a message, or fails at import.
+Must not run anything: a mutant is a text in place of another one. Only code inside functions is
+changed. Docstrings, annotations, decorators, defaults, protocols, f-strings, `raise` and `assert`
+stay: a fault there changes a message, or fails at import.
 """
 
 from __future__ import annotations

@@ -20,10 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.mutation.choosing import choose_tests, mutants_to_try
-from lab.mutation.coverage import LineTracer
 from lab.mutation.mutants import Mutant
-from lab.mutation.patching import NotPatched, patch
+from lab.mutation.patching import LineTracer, NotPatched, patch
 from lab.mutation.records import (
     GONE,
     KILLED,
@@ -34,6 +32,8 @@ from lab.mutation.records import (
     Job,
     Results,
     Verdict,
+    choose_tests,
+    mutants_to_try,
 )
 
 JOB_VARIABLE = "FEDSCHED_MUTATION_JOB"

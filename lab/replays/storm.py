@@ -29,16 +29,15 @@ from federation.codec.bindings import binding_to_message
 from federation.model.placement import Binding
 from federation.store.engine import CONNECTION_ERRORS
 from federation.v1.scheduling_pb2 import ScheduleBatchItem
-from lab.callers import Caller as CallerByName
-from lab.callers import calling, enrolled
-from lab.chaos.callers import DEADLINE_SECONDS, RETRIED, SCHEDULINGS, Caller
-from lab.chaos.glances import LOST
+from lab.callers import Caller, calling, enrolled
+from lab.chaos.audit import opened
+from lab.chaos.callers import DEADLINE_SECONDS, RETRIED, SCHEDULINGS, Controller
+from lab.chaos.glances import LOST, preempted
 from lab.chaos.havoc import Plan, carried_out, member_nodes
 from lab.chaos.losses import PACE
 from lab.chaos.members import Member, end, living
-from lab.chaos.records import opened
+from lab.chaos.preempting import filler, urgent
 from lab.chaos.slow_ledger import SeenReport
-from lab.chaos.urgent import filler, preempted, urgent
 from lab.patience import PATIENCE_SECONDS
 from lab.planes import Planes, Postgres
 from lab.servers import ROOT, environment
@@ -101,10 +100,10 @@ class _Replays:
             for place, (name, nodes) in enumerate(member_nodes(storm.seed))
         }
         self._callers = [
-            Caller(number, storm.seed, self._endpoints, planes.token, self._members)
+            Controller(number, storm.seed, self._endpoints, planes.token, self._members)
             for number in range(CALLERS)
         ]
-        self._asking: dict[str, CallerByName] = {}
+        self._asking: dict[str, Caller] = {}
         self._counts: dict[str, float] = {}
         self._violations: list[str] = []
 
@@ -230,7 +229,7 @@ class _Replays:
         caller = self._asking.get(endpoint)
         if caller is None:
             channel = grpc.aio.insecure_channel(endpoint)
-            caller = CallerByName(channel, self._planes.token, DEADLINE_SECONDS)
+            caller = Caller(channel, self._planes.token, DEADLINE_SECONDS)
             self._asking[endpoint] = caller
         try:
             return await caller.ask(method, **fields)

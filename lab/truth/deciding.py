@@ -23,7 +23,7 @@ from federation.scheduler.decision import Outcome
 from federation.scheduler.fleet import Fleet
 from federation.v1.estimates_pb2 import ESTIMATE_SOURCE_EXACT
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleResponse
-from lab.truth.judging import Answered
+from lab.truth.plans import Answered
 from lab.truth.streams import Wanted
 
 

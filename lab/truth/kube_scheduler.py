@@ -1,4 +1,4 @@
-"""kube-scheduler 1.36, simulated: its queue, its cycle, its assumptions and its bindings.
+"""kube-scheduler 1.36, simulated: its queue, its cycle, its bindings, its time, and its extender.
 
 One cycle at a time: filter, extender, score, assume; the binding follows on its own. What found no
 node waits for an event that may help it, and backs off. Nodes and pods are read, and selectors and
@@ -9,11 +9,16 @@ simulated: preemption, spreading and affinity between pods.
 from __future__ import annotations
 
 import heapq
+import http.client
 import itertools
+import math
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
@@ -25,7 +30,65 @@ from estimator.placing.incoming import IncomingPod
 from estimator.snapshot import NodeTable
 from federation.model.arrays import BoolArray, IntArray
 from lab.truth.scheduler_scores import Loads, Profile
-from lab.truth.timeline import Timeline
+
+
+class Timeline:
+    """Events by time. Virtual seconds pass at once; with ``real``, a second is a second.
+
+    ``now`` begins at 0. ``post`` is for other threads, where real seconds pass.
+    """
+
+    def __init__(self, *, real: bool = False) -> None:
+        self._now = 0.0
+        self._began_at = time.monotonic() if real else None
+        self._serial = itertools.count()
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._changed = threading.Condition()
+
+    @property
+    def now(self) -> float:
+        return self._now
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        with self._changed:
+            heapq.heappush(self._events, (when, next(self._serial), what))
+            self._changed.notify()
+
+    def after(self, seconds: float, what: Callable[[], None]) -> None:
+        self.at(self._now + seconds, what)
+
+    def post(self, what: Callable[[], None]) -> None:
+        """As soon as may be."""
+        self.at(-math.inf, what)
+
+    def run(self, until: float = math.inf, *, idle: Callable[[], bool] | None = None) -> None:
+        """Let happen what happens until then; without end, until nothing is left to happen.
+
+        ``idle``, asked after every event, ends it earlier.
+        """
+        while (event := self._next(until)) is not None:
+            event()
+            if idle is not None and idle():
+                return
+        if math.isfinite(until):
+            self._now = max(self._now, until)
+
+    def _next(self, until: float) -> Callable[[], None] | None:
+        with self._changed:
+            while True:
+                when = self._events[0][0] if self._events else math.inf
+                if self._began_at is None:
+                    if when > until or when == math.inf:
+                        return None
+                    self._now = max(self._now, when)
+                    return heapq.heappop(self._events)[2]
+                self._now = max(self._now, time.monotonic() - self._began_at)
+                if when <= self._now:
+                    return heapq.heappop(self._events)[2]
+                if min(when, until) <= self._now or min(when, until) == math.inf:
+                    return None
+                self._changed.wait(min(when, until) - self._now)
+
 
 MAX_WAITING_SECONDS = 300.0
 EXTENDER_SCALE = 10
@@ -334,3 +397,73 @@ class KubeScheduler:
     def _record(self, pod: IncomingPod, outcome: Outcome, *, node: str = "", why: str = "") -> None:
         at = self.timeline.now
         self.attempts.append(Attempt(at=at, pod=pod.uid, outcome=outcome, node=node, why=why))
+
+
+TIMEOUT_SECONDS = 5.0
+
+
+class HttpExtender:
+    """``url`` is its urlPrefix. ``refusals`` are the newest reasons, by node.
+
+    ``before_filter`` has, by uid, a callback for the moment in which the pod's first call is under
+    way.
+    """
+
+    def __init__(self, url: str, *, weight: int = 1) -> None:
+        self.weight = weight
+        self.refusals: dict[str, str] = {}
+        self.before_filter: dict[str, Callable[[], None]] = {}
+        self._url = urlsplit(url)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def filter(self, pod: bytes, nodes: list[str]) -> list[str]:
+        if self.before_filter:
+            uid = msgspec.json.decode(pod)["metadata"]["uid"]
+            self.before_filter.pop(uid, lambda: None)()
+        answer = self._post("filter", pod, nodes)
+        if answer.get("Error"):
+            raise ExtenderFailed(answer["Error"])
+        self.refusals = {**answer["FailedNodes"], **answer["FailedAndUnresolvableNodes"]}
+        kept: list[str] = answer["NodeNames"] or []
+        return kept
+
+    def prioritize(self, pod: bytes, nodes: list[str]) -> dict[str, int]:
+        return {each["Host"]: each["Score"] for each in self._post("prioritize", pod, nodes)}
+
+    def _post(self, verb: str, pod: bytes, nodes: list[str]) -> Any:
+        body = msgspec.json.encode({"Pod": msgspec.Raw(pod), "Nodes": None, "NodeNames": nodes})
+        try:
+            status, content = self._exchange(verb, body)
+        except (OSError, http.client.HTTPException) as error:
+            raise ExtenderFailed(f"{verb}: {error!r}") from error
+        if status != http.client.OK:
+            raise ExtenderFailed(f"{verb}: HTTP status {status}")
+        return msgspec.json.decode(content)
+
+    def _exchange(self, verb: str, body: bytes) -> tuple[int, bytes]:
+        if self._connection is not None:
+            try:
+                return self._ask(self._connection, verb, body)
+            except ConnectionError:
+                # The server closed it while nothing was asked; Go's client dials anew then, too.
+                self.close()
+        host, port = self._url.hostname or "", self._url.port
+        self._connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+        try:
+            return self._ask(self._connection, verb, body)
+        except (OSError, http.client.HTTPException):
+            self.close()
+            raise
+
+    def _ask(
+        self, connection: http.client.HTTPConnection, verb: str, body: bytes
+    ) -> tuple[int, bytes]:
+        path = f"{self._url.path.rstrip('/')}/{verb}"
+        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        return response.status, response.read()

@@ -22,10 +22,8 @@ from lab.agents import has_reported
 from lab.kubeapi.resources import Document
 from lab.patience import PATIENCE_SECONDS
 from lab.planes import Planes, durable_postgres, running_planes
-from lab.truth.agents import AgentProcess, free_port
+from lab.truth.clusters import STOCK_SCHEDULER, AgentProcess, RealMember, SimulatedMember, free_port
 from lab.truth.deciding import Decider, Reserving, Unreserved, Weakened
-from lab.truth.judging import Answered, Found, fitted, pods_of
-from lab.truth.members import Node, nodes_of
 from lab.truth.plans import (
     AT_ONCE,
     DELETED_SECONDS,
@@ -33,12 +31,14 @@ from lab.truth.plans import (
     PAUSE_SECONDS,
     REMADE_ONE_IN,
     SHUFFLED_SECONDS,
+    Answered,
+    Found,
     Line,
     Plan,
+    fitted,
+    pods_of,
 )
-from lab.truth.real_members import RealMember
-from lab.truth.simulated_members import STOCK_SCHEDULER, SimulatedMember
-from lab.truth.streams import Wanted, foreign_pods, stream
+from lab.truth.streams import Node, Wanted, foreign_pods, nodes_of, stream
 
 POLL_SECONDS = 0.1
 UNWEAKENED: Mapping[tuple[str, str], Weakened] = {}

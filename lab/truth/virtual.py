@@ -23,15 +23,22 @@ from federation.capacity.cluster_room import ReportId
 from federation.model.echoes import PodOrigin, PodSighting, SightingState
 from federation.model.placement import Certificate
 from federation.model.resources import PODS
-from lab.echoes import echoes_of, interests_by_name
+from lab.promising import echoes_of, interests_by_name
 from lab.simulator import ControlPlane, Decided, Shown
 from lab.simulator_cluster import Snapshot as Report
-from lab.truth.judging import Answered, Found, fitted, pods_of
-from lab.truth.kube_scheduler import KubeScheduler
-from lab.truth.members import CPU, MEMORY, Amounts, Node, documents_of, nodes_of
-from lab.truth.plans import AT_ONCE, MAKING_SECONDS, PAUSE_SECONDS, SHUFFLED_SECONDS, Plan
-from lab.truth.streams import Wanted, stream
-from lab.truth.timeline import Timeline
+from lab.truth.kube_scheduler import KubeScheduler, Timeline
+from lab.truth.plans import (
+    AT_ONCE,
+    MAKING_SECONDS,
+    PAUSE_SECONDS,
+    SHUFFLED_SECONDS,
+    Answered,
+    Found,
+    Plan,
+    fitted,
+    pods_of,
+)
+from lab.truth.streams import CPU, MEMORY, Amounts, Node, Wanted, documents_of, nodes_of, stream
 
 REPORT_SECONDS = 1.0
 CELLS = 256

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from federation.embedded_postgres.home import prepare_home
-from lab.attack.__main__ import plane_of_its_own
+from lab.attack.__main__ import ATTACKS, plane_of_its_own
 from lab.attack.attack import Attack, carry_out
-from lab.attack.registry import ATTACKS
 from lab.attack.target import Target, attacked_plane
 from lab.databases import Databases
 from lab.processes import SAMPLE_SECONDS, Sample, metered

@@ -16,6 +16,7 @@ from lab.benchmarks import soak as program
 from lab.benchmarks.members import agents_there, federation
 from lab.benchmarks.soak import MOST_GROWTH, Soak, Soaked, soak
 from lab.callers import calling
+from lab.databases import run
 from lab.fleet import cluster_name
 from lab.planes import Planes
 from lab.programs import Beside, beside
@@ -74,7 +75,7 @@ def test_an_agent_that_is_sent_away_fails_it(there: There, monkeypatch: pytest.M
     @contextmanager
     def removed(*command: str, given: object) -> Iterator[Beside]:
         with beside(*command, given=given) as running:
-            asyncio.run(leave(planes, cluster_name(5)))
+            run(leave(planes, cluster_name(5)))
             yield running
 
     monkeypatch.setattr(program, "beside", removed)

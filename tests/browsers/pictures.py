@@ -12,7 +12,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from lab.chromium import Tab, chromium
+from lab.browser import Tab, chromium
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 BINDING = "/ui/binding?namespace=shop&name=checkout-deployment"

@@ -15,8 +15,7 @@ import pytest
 
 from federation.v1.clusters_pb2 import UpdateClusterRequest
 from federation.v1.resource_pb2 import Cluster, ClusterSpec, ObjectMeta
-from lab.browser import Browser
-from lab.chromium import AXE, CHROMIUM, Chromium, Tab, chromium
+from lab.browser import AXE, CHROMIUM, Browser, Chromium, Tab, chromium
 from lab.control_planes import RunningControlPlane, report, running_control_plane
 from lab.patience import until
 from tests.unit.web.test_ui import WORKLOAD, binding

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from lab.chaos.evictions import Placed, Watched, wrongly_gone
+from lab.chaos.glances import MAY_STAY, Placed, Step, Watched, wrong_steps, wrongly_gone
 from lab.chaos.havoc import Plan
 from lab.chaos.losses import lose
-from lab.chaos.plans import MAY_STAY, Step, wrong_steps
-from lab.chaos.urgent import Moved, too_fast
+from lab.chaos.preempting import Moved, too_fast
 
 BEFORE = Placed(key="shop/web", decision="one", shares={"a": 2, "b": 2}, evicted={})
 MOVED = replace(BEFORE, shares={"b": 4}, evicted={"a": 2})

@@ -6,15 +6,16 @@ from collections import Counter
 from dataclasses import replace
 
 from federation.model.placement import PreemptionPolicy
-from lab.chaos.rivals import (
+from lab.chaos.preempting import (
     OF_A_NAMESPACE,
     OF_ALL,
     Loss,
     Spent,
     beyond_limits,
+    filler,
+    urgent,
     wrong_losses,
 )
-from lab.chaos.urgent import filler, urgent
 
 FILLER = filler(0)
 ABOVE = replace(FILLER, name="above", priority=-4, preemption_policy=urgent().preemption_policy)

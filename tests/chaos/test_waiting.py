@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lab.chaos.waiting import Row, in_order, lost, wrong_rows
+from lab.chaos.glances import Row, in_order, lost, wrong_rows
 
 PLACED = Row(
     key="shop/web",

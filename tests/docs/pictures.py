@@ -23,7 +23,7 @@ from federation.services.scheduling.planned import PlannedMove
 from federation.v1 import rebalance_pb2
 from federation.v1.resource_pb2 import TargetCluster
 from lab.benchmarks.bench_plans import NOW, bindings, fleet_of
-from lab.storms import storm_trace
+from lab.traces import storm_trace
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "pictures"

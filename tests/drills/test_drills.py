@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from lab.drills import __main__ as drills
-from lab.drills.failover import GOAL_SECONDS, WARNINGS, FailedOver, fail_over
-from lab.drills.restore import go_back
+from lab.drills.failover import GOAL_SECONDS, WARNINGS, FailedOver, fail_over, go_back
 from lab.drills.stack import run_stack
 
 

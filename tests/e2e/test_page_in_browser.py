@@ -17,8 +17,7 @@ from federation.codec.bindings import binding_to_message
 from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
 from federation.model.workload import ReplicaRequirements
 from federation.v1.scheduling_pb2 import ScheduleRequest
-from lab.browser import Browser
-from lab.chromium import CHROMIUM
+from lab.browser import CHROMIUM, Browser
 from lab.control_planes import report, running_control_plane
 from lab.patience import PATIENCE_SECONDS, until
 

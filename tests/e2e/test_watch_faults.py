@@ -18,18 +18,21 @@ from estimator.estimation.capacity import NodeSet
 from estimator.kube.reading import PAGE_SIZE, Patience
 from estimator.live import LiveSource
 from federation.model.resources import CPU, PODS
-from lab.kubeapi.churn import Churn, NodePicture, Picture, picture_of
 from lab.kubeapi.documents import namespace, pods
 from lab.kubeapi.faults import (
     Action,
     Answer,
     Asked,
+    Churn,
     Cut,
     Delay,
     Drop,
     First,
+    NodePicture,
+    Picture,
     Silence,
     bad_gateway,
+    picture_of,
     server_error,
     throttled,
 )

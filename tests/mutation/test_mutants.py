@@ -12,10 +12,8 @@ from types import ModuleType
 
 import pytest
 
-from lab.mutation.choosing import choose_tests, compiling, mutants_to_try
-from lab.mutation.coverage import LineTracer
 from lab.mutation.mutants import Mutant, find_mutants, shuffled
-from lab.mutation.patching import NotPatched, patch
+from lab.mutation.patching import LineTracer, NotPatched, patch
 from lab.mutation.records import (
     KILLED,
     SURVIVED,
@@ -25,6 +23,9 @@ from lab.mutation.records import (
     Results,
     TestLines,
     Verdict,
+    choose_tests,
+    compiling,
+    mutants_to_try,
 )
 
 SOURCE = '''"""A module."""

@@ -32,7 +32,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from lab.fleets import MIB
-from lab.truth.members import CPU, MEMORY, POOL_LABEL, ZONE_LABEL, documents_of, nodes_of
+from lab.truth.streams import CPU, MEMORY, POOL_LABEL, ZONE_LABEL, documents_of, nodes_of
 
 CLUSTERS, SHAPES = 40, 10
 BUDGETS = (16, 32, 256)

@@ -34,12 +34,11 @@ from federation.services.agent_values import AgentHello, Placer
 from federation.services.members.join import Registration
 from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
-from lab.chaos.audit import Audit
+from lab.chaos.audit import Audit, open_database
 from lab.chaos.members import report_of
-from lab.chaos.records import open_database
 from lab.chaos.slow_ledger import SeenReport, SlowLedger
-from lab.echoes import interests_of
 from lab.fleets import RESOURCES
+from lab.promising import interests_of
 from lab.services import join, reservations_of
 from lab.simulator_cluster import ZONE_LABEL, Order, SimulatedCluster
 from lab.simulator_cluster import Placer as Places

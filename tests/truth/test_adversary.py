@@ -8,12 +8,21 @@ import numpy as np
 import pytest
 
 from lab.fleets import GIB
-from lab.truth.adversary import room_against, stands, stranding
-from lab.truth.members import CPU, MEMORY, PODS, Node, free_rn, nodes_of
-from lab.truth.moments import Moment, moment_of
+from lab.truth.adversary import challenged, room_against, stands, stranding
+from lab.truth.odds import Moment, moment_of
 from lab.truth.plans import Line, Plan
-from lab.truth.soundness import challenged
-from lab.truth.streams import SCHEDULINGS, Stream, Wanted, stream
+from lab.truth.streams import (
+    CPU,
+    MEMORY,
+    PODS,
+    SCHEDULINGS,
+    Node,
+    Stream,
+    Wanted,
+    free_rn,
+    nodes_of,
+    stream,
+)
 from lab.truth.virtual import ByTheRules, VirtualStudy
 
 

@@ -13,10 +13,8 @@ from federation.capacity.cluster_room import ReportId
 from federation.model.placement import Certificate
 from lab.simulator import ControlPlane
 from lab.simulator_cluster import Snapshot as Report
-from lab.truth.kube_scheduler import KubeScheduler
-from lab.truth.members import Node, documents_of, nodes_of
-from lab.truth.streams import Stream, stream
-from lab.truth.timeline import Timeline
+from lab.truth.kube_scheduler import KubeScheduler, Timeline
+from lab.truth.streams import Node, Stream, documents_of, nodes_of, stream
 
 MEMBER = "member1"
 

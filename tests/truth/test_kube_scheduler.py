@@ -17,9 +17,9 @@ from lab.truth.kube_scheduler import (
     ExtenderFailed,
     KubeScheduler,
     Outcome,
+    Timeline,
 )
 from lab.truth.scheduler_scores import Profile, Strategy
-from lab.truth.timeline import Timeline
 
 
 def node(name: str, cores: int = 4) -> Node:

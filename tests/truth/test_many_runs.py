@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from lab.truth.judging import asked_of
-from lab.truth.many_runs import ManyRuns
-from lab.truth.members import free_rn, nodes_of
-from lab.truth.streams import Stream, Wanted, stream
+from lab.truth.odds import ManyRuns
+from lab.truth.plans import asked_of
+from lab.truth.streams import Stream, Wanted, free_rn, nodes_of, stream
 from tests.truth.test_careful_bursts import MEMBER, scheduler_of
 
 NODES, BINDINGS = 20, 40

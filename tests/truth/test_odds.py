@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from lab.truth.many_runs import ManyRuns
-from lab.truth.members import free_rn, nodes_of
-from lab.truth.odds import best_division, found_by_oracle, refusals_of
+from lab.truth.odds import ManyRuns, best_division, found_by_oracle, refusals_of
 from lab.truth.plans import Line, Plan
-from lab.truth.streams import Stream, stream
+from lab.truth.streams import Stream, free_rn, nodes_of, stream
 
 SMALL = Plan(line=Line.CAREFUL, seed=1, bindings=40, nodes=(9, 10))
 RUNS = 20

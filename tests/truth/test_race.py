@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from federation.model.resources import CPU
-from lab.truth.extended_cluster import Loop, pod, promised_pod
-from lab.truth.race import BINDING, cluster, run_once
+from lab.truth.race import BINDING, Loop, cluster, pod, promised_pod, run_once
 
 
 @pytest.fixture(scope="module")

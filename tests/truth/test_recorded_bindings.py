@@ -14,8 +14,7 @@ import pytest
 
 from estimator.kube.dump import read_dump
 from estimator.placing.incoming import IncomingPod
-from lab.truth.kube_scheduler import KubeScheduler
-from lab.truth.timeline import Timeline
+from lab.truth.kube_scheduler import KubeScheduler, Timeline
 from tests.vectors.test_clusters import DUMPS, SHAPES
 
 TOO_MANY = 3

@@ -15,11 +15,19 @@ from lab.kubeapi.resources import NODES
 from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from lab.kubeapi.state import Cluster
 from lab.patience import PATIENCE_SECONDS
-from lab.truth.judging import Answered, fitted, pods_of
-from lab.truth.members import CPU, MEMORY, Node, free_rn, nodes_of
-from lab.truth.plans import Line, Plan
-from lab.truth.real_members import PROGRAMS, VARIABLE, ApiMember, programs_there
-from lab.truth.streams import SCHEDULINGS, Stream, Wanted, stream
+from lab.truth.clusters import PROGRAMS, VARIABLE, ApiMember, programs_there
+from lab.truth.plans import Answered, Line, Plan, fitted, pods_of
+from lab.truth.streams import (
+    CPU,
+    MEMORY,
+    SCHEDULINGS,
+    Node,
+    Stream,
+    Wanted,
+    free_rn,
+    nodes_of,
+    stream,
+)
 from lab.truth.study import found_by
 
 SMALL = Plan(line=Line.STRICT, seed=1, bindings=24, nodes=(8, 9))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import leftovers
+from lab import servers
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
@@ -31,8 +31,8 @@ def test_only_sessions_that_are_dead_are_cleaned(
         if lock is not None:
             (tmp_path / name / ".lock").write_text(str(lock))
     cleaned: list[str] = []
-    monkeypatch.setattr(leftovers, "discard_databases", lambda each: cleaned.append(each.name))
-    leftovers.discard_those_of_the_dead(tmp_path / ours)
+    monkeypatch.setattr(servers, "discard_databases", lambda each: cleaned.append(each.name))
+    servers.discard_those_of_the_dead(tmp_path / ours)
     assert sorted(cleaned) == ["pytest-1", "pytest-3"]
 
 
@@ -40,5 +40,5 @@ def test_folders_that_were_asked_for_have_no_neighbours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pytest-1").mkdir()
-    monkeypatch.setattr(leftovers, "discard_databases", pytest.fail)
-    leftovers.discard_those_of_the_dead(tmp_path / "mine")
+    monkeypatch.setattr(servers, "discard_databases", pytest.fail)
+    servers.discard_those_of_the_dead(tmp_path / "mine")

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.kubeapi import real_server
-from lab.kubeapi.api import Api
+from lab.kubeapi.api import TOKEN, Api, RealServer
 from lab.kubeapi.documents import namespace
 from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from lab.kubeapi.state import Cluster
@@ -33,7 +32,7 @@ def fake_server() -> Iterator[KubeApiServer]:
 
 
 @pytest.fixture(scope="session")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real_server.RealServer]:
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     assets = os.environ.get(VARIABLE)
     if not assets:
         pytest.skip(f"{VARIABLE} is not set: no etcd and kube-apiserver to compare with")
@@ -41,7 +40,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real_server.RealS
         if not os.access(Path(assets) / program, os.X_OK):
             pytest.skip(f"{VARIABLE} is {assets}, where there is no {program} to run")
     directory = tmp_path_factory.mktemp("kube")
-    with real_server.RealServer(Path(assets), directory) as server:
+    with RealServer(Path(assets), directory) as server:
         yield server
 
 
@@ -52,7 +51,7 @@ def api(request: pytest.FixtureRequest) -> Iterator[Api]:
         server: KubeApiServer = request.getfixturevalue("fake_server")
         made = Api.in_new_namespace(server.url, ADMIN_TOKEN)
     else:
-        real: real_server.RealServer = request.getfixturevalue("real")
-        made = Api.in_new_namespace(real.url, real_server.TOKEN, real.ca)
+        real: RealServer = request.getfixturevalue("real")
+        made = Api.in_new_namespace(real.url, TOKEN, real.ca)
     yield made
     made.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import urllib.request
 
-from lab.kubeapi.real_server import RealServer
+from lab.kubeapi.api import RealServer
 
 
 def test_a_real_server_is_asked_too(real: RealServer) -> None:

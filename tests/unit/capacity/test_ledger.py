@@ -15,7 +15,7 @@ from federation.capacity.ledger import ClusterLedger
 from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.model.shapes import Echo, request_shape
 from federation.model.workload import ReplicaRequirements
-from lab.fleet_ledger import Ledger
+from lab.promising import Ledger
 
 SMALL = {"cpu": 100}
 LARGE = {"cpu": 400}

@@ -14,8 +14,7 @@ from federation.cli.__main__ import fedctl
 from federation.cli.pictures import bars
 from federation.history.figures import Pair
 from federation.model.printable import is_printable
-from lab.storms import BEGAN, Storm, fleet_of, requests, traced
-from lab.traces import write_trace
+from lab.traces import BEGAN, Storm, fleet_of, requests, traced, write_trace
 from tests.unit.cli.hostile import HOSTILE
 
 POLICY = """

@@ -40,8 +40,18 @@ from federation.scheduler.plugins.profile import (
 from federation.scheduler.state import CycleState
 from federation.services.packed_traces import packed_traces
 from federation.services.values import Verdict
-from lab.storms import AGGREGATED, BEGAN, CPU, Storm, fleet_of, requests, traced, web
-from lab.traces import corpus, write_trace
+from lab.traces import (
+    AGGREGATED,
+    BEGAN,
+    CPU,
+    Storm,
+    corpus,
+    fleet_of,
+    requests,
+    traced,
+    web,
+    write_trace,
+)
 
 NOTHING = WhatIfChange()
 

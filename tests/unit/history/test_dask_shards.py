@@ -22,8 +22,7 @@ from federation.history.windows import carried, played, played_carried, windows_
 from federation.model.errors import Unavailable
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
 from lab.patience import PATIENCE_SECONDS, until
-from lab.storms import BEGAN, Storm, fleet_of, requests, traced
-from lab.traces import write_trace
+from lab.traces import BEGAN, Storm, fleet_of, requests, traced, write_trace
 
 ROOT = Path(__file__).resolve().parents[3]
 CORDONED = WhatIfChange(cordoned=frozenset({"member003"}))

@@ -18,7 +18,7 @@ from federation.model.echoes import (
 from federation.model.reservations import PromiseCertificate, Share
 from federation.model.shapes import Echo, request_shape
 from federation.model.workload import ReplicaRequirements
-from lab.echoes import echoes_of, interests_of
+from lab.promising import echoes_of, interests_of
 
 OLD, NEW, OTHER = {"cpu": 100}, {"cpu": 200}, {"cpu": 275}
 WEB = Owner("apps/v1", "Deployment", "default", "web")
