@@ -57,6 +57,10 @@ class CommandedStore:
         """Run ``act`` before the next statement of this name; several run one a statement."""
         self._acts.setdefault(statement, []).append(act)
 
+    def forget_acts(self) -> None:
+        """Let nothing happen any more that has not happened yet."""
+        self._acts.clear()
+
     def fail_at(self, statement: str) -> None:
         """Let the next statement of this name find the connection lost, and its transaction end."""
 

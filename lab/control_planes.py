@@ -260,7 +260,7 @@ class AgentStream:
 
 
 def hello(epoch: int = 1, **fields: Any) -> Hello:
-    return Hello(epoch=epoch, agent_version="0.1.0", placer="none", **fields)
+    return Hello(**{"epoch": epoch, "agent_version": "0.1.0", "placer": "none", **fields})
 
 
 def report(epoch: int = 1, sequence: int = 1, *, nodes: int = 4, **fields: Any) -> Report:

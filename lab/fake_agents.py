@@ -7,8 +7,8 @@
     agent.orders, agent.questions, agent.refusals          what it was asked and told
 
 Reports are values of the agents' own kind (``CapacityReport``), written by the code of real agents.
-``agent.report(whole)`` takes any: ``lab.services.make_report`` makes some, and the estimator's own
-code makes them of nodes and pods.
+``agent.report(whole)`` takes any: ``capacity`` makes some, and the estimator's own code makes
+them of nodes and pods.
 Must not decide what is right: an agent says what it is told to say.
 """
 
@@ -113,7 +113,8 @@ def capacity(
 class FakeAgent:
     """The agent of one cluster; use ``joined`` to make one, and ``leave`` or ``async with``."""
 
-    def __init__(self, stream: AgentStream, epoch: int = 1) -> None:
+    def __init__(self, stream: AgentStream, epoch: int = 1, placer: str = "none") -> None:
+        self.placer = placer
         self.cluster = stream.cluster
         self.place: Place = on_nodes(f"{stream.cluster}-n1")
         self.estimate: Estimate = never
@@ -145,10 +146,11 @@ class FakeAgent:
         report: CapacityReport | None = None,
         *,
         cores: int = 4,
+        placer: str = "none",
         **options: Any,
     ) -> Self:
         """The agent of a cluster that joins now, connected, with its first report stored."""
-        agent = cls(AgentStream(await plane.enrolled(cluster), cluster))
+        agent = cls(AgentStream(await plane.enrolled(cluster), cluster), placer=placer)
         await agent.connect()
         await agent.report(report or capacity(cores, **options))
         return agent
@@ -164,7 +166,7 @@ class FakeAgent:
         """Return whether the control plane bids welcome."""
         await self._stream.__aenter__()
         self._is_welcome = self._is_dismissed = False
-        await self._say(hello=hello(self._epoch, takes_place_requests=True))
+        await self._say(hello=hello(self._epoch, placer=self.placer, takes_place_requests=True))
         self._reading = asyncio.create_task(self._read())
         async with self._changed:
             await self._changed.wait_for(lambda: self._is_welcome or self._has_ended)

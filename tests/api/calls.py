@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
+
+import grpc
 
 from federation.rpc.decoding import BIG_METHODS, SMALL_REQUEST_BYTES
 from federation.rpc.interceptors import OPEN_METHODS
@@ -13,6 +16,7 @@ from federation.rpc.permissions import PERMISSIONS, Audience, methods_for
 from federation.v1 import access_pb2
 from federation.v1.agents_pb2 import NodeShare, PlaceReply
 from federation.v1.resource_pb2 import (
+    Component,
     ObjectMeta,
     ObjectReference,
     Placement,
@@ -20,12 +24,17 @@ from federation.v1.resource_pb2 import (
     ReplicaSchedulingStrategy,
     ResourceBinding,
     ResourceBindingSpec,
+    SchedulePriority,
 )
 from lab.control_planes import AgentStream, Caller, Plane
 from lab.patience import PATIENCE_SECONDS, until
 
 VIEWER, SCHEDULER = access_pb2.ROLE_VIEWER, access_pb2.ROLE_SCHEDULER
 OPERATOR, ADMIN = access_pb2.ROLE_OPERATOR, access_pb2.ROLE_ADMIN
+
+DYNAMIC = ReplicaSchedulingStrategy(
+    replica_scheduling_type="Divided", replica_division_preference="Aggregated"
+)
 
 PROTOS = sorted(
     (Path(__file__).parents[2] / "proto" / "federation" / "v1").glob("*.proto"), key=str
@@ -57,23 +66,42 @@ class Asks(Protocol):
 
 
 def binding(
-    name: str = "cart", *, replicas: int = 3, namespace: str = "shop", **fields: Any
+    name: str = "cart",
+    *,
+    replicas: int = 3,
+    namespace: str = "shop",
+    uid: str = "",
+    request: Mapping[str, str] | None = None,
+    placement: Mapping[str, Any] | None = None,
+    priority: int | None = None,
+    **spec: Any,
 ) -> ResourceBinding:
-    """A workload of one-core replicas, divided by what is available."""
-    strategy = ReplicaSchedulingStrategy(
-        replica_scheduling_type="Divided", replica_division_preference="Aggregated"
-    )
-    workload = {"api_version": "apps/v1", "kind": "Deployment", "uid": "u1"}
+    """A workload of one-core replicas, divided by what is available.
+
+    ``request`` is of each replica, ``placement`` has the fields that differ; further fields are
+    those of the spec.
+    """
+    placed = Placement(replica_scheduling=DYNAMIC)
+    for field, value in (placement or {}).items():
+        placed.ClearField(field)
+        placed.MergeFrom(Placement(**{field: value}))
+    if "components" not in spec:
+        spec.setdefault(
+            "replica_requirements", ReplicaRequirements(resource_request=request or {"cpu": "1"})
+        )
+    if priority is not None:
+        spec["schedule_priority"] = SchedulePriority(priority=priority)
+    workload = {"api_version": "apps/v1", "kind": "Deployment", "name": name}
+    spec.setdefault("resource", ObjectReference(namespace=namespace, uid="u1", **workload))
     return ResourceBinding(
-        metadata=ObjectMeta(namespace=namespace, name=name, uid=fields.pop("uid", "")),
-        spec=ResourceBindingSpec(
-            resource=ObjectReference(namespace=namespace, name=name, **workload),
-            replicas=replicas,
-            replica_requirements=ReplicaRequirements(resource_request={"cpu": "1"}),
-            placement=Placement(replica_scheduling=strategy),
-            **fields,
-        ),
+        metadata=ObjectMeta(namespace=namespace, name=name, uid=uid),
+        spec=ResourceBindingSpec(replicas=replicas, placement=placed, **spec),
     )
+
+
+def component(name: str, replicas: int, cores: str = "1") -> Component:
+    requirements = ReplicaRequirements(resource_request={"cpu": cores})
+    return Component(name=name, replicas=replicas, replica_requirements=requirements)
 
 
 def in_namespace(namespace: str, name: str = "cart", replicas: int = 3) -> ResourceBinding:
@@ -109,8 +137,18 @@ async def paged(caller: Asks, method: str, field: str, size: int, **fields: Any)
             return listed
 
 
-def shares(decision: Any) -> dict[str, int]:
-    return {each.name: each.replicas for each in decision.clusters}
+def shares(placed: Any) -> dict[str, int]:
+    """Replicas by cluster, of a decision, of a spec or of a list of clusters."""
+    return {each.name: each.replicas for each in getattr(placed, "clusters", placed)}
+
+
+async def code_of(call: Any) -> grpc.StatusCode:
+    """The code with which a call ends."""
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
 
 
 async def answer_places(stream: AgentStream, node: str) -> Any:

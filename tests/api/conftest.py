@@ -101,6 +101,40 @@ async def world(
     await made.end()
 
 
+@pytest.fixture(scope="module")
+def commanded_second() -> CommandedStore:
+    return CommandedStore()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def second_plane(
+    plane: RunningControlPlane,
+    module_folder: Path,
+    clock: HeldClock,
+    commanded_second: CommandedStore,
+    flags: dict[str, str],
+    profiles: Profiles,
+) -> AsyncIterator[RunningControlPlane]:
+    """Another control plane on the module's database, made as the first one is."""
+    async with running_control_plane(
+        plane.database_url,
+        module_folder,
+        profiles,
+        clock=clock,
+        store=commanded_second,
+        **{"heartbeat_seconds": "3600", **flags},
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def rival(
+    world: World, second_plane: RunningControlPlane, commanded_second: CommandedStore
+) -> World:
+    """The test's namespace and clusters at the second control plane."""
+    return world.at(second_plane, commanded_second)
+
+
 @pytest_asyncio.fixture(loop_scope="module")
 async def api(plane: Plane) -> AsyncIterator[Plane]:
     """The module's control plane, without clusters, bindings, quotas and freezes."""

@@ -13,9 +13,7 @@ from federation.v1.clusters_pb2 import CordonClusterRequest
 from federation.v1.resource_pb2 import (
     ClusterAffinity,
     ClusterAffinityTerm,
-    Component,
     NodeClaim,
-    ReplicaRequirements,
     Suspension,
     TargetCluster,
 )
@@ -32,6 +30,7 @@ from federation.v1.scheduling_pb2 import (
 from lab.control_planes import refused
 from lab.fake_agents import never, on_no_node, on_nodes
 from lab.patience import until
+from tests.api.calls import component
 from tests.api.world import World, code_of, shares
 
 CORES = {"a": 6, "b": 3, "c": 3}
@@ -234,11 +233,6 @@ async def test_bindings_are_listed_in_pages(world: World) -> None:
     names, token = await page()
     assert names == ["x", "y"]
     assert await page(token) == (["z"], "")
-
-
-def component(name: str, count: int, cores: str = "1") -> Component:
-    requirements = ReplicaRequirements(resource_request={"cpu": cores})
-    return Component(name=name, replicas=count, replica_requirements=requirements)
 
 
 async def test_a_workload_of_components_goes_whole_to_one_cluster_that_holds_a_set(

@@ -9,9 +9,10 @@ import pytest
 from federation.scheduler.preemption import NOTHING_HELPS, SPENT
 from federation.services.scheduling.claims import MOST_NOMINATED
 from federation.services.scheduling.preempting import CROWDED
-from federation.v1.resource_pb2 import Component, Gang, ReplicaRequirements
+from federation.v1.resource_pb2 import Gang
 from federation.v1.scheduling_pb2 import OUTCOME_UNSCHEDULABLE, WAIT_STATE_UNSCHEDULABLE
 from lab.patience import until
+from tests.api.calls import component
 from tests.api.test_preemption import PARTIAL, preempted, urgent
 from tests.api.world import World, shares
 
@@ -199,23 +200,14 @@ async def test_pods_that_are_too_small_make_no_room(world: World) -> None:
     assert await world.shares("low") == {"b": 3}
 
 
-def components(*parts: tuple[str, int, int]) -> dict[str, Any]:
+def components(*parts: tuple[str, int, str]) -> dict[str, Any]:
     """Of each part its name, how many replicas it has, and how many cores each of them."""
-    return {
-        "components": [
-            Component(
-                name=name,
-                replicas=count,
-                replica_requirements=ReplicaRequirements(resource_request={"cpu": str(cores)}),
-            )
-            for name, count, cores in parts
-        ]
-    }
+    return {"components": [component(*part) for part in parts]}
 
 
 async def test_a_workload_of_components_leaves_as_a_whole(world: World) -> None:
     await begin(world)
-    job = components(("driver", 1, 1), ("worker", 2, 1))
+    job = components(("driver", 1, "1"), ("worker", 2, "1"))
     answer = await world.schedule("job", 3, only=["a"], **LOW, **job)
     assert shares(answer.decision.clusters) == {"a": 3}
     await world.agents["a"].report(
@@ -236,10 +228,11 @@ async def test_room_is_made_for_a_whole_set_of_components_or_for_none(world: Wor
     await begin(world)
     await run(world, cluster="a", replicas=5)
     # One core is free; the cluster has six.
-    refused = await ask(world, "large", "a", 7, **components(("driver", 1, 1), ("worker", 6, 1)))
+    large = components(("driver", 1, "1"), ("worker", 6, "1"))
+    refused = await ask(world, "large", "a", 7, **large)
     assert refused.decision.reason.endswith(NOTHING_HELPS)
     assert await world.shares("low") == {"a": 5}
-    job = components(("driver", 1, 1), ("worker", 2, 1), ("sink", 1, 2))
+    job = components(("driver", 1, "1"), ("worker", 2, "1"), ("sink", 1, "2"))
     answer = await ask(world, "job", "a", 4, **job)
     assert await preempted(world, answer) == ["low: 5 in a, priority -5"]
     await see(world, "a", {"low": 2})
@@ -251,7 +244,7 @@ async def test_room_is_made_for_a_whole_set_of_components_or_for_none(world: Wor
 async def test_a_component_that_fits_in_what_is_free_needs_nobody_to_leave(world: World) -> None:
     await begin(world)
     await run(world, cluster="a", replicas=5, **PARTIAL)
-    job = components(("driver", 1, 1), ("worker", 2, 1))
+    job = components(("driver", 1, "1"), ("worker", 2, "1"))
     answer = await ask(world, "job", "a", 3, **job)
     assert await preempted(world, answer) == ["low: 2 in a, priority -5"]
     await see(world, "a", {"low": 3})

@@ -11,39 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from copy import copy
 from typing import Any, TypeVar
 
-import grpc
-
-from federation.v1.clusters_pb2 import DeleteClusterRequest
 from federation.v1.resource_pb2 import (
     ClusterAffinity,
-    ObjectMeta,
     ObjectReference,
-    Placement,
     ReplicaRequirements,
-    ReplicaSchedulingStrategy,
     ResourceBinding,
-    ResourceBindingSpec,
-    SchedulePriority,
 )
-from federation.v1.scheduling_pb2 import (
-    DeleteBindingRequest,
-    GetBindingRequest,
-    GetDecisionRequest,
-    ListBindingsRequest,
-    ListQueueRequest,
-    ReleaseReservationRequest,
-    ScheduleBatchItem,
-    ScheduleBatchRequest,
-    ScheduleRequest,
-)
+from federation.v1.scheduling_pb2 import ScheduleBatchItem, ScheduleRequest
 from lab.commanded_stores import CommandedStore
 from lab.control_planes import RunningControlPlane
+from lab.databases import connect
 from lab.fake_agents import FakeAgent
 from lab.held_clocks import HeldClock
 from lab.patience import until
+from tests.api.calls import binding, code_of, decided, shares
+
+__all__ = ["World", "code_of", "shares"]
 
 Answer = TypeVar("Answer")
 
@@ -51,10 +39,6 @@ Answer = TypeVar("Answer")
 SETTLER = "settler"
 
 serial = itertools.count(1)
-
-DYNAMIC = ReplicaSchedulingStrategy(
-    replica_scheduling_type="Divided", replica_division_preference="Aggregated"
-)
 
 
 class World:
@@ -69,57 +53,47 @@ class World:
         self._settlers = f"{self.namespace}-settled"
         self._settled = 0
 
-    async def clusters(self, **cores: int) -> None:
+    async def clusters(self, placer: str = "none", **cores: int) -> None:
         """Clusters of one node each with so many free cores, and their agents."""
         joined = await asyncio.gather(
-            *(FakeAgent.joined(self.plane, name, cores=count) for name, count in cores.items())
+            *(
+                FakeAgent.joined(self.plane, name, cores=count, placer=placer)
+                for name, count in cores.items()
+            )
         )
         self.agents |= {agent.cluster: agent for agent in joined}
 
+    def at(self, plane: RunningControlPlane, store: CommandedStore) -> World:
+        """The same namespace and clusters, asked for at another control plane."""
+        other = copy(self)
+        other.plane, other.store = plane, store
+        return other
+
     async def end(self) -> None:
         """Delete all bindings, of whichever namespace, and all clusters of the test."""
-        admin = self.plane.admin
-        listed = await admin.call(admin.scheduling.ListBindings, ListBindingsRequest())
-        for binding in listed.bindings:
-            await self.delete(binding.metadata.name, binding.metadata.namespace)
-        for agent in self.agents.values():
-            await agent.leave()
-            request = DeleteClusterRequest(name=agent.cluster, force=True)
-            await admin.call(admin.clusters.DeleteCluster, request)
+        for each in (await self.plane.ask("ListBindings", page_size=1000)).bindings:
+            await self.delete(each.metadata.name, each.metadata.namespace)
+        for name in list(self.agents):
+            await self.delete_cluster(name)
         # Another cluster of the same name must not be taken for the one that is deleted.
         await self.plane.follow()
+
+    async def delete_cluster(self, name: str) -> None:
+        await self.agents.pop(name).leave()
+        await self.plane.ask("DeleteCluster", name=name, force=True)
 
     def workload(
         self, name: str = "web", replicas: int = 1, *, only: Sequence[str] = (), **fields: Any
     ) -> ResourceBinding:
-        """One-core replicas, divided by what is available; ``only`` names clusters.
+        """One-core replicas in the test's namespace; ``only`` names clusters.
 
-        Further fields are those of the spec; ``placement`` those that differ in the placement.
+        Further fields are those of ``calls.binding``.
         """
-        placement = Placement(
-            replica_scheduling=DYNAMIC,
-            cluster_affinity=ClusterAffinity(
-                cluster_names=only, exclude=self.agents.keys() & {SETTLER}
-            ),
-        )
-        for field, value in fields.pop("placement", {}).items():
-            placement.ClearField(field)
-            placement.MergeFrom(Placement(**{field: value}))
-        request = fields.pop("request", {"cpu": "1"})
-        metadata = ObjectMeta(
-            namespace=fields.pop("namespace", self.namespace), name=name, uid=fields.pop("uid", "")
-        )
-        spec: dict[str, Any] = {
-            "resource": ObjectReference(api_version="apps/v1", kind="Deployment", name=name),
-            "replicas": replicas,
-            "placement": placement,
-            **fields,
-        }
-        if "components" not in spec:
-            spec["replica_requirements"] = ReplicaRequirements(resource_request=request)
-        if "priority" in spec:
-            spec["schedule_priority"] = SchedulePriority(priority=spec.pop("priority"))
-        return ResourceBinding(metadata=metadata, spec=ResourceBindingSpec(**spec))
+        affinity = ClusterAffinity(cluster_names=only, exclude=self.agents.keys() & {SETTLER})
+        placement = {"cluster_affinity": affinity, **fields.pop("placement", {})}
+        resource = ObjectReference(api_version="apps/v1", kind="Deployment", name=name)
+        fields = {"namespace": self.namespace, "resource": resource, **fields}
+        return binding(name, replicas=replicas, placement=placement, **fields)
 
     async def schedule(
         self, workload: ResourceBinding | str, replicas: int = 1, **fields: Any
@@ -132,33 +106,46 @@ class World:
         asked = {name: fields.pop(name) for name in list(fields) if name in names}
         if isinstance(workload, str):
             workload = self.workload(workload, replicas, **fields)
-        request = ScheduleRequest(binding=workload, **asked)
-        return await self.call("Schedule", request)
+        return await self.plane.ask("Schedule", binding=workload, **asked)
+
+    async def placed(self, name: str, replicas: int = 1, *only: str, **fields: Any) -> Any:
+        """Replicas by cluster, as a new decision about the workload says."""
+        answer = await self.schedule(name, replicas, only=only, **fields)
+        return shares(answer.decision)
+
+    async def free(self) -> Mapping[str, int]:
+        """One-core replicas that each cluster has capacity for."""
+        core = ReplicaRequirements(resource_request={"cpu": "1"})
+        found = await self.plane.ask("EstimateReplicas", shapes=[core], include_cluster_names=True)
+        return dict(zip(found.clusters, found.replicas, strict=True))
 
     async def batch(self, *items: ResourceBinding | ScheduleBatchItem, atomic: bool = False) -> Any:
         """The results of a batch."""
-        request = ScheduleBatchRequest(
-            items=[
-                item if isinstance(item, ScheduleBatchItem) else ScheduleBatchItem(binding=item)
-                for item in items
-            ],
-            atomic=atomic,
-        )
-        return (await self.call("ScheduleBatch", request)).results
+        listed = [
+            item if isinstance(item, ScheduleBatchItem) else ScheduleBatchItem(binding=item)
+            for item in items
+        ]
+        return (await self.plane.ask("ScheduleBatch", items=listed, atomic=atomic)).results
+
+    async def commit(self, preview: Any, **fields: Any) -> Any:
+        """The answer to Schedule of what a preview showed."""
+        return await self.plane.ask("Schedule", preview_token=preview.preview_token, **fields)
+
+    async def ask_of(self, method: str, name: str = "web", **fields: Any) -> Any:
+        """The answer of a method that takes the name of a binding."""
+        return await self.plane.ask(method, **{"namespace": self.namespace, "name": name, **fields})
 
     async def got(self, name: str = "web") -> Any:
-        return await self.call("GetBinding", self._named(GetBindingRequest, name))
+        return await self.ask_of("GetBinding", name)
 
     async def decision(self, decision_id: str) -> Any:
-        return (await self.call("GetDecision", GetDecisionRequest(id=decision_id))).decision
+        return await decided(self.plane.admin, decision_id)
 
     async def delete(self, name: str = "web", namespace: str = "") -> None:
-        await self.call("DeleteBinding", self._named(DeleteBindingRequest, name, namespace))
+        await self.ask_of("DeleteBinding", name, namespace=namespace or self.namespace)
 
     async def release(self, name: str = "web", **fields: Any) -> Any:
-        request = self._named(ReleaseReservationRequest, name)
-        request.MergeFrom(ReleaseReservationRequest(**fields))
-        return await self.call("ReleaseReservation", request)
+        return await self.ask_of("ReleaseReservation", name, **fields)
 
     async def shares(self, name: str = "web") -> Mapping[str, int]:
         """Replicas by cluster, as the binding says."""
@@ -174,14 +161,26 @@ class World:
 
     async def queue(self) -> Sequence[Any]:
         """What waits in the test's namespace, in order."""
-        request = ListQueueRequest(namespace=self.namespace)
-        return list((await self.call("ListQueue", request)).bindings)
+        return list((await self.plane.ask("ListQueue", namespace=self.namespace)).bindings)
 
     async def queued(self) -> list[str]:
         return [each.name for each in await self.queue()]
 
     async def wait_of(self, name: str) -> Any:
         return (await self.got(name)).wait
+
+    @asynccontextmanager
+    async def unread_journal(self) -> AsyncIterator[None]:
+        """Let no control plane read what others write meanwhile.
+
+        The journal is read as far as no transaction is open that began before.
+        """
+        stranger = await connect(self.plane.database_url)
+        try:
+            await stranger.execute("BEGIN; SELECT pg_current_xact_id()")
+            yield
+        finally:
+            await stranger.close()
 
     async def settle(self) -> None:
         """Return when the queue has looked at all that happened before.
@@ -200,8 +199,8 @@ class World:
         await self.agents[SETTLER].report(cores=0, **{"example.com/settled": self._settled})
 
         async def is_placed() -> bool:
-            request = self._named(GetBindingRequest, name, self._settlers)
-            return bool((await self.call("GetBinding", request)).binding.spec.clusters)
+            found = await self.ask_of("GetBinding", name, namespace=self._settlers)
+            return bool(found.binding.spec.clusters)
 
         await until(is_placed, bool)
 
@@ -252,20 +251,3 @@ class World:
     async def call(self, method: str, request: Any) -> Any:
         """A call of the Scheduling service, by the admin."""
         return await self.plane.admin.call(getattr(self.plane.admin.scheduling, method), request)
-
-    def _named(self, message: Any, name: str, namespace: str = "") -> Any:
-        return message(namespace=namespace or self.namespace, name=name)
-
-
-def shares(clusters: Sequence[Any]) -> dict[str, int]:
-    """Replicas by cluster."""
-    return {each.name: each.replicas for each in clusters}
-
-
-async def code_of(call: Any) -> grpc.StatusCode:
-    """The code with which a call ends."""
-    try:
-        await call
-    except grpc.aio.AioRpcError as error:
-        return error.code()
-    return grpc.StatusCode.OK
