@@ -3,6 +3,7 @@
     store = CommandedStore()
     running_control_plane(url, folder, store=store)
     store.is_reachable = False             every transaction and reading raises Unavailable
+    store.cut_off_after(7)                 so it is after seven more statements
     store.stall() ... store.go_on()        every transaction and reading waits meanwhile
     store.before("requests.lock", act)     ``act`` runs once, before the next such statement
     store.fail_at("journal.append")        the next such statement raises Unavailable
@@ -40,6 +41,7 @@ class CommandedStore:
         self._goes_on = asyncio.Event()
         self._goes_on.set()
         self._acts: dict[str, list[Act]] = {}
+        self._left: int | None = None
         self._forgotten: set[str] = set()
 
     def __call__(self, store: CheckedStore) -> CheckedStore:
@@ -56,6 +58,10 @@ class CommandedStore:
     def before(self, statement: str, act: Act) -> None:
         """Run ``act`` before the next statement of this name; several run one a statement."""
         self._acts.setdefault(statement, []).append(act)
+
+    def cut_off_after(self, statements: int) -> None:
+        """Let nothing reach the database any more after so many statements of any name."""
+        self._left = statements
 
     def forget_acts(self) -> None:
         """Let nothing happen any more that has not happened yet."""
@@ -102,6 +108,11 @@ class CommandedStore:
 
     async def _meet(self, statement: str) -> None:
         self.statements[statement] += 1
+        if self._left is not None:
+            self._left -= 1
+            self.is_reachable = self._left >= 0
+            if not self.is_reachable:
+                raise Unavailable
         if acts := self._acts.get(statement):
             await acts.pop(0)()
 

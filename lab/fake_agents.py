@@ -179,9 +179,12 @@ class FakeAgent:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
 
-    async def restart(self) -> None:
-        """Go, and come back as a process that has just started."""
+    async def restart(self, plane: RunningControlPlane | None = None) -> None:
+        """Go, and come back as a new process, perhaps to another control plane."""
         await self.leave()
+        if plane is not None:
+            secret = self._stream.agent.metadata[0][1].removeprefix("Bearer ")
+            self._stream = AgentStream(plane.caller(secret), self.cluster)
         self._epoch, self._sequence, self._acknowledged = self._epoch + 1, 0, 0
         self.interest.clear()
         self._interest_version = 0

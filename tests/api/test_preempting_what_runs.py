@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
+from federation.capacity import cluster_room
+from federation.codec.bindings import binding_from_message
+from federation.model.cluster import Cluster, ClusterState
 from federation.scheduler.preemption import NOTHING_HELPS, SPENT
+from federation.scheduler.simulation import Simulation, SimulationOptions
 from federation.services.scheduling.claims import MOST_NOMINATED
 from federation.services.scheduling.preempting import CROWDED
 from federation.v1.resource_pb2 import Gang
 from federation.v1.scheduling_pb2 import OUTCOME_UNSCHEDULABLE, WAIT_STATE_UNSCHEDULABLE
+from lab.fake_agents import capacity
 from lab.patience import until
 from tests.api.calls import component
 from tests.api.test_preemption import PARTIAL, preempted, urgent
@@ -342,3 +348,98 @@ async def test_promises_make_room_for_a_gang_and_for_a_batch_at_once(world: Worl
     )
     assert [shares(each.decision.clusters) for each in results] == [{"c": 1}, {"c": 2}]
     assert await world.shares("other") == {}
+
+
+async def test_small_pods_on_several_nodes_make_room_for_a_large_one(world: World) -> None:
+    """Nobody knows which node they leave: as many go as surely leave one node with enough."""
+    await world.use_settler()
+    await world.clusters(a=1)
+    agent, key = world.agents["a"], f"{world.namespace}/small"
+    await agent.report(cores=2, node_count=3)
+    await world.schedule("small", 6, only=["a"], priority=-5, **PARTIAL)
+    await agent.report(cores=0, node_count=3, sees={key: 6})
+    await world.settle()
+    answer = await world.schedule("large", 1, only=["a"], request={"cpu": "2"}, **urgent())
+    (lost,) = await preempted(world, answer)
+    count = int(lost.split()[1])
+    assert 2 <= count <= 4
+    await agent.report(cores=0, node_count=3, sees={key: 6 - count})
+    await world.settle()
+    assert await world.shares("large") == {}
+    # A large pod that leaves makes room for small ones.
+    await world.delete("small")
+    await agent.report(cores=2, node_count=3, sees={})
+    await world.until_placed("large", a=1)
+    await world.delete("large")
+    two = {"request": {"cpu": "2"}, "priority": -5}
+    await world.schedule("wide", 3, only=["a"], **two)
+    wide = f"{world.namespace}/wide"
+    await agent.report(cores=0, node_count=3, sees={wide: 3}, request={"cpu": 2000})
+    await world.settle()
+    answer = await world.schedule("tiny", 2, only=["a"], **urgent())
+    assert await preempted(world, answer) == ["wide: 3 in a, priority -5"]
+
+
+CLUSTERS = "abc"
+NODES, NODE_CORES = 8, 4
+SMALL, FILLING, WANTED = 40, 60, 12
+
+
+class Packings:
+    """How many clusters were packed anew."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        packed = cluster_room.packed_anew
+
+        def counted(kinds: Any, every: Any) -> Any:
+            self.count += len(every)
+            return packed(kinds, every)
+
+        monkeypatch.setattr(cluster_room, "packed_anew", counted)
+
+
+@pytest.mark.parametrize("is_simulated", [False, True])
+async def test_preempting_many_packs_no_more_than_grows_with_their_number(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_simulated: bool
+) -> None:
+    """Small ones of two priorities; then more urgent ones; then one that takes their room."""
+    choices = random.Random(1)
+    await world.plane.sql("DELETE FROM preemption")
+    workloads = [
+        world.workload(
+            f"small-{number}",
+            choices.randint(1, 2),
+            priority=choices.randint(0, 1),
+            request={"cpu": f"{choices.choice((500, 750, 1000))}m", "memory": "1Gi"},
+        )
+        for number in range(SMALL)
+    ]
+    workloads += [
+        world.workload(f"filling-{number}", 2, priority=50, request={"cpu": "500m"})
+        for number in range(FILLING)
+    ]
+    large = world.workload("large", WANTED, **urgent())
+    report = capacity(NODE_CORES, node_count=NODES)
+    if is_simulated:
+        states = [
+            ClusterState(cluster=Cluster(name=name), report=report, as_of=0.0) for name in CLUSTERS
+        ]
+        simulation = Simulation(states, SimulationOptions(), now=0.0)
+        simulation.decide_all([binding_from_message(each) for each in workloads])
+        packings = Packings(monkeypatch)
+        (decision,) = simulation.decide_all([binding_from_message(large)])
+        lost = sum(int(each.split()[1]) for each in decision.trace.preempted)
+    else:
+        await world.clusters(**dict.fromkeys(CLUSTERS, 1))
+        for agent in world.agents.values():
+            await agent.report(report)
+        for workload in workloads:
+            await world.schedule(workload)
+        packings = Packings(monkeypatch)
+        answer = await world.schedule(large)
+        lost = sum(int(each.split()[1]) for each in await preempted(world, answer))
+        assert shares(answer.decision)
+    assert lost >= WANTED
+    # For each that is tried one cluster, not every one for all that would go with it.
+    assert packings.count < 3 * SMALL
