@@ -1,34 +1,26 @@
 """The shipped roles allow what the agent asks for, and nothing else.
 
-The agent's own code asks an API server that enforces them; what it asked for is compared with
-what they allow.
+Whole agents ask an API server that enforces them; what they asked for is compared with what they
+may.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import pytest
 
-from estimator.credential import SecretName
-from estimator.estimation.capacity import NodeSet
-from estimator.kube.incoming import read_incoming
-from estimator.kube.secret import CredentialSecret
-from estimator.kube.writing import KubeWrites
-from estimator.lease import Lease
-from estimator.live import LiveSource
-from estimator.placing.incoming import PodEvent
+from lab.agent_streams import exchange
+from lab.binders import pending, told, until
 from lab.kubeapi.access import Rule, User, rules_of
 from lab.kubeapi.documents import namespace, node, pod
-from lab.kubeapi.faults import Answer, Asked
-from lab.kubeapi.resources import PODS
+from lab.kubeapi.faults import Answer, Asked, First
 from lab.kubeapi.server import KubeApiServer
 from lab.kubeapi.state import Cluster
-from lab.patience import PATIENCE_SECONDS
+from tests.agent.agents import running_agent
 from tests.unit.deploy.manifests import KUBERNETES, documents
 
 AGENT = "system:serviceaccount:fedsched:fedsched-agent"
@@ -52,11 +44,11 @@ def allowed(*names: str, within: Path = KUBERNETES) -> Access:
 
 
 def asked(server: KubeApiServer) -> Access:
-    """The same of everything that was asked for, /version aside, which is open to all."""
+    """The same of everything that was asked for, but what is open to all."""
     return frozenset(
         (each.group, f"{each.resource}/{each.subresource}".rstrip("/"), each.verb)
         for each in server.requests
-        if each.resource != "/version"
+        if not each.resource.startswith("/")
     )
 
 
@@ -81,63 +73,54 @@ def kubeconfig(server: KubeApiServer, tmp_path: Path, *names: str) -> Path:
     return server.kubeconfig(tmp_path / "kubeconfig", "agent")
 
 
-@asynccontextmanager
-async def following(path: Path) -> AsyncIterator[LiveSource]:
-    source = LiveSource(path, NodeSet.SCHEDULABLE, clock=lambda: 0.0, uniform=lambda _: 0.0)
-    task = asyncio.create_task(source.follow())
-    try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await source.ready()
-        yield source
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def run_agent(server: KubeApiServer, path: Path) -> None:
-    """Everything the agent does: streamed lists and pages, watches, its Secret."""
-
-    def is_watch_list(each: Asked) -> bool:
-        return "sendInitialEvents" in each.query
-
-    async with following(path):
-        server.wait_for_watches("nodes", "pods", "resourcequotas")
-    server.faults.add(Answer(status=422, body=b"{}"), applies=is_watch_list)
-    async with following(path):
-        server.wait_for_watches("nodes", "pods", "resourcequotas")
-    store = CredentialSecret(SecretName(namespace="fedsched", name="fedsched-agent"), path)
-    await asyncio.to_thread(store.write, b"credential")
-    assert await asyncio.to_thread(store.read) == b"credential"
-
-
-async def run_binder(server: KubeApiServer, path: Path) -> None:
-    """Everything that is written beside: a binding, twice, an event, a lease made and renewed."""
-    writes = KubeWrites(path, namespace="fedsched", clock=lambda: 1_800_000_000.0)
-    stored = server.cluster.get(PODS, "shop", "b")
-    assert stored is not None
-    incoming = read_incoming(msgspec.json.encode(stored))
-    for _ in range(2):
-        await writes.bind(namespace="shop", name="b", uid=incoming.uid, node="n1")
-    await writes.tell(PodEvent(pod=incoming, is_warning=True, reason="Unfit", message="no node"))
-    await writes.write_lease(Lease(holder="one"))
-    held = await writes.read_lease()
-    assert held is not None
-    await writes.write_lease(held)
-    writes.close()
-
-
 async def test_the_agent_asks_for_exactly_what_it_may(
     server: KubeApiServer, tmp_path: Path
 ) -> None:
-    await run_agent(server, kubeconfig(server, tmp_path, "rbac.yaml"))
+    """Streamed lists and pages, watches, its Secret."""
+    flags: dict[str, Any] = {
+        "kubeconfig": str(kubeconfig(server, tmp_path, "rbac.yaml")),
+        "credential_secret": "fedsched/fedsched-agent",
+        "insecure": "true",
+        "join_token": "token",
+    }
+    async with exchange() as plane:
+        for is_streamed in (True, False):
+            if not is_streamed:
+                server.faults.add(
+                    Answer(status=422, body=b"{}"),
+                    applies=lambda each: "sendInitialEvents" in each.query,
+                )
+            async with running_agent(tmp_path, endpoint=(plane.endpoint,), **flags):
+                line = await plane.next_line()
+                await asyncio.to_thread(server.wait_for_watches, "nodes", "pods", "resourcequotas")
+                line.end()
     assert asked(server) == allowed("rbac.yaml")
 
 
-async def test_the_binder_asks_for_exactly_what_it_may(
+async def test_the_binder_asks_for_exactly_what_it_may_beside(
     server: KubeApiServer, tmp_path: Path
 ) -> None:
-    await run_binder(server, kubeconfig(server, tmp_path, "binder/rbac.yaml"))
-    assert asked(server) == allowed("binder/rbac.yaml")
+    """A binding whose answer is lost, an event and a condition, a lease made and renewed."""
+
+    def bind_it() -> None:
+        target = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
+        server.writer.bind("shop", "p", target)
+
+    server.faults.add(
+        Answer(status=422, body=b"{}"), applies=lambda each: "sendInitialEvents" in each.query
+    )
+    names = ("rbac.yaml", "binder/rbac.yaml")
+    config = str(kubeconfig(server, tmp_path, *names))
+    is_binding = {"times": 1, "resource": "pods", "verb": "create"}
+    server.faults.add(First(act=bind_it), **is_binding)  # type: ignore[arg-type]  # of two kinds
+    server.cluster.put(pending("large", cpu="900"))
+    async with running_agent(tmp_path, kubeconfig=config, binder="true"):
+        server.cluster.put(pending("p"))
+        await until(server, lambda: any("assigned" in each for each in told(server, "p")))
+        await until(server, lambda: any("short of cpu" in each for each in told(server, "large")))
+        await until(server, lambda: asked(server) >= allowed("binder/rbac.yaml"))
+    secrets = {each for each in allowed(*names) if each[1] == "secrets"}
+    assert asked(server) == allowed(*names) - secrets
 
 
 @pytest.mark.parametrize(

@@ -3,120 +3,82 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
-from federation.model.access import EVERYTHING, Role, Scope
-from federation.model.errors import Unavailable
 from federation.v1 import access_pb2
 from federation.web.ui import fragments
-from federation.web.ui.fragments import SHARED_SECONDS, Fragments, SharedView
-from lab.browser import Browser
-from lab.control_planes import report, running_control_plane
+from federation.web.ui.fragments import SHARED_SECONDS
+from lab.browser import Answered, Browser
+from lab.commanded_stores import CommandedStore
+from lab.control_planes import RunningControlPlane, report
+from lab.held_clocks import HeldClock
 from tests.unit.web.test_ui import binding, made_token
 
-FLEET = SharedView(path="/", query=b"", role=None, scope=EVERYTHING)
 
-
-class Drawings:
-    """A clock that is turned by hand, and drawings that say the how-manieth they are."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-        self.drawn: list[SharedView] = []
-        self.may_end = asyncio.Event()
-        self.may_end.set()
-        self.failing = False
-
-    def now(self) -> float:
-        return self.seconds
-
-    async def draw(self, view: SharedView) -> str:
-        self.drawn.append(view)
-        text = str(len(self.drawn))
-        await self.may_end.wait()
-        if self.failing:
-            raise Unavailable("The database is away.")
-        return text
-
-
-async def test_pages_of_the_same_moment_share_one_drawing() -> None:
-    drawings = Drawings()
-    found = Fragments(drawings, drawings.draw)
-    assert await asyncio.gather(*(found.find(FLEET) for _ in range(50))) == ["1"] * 50
-    drawings.seconds += SHARED_SECONDS - 0.1
-    assert await found.find(FLEET) == "1"
-    drawings.seconds += 0.1
-    assert await found.find(FLEET) == "2"
-    # A clock that was set back makes nothing last.
-    drawings.seconds -= 100
-    assert await found.find(FLEET) == "3"
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        FLEET._replace(path="/queue"),
-        FLEET._replace(query=b"q=eu"),
-        FLEET._replace(role=Role.VIEWER),
-        FLEET._replace(scope=Scope(namespaces=("shop",))),
-        FLEET._replace(scope=Scope(clusters=("eu-*",))),
-        FLEET._replace(scope=Scope(cluster_labels=(("tier", "gold"),))),
-    ],
-)
-async def test_who_sees_something_else_shares_nothing(other: SharedView) -> None:
-    drawings = Drawings()
-    found = Fragments(drawings, drawings.draw)
-    assert await found.find(FLEET) == "1"
-    assert await found.find(other) == "2"
-    assert await found.find(FLEET) == "1"
-
-
-async def test_what_takes_long_is_not_drawn_twice_and_outlasts_who_gives_up() -> None:
-    drawings = Drawings()
-    found = Fragments(drawings, drawings.draw)
-    drawings.may_end.clear()
-    first = asyncio.create_task(found.find(FLEET))
-    await asyncio.sleep(0)
-    drawings.seconds += 100 * SHARED_SECONDS
-    second = asyncio.create_task(found.find(FLEET))
-    await asyncio.sleep(0)
-    first.cancel()
-    drawings.may_end.set()
-    assert await second == "1"
-    assert await found.find(FLEET) == "2"
-
-
-async def test_what_cannot_be_drawn_is_tried_again() -> None:
-    drawings = Drawings()
-    found = Fragments(drawings, drawings.draw)
-    drawings.failing = True
-    with pytest.raises(Unavailable):
-        await found.find(FLEET)
-    drawings.failing = False
-    assert await found.find(FLEET) == "2"
-
-
-async def test_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_of_the_same_moment_share_one_drawing(
+    held: RunningControlPlane,
+    clock: HeldClock,
+    commanded: CommandedStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(fragments, "MOST_FRAGMENTS", 2)
-    drawings = Drawings()
-    found = Fragments(drawings, drawings.draw)
-    views = [FLEET._replace(query=str(number).encode()) for number in range(3)]
-    for each in views:
-        await found.find(each)
-    assert len(found._newest) == 2
-    await found.find(views[0])
-    assert drawings.drawn == [*views, views[0]]
+    browser = Browser(address=held.plane.web_endpoint)
+
+    async def drawn(path: str = "/ui/bindings") -> Answered:
+        return await browser.get(path, fedsched_refresh="1")
+
+    async def drawings() -> int:
+        """How often the store was asked for a list of bindings."""
+        return commanded.statements["bindings.page"]
+
+    before = await drawings()
+    pages = await asyncio.gather(*(drawn() for _ in range(20)))
+    assert len({page.body for page in pages}) == 1
+    assert await drawings() == before + 1
+    clock.advance(SHARED_SECONDS - 0.1)
+    await drawn()
+    assert await drawings() == before + 1
+    clock.advance(0.1)
+    await drawn()
+    assert await drawings() == before + 2
+    # Who asks for something else shares nothing, and only so many are kept.
+    for path in ("/ui/bindings?name=a", "/ui/bindings?name=b"):
+        await drawn(path)
+    assert await drawings() == before + 4
+    await drawn("/ui/bindings?name=b")
+    assert await drawings() == before + 4
+    await drawn()
+    assert await drawings() == before + 5
+    # What takes long is not drawn twice, and outlasts whoever gives up.
+    clock.advance(SHARED_SECONDS)
+    commanded.stall()
+    first = asyncio.create_task(drawn())
+    address = held.plane.web_endpoint
+    _, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(b"GET /ui/bindings HTTP/1.1\r\nHost: localhost\r\nfedsched-refresh: 1\r\n\r\n")
+    await writer.drain()
+    writer.close()
+    clock.advance(100 * SHARED_SECONDS)
+    second = asyncio.create_task(drawn())
+    commanded.go_on()
+    assert {(await first).status, (await second).status} == {200}
+    assert await drawings() <= before + 7
+    # What cannot be drawn is nobody else's answer.
+    clock.advance(SHARED_SECONDS)
+    commanded.is_reachable = False
+    assert (await drawn()).status == 503
+    commanded.is_reachable = True
+    assert (await drawn()).status == 200
 
 
 async def test_scopes_and_roles_are_kept_apart_while_pages_are_shared(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    guarded: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    running = guarded
     # For as long as this test, however slow the machine.
     monkeypatch.setattr(fragments, "SHARED_SECONDS", 3600.0)
     async with (
-        running_control_plane(database_url, tmp_path, ui="token") as running,
         running.connected("eu-1", report=report()),
         running.connected("us-1", report=report()),
     ):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from federation.model.access import Role
 from federation.v1 import access_pb2
 from lab.browser import Answered, Browser
-from lab.control_planes import RunningControlPlane, report, running_control_plane
+from lab.control_planes import RunningControlPlane, report
 from tests.api.calls import audit_of
 from tests.unit.web.test_ui import WORKLOAD, made_token
 
@@ -34,39 +33,39 @@ async def said(running: RunningControlPlane) -> list[tuple[str, Any]]:
 
 
 async def test_changes_that_failed_and_who_may_not_are_recorded(
-    database_url: str, tmp_path: Path
+    guarded: RunningControlPlane,
 ) -> None:
-    async with running_control_plane(database_url, tmp_path, ui="token") as running:
-        token = running.plane.admin_token_file.read_text(encoding="ascii").strip()
-        admin = await signed_in(running, token)
-        assert (await sent(admin, "/ui/plan/approve", id="7")).status == 404
-        hostile = "\0" + "x" * 100_000
-        assert (await sent(admin, "/ui/plan/approve", id=hostile)).status == 400
-        assert (await sent(admin, "/ui/plan/stop", form_secret="guessed")).status == 403
-        # Neither of these is a change, nor a refusal.
-        assert (await admin.get("/ui/plan?id=7")).status == 404
-        assert (await admin.get("/ui/audit")).status == 200
-        secret, _ = await made_token(running, role=access_pb2.ROLE_VIEWER)
-        viewer = await signed_in(running, secret)
-        assert (await sent(viewer, "/ui/commit", preview_token="a.b")).status == 403
-        assert (await viewer.get("/ui/audit")).status == 403
-        cut = "\N{REPLACEMENT CHARACTER}" + "x" * 399
-        assert await said(running) == [
-            ("Rebalance/ApprovePlan NOT_FOUND", ["7"]),
-            ("Rebalance/ApprovePlan INVALID_ARGUMENT", [cut]),
-            ("Rebalance/StopPlan PERMISSION_DENIED", []),
-            ("Scheduling/Schedule PERMISSION_DENIED", []),
-            ("Page/audit PERMISSION_DENIED", []),
-        ]
-        actors = [record.actor for record in await audit_of(running) if record.result != "OK"]
-        assert [actor.partition(" ")[0] for actor in actors] == ["token"] * 2 + ["admin"] * 3
+    running = guarded
+    token = running.plane.admin_token_file.read_text(encoding="ascii").strip()
+    admin = await signed_in(running, token)
+    assert (await sent(admin, "/ui/plan/approve", id="7")).status == 404
+    hostile = "\0" + "x" * 100_000
+    assert (await sent(admin, "/ui/plan/approve", id=hostile)).status == 400
+    assert (await sent(admin, "/ui/plan/stop", form_secret="guessed")).status == 403
+    # Neither of these is a change, nor a refusal.
+    assert (await admin.get("/ui/plan?id=7")).status == 404
+    assert (await admin.get("/ui/audit")).status == 200
+    secret, _ = await made_token(running, role=access_pb2.ROLE_VIEWER)
+    viewer = await signed_in(running, secret)
+    assert (await sent(viewer, "/ui/commit", preview_token="a.b")).status == 403
+    assert (await viewer.get("/ui/audit")).status == 403
+    cut = "\N{REPLACEMENT CHARACTER}" + "x" * 399
+    assert await said(running) == [
+        ("Rebalance/ApprovePlan NOT_FOUND", ["7"]),
+        ("Rebalance/ApprovePlan INVALID_ARGUMENT", [cut]),
+        ("Rebalance/StopPlan PERMISSION_DENIED", []),
+        ("Scheduling/Schedule PERMISSION_DENIED", []),
+        ("Page/audit PERMISSION_DENIED", []),
+    ]
+    actors = [record.actor for record in await audit_of(running) if record.result != "OK"]
+    assert [actor.partition(" ")[0] for actor in actors] == ["token"] * 2 + ["admin"] * 3
 
 
 async def test_a_preview_of_another_namespace_is_not_committed(
-    database_url: str, tmp_path: Path
+    guarded: RunningControlPlane,
 ) -> None:
+    running = guarded
     async with (
-        running_control_plane(database_url, tmp_path, ui="token") as running,
         running.connected("alpha", report=report()),
     ):
         token = running.plane.admin_token_file.read_text(encoding="ascii").strip()

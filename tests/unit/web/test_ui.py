@@ -215,70 +215,68 @@ async def check_links(running: RunningControlPlane, signed_in: Browser) -> None:
 
 
 async def test_a_token_is_given_once_and_a_session_stands_for_it(
-    database_url: str, tmp_path: Path
+    guarded: RunningControlPlane,
 ) -> None:
-    async with running_control_plane(database_url, tmp_path, ui="token") as running:
-        token = running.plane.admin_token_file.read_text(encoding="ascii").strip()
-        browser = Browser(address=running.plane.web_endpoint)
-        for path in ("/ui/", "/ui/bindings?namespace=a%26b", "/ui/events", "/ui/ask"):
-            assert (await browser.get(path)).status == 303
-        there = (await browser.get("/ui/bindings?namespace=a%26b")).headers["location"]
-        assert (await browser.get(there)).document.field("next") == "/ui/bindings?namespace=a%26b"
-        wrong = await browser.post("/ui/sign-in", {"token": "a.b", "next": "/ui/"})
-        assert (wrong.status, wrong.cookies) == (401, ())
-        agent = await running.enrolled("alpha")
-        bearer = agent.metadata[0][1].removeprefix("Bearer ")
-        assert (await browser.post("/ui/sign-in", {"token": bearer})).status == 403
-        signed_in = await browser.post(
-            "/ui/sign-in", {"token": f" {token}\n", "next": "//evil.example/"}
+    running = guarded
+    token = running.plane.admin_token_file.read_text(encoding="ascii").strip()
+    browser = Browser(address=running.plane.web_endpoint)
+    for path in ("/ui/", "/ui/bindings?namespace=a%26b", "/ui/events", "/ui/ask"):
+        assert (await browser.get(path)).status == 303
+    there = (await browser.get("/ui/bindings?namespace=a%26b")).headers["location"]
+    assert (await browser.get(there)).document.field("next") == "/ui/bindings?namespace=a%26b"
+    wrong = await browser.post("/ui/sign-in", {"token": "a.b", "next": "/ui/"})
+    assert (wrong.status, wrong.cookies) == (401, ())
+    agent = await running.enrolled("alpha")
+    bearer = agent.metadata[0][1].removeprefix("Bearer ")
+    assert (await browser.post("/ui/sign-in", {"token": bearer})).status == 403
+    signed_in = await browser.post(
+        "/ui/sign-in", {"token": f" {token}\n", "next": "//evil.example/"}
+    )
+    assert (signed_in.status, signed_in.headers["location"]) == (303, "/ui/")
+    (cookie,) = signed_in.cookies
+    assert (cookie["httponly"], cookie["samesite"].lower(), cookie["path"]) == (
+        *(True, "strict"),
+        "/ui",
+    )
+    assert cookie.value
+    assert cookie.value not in token
+    fleet = await browser.get("/ui/")
+    assert "alpha" in fleet.document.text
+    assert token not in fleet.body
+    await check_roles(running)
+
+    async def listed() -> list[str]:
+        audit = await running.admin.call(
+            access_pb2_grpc.AccessStub(running.channel).ListAudit,
+            access_pb2.ListAuditRequest(),
         )
-        assert (signed_in.status, signed_in.headers["location"]) == (303, "/ui/")
-        (cookie,) = signed_in.cookies
-        assert (cookie["httponly"], cookie["samesite"].lower(), cookie["path"]) == (
-            *(True, "strict"),
-            "/ui",
-        )
-        assert cookie.value
-        assert cookie.value not in token
-        fleet = await browser.get("/ui/")
-        assert "alpha" in fleet.document.text
-        assert token not in fleet.body
-        await check_roles(running)
+        return [each.result for each in audit.records if each.method == "Page/SignIn"]
 
-        async def listed() -> list[str]:
-            audit = await running.admin.call(
-                access_pb2_grpc.AccessStub(running.channel).ListAudit,
-                access_pb2.ListAuditRequest(),
-            )
-            return [each.result for each in audit.records if each.method == "Page/SignIn"]
-
-        results = await until(listed, lambda results: len(results) == 2)
-        audit = await browser.get("/ui/audit")
-        check(audit)
-        assert "✕ UNAUTHENTICATED" in audit.document.text
-        assert "Clusters/CreateJoinToken" in audit.document.text
-        assert "/ui/audit" in fleet.document.links("/ui/")
-        # A page that is not there knows who asks for it.
-        nowhere = await browser.get("/ui/binding?name=nobody")
-        assert (nowhere.status, "/ui/audit" in nowhere.document.links("/ui/")) == (404, True)
-        nothing = await browser.get("/ui/audit?credential=tok-x&at=1&id=1")
-        assert "Nothing is recorded here" in nothing.document.text
-        assert set(results) == {"UNAUTHENTICATED", "PERMISSION_DENIED"}
-        await check_links(running, browser)
-        stolen = dict(browser.cookies)
-        refused = await browser.post("/ui/sign-out", {"form_secret": "guessed"})
-        assert refused.status == 403
-        gone = await browser.post(
-            "/ui/sign-out", {"form_secret": fleet.document.field("form_secret")}
-        )
-        assert gone.status == 303
-        after = Browser(address=running.plane.web_endpoint, cookies=stolen)
-        assert (await after.get("/ui/")).status == 303
+    results = await until(listed, lambda results: len(results) == 2)
+    audit = await browser.get("/ui/audit")
+    check(audit)
+    assert "✕ UNAUTHENTICATED" in audit.document.text
+    assert "Clusters/CreateJoinToken" in audit.document.text
+    assert "/ui/audit" in fleet.document.links("/ui/")
+    # A page that is not there knows who asks for it.
+    nowhere = await browser.get("/ui/binding?name=nobody")
+    assert (nowhere.status, "/ui/audit" in nowhere.document.links("/ui/")) == (404, True)
+    nothing = await browser.get("/ui/audit?credential=tok-x&at=1&id=1")
+    assert "Nothing is recorded here" in nothing.document.text
+    assert set(results) == {"UNAUTHENTICATED", "PERMISSION_DENIED"}
+    await check_links(running, browser)
+    stolen = dict(browser.cookies)
+    refused = await browser.post("/ui/sign-out", {"form_secret": "guessed"})
+    assert refused.status == 403
+    gone = await browser.post("/ui/sign-out", {"form_secret": fleet.document.field("form_secret")})
+    assert gone.status == 303
+    after = Browser(address=running.plane.web_endpoint, cookies=stolen)
+    assert (await after.get("/ui/")).status == 303
 
 
-async def test_a_token_with_a_scope_sees_what_it_may(database_url: str, tmp_path: Path) -> None:
+async def test_a_token_with_a_scope_sees_what_it_may(guarded: RunningControlPlane) -> None:
+    running = guarded
     async with (
-        running_control_plane(database_url, tmp_path, ui="token") as running,
         running.connected("eu-1", report=report()),
         running.connected("us-1", report=report()),
     ):
@@ -457,8 +455,9 @@ async def test_a_plan_is_drafted_looked_at_approved_and_stopped(
 
 
 async def test_pages_hear_of_changes_for_longer_than_other_connections_last(
-    running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
+    fresh: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    running = fresh
     monkeypatch.setattr(running.plane.parts.ui._pulse, "_tell_seconds", 0.01)
     reader, writer = await asyncio.open_connection("127.0.0.1", running.plane.web_endpoint.port)
     writer.write(b"GET /ui/events HTTP/1.1\r\nHost: localhost\r\n\r\n")

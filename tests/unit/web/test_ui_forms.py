@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from starlette.routing import Mount, Route
 
@@ -11,7 +9,7 @@ from federation.model.errors import InvalidRequest
 from federation.plans.plan import PlanKind
 from federation.web.ui.plan_views import wish_in
 from lab.browser import Answered, Browser
-from lab.control_planes import RunningControlPlane, report, running_control_plane
+from lab.control_planes import RunningControlPlane, report
 from tests.unit.web.test_ui import EVIL, WORKLOAD, binding, check
 
 ONE_CLUSTER = """
@@ -84,8 +82,9 @@ async def test_two_placements_are_compared_cluster_by_cluster(
 
 
 async def test_decisions_of_the_last_hours_are_played_with_a_change(
-    running: RunningControlPlane,
+    fresh: RunningControlPlane,
 ) -> None:
+    running = fresh
     browser = Browser(address=running.plane.web_endpoint)
 
     async def played(**fields: str) -> Answered:
@@ -124,52 +123,52 @@ async def test_decisions_of_the_last_hours_are_played_with_a_change(
 
 
 async def test_a_token_is_in_no_address_and_a_cookie_of_before_is_no_session(
-    database_url: str, tmp_path: Path
+    guarded: RunningControlPlane,
 ) -> None:
-    async with running_control_plane(database_url, tmp_path, ui="token") as running:
-        token = running.plane.admin_token_file.read_text(encoding="ascii").strip()
-        for path in (f"/ui/?token={token}", f"/ui/sign-in?token={token}"):
-            browser = Browser(address=running.plane.web_endpoint)
-            asked = await browser.get(path)
-            assert (asked.status, asked.cookies) in ((303, ()), (200, ()))
-            assert (await browser.get("/ui/")).status == 303
+    running = guarded
+    token = running.plane.admin_token_file.read_text(encoding="ascii").strip()
+    for path in (f"/ui/?token={token}", f"/ui/sign-in?token={token}"):
         browser = Browser(address=running.plane.web_endpoint)
-        elsewhere = {"token": token, "next": "/ui/"}
-        for headers in (
-            {"origin": "http://evil.example"},
-            {"origin": "null"},
-            {"sec_fetch_site": "cross-site"},
-        ):
-            refused = await browser.post("/ui/sign-in", elsewhere, **headers)
-            assert (refused.status, refused.cookies) == (403, ()), headers
-        # Who set a cookie before is not signed in by who signs in with it.
-        given = await browser.post("/ui/sign-in", elsewhere)
-        assert token not in given.headers["location"]
-        before = dict(browser.cookies)
-        again = await browser.post("/ui/sign-in", elsewhere)
-        assert again.status == 303
-        assert before != browser.cookies
-        thief = Browser(address=running.plane.web_endpoint, cookies=before)
-        assert (await thief.get("/ui/")).status == 303
-        # Forms of one session are of no use in another one, and none has the token in it.
-        for path in ("/ui/ask", "/ui/compare", "/ui/what-if", "/ui/plans"):
-            page = await browser.get(path)
-            check(page)
-            assert token not in page.body
-            assert {form.attributes["method"] for form in page.document.all("form")} <= {
-                *("post", "get", "dialog"),
-            }
-            posted = [
-                each.attributes["action"]
-                for each in page.document.all("form")
-                if each.attributes["method"] == "post"
-            ]
-            other = Browser(address=running.plane.web_endpoint)
-            await other.post("/ui/sign-in", elsewhere)
-            secret = page.document.field("form_secret")
-            for action in posted:
-                crossed = await other.post(action, {"form_secret": secret})
-                assert crossed.status == 403, action
+        asked = await browser.get(path)
+        assert (asked.status, asked.cookies) in ((303, ()), (200, ()))
+        assert (await browser.get("/ui/")).status == 303
+    browser = Browser(address=running.plane.web_endpoint)
+    elsewhere = {"token": token, "next": "/ui/"}
+    for headers in (
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec_fetch_site": "cross-site"},
+    ):
+        refused = await browser.post("/ui/sign-in", elsewhere, **headers)
+        assert (refused.status, refused.cookies) == (403, ()), headers
+    # Who set a cookie before is not signed in by who signs in with it.
+    given = await browser.post("/ui/sign-in", elsewhere)
+    assert token not in given.headers["location"]
+    before = dict(browser.cookies)
+    again = await browser.post("/ui/sign-in", elsewhere)
+    assert again.status == 303
+    assert before != browser.cookies
+    thief = Browser(address=running.plane.web_endpoint, cookies=before)
+    assert (await thief.get("/ui/")).status == 303
+    # Forms of one session are of no use in another one, and none has the token in it.
+    for path in ("/ui/ask", "/ui/compare", "/ui/what-if", "/ui/plans"):
+        page = await browser.get(path)
+        check(page)
+        assert token not in page.body
+        assert {form.attributes["method"] for form in page.document.all("form")} <= {
+            *("post", "get", "dialog"),
+        }
+        posted = [
+            each.attributes["action"]
+            for each in page.document.all("form")
+            if each.attributes["method"] == "post"
+        ]
+        other = Browser(address=running.plane.web_endpoint)
+        await other.post("/ui/sign-in", elsewhere)
+        secret = page.document.field("form_secret")
+        for action in posted:
+            crossed = await other.post(action, {"form_secret": secret})
+            assert crossed.status == 403, action
 
 
 def test_a_plan_is_told_its_budgets_and_selectors() -> None:
