@@ -115,7 +115,11 @@ def binding(name: str, replicas: int, **shares: int) -> resource_pb2.ResourceBin
 BINDINGS = [
     binding("checkout-deployment", 7, member1=4, member3=3),
     binding("search-deployment", 5),
+    # Scaled since it was placed, and one that goes whole to each cluster.
+    binding("scaled-deployment", 7, member1=2, member3=2),
+    binding("both-deployment", 7, member1=2, member3=2),
 ]
+BINDINGS[-1].spec.placement.Clear()
 
 
 def trace_row(name: str, **fields: Any) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
 
+from federation.certificates import CertificateFiles, make_certificates
 from lab.control_planes import AgentStream, RunningControlPlane, report, running_control_plane
 from lab.databases import Databases
 from tests.api.conftest import emptied
@@ -54,6 +56,34 @@ async def running(plane: RunningControlPlane) -> AsyncIterator[RunningControlPla
     await emptied(plane)
     # Another cluster of the same name must not be taken for the one that is deleted.
     await plane.follow()
+
+
+class Secure(NamedTuple):
+    """A control plane with TLS, and what it shows."""
+
+    running: RunningControlPlane
+    files: CertificateFiles
+
+    @property
+    def endpoint(self) -> str:
+        return str(self.running.plane.endpoint)
+
+    @property
+    def token_file(self) -> str:
+        return str(self.running.plane.admin_token_file)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def secure(
+    databases: Databases, template_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Secure]:
+    folder = tmp_path_factory.mktemp("secure")
+    files = make_certificates(folder / "certs", ["127.0.0.1"])
+    tls = {"tls_cert": str(files.cert), "tls_key": str(files.key), "tls_ca": str(files.ca)}
+    url = databases.create(f"secure{next(serial)}", template=template_url)
+    async with running_control_plane(url, folder / "state", **tls) as running:
+        yield Secure(running, files)
+    databases.drop(url)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

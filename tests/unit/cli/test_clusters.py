@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from federation.cli.fleet import free_amounts
-from federation.v1.resource_pb2 import ClusterStatus, ResourceSummary
 from lab.control_planes import RunningControlPlane, report, running_control_plane
 from tests.unit.cli.calling import answered, binding, run, shown, written
 
@@ -74,15 +72,6 @@ async def test_after_a_restart_no_age_is_told_before_the_agent_is_heard(
         assert row.split()[-1] == "restored"
         described = await shown(running, "describe", "cluster", "member1")
         assert "sequence 7, restored: its agent was not heard since" in described
-
-
-def test_free_is_what_pods_on_nodes_and_promises_leave() -> None:
-    summary = ResourceSummary(
-        allocatable={"cpu": "8"}, allocated={"cpu": "3"}, allocating={"cpu": "20"}
-    )
-    assert free_amounts(ClusterStatus(resource_summary=summary)) == {"cpu": "5"}
-    status = ClusterStatus(resource_summary=summary, promised={"cpu": "1500m", "memory": "1Gi"})
-    assert free_amounts(status) == {"cpu": "3.5"}
 
 
 async def test_free_leaves_out_what_is_promised(

@@ -15,31 +15,25 @@ from click.testing import CliRunner
 from federation.certificates import make_certificates
 from federation.cli import connection
 from federation.cli.__main__ import fedctl
-from lab.control_planes import running_control_plane
+from lab.control_planes import RunningControlPlane
 from lab.patience import PATIENCE_SECONDS
+from tests.unit.cli.calling import flags_for
+from tests.unit.cli.conftest import Secure
 
 
-@pytest.mark.parametrize("named", [False, True])
-async def test_the_option_that_is_at_fault_is_named(
-    database_url: str, tmp_path: Path, named: bool
-) -> None:
-    files = make_certificates(tmp_path / "certs", ["127.0.0.1"])
+async def test_the_option_that_is_at_fault_is_named(secure: Secure, tmp_path: Path) -> None:
     other = make_certificates(tmp_path / "other", ["127.0.0.1"])
-    async with running_control_plane(
-        database_url,
-        tmp_path,
-        tls_cert=str(files.cert),
-        tls_key=str(files.key),
-        tls_ca=str(files.ca),
-    ) as running:
-        endpoint, token = str(running.plane.endpoint), str(running.plane.admin_token_file)
-        trust = ["--ca", str(other.ca)] if named else []
-        arguments = ["--endpoint", endpoint, "--token-file", token, *trust, "get", "clusters"]
+    for trust, remedy in (
+        ([], "name its authority with --ca"),
+        (["--ca", str(other.ca)], f"--ca is {other.ca}"),
+    ):
+        where = ["--endpoint", secure.endpoint, "--token-file", secure.token_file]
+        arguments = [*where, *trust, "get", "clusters"]
         result = await asyncio.to_thread(CliRunner().invoke, fedctl, arguments)
-    assert result.exit_code == 1
-    remedy = f"--ca is {other.ca}" if named else "name its authority with --ca"
-    assert result.stderr.startswith(f"error: the certificate of {endpoint} is not trusted (")
-    assert result.stderr.rstrip().endswith(f"): {remedy}")
+        assert result.exit_code == 1
+        said = f"error: the certificate of {secure.endpoint} is not trusted ("
+        assert result.stderr.startswith(said)
+        assert result.stderr.rstrip().endswith(f"): {remedy}")
 
 
 def asked(*arguments: str, seconds: float = PATIENCE_SECONDS) -> subprocess.CompletedProcess[str]:
@@ -61,31 +55,24 @@ def refusal(answer: subprocess.CompletedProcess[str]) -> str:
     return answer.stderr.removeprefix("error: ").rstrip("\n")
 
 
-async def test_plain_text_and_tls_are_told_apart(database_url: str, tmp_path: Path) -> None:
-    files = make_certificates(tmp_path / "certs", ["127.0.0.1"])
-    tls = {"tls_cert": str(files.cert), "tls_key": str(files.key), "tls_ca": str(files.ca)}
-    async with running_control_plane(database_url, tmp_path / "state", **tls) as running:
-        flags = ["--token-file", str(running.plane.admin_token_file)]
-        endpoint = str(running.plane.endpoint)
-        answer = await asyncio.to_thread(
-            asked, "get", "clusters", "--insecure", "--endpoint", endpoint, *flags
-        )
-        assert endpoint in refusal(answer)
-        assert "it may speak TLS: leave --insecure out" in refusal(answer)
-        answer = await asyncio.to_thread(asked, "get", "clusters", "--endpoint", endpoint, *flags)
-        assert f"the certificate of {endpoint} is not trusted" in refusal(answer)
-    async with running_control_plane(database_url, tmp_path / "state") as running:
-        flags = ["--token-file", str(running.plane.admin_token_file)]
-        endpoint = str(running.plane.endpoint)
-        answer = await asyncio.to_thread(
-            asked, "get", "clusters", "--ca", str(files.ca), "--endpoint", endpoint, *flags
-        )
-        assert refusal(answer).startswith(f"{endpoint} does not speak TLS")
-        wrong = tmp_path / "wrong.token"
-        wrong.write_text("nobody.knows")
-        flags = ["--insecure", "--endpoint", endpoint, "--token-file", str(wrong)]
-        answer = await asyncio.to_thread(asked, "get", "clusters", *flags)
-        assert f"The token is that of {wrong} (--token-file)." in refusal(answer)
+async def test_plain_text_and_tls_are_told_apart(
+    secure: Secure, running: RunningControlPlane, tmp_path: Path
+) -> None:
+    async def refused(*arguments: str) -> str:
+        return refusal(await asyncio.to_thread(asked, "get", "clusters", *arguments))
+
+    flags = ("--token-file", secure.token_file, "--endpoint", secure.endpoint)
+    said = await refused("--insecure", *flags)
+    assert secure.endpoint in said
+    assert "it may speak TLS: leave --insecure out" in said
+    assert f"the certificate of {secure.endpoint} is not trusted" in await refused(*flags)
+    _, *plain = flags_for(running)
+    said = await refused("--ca", str(secure.files.ca), *plain)
+    assert said.startswith(f"{running.plane.endpoint} does not speak TLS")
+    wrong = tmp_path / "wrong.token"
+    wrong.write_text("nobody.knows")
+    said = await refused("--insecure", *plain[:2], "--token-file", str(wrong))
+    assert f"The token is that of {wrong} (--token-file)." in said
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import stat
 from pathlib import Path
 
@@ -11,10 +12,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from federation.certificates import make_certificates
 from federation.cli.__main__ import fedctl
 from federation.cli.connection import Connection
-from lab.control_planes import running_control_plane
+from tests.unit.cli.conftest import Secure
 
 
 @pytest.fixture
@@ -155,25 +155,23 @@ def test_a_wrong_file_is_refused_by_field(file: Path, content: str, complaint: s
     assert complaint in refused.stderr
 
 
-async def test_login_keeps_what_was_tried(database_url: str, tmp_path: Path, file: Path) -> None:
-    files = make_certificates(tmp_path / "certs", ["127.0.0.1"])
-    tls = {"tls_cert": str(files.cert), "tls_key": str(files.key), "tls_ca": str(files.ca)}
-    async with running_control_plane(database_url, tmp_path / "state", **tls) as running:
-        where = ("--endpoint", str(running.plane.endpoint), "--ca", str(files.ca))
-        token = running.plane.admin_token_file.read_text(encoding="ascii")
-        for wrong, words in (("", "must not be empty"), ("nonsense", "token")):
-            refused = await asyncio.to_thread(asked, "login", "prod", *where, text=wrong)
-            assert refused.exit_code == 1
-            assert words in refused.stderr
-        refused = await asyncio.to_thread(asked, "login", "../prod", *where, text=token)
-        assert "NAME: must be" in refused.stderr
-        assert not await asyncio.to_thread(file.exists)
-        done = await asyncio.to_thread(asked, "login", "prod", *where, text=token)
-        assert done.exit_code == 0, done.stderr
-        assert token.strip() not in done.output
-        files.ca.unlink()
-        listed = await asyncio.to_thread(asked, "get", "clusters")
-        assert listed.exit_code == 0, listed.stderr
+async def test_login_keeps_what_was_tried(secure: Secure, tmp_path: Path, file: Path) -> None:
+    ca = shutil.copy(secure.files.ca, tmp_path / "ca.pem")
+    where = ("--endpoint", secure.endpoint, "--ca", str(ca))
+    token = secure.running.plane.admin_token_file.read_text(encoding="ascii")
+    for wrong, words in (("", "must not be empty"), ("nonsense", "token")):
+        refused = await asyncio.to_thread(asked, "login", "prod", *where, text=wrong)
+        assert refused.exit_code == 1
+        assert words in refused.stderr
+    refused = await asyncio.to_thread(asked, "login", "../prod", *where, text=token)
+    assert "NAME: must be" in refused.stderr
+    assert not await asyncio.to_thread(file.exists)
+    done = await asyncio.to_thread(asked, "login", "prod", *where, text=token)
+    assert done.exit_code == 0, done.stderr
+    assert token.strip() not in done.output
+    ca.unlink()
+    listed = await asyncio.to_thread(asked, "get", "clusters")
+    assert listed.exit_code == 0, listed.stderr
     kept = {each.name: stat.S_IMODE(each.stat().st_mode) for each in file.parent.iterdir()}
     assert kept == {"config.yaml": 0o600, "prod.token": 0o600, "prod.ca.pem": 0o600}
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.cells import cell_len
 
 from federation.cli import drawing, output
 from federation.cli.__main__ import fedctl
-from federation.cli.columns import width_of
 from federation.cli.replay import NOT_EQUAL
 from tests.unit.cli.canned import DECISION, answer_with
 
@@ -86,7 +86,7 @@ def test_as_it_was_looked_at(name: str, form: str, monkeypatch: pytest.MonkeyPat
 def test_nothing_runs_over_the_edge(name: str, form: str) -> None:
     lines = (GOLDEN / f"{name}.{form}.txt").read_text(encoding="utf-8").splitlines()
     shown = lines[: lines.index(BESIDE)] if BESIDE in lines else lines
-    assert [line for line in shown if width_of(line) > int(form)] == []
+    assert [line for line in shown if cell_len(line) > int(form)] == []
 
 
 def test_no_golden_file_is_left_over() -> None:

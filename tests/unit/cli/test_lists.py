@@ -17,10 +17,9 @@ from federation.cli.__main__ import fedctl
 from federation.cli.connection import Connection
 from federation.cli.fleet import BINDINGS, CLUSTERS
 from federation.cli.following import changes_of
-from federation.cli.json_paths import found_by, shown_path
-from federation.cli.top import holding_of
 from federation.model.errors import Unavailable
 from federation.v1 import clusters_pb2, resource_pb2
+from tests.unit.cli.canned import answer_with, of
 
 
 def cluster(name: str, cpu: str, region: str = "", **labels: str) -> resource_pb2.Cluster:
@@ -197,9 +196,8 @@ def test_a_path_in_one() -> None:
 
 
 def test_a_filter() -> None:
-    path = shown_path("$[?@.spec.region=='us'].metadata.name")
-    documents = [CLUSTERS.document(each) for each in MEMBERS]
-    assert found_by(path, documents) == ["b"]
+    path = "jsonpath=$[?@.spec.region=='us'].metadata.name"
+    assert asked("get", "clusters", "-o", path).stdout == "b\n"
 
 
 def test_top_clusters() -> None:
@@ -222,32 +220,17 @@ def test_top_namespaces() -> None:
     assert [line.split() for line in lines[1:]] == [["shop", "2", "8", "5", "1.25", "5Gi"]]
 
 
-def test_what_components_hold() -> None:
-    spec = resource_pb2.ResourceBindingSpec(
-        components=[
-            resource_pb2.Component(
-                name="leader",
-                replicas=1,
-                replica_requirements=resource_pb2.ReplicaRequirements(
-                    resource_request={"cpu": "2"}
-                ),
-            ),
-            resource_pb2.Component(name="worker", replicas=4),
-        ],
-        clusters=[
-            resource_pb2.TargetCluster(
-                name="a",
-                replicas=5,
-                components=[
-                    resource_pb2.TargetComponent(name="leader", replicas=1),
-                    resource_pb2.TargetComponent(name="worker", replicas=4),
-                ],
-            )
-        ],
-    )
-    holding = holding_of("ml", [spec])
-    assert (holding.asked, holding.placed) == (5, 5)
-    assert holding.amounts == {"pods": 5, "cpu": 2000}
+def test_what_components_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [
+        {"name": "leader", "replicas": 1, "replicaRequirements": {"resourceRequest": {"cpu": "2"}}},
+        {"name": "worker", "replicas": 4},
+    ]
+    placed = [{"name": "leader", "replicas": 1}, {"name": "worker", "replicas": 4}]
+    spec = {"components": parts, "clusters": [{"name": "a", "replicas": 5, "components": placed}]}
+    document = {"metadata": {"namespace": "ml", "name": "set"}, "spec": spec}
+    answer_with(monkeypatch, list_bindings=[of(resource_pb2.ResourceBinding, **document)])
+    _, row = asked("top", "namespaces").stdout.splitlines()
+    assert row.split()[:5] == ["ml", "1", "5", "5", "2"]
 
 
 class Following:

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from federation.certificates import make_certificates
 from federation.cli import progress
 from federation.cli.__main__ import fedctl
 from federation.cli.progress import counted
 from federation.cli.refusals import explained
 from federation.model.errors import NotFound, Unavailable
-from lab.control_planes import running_control_plane
+from tests.unit.cli.conftest import Secure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,31 +102,27 @@ def checks(*arguments: str) -> dict[str, tuple[str, str]]:
     return {each["subject"]: (each["state"], f"{each['says']} {each['remedy']}") for each in found}
 
 
-async def test_doctor(database_url: str, tmp_path: Path) -> None:
-    files = make_certificates(tmp_path / "certs", ["127.0.0.1"])
-    tls = {"tls_cert": str(files.cert), "tls_key": str(files.key), "tls_ca": str(files.ca)}
-    async with running_control_plane(database_url, tmp_path / "state", **tls) as running:
-        endpoint = str(running.plane.endpoint)
-        token = ["--token-file", str(running.plane.admin_token_file)]
+async def test_doctor(secure: Secure) -> None:
+    endpoint, ca = secure.endpoint, str(secure.files.ca)
 
-        async def found(*arguments: str) -> dict[str, tuple[str, str]]:
-            return await asyncio.to_thread(checks, *token, *arguments)
+    async def found(*arguments: str) -> dict[str, tuple[str, str]]:
+        return await asyncio.to_thread(checks, "--token-file", secure.token_file, *arguments)
 
-        good = await found("--endpoint", endpoint, "--ca", str(files.ca))
-        assert {state for state, _ in good.values()} == {"ok", "note"}
-        assert " as admin" in good[endpoint][1]
-        assert good["fleet"] == (
-            "note",
-            "has no clusters let one join: fedctl join-token create --cluster NAME",
-        )
-        stranger = await found("--endpoint", endpoint)
-        assert "name its authority with --ca" in stranger[f"{endpoint} TLS"][1]
-        plain = await found("--endpoint", endpoint, "--insecure")
-        assert "it may speak TLS: leave --insecure out" in plain[endpoint][1]
-        two = await found("--endpoint", f"127.0.0.1:1,{endpoint}", "--ca", str(files.ca))
-        assert two["127.0.0.1:1"][0] == "bad"
-        assert "start it there, or check the port" in two["127.0.0.1:1"][1]
-        assert two[endpoint][0] == "ok"
+    good = await found("--endpoint", endpoint, "--ca", ca)
+    assert {state for state, _ in good.values()} == {"ok", "note"}
+    assert " as admin" in good[endpoint][1]
+    assert good["fleet"] == (
+        "note",
+        "has no clusters let one join: fedctl join-token create --cluster NAME",
+    )
+    stranger = await found("--endpoint", endpoint)
+    assert "name its authority with --ca" in stranger[f"{endpoint} TLS"][1]
+    plain = await found("--endpoint", endpoint, "--insecure")
+    assert "it may speak TLS: leave --insecure out" in plain[endpoint][1]
+    two = await found("--endpoint", f"127.0.0.1:1,{endpoint}", "--ca", ca)
+    assert two["127.0.0.1:1"][0] == "bad"
+    assert "start it there, or check the port" in two["127.0.0.1:1"][1]
+    assert two[endpoint][0] == "ok"
 
 
 def test_doctor_reads_the_token_file(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from federation.cli.fleet import placed_text
-from federation.v1 import resource_pb2
 from lab.control_planes import AgentStream, RunningControlPlane, report
 from tests.unit.cli.calling import answered, binding, run, shown, written
 
@@ -59,14 +57,6 @@ async def test_bindings_are_listed_with_what_of_them_is_placed(
         listed = await shown(running, "get", "bindings")
     placed = {row.split()[1]: row.split()[4] for row in listed.splitlines()[1:]}
     assert placed == {name: text for name, _, text in rows}
-
-
-def test_what_is_placed_falls_short_of_what_is_asked_since() -> None:
-    clusters = [resource_pb2.TargetCluster(name=name, replicas=2) for name in ("a", "b")]
-    scaled = resource_pb2.ResourceBindingSpec(replicas=7, clusters=clusters)
-    assert placed_text(scaled) == "4/14"
-    scaled.placement.replica_scheduling.SetInParent()
-    assert placed_text(scaled) == "4/7"
 
 
 @pytest.mark.usefixtures("member1")

@@ -162,7 +162,7 @@ async def test_what_has_no_effect_and_what_cannot_be_judged_is_told(
         (preview,) = await answered(running, "schedule", "-f", many, "--preview")
         assert [each.split()[0] for each in preview["decision"]["warnings"]] == ["accepted,"]
         assert "nothing of lower priority makes room" in preview["decision"]["reason"]
-        decided = await run(running, "schedule", "-f", written(tmp_path, picky))
+        decided = await run(running, "schedule", "-f", written(tmp_path, picky), *AT_ONCE)
         assert f"1 cluster has no estimate and counts as full: {said} (1)" in decided.stdout
         assert f"selected; {said}" in await shown(running, "explain", "shop/picky")
 
@@ -230,13 +230,13 @@ async def test_what_a_template_asks_for_and_nobody_judges_is_in_the_answer(
         "pods may stay pending where replicas are placed"
     )
     async with running.connected("m1", report=report(nodes=2)):
-        for option in ("--preview", "--atomic", "--no-wait"):
-            arguments = ("schedule", "-f", file, option)
+        for options in (("--preview",), ("--atomic", *AT_ONCE), ("--no-wait", *AT_ONCE)):
+            arguments = ("schedule", "-f", file, *options)
             answers = await answered(running, *arguments)
             warnings = {each["decision"]["name"]: each["decision"]["warnings"] for each in answers}
-            assert warnings["web-deployment"] == [unjudged], option
-            assert len(warnings["fraction"]) == 1, option
+            assert warnings["web-deployment"] == [unjudged], options
+            assert len(warnings["fraction"]) == 1, options
             assert "[memory]: 2048m is a fraction" in warnings["fraction"][0]
-        text = await shown(running, "schedule", "-f", file, "--no-wait")
+        text = await shown(running, "schedule", "-f", file, "--no-wait", *AT_ONCE)
         assert " ".join(text.split()).count(unjudged) == 1
         assert "Warning" in text
