@@ -92,7 +92,9 @@ def packable(
     """
     reasons: dict[int, str] = {}
     if asked is Certificate.STRICT:
-        most_c, _ = fleet.most_by_view(requirements)
+        filled_c, spread_c = fleet.most_by_view(requirements)
+        # Spreading finds less where promises that lost their room keep nodes from others.
+        most_c = np.minimum(filled_c, spread_c)
     else:
         most_c, reasons = careful_beside_large(fleet, requirements)
     is_strict_c = np.full(len(fleet), asked is Certificate.STRICT)
