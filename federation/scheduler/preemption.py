@@ -238,14 +238,7 @@ def _spared(candidates: Sequence[Candidate], most: Losses, fits: Fits) -> Losses
 
 def _least(candidates: Sequence[Candidate], most: Losses, found: Losses, fits: Fits) -> Losses:
     """The least losses of all within ``most``; ``found`` are some with which it fits."""
-    too_little: list[Losses] = []
-    for losses in _cheaper(candidates, most, found):
-        if any(all(map(int.__le__, losses, each)) for each in too_little):
-            continue
-        if fits(losses):
-            return losses
-        too_little.append(losses)
-    return found
+    return next(filter(fits, _cheaper(candidates, most, found)), found)
 
 
 def _cheaper(candidates: Sequence[Candidate], most: Losses, found: Losses) -> Iterator[Losses]:

@@ -14,6 +14,7 @@ from federation.scheduler.preemption import (
     Losses,
     cost,
     least_loss,
+    losses_by_namespace,
 )
 
 CLUSTERS = ("a", "b", "c")
@@ -86,3 +87,12 @@ def test_nothing_of_it_can_be_left_out(data: st.DataObject) -> None:
         assert loss in some[position].choices
         for less in (each for each in some[position].choices if each < loss):
             assert not fits((*losses[:position], less, *losses[position + 1 :]))
+
+
+def test_losses_are_counted_by_namespace() -> None:
+    some = [
+        Candidate(binding=key, cluster="a", priority=0, replicas=9, divisible=True, placed_at=0.0)
+        for key in ("shop/web", "shop/db", "lab/job", "lab/other")
+    ]
+    assert losses_by_namespace(some, (2, 3, 1, 0)) == {"shop": 5, "lab": 1}
+    assert losses_by_namespace(some, (0, 0, 1, 0)) == {"lab": 1}
