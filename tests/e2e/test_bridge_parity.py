@@ -19,8 +19,7 @@ from lab.patience import until
 from tests.karmada_api import KarmadaApi
 from tests.vectors.karmada_objects import KarmadaObjects
 from tests.vectors.loading import read_lines
-from tests.vectors.test_cases import WIDER_SUMS
-from tests.vectors.test_spread_locality import EXCUSED
+from tests.vectors.test_cases import EXCUSED, WIDER_SUMS
 
 # All lines are asked of the scheduler elsewhere: here every so manieth, as far as the clusters of
 # its kind suffice for it. A cluster costs more than a binding.
