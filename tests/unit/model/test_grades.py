@@ -66,80 +66,60 @@ def test_valid_models(model: ResourceModel) -> None:
     assert validate_model(model) == []
 
 
-def test_grades_must_be_distinct_also_when_not_adjacent() -> None:
-    a, b = grade(0, cpu=(0, 1)), grade(1, cpu=(1, 2))
-    again = grade(0, cpu=(2, MAX_AMOUNT))
-    assert ("resourceModels[2].grade", "grade 0 is there already: grades must be distinct") in told(
-        a, b, again
-    )
+CANNOT_MODEL = "use one of cpu, memory, storage, ephemeral-storage"
+GPU = Grade(grade=0, ranges=(GradeRange(name="nvidia.com/gpu", min=0, max=MAX_AMOUNT),))
 
 
-def test_grades_come_in_ascending_order() -> None:
-    assert told(replace(GOOD[0], grade=2), GOOD[1]) == [
-        ("resourceModels[1].grade", "list the grades in ascending order")
-    ]
-
-
-def test_a_grade_is_not_negative() -> None:
-    assert told(replace(GOOD[0], grade=-1), GOOD[1]) == [
-        ("resourceModels[0].grade", "a grade is at least 0")
-    ]
-
-
-def test_every_grade_has_the_same_resources() -> None:
-    assert told(GOOD[0], grade(1, memory=(0, MAX_AMOUNT))) == [
-        ("resourceModels[1].ranges", "every grade must have the resources of the first: cpu")
-    ]
-
-
-def test_a_resource_has_one_range_in_a_grade() -> None:
-    twice = replace(GOOD[0], ranges=GOOD[0].ranges * 2)
-    assert told(twice, GOOD[1]) == [
-        ("resourceModels[0].ranges", "cpu is there 2 times: give it one range")
-    ]
-
-
-def test_a_grade_without_ranges_is_refused() -> None:
-    assert told(Grade(grade=0, ranges=())) == [
-        ("resourceModels[0].ranges", "a grade needs at least one resource")
-    ]
-
-
-def test_only_some_resources_can_be_modelled() -> None:
-    [(field, rule)] = told(
-        Grade(grade=0, ranges=(GradeRange(name="nvidia.com/gpu", min=0, max=MAX_AMOUNT),))
-    )
-    assert field == "resourceModels[0].ranges[0].name"
-    assert rule == (
-        "'nvidia.com/gpu' cannot be modelled: use one of cpu, memory, storage, ephemeral-storage"
-    )
-
-
-def test_max_is_greater_than_min() -> None:
-    assert told(grade(0, cpu=(0, 0)), grade(1, cpu=(0, MAX_AMOUNT))) == [
-        ("resourceModels[0].ranges[0].max", "max must be greater than min")
-    ]
-
-
-def test_the_first_grade_starts_at_0() -> None:
-    assert told(grade(0, cpu=(500, MAX_AMOUNT))) == [
-        ("resourceModels[0].ranges[0].min", "the first grade starts at 0, not 500m")
-    ]
-
-
-def test_the_last_grade_is_unbounded() -> None:
-    assert told(GOOD[0], grade(1, cpu=(1000, 2000))) == [
+@pytest.mark.parametrize(
+    ("grades", "field", "rule"),
+    [
         (
-            "resourceModels[1].ranges[0].max",
+            (grade(0, cpu=(0, 1)), grade(1, cpu=(1, 2)), grade(0, cpu=(2, MAX_AMOUNT))),
+            "[2].grade",
+            "grade 0 is there already: grades must be distinct",
+        ),
+        ((replace(GOOD[0], grade=2), GOOD[1]), "[1].grade", "list the grades in ascending order"),
+        ((replace(GOOD[0], grade=-1), GOOD[1]), "[0].grade", "a grade is at least 0"),
+        (
+            (GOOD[0], grade(1, memory=(0, MAX_AMOUNT))),
+            "[1].ranges",
+            "every grade must have the resources of the first: cpu",
+        ),
+        (
+            (replace(GOOD[0], ranges=GOOD[0].ranges * 2), GOOD[1]),
+            "[0].ranges",
+            "cpu is there 2 times: give it one range",
+        ),
+        ((Grade(grade=0, ranges=()),), "[0].ranges", "a grade needs at least one resource"),
+        ((GPU,), "[0].ranges[0].name", f"'nvidia.com/gpu' cannot be modelled: {CANNOT_MODEL}"),
+        (
+            (grade(0, cpu=(0, 0)), grade(1, cpu=(0, MAX_AMOUNT))),
+            "[0].ranges[0].max",
+            "max must be greater than min",
+        ),
+        (
+            (grade(0, cpu=(500, MAX_AMOUNT)),),
+            "[0].ranges[0].min",
+            "the first grade starts at 0, not 500m",
+        ),
+        (
+            (GOOD[0], grade(1, cpu=(1000, 2000))),
+            "[1].ranges[0].max",
             "the last grade has no upper bound: write 9223372036854775807",
-        )
-    ]
-
-
-def test_adjacent_ranges_meet() -> None:
-    assert told(GOOD[0], grade(1, cpu=(1500, MAX_AMOUNT))) == [
-        ("resourceModels[1].ranges[0].min", "must start where the grade before ends, at 1")
-    ]
+        ),
+        (
+            (GOOD[0], grade(1, cpu=(1500, MAX_AMOUNT))),
+            "[1].ranges[0].min",
+            "must start where the grade before ends, at 1",
+        ),
+    ],
+)
+def test_a_broken_rule_is_told_with_its_path(
+    grades: tuple[Grade, ...], field: str, rule: str
+) -> None:
+    found = told(*grades)
+    assert (f"resourceModels{field}", rule) in found
+    assert len(found) == 1 or "distinct" in rule
 
 
 def test_every_violation_is_told_at_once() -> None:

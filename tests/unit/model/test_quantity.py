@@ -44,12 +44,9 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
         parse_quantity(text)
 
 
-def test_a_refusal_quotes_the_text_and_the_rule() -> None:
+def test_a_refusal_quotes_the_rule_and_a_line_of_the_text() -> None:
     with pytest.raises(QuantityError, match=r"^'1 Gi' is not a quantity: .*\"Gi\""):
         parse_quantity("1 Gi")
-
-
-def test_a_refusal_quotes_no_more_than_a_line_of_it() -> None:
     with pytest.raises(QuantityError) as refusal:
         parse_quantity("x" * 100_000)
     assert len(str(refusal.value)) < 400
@@ -57,37 +54,3 @@ def test_a_refusal_quotes_no_more_than_a_line_of_it() -> None:
 
 def test_an_absurd_exponent_costs_nothing() -> None:
     assert parse_quantity("1e999999999999").whole() > 2**63
-
-
-@pytest.mark.parametrize(
-    ("text", "milli", "whole"),
-    [("1500m", 1500, 2), ("1", 1000, 1), ("1n", 1, 1), ("-1500m", -1500, -2), ("-1n", -1, -1)],
-)
-def test_sizes_are_rounded_away_from_zero(text: str, milli: int, whole: int) -> None:
-    quantity = parse_quantity(text)
-    assert (quantity.milli(), quantity.whole()) == (milli, whole)
-
-
-@pytest.mark.parametrize(
-    ("text", "canonical"),
-    [
-        ("0", "0"),
-        ("0.000Gi", "0"),
-        ("0.5", "500m"),
-        ("1000m", "1"),
-        ("1024Ki", "1Mi"),
-        ("1536Mi", "1536Mi"),
-        ("1000Ki", "1000Ki"),
-        ("512Ki", "512Ki"),
-        ("0.5Ki", "512"),
-        ("1.5Ki", "1536"),
-        ("2000", "2k"),
-        ("1000E", "1e21"),
-        ("-1024Ki", "-1Mi"),
-        ("12000e3", "12e6"),
-        ("36.540", "36.540"),
-        ("1.000000000001", "1000000001n"),
-    ],
-)
-def test_canonical(text: str, canonical: str) -> None:
-    assert parse_quantity(text).canonical() == canonical

@@ -11,7 +11,6 @@ import pytest
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.errors import InvalidRequest
 from federation.model.pools.building import build_pools, partition_nodes
-from federation.model.pools.grid import GRIDS, group_keys
 from federation.model.pools.refreshing import refresh_pools
 from federation.model.pools.values import NodeColumn, NodeColumns, NodePool, Pools
 from federation.model.resources import MAX_AMOUNT
@@ -53,23 +52,29 @@ def counts_of(pools: Pools) -> dict[tuple[int, ...], int]:
     return {tuple(cells.min_rk[:, k].tolist()): int(cells.count_k[k]) for k in range(len(cells))}
 
 
-def test_equal_nodes_are_one_cell() -> None:
-    pools = build_pools(nodes_of({"cpu": [4000, 4000, 500], "pods": [110, 110, 3]}))
+@pytest.mark.parametrize(
+    ("free", "cells"),
+    [
+        # Equal nodes are one cell.
+        (
+            {"cpu": [4000, 4000, 500], "pods": [110, 110, 3]},
+            {(500, 0, 3): 1, (4000, 0, 110): 2},
+        ),
+        # Amounts stay in bytes.
+        ({"memory": [3 * GIB + 12_345], "pods": [1]}, {(0, 3 * GIB + 12_345, 1): 1}),
+        # What a node is overdrawn of counts as none.
+        (
+            {"cpu": [-200, 100], "pods": [5, 5], "example.com/fpga": [0, -1]},
+            {(0, 0, 5): 1, (100, 0, 5): 1},
+        ),
+    ],
+)
+def test_cells_of_nodes(free: dict[str, list[int]], cells: dict[tuple[int, ...], int]) -> None:
+    pools = build_pools(nodes_of(free))
     assert pools.cells.resources == ("cpu", "memory", "pods")
-    assert counts_of(pools) == {(500, 0, 3): 1, (4000, 0, 110): 2}
+    assert counts_of(pools) == cells
     assert pools.pools == (NodePool(),)
     assert pools.cells.sum_exact_k.all()
-
-
-def test_amounts_stay_in_bytes() -> None:
-    odd = 3 * GIB + 12_345
-    pools = build_pools(nodes_of({"memory": [odd], "pods": [1]}))
-    assert pools.cells.min_rk[1].tolist() == [odd]
-
-
-def test_what_a_node_is_overdrawn_of_counts_as_none() -> None:
-    pools = build_pools(nodes_of({"cpu": [-200, 100], "pods": [5, 5], "example.com/fpga": [0, -1]}))
-    assert counts_of(pools) == {(0, 0, 5): 1, (100, 0, 5): 1}
 
 
 def test_resources_come_in_a_fixed_order_and_only_where_there_are_any() -> None:
@@ -150,70 +155,30 @@ def test_sums_past_int64_are_known_to_be_at_least_the_greatest_number() -> None:
     assert not pools.cells.sum_exact_k.any()
 
 
-def test_every_grid_keys_within_the_one_before() -> None:
-    free_rn = np.random.default_rng(5).integers(0, 1 << 38, (3, 4000))
-    sizes = []
-    for grid in GRIDS:
-        first, _ = group_keys(grid.keys(("cpu", "memory", "pods"), free_rn))
-        sizes.append(len(first))
-    assert sizes[0] == 4000
-    assert sizes[-1] == 1
-    assert sizes == sorted(sizes, reverse=True)
-
-
-def test_round_sizes_are_lower_ends() -> None:
-    keys = GRIDS[1].keys(("cpu", "memory"), np.array([[7999, 8000, 8001], [0, 0, 0]]))
-    assert keys[0, 0] < keys[0, 1] == keys[0, 2]
-
-
-def test_groups_of_keys_that_do_not_fit_one_number() -> None:
-    keys = np.array([[MAX_AMOUNT, 5, MAX_AMOUNT], [MAX_AMOUNT, 0, MAX_AMOUNT]] * 4)
-    first, group = group_keys(keys)
-    assert first.tolist() == [1, 0]
-    assert group.tolist() == [1, 0, 1]
-
-
-def test_a_refresh_keeps_the_cells_of_nodes_that_did_not_change() -> None:
+def test_a_refresh_keeps_cells_and_follows_some_changes_without_building_anew() -> None:
     nodes = many_nodes(900)
     built = partition_nodes(nodes, 64, [ZONE])
-    refreshed = refresh_pools(nodes, built.partition)
-    assert counts_of(refreshed.pools) == counts_of(built.pools)
-    assert refreshed.partition is built.partition
-
-
-def test_a_refresh_follows_some_changes_without_building_anew() -> None:
-    nodes = many_nodes(900)
-    built = partition_nodes(nodes, 64, [ZONE])
+    same = refresh_pools(nodes, built.partition)
+    assert counts_of(same.pools) == counts_of(built.pools)
     cpu = nodes.free["cpu"].copy()
     cpu[:20] //= 2
-    refreshed = refresh_pools(replace(nodes, free={**nodes.free, "cpu": cpu}), built.partition)
-    assert refreshed.partition is built.partition
-    assert int(refreshed.pools.cells.sum_rk[0].sum()) == int(cpu.sum())
-    assert len(refreshed.pools.cells) <= 64
-
-
-def test_a_worn_out_partition_is_built_anew() -> None:
-    built = partition_nodes(many_nodes(900), 64, [ZONE])
-    refreshed = refresh_pools(many_nodes(900, seed=1), built.partition)
-    assert refreshed.partition is not built.partition
-
-
-def test_a_new_resource_builds_anew() -> None:
-    nodes = many_nodes(900)
-    built = partition_nodes(nodes, 64, [ZONE])
-    gpus = np.ones(900, dtype=np.int64)
-    refreshed = refresh_pools(
-        replace(nodes, free={**nodes.free, "nvidia.com/gpu": gpus}), built.partition
-    )
-    assert "nvidia.com/gpu" in refreshed.pools.cells.resources
-
-
-def test_a_pool_that_was_not_there_gets_a_cell() -> None:
-    nodes = many_nodes(900)
-    built = partition_nodes(nodes, 64, [ZONE])
+    changed = refresh_pools(replace(nodes, free={**nodes.free, "cpu": cpu}), built.partition)
+    assert int(changed.pools.cells.sum_rk[0].sum()) == int(cpu.sum())
+    assert len(changed.pools.cells) <= 64
+    # A pool that was not there gets a cell.
     zone = nodes.labels[ZONE]
-    moved = NodeColumn(values=["zone-new", *zone.values[1:]], code_n=zone.code_n)
-    refreshed = refresh_pools(replace(nodes, labels={ZONE: moved}), built.partition)
-    assert refreshed.partition is built.partition
-    assert NodePool(labels={ZONE: "zone-new"}) in refreshed.pools.pools
-    assert int(refreshed.pools.cells.count_k.sum()) == 900
+    new_zone = NodeColumn(values=["zone-new", *zone.values[1:]], code_n=zone.code_n)
+    moved = refresh_pools(replace(nodes, labels={ZONE: new_zone}), built.partition)
+    assert NodePool(labels={ZONE: "zone-new"}) in moved.pools.pools
+    assert int(moved.pools.cells.count_k.sum()) == 900
+    assert {each.partition is built.partition for each in (same, changed, moved)} == {True}
+
+
+def test_a_worn_out_partition_and_a_new_resource_are_built_anew() -> None:
+    nodes = many_nodes(900)
+    built = partition_nodes(nodes, 64, [ZONE])
+    worn = refresh_pools(many_nodes(900, seed=1), built.partition)
+    assert worn.partition is not built.partition
+    with_gpus = {**nodes.free, "nvidia.com/gpu": np.ones(900, dtype=np.int64)}
+    refreshed = refresh_pools(replace(nodes, free=with_gpus), built.partition)
+    assert "nvidia.com/gpu" in refreshed.pools.cells.resources
