@@ -1,4 +1,4 @@
-"""Bindings and placements: their rules, defaults, and the way back."""
+"""Bindings from messages and back: what is refused by path, defaults, and nothing lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from federation.codec.bindings import binding_from_message, binding_to_message
 from federation.codec.requirements import requirements_from_message
 from federation.codec.strict import message_from_document
-from federation.model.errors import InvalidRequest
 from federation.model.placement import (
     Binding,
     DivisionPreference,
@@ -20,6 +19,7 @@ from federation.model.placement import (
 )
 from federation.model.workload import NodeSelectorTerm, ReplicaRequirements
 from federation.v1 import resource_pb2
+from tests.unit.codec.documents import at, violations
 
 FIRST, SECOND = "2026-03-01T12:00:00Z", "2026-03-01T12:00:01Z"
 
@@ -29,155 +29,141 @@ def read(spec: dict[str, Any], **rest: Any) -> Binding:
     return binding_from_message(message_from_document(document, resource_pb2.ResourceBinding))
 
 
-def violations(spec: dict[str, Any], **rest: Any) -> dict[str, str]:
-    with pytest.raises(InvalidRequest) as caught:
-        read(spec, **rest)
-    return {each.field: each.rule for each in caught.value.violations}
-
-
-def placed(**placement: Any) -> dict[str, Any]:
-    return {"placement": placement}
-
-
-def divided(**scheduling: Any) -> dict[str, Any]:
-    return placed(replicaScheduling=scheduling)
-
-
 def test_no_placement_is_refused_and_an_empty_one_means_every_cluster() -> None:
-    assert "is required" in violations({"placement": None})["spec.placement"]
+    assert "is required" in violations(read, {"placement": None})["spec.placement"]
     assert read({}).placement == Placement()
 
 
+LABELS = "placement.clusterAffinity.labelSelector.matchExpressions[0]"
+FIELDS = "placement.clusterAffinity.fieldSelector.matchExpressions[0]"
+SPREAD = "placement.spreadConstraints"
+SCHEDULING = "placement.replicaScheduling"
+TOLERATION = "placement.clusterTolerations[0]"
+EXISTS = {"key": "a", "operator": "Exists"}
+
+
+# Where something stands, what, the rule that it breaks, and at what field if not there.
 @pytest.mark.parametrize(
-    ("spec", "field", "said"),
+    ("path", "value", "said", "field"),
     [
-        ({"replicas": -1}, "spec.replicas", "from 0 to 2147483647, not -1"),
-        ({"replicas": 2**31}, "spec.replicas", "not 2147483648"),
-        ({"resource": {"kind": "Deploy\x1b[2Jment"}}, "spec.resource.kind", "printable"),
-        ({"resource": {"kind": "k" * 254}}, "spec.resource.kind", "at most 253"),
-        ({"components": [{"replicas": 1}]}, "spec.components[0].name", "is required"),
-        ({"components": [{"name": "a"}, {"name": "a"}]}, "spec.components[1].name", "already"),
-        ({"clusters": [{"name": "a"}, {"name": "a"}]}, "spec.clusters[1].name", "already"),
-        ({"clusters": [{"name": "a", "replicas": -2}]}, "spec.clusters[0].replicas", "not -2"),
-        ({"clusters": [{"replicas": 2}]}, "spec.clusters[0].name", "is required"),
-        ({"certificate": "golden"}, "spec.certificate", "planned, careful or strict"),
-        ({"leaseSeconds": 0}, "spec.leaseSeconds", "from 1"),
-        ({"leaseSeconds": 315_360_001}, "spec.leaseSeconds", "to 315360000"),
-        ({"minAvailable": 0}, "spec.minAvailable", "from 1 to 2147483647, not 0"),
-        ({"minAvailable": 2**31}, "spec.minAvailable", "not 2147483648"),
-        ({"preemptionPolicy": "Always"}, "spec.preemptionPolicy", "PreemptLowerPriority"),
+        ("replicas", -1, "from 0 to 2147483647, not -1", ""),
+        ("replicas", 2**31, "not 2147483648", ""),
+        ("resource.kind", "Deploy\x1b[2Jment", "printable", ""),
+        ("resource.kind", "k" * 254, "at most 253", ""),
+        ("components", [{"replicas": 1}], "is required", "components[0].name"),
+        ("components", [{"name": "a"}] * 2, "already", "components[1].name"),
+        ("clusters", [{"name": "a"}] * 2, "already", "clusters[1].name"),
+        ("clusters", [{"name": "a", "replicas": -2}], "not -2", "clusters[0].replicas"),
+        ("clusters", [{"replicas": 2}], "is required", "clusters[0].name"),
+        ("certificate", "golden", "planned, careful or strict", ""),
+        ("leaseSeconds", 0, "from 1", ""),
+        ("leaseSeconds", 315_360_001, "to 315360000", ""),
+        ("minAvailable", 0, "from 1 to 2147483647, not 0", ""),
+        ("minAvailable", 2**31, "not 2147483648", ""),
+        ("preemptionPolicy", "Always", "PreemptLowerPriority", ""),
+        ("onClusterLoss", "panic", "replace or wait", ""),
         (
-            {"gracefulEvictionTasks": [{"fromCluster": "a", "purgeMode": "Now"}]},
-            "spec.gracefulEvictionTasks[0].purgeMode",
+            "gracefulEvictionTasks[0]",
+            {"fromCluster": "a", "purgeMode": "Now"},
             "Directly, Immediately or Never",
+            "gracefulEvictionTasks[0].purgeMode",
         ),
-        ({"schedulePriority": {"priority": 2**31}}, "spec.schedulePriority.priority", "2147483647"),
-        (placed(tieBreak="coin"), "spec.placement.tieBreak", "hash or karmada"),
+        ("schedulePriority.priority", 2**31, "2147483647", ""),
+        ("placement.tieBreak", "coin", "hash or karmada", ""),
         (
-            placed(clusterAffinity={}, clusterAffinities=[{"affinityName": "a"}]),
-            "spec.placement.clusterAffinities",
+            "placement",
+            {"clusterAffinity": {}, "clusterAffinities": [{"affinityName": "a"}]},
             "cannot be combined",
+            "placement.clusterAffinities",
         ),
         (
-            placed(clusterAffinities=[{}]),
-            "spec.placement.clusterAffinities[0].affinityName",
+            "placement.clusterAffinities[0]",
+            {},
             "is required",
+            "placement.clusterAffinities[0].affinityName",
         ),
+        (f"{SPREAD}[0].spreadByField", "rack", "cluster, region, zone or provider", ""),
         (
-            placed(spreadConstraints=[{"spreadByField": "rack"}]),
-            "spec.placement.spreadConstraints[0].spreadByField",
-            "cluster, region, zone or provider",
-        ),
-        (
-            placed(spreadConstraints=[{"minGroups": 3, "maxGroups": 2}]),
-            "spec.placement.spreadConstraints[0].maxGroups",
+            f"{SPREAD}[0]",
+            {"minGroups": 3, "maxGroups": 2},
             "at least minGroups",
+            f"{SPREAD}[0].maxGroups",
         ),
+        (f"{SPREAD}[0].minGroups", -1, "not -1", ""),
+        (SPREAD, [{}, {"spreadByField": "cluster"}], "already", f"{SPREAD}[1].spreadByField"),
+        # What is not supported is not compared with the others.
         (
-            placed(spreadConstraints=[{"minGroups": -1}]),
-            "spec.placement.spreadConstraints[0].minGroups",
-            "not -1",
-        ),
-        (
-            placed(spreadConstraints=[{}, {"spreadByField": "cluster"}]),
-            "spec.placement.spreadConstraints[1].spreadByField",
-            "already",
-        ),
-        (
-            placed(spreadConstraints=[{"spreadByLabel": "a"}]),
-            "spec.placement.spreadConstraints[0].spreadByLabel",
+            SPREAD,
+            [{"spreadByLabel": "a"}, {"spreadByField": "cluster"}],
             "not supported",
+            f"{SPREAD}[0].spreadByLabel",
         ),
+        (f"{SCHEDULING}.replicaSchedulingType", "Split", "Duplicated or Divided", ""),
+        (f"{SCHEDULING}.weightPreference.dynamicWeight", "Luck", "AvailableReplicas", ""),
+        (f"{SCHEDULING}.weightPreference.staticWeightList[0].weight", -1, "not -1", ""),
         (
-            divided(replicaSchedulingType="Split"),
-            "spec.placement.replicaScheduling.replicaSchedulingType",
-            "Duplicated or Divided",
-        ),
-        (
-            divided(weightPreference={"dynamicWeight": "Luck"}),
-            "spec.placement.replicaScheduling.weightPreference.dynamicWeight",
-            "AvailableReplicas",
-        ),
-        (
-            divided(weightPreference={"staticWeightList": [{"weight": -1}]}),
-            "spec.placement.replicaScheduling.weightPreference.staticWeightList[0].weight",
-            "not -1",
-        ),
-        (
-            divided(clusterLimits=[{"min": 3, "max": 2}]),
-            "spec.placement.replicaScheduling.clusterLimits[0].max",
+            f"{SCHEDULING}.clusterLimits[0]",
+            {"min": 3, "max": 2},
             "at least min, 3",
+            f"{SCHEDULING}.clusterLimits[0].max",
         ),
         (
-            placed(clusterAffinity={"labelSelector": {"matchExpressions": [
-                {"key": "a", "operator": "Gt", "values": ["1"]}]}}),
-            "spec.placement.clusterAffinity.labelSelector.matchExpressions[0].operator",
+            f"{SCHEDULING}.clusterLimits[0]",
+            {"min": 3, "max": 0},
+            "at least min, 3",
+            f"{SCHEDULING}.clusterLimits[0].max",
+        ),
+        (
+            LABELS,
+            {"key": "a", "operator": "Gt", "values": ["1"]},
             "In, NotIn, Exists, DoesNotExist",
+            f"{LABELS}.operator",
         ),
+        (LABELS, {"key": "a", "operator": "In"}, "at least one value", f"{LABELS}.values"),
         (
-            placed(clusterAffinity={"labelSelector": {"matchExpressions": [
-                {"key": "a", "operator": "In"}]}}),
-            "spec.placement.clusterAffinity.labelSelector.matchExpressions[0].values",
-            "at least one value",
-        ),
-        (
-            placed(clusterAffinity={"fieldSelector": {"matchExpressions": [
-                {"key": "rack", "operator": "In", "values": ["1"]}]}}),
-            "spec.placement.clusterAffinity.fieldSelector.matchExpressions[0].key",
+            FIELDS,
+            {"key": "rack", "operator": "In", "values": ["1"]},
             "provider, region, zone",
+            f"{FIELDS}.key",
         ),
-        (
-            placed(clusterTolerations=[{"key": "a", "operator": "Exists", "value": "b"}]),
-            "spec.placement.clusterTolerations[0].value",
-            "must be empty",
-        ),
-        (
-            placed(clusterTolerations=[{"value": "b"}]),
-            "spec.placement.clusterTolerations[0].operator",
-            "must be Exists",
-        ),
+        (TOLERATION, {**EXISTS, "value": "b"}, "must be empty", f"{TOLERATION}.value"),
+        (TOLERATION, {"value": "b"}, "must be Exists", f"{TOLERATION}.operator"),
     ],
-)  # fmt: skip
-def test_broken_rules_are_told_by_path(spec: dict[str, Any], field: str, said: str) -> None:
-    assert said in violations(spec)[field]
+)
+def test_broken_rules_are_told_by_path(path: str, value: object, said: str, field: str) -> None:
+    found = violations(read, at(path, value))
+    assert list(found) == [f"spec.{field or path}"]
+    assert said in found[f"spec.{field or path}"]
 
 
 @pytest.mark.parametrize("text", ["1 Gi", "-1", "1e", "9" * 30, "", "one", "1.2.3", "0x10"])
 def test_wrong_quantities_are_told_by_path(text: str) -> None:
-    spec = {"replicaRequirements": {"resourceRequest": {"memory": text, "cpu": "1"}}}
-    found = violations(spec)
-    assert list(found) == ["spec.replicaRequirements.resourceRequest[memory]"]
+    spec = at("replicaRequirements.resourceRequest", {"memory": text, "cpu": "1"})
+    assert list(violations(read, spec)) == ["spec.replicaRequirements.resourceRequest[memory]"]
     message = resource_pb2.ReplicaRequirements(resource_request={"memory": text})
-    with pytest.raises(InvalidRequest) as caught:
-        requirements_from_message(message, "shapes[0]")
-    assert caught.value.violations[0].field == "shapes[0].resourceRequest[memory]"
+    found = violations(requirements_from_message, message, "shapes[0]")
+    assert list(found) == ["shapes[0].resourceRequest[memory]"]
 
 
-def test_names_are_checked() -> None:
-    document = {"metadata": {"name": "Web", "namespace": "a.b", "resourceVersion": "x"}}
-    assert set(violations({}, **document)) == {
+def test_names_times_and_numbers_of_resources_are_checked() -> None:
+    metadata = {"name": "Web", "namespace": "a.b", "resourceVersion": "x"}
+    assert set(violations(lambda: read({}, metadata=metadata))) == {
         "metadata.name", "metadata.namespace", "metadata.resourceVersion",
     }  # fmt: skip
+    message = binding_to_message(read({"rescheduleTriggeredAt": FIRST}))
+    message.spec.reschedule_triggered_at.nanos = -1
+    message.status.last_scheduled_time.seconds = 2**40
+    times = ["spec.rescheduleTriggeredAt", "status.lastScheduledTime"]
+    assert list(violations(binding_from_message, message)) == times
+
+    def asked(number: int) -> dict[str, Any]:
+        names = {f"example.com/r{each}": "1" for each in range(number)}
+        return at("replicaRequirements.resourceRequest", names)
+
+    assert len(read(asked(64)).requirements.request) == 64
+    assert violations(read, asked(10_000)) == {
+        "spec.replicaRequirements.resourceRequest": "must name at most 64 resources, not 10000"
+    }
 
 
 @pytest.mark.parametrize(
@@ -192,33 +178,19 @@ def test_fresh_when_the_trigger_is_later(
     assert read(spec, status={"lastScheduledTime": last}).fresh is fresh
 
 
-def test_times_outside_of_protobufs_range_are_refused_by_field() -> None:
-    message = binding_to_message(read({"rescheduleTriggeredAt": FIRST}))
-    message.spec.reschedule_triggered_at.nanos = -1
-    message.status.last_scheduled_time.seconds = 2**40
-    with pytest.raises(InvalidRequest) as caught:
-        binding_from_message(message)
-    assert [each.field for each in caught.value.violations] == [
-        "spec.rescheduleTriggeredAt",
-        "status.lastScheduledTime",
-    ]
-
-
-def test_karmadas_defaults() -> None:
+def test_karmadas_defaults_and_an_affinity_without_terms() -> None:
     assert read({}).placement.replica_scheduling.type is SchedulingType.DUPLICATED
-    scheduling = read(divided(replicaDivisionPreference="Aggregated")).placement.replica_scheduling
+    aggregated = at(f"{SCHEDULING}.replicaDivisionPreference", "Aggregated")
+    scheduling = read(aggregated).placement.replica_scheduling
     assert scheduling.type is SchedulingType.DIVIDED
     assert scheduling.preference is DivisionPreference.AGGREGATED
-    assert read(placed(spreadConstraints=[{}])).placement.spread_constraints == (
+    assert read(at(f"{SPREAD}[0]", {})).placement.spread_constraints == (
         SpreadConstraint(by=SpreadField.CLUSTER, min_groups=1, max_groups=None),
     )
-
-
-def test_a_required_affinity_without_terms_stays_one() -> None:
-    claim = {"hardNodeAffinity": {"nodeSelectorTerms": [{}]}}
-    requirements = read({"replicaRequirements": {"nodeClaim": claim}}).requirements
-    assert requirements.node_claim is not None
-    assert requirements.node_claim.required_terms == (NodeSelectorTerm(),)
+    terms = "replicaRequirements.nodeClaim.hardNodeAffinity.nodeSelectorTerms[0]"
+    claim = read(at(terms, {})).requirements.node_claim
+    assert claim is not None
+    assert claim.required_terms == (NodeSelectorTerm(),)
     assert read({}).requirements == ReplicaRequirements()
 
 
@@ -257,7 +229,7 @@ FULL = {
             "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
             "weightPreference": {"dynamicWeight": "AvailableReplicas", "staticWeightList": [
                 {"targetCluster": {"clusterNames": ["m1"]}, "weight": 2}]},
-            "clusterLimits": [{"targetCluster": {"clusterNames": ["m1"]}, "min": 1, "max": 0 + 4},
+            "clusterLimits": [{"targetCluster": {"clusterNames": ["m1"]}, "min": 1, "max": 4},
                               {"min": 0}],
             "capacityBounded": True,
         },
@@ -270,7 +242,7 @@ FULL = {
     "gracefulEvictionTasks": [{"fromCluster": "m4", "replicas": 2}],
     "suspension": {"scheduling": True}, "certificate": "strict", "leaseSeconds": 60,
     "preemptionPolicy": "PreemptLowerPriority", "minAvailable": 2,
-    "preemptible": False,
+    "preemptible": False, "onClusterLoss": "wait", "onClusterReturn": "best",
     "gang": {"name": "train", "size": 4, "timeoutSeconds": 600},
 }  # fmt: skip
 
@@ -284,14 +256,29 @@ def test_a_binding_with_everything_comes_back() -> None:
     assert binding.requirements.request == {"cpu": 1500, "memory": 10**9, "nvidia.com/gpu": 1}
     assert binding_from_message(binding_to_message(binding)) == binding
     assert binding.fresh
+    spec = binding_to_message(read({})).spec
+    assert (spec.on_cluster_loss, spec.on_cluster_return) == ("", "")
 
 
-def test_a_replica_asks_for_so_many_kinds_of_resources_and_no_more() -> None:
-    def asked(number: int) -> dict[str, Any]:
-        names = {f"example.com/r{each}": "1" for each in range(number)}
-        return {"replicaRequirements": {"resourceRequest": names}}
+def test_what_is_read_again_is_one_value_and_what_is_wrong_is_told_each_time() -> None:
+    """In whatever order maps are written."""
+    labels = {f"label-{number}": str(number) for number in range(20)}
 
-    assert len(read(asked(64)).requirements.request) == 64
-    assert violations(asked(10_000)) == {
-        "spec.replicaRequirements.resourceRequest": "must name at most 64 resources, not 10000"
-    }
+    def spec(written: dict[str, str], cpu: str) -> dict[str, Any]:
+        affinity = at("placement.clusterAffinity.labelSelector.matchLabels", written)
+        claim = {"nodeSelector": written}
+        asked = {"resourceRequest": {"cpu": cpu, "memory": "1Gi"}, "nodeClaim": claim}
+        return {**affinity, "replicaRequirements": asked}
+
+    one, other, larger = (
+        read(spec(written, cpu))
+        for written, cpu in ((labels, "1"), (dict(reversed(labels.items())), "1"), (labels, "2"))
+    )
+    assert one.placement is other.placement is larger.placement
+    assert one.requirements is other.requirements
+    assert one.placement.affinity is not None
+    assert one.placement.affinity.match_labels == labels
+    asked = [each.requirements.request["cpu"] for each in (one, larger)]
+    assert asked == [1000, 2000]
+    wrong = at("placement.tieBreak", "coin")
+    assert [list(violations(read, wrong)) for _ in range(2)] == [["spec.placement.tieBreak"]] * 2

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,29 +33,10 @@ from federation.scheduler.fleet import Fleet
 from federation.scheduler.trace import Trace
 from federation.v1 import estimates_pb2, scheduling_pb2
 
-
-@dataclass
-class Share:
-    node: str = "n1"
-    component: str = ""
-    replicas: int = 2
-    score: int = 50
-    scale: float = 100.0
-
-
-@dataclass
-class Plan:
-    cluster: str = "m1"
-    nodes: tuple[Share, ...] = (Share(),)
-    unplaced: int = 1
-    message: str = "no room"
-    strategy: str = "MostAllocated"
-
-
-@dataclass
-class Evidence:
-    sequences: tuple[int, ...] = (7, 8, 0)
-    age_seconds: tuple[float, ...] = (0.5, 12.0, 0.0)
+NODE = SimpleNamespace(node="n1", component="", replicas=2, score=50, scale=100.0)
+PLAN = SimpleNamespace(
+    cluster="m1", nodes=(NODE,), unplaced=1, message="no room", strategy="MostAllocated"
+)
 
 
 @dataclass(frozen=True)
@@ -66,30 +48,24 @@ class Promise:
     note: str = "no placer of ours is there to follow plans"
 
 
-@dataclass
-class Held:
-    cluster: str = "m1"
-    component: str = ""
-    replicas: int = 9
-    outstanding: int = 4
-    bound: int = 2
-    unbound: int = 1
-    finished: int = 3
-    certificate: PromiseCertificate = PromiseCertificate.STRICT
-    decision_id: str = "d1"
+def held(**fields: Any) -> Any:
+    numbers = {"replicas": 9, "outstanding": 4, "bound": 2, "unbound": 1, "finished": 3}
+    texts = {"cluster": "m1", "component": "", "decision_id": "d1"}
+    return SimpleNamespace(**numbers | texts | {"certificate": PromiseCertificate.STRICT} | fields)
 
 
-@dataclass
-class Record:
-    decision: Decision
-    id: str = "d1"
-    namespace: str = "shop"
-    name: str = "web"
-    binding_generation: int = 3
-    created_at: float = 1_700_000_000.5
-    evidence: Evidence = field(default_factory=Evidence)
-    promises: tuple[Promise, ...] = (Promise(),)
-    node_plans: list[Any] = field(default_factory=lambda: [Plan()])
+def record(decision: Decision, **fields: Any) -> Any:
+    usual = {
+        "id": "d1",
+        "namespace": "shop",
+        "name": "web",
+        "binding_generation": 3,
+        "created_at": 1_700_000_000.5,
+        "evidence": SimpleNamespace(sequences=(7, 8, 0), age_seconds=(0.5, 12.0, 0.0)),
+        "promises": (Promise(),),
+        "node_plans": [PLAN],
+    }
+    return SimpleNamespace(decision=decision, **usual | fields)
 
 
 def decide(replicas: int) -> Decision:
@@ -117,7 +93,7 @@ def decide(replicas: int) -> Decision:
 
 
 def test_a_decision_and_its_nodes() -> None:
-    message = decision_to_message(Record(decide(5)))
+    message = decision_to_message(record(decide(5)))
     assert message.outcome == scheduling_pb2.OUTCOME_SCHEDULED
     assert {each.name: each.replicas for each in message.clusters} == {"m1": 3, "m2": 2}
     assert (message.id, message.binding_generation) == ("d1", 3)
@@ -128,7 +104,7 @@ def test_a_decision_and_its_nodes() -> None:
 
 
 def test_the_trace_says_everything_about_each_cluster() -> None:
-    message = decision_to_message(Record(decide(5)), trace=True)
+    message = decision_to_message(record(decide(5)), trace=True)
     first, second, third = message.trace.clusters
     assert (first.name, first.selected, first.available_replicas) == ("m1", True, 6)
     assert first.source == estimates_pb2.ESTIMATE_SOURCE_MODELS
@@ -152,22 +128,6 @@ def test_the_trace_says_everything_about_each_cluster() -> None:
     assert len(message.trace.attempts) == 1
 
 
-def test_a_seat_won_by_the_tie_order_is_told() -> None:
-    fleet = Fleet.of(Cluster(name=name) for name in ("m1", "m2"))
-    scheduling = ReplicaScheduling(type=SchedulingType.DIVIDED)
-    binding = Binding(name="web", replicas=3, placement=Placement(replica_scheduling=scheduling))
-    nothing = Estimates(
-        replicas_c=np.array([0, 0]),
-        source_c=np.zeros(2, dtype=np.int8),
-        bound_c=np.zeros(2, dtype=np.int8),
-        reasons={},
-    )
-    decision = schedule(binding, fleet, nothing, now=0.0)
-    clusters = trace_to_message(decision.trace).clusters
-    seats = {each.replicas: (each.remainder_seat, each.tied) for each in clusters}
-    assert seats == {2: (True, True), 1: (False, False)}
-
-
 def test_triggers_are_facts() -> None:
     decision = decide(5)
     triggered = replace(decision.trace, triggers=("replicas changed", "cluster m4 is gone"))
@@ -181,7 +141,7 @@ def test_triggers_are_facts() -> None:
 
 
 def test_an_unschedulable_decision_names_no_cluster() -> None:
-    message = decision_to_message(Record(decide(50), node_plans=[]))
+    message = decision_to_message(record(decide(50), node_plans=[]))
     assert message.outcome == scheduling_pb2.OUTCOME_UNSCHEDULABLE
     assert not message.clusters
     assert message.remainder == 50
@@ -192,9 +152,9 @@ def test_promises_say_what_they_are_worth_and_which_report_they_were_packed_into
     decision = decide(5)
     other = Promise(cluster="m2", certificate=PromiseCertificate.STRICT, note="")
     for promises in ((other,), (Promise(), other)):
-        written = decision_to_message(Record(decision=decision, promises=promises)).promises
+        written = decision_to_message(record(decision, promises=promises)).promises
         assert [each.cluster for each in written] == [each.cluster for each in promises]
-    (promise,) = decision_to_message(Record(decision=decision)).promises
+    (promise,) = decision_to_message(record(decision)).promises
     assert promise == scheduling_pb2.ClusterPromise(
         cluster="m1",
         certificate="careful",
@@ -205,8 +165,8 @@ def test_promises_say_what_they_are_worth_and_which_report_they_were_packed_into
 
 
 def test_reservations_are_told_by_cluster_then_component() -> None:
-    held = [Held(cluster="m2"), Held(component="worker"), Held(component="driver", replicas=1)]
-    told = reservation_messages(held)
+    every = [held(cluster="m2"), held(component="worker"), held(component="driver", replicas=1)]
+    told = reservation_messages(every)
     assert [(each.cluster, each.component) for each in told] == [
         ("m1", "driver"),
         ("m1", "worker"),
@@ -225,20 +185,22 @@ def test_reservations_are_told_by_cluster_then_component() -> None:
     )
 
 
-def test_limits_that_changed_a_share_are_told() -> None:
+def unseen(replicas: int, **scheduling: Any) -> Trace:
+    """A decision by weights over two clusters of which nothing is known."""
     fleet = Fleet.of(Cluster(name=name) for name in ("m1", "m2"))
-    scheduling = ReplicaScheduling(
-        type=SchedulingType.DIVIDED,
-        limits=(ClusterLimit(target=ClusterAffinity(cluster_names=("m2",)), min=7),),
-    )
-    binding = Binding(name="web", replicas=8, placement=Placement(replica_scheduling=scheduling))
-    nothing = Estimates(
-        replicas_c=np.array([0, 0]),
-        source_c=np.zeros(2, dtype=np.int8),
-        bound_c=np.zeros(2, dtype=np.int8),
-        reasons={},
-    )
-    trace = schedule(binding, fleet, nothing, now=0.0).trace
+    how = ReplicaScheduling(type=SchedulingType.DIVIDED, **scheduling)
+    binding = Binding(name="web", replicas=replicas, placement=Placement(replica_scheduling=how))
+    none_c = np.zeros(2, dtype=np.int8)
+    nothing = Estimates(replicas_c=np.array([0, 0]), source_c=none_c, bound_c=none_c, reasons={})
+    return schedule(binding, fleet, nothing, now=0.0).trace
+
+
+def test_seats_won_by_the_tie_order_and_limits_that_changed_a_share_are_told() -> None:
+    clusters = trace_to_message(unseen(3)).clusters
+    seats = {each.replicas: (each.remainder_seat, each.tied) for each in clusters}
+    assert seats == {2: (True, True), 1: (False, False)}
+    least = ClusterLimit(target=ClusterAffinity(cluster_names=("m2",)), min=7)
+    trace = unseen(8, limits=(least,))
     clusters = trace_to_message(trace).clusters
     assert [each.replicas for each in clusters] == [1, 7]
     assert [each.limited_by for each in clusters] == ["others", "min"]

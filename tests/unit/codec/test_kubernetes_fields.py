@@ -11,8 +11,8 @@ import pytest
 from federation.codec.kubernetes_fields import FIELDS, check_workload_fields
 from federation.codec.violations import Violations
 from federation.codec.workloads import bindings_from_documents
-from federation.model.errors import InvalidRequest
 from tests.kubernetes_schemas import SCHEMAS
+from tests.unit.codec.documents import violations
 
 VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
 # A container's own fields, for what may also run before or beside it.
@@ -107,9 +107,7 @@ def deployment(**changes: Any) -> dict[str, Any]:
 
 
 def broken(document: dict[str, Any]) -> dict[str, str]:
-    with pytest.raises(InvalidRequest) as caught:
-        bindings_from_documents([document, POLICY])
-    return {each.field: each.rule for each in caught.value.violations}
+    return violations(bindings_from_documents, [document, POLICY])
 
 
 def test_a_misspelt_number_of_replicas_is_refused() -> None:

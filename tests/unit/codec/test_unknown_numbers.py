@@ -60,44 +60,18 @@ def test_an_unknown_field_is_found_with_its_number(
     assert look(asked) == (path, 999)
 
 
-@pytest.fixture
-def pieces(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
-    """What is looked at with all that it holds."""
-    looked_at = list[Message]()
-
-    def look(message: Message, rest: Callable[[], None]) -> UnknownField | None:
-        looked_at.append(message)
-        return unknown_of(message, rest)
-
-    monkeypatch.setattr(unknown_numbers, "unknown_of", look)
-    return looked_at
-
-
-def test_what_is_large_is_looked_at_in_pieces(
-    monkeypatch: pytest.MonkeyPatch, pieces: list[Message]
+def test_of_what_is_large_only_so_much_is_looked_at_in_one_step(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """However deep it is: the outermost messages one by one, the others with all they hold."""
-    asked = batch(10)
-    asked.items[9].binding.spec.MergeFromString(UNKNOWN)
-    monkeypatch.setattr(unknown_numbers, "MOST_LOOKED_AT", 14)
-    assert unknown_of_large(asked) == ("items[9].binding.spec", 999)
-    assert pieces == [each.binding for each in asked.items[3:]]
-
-
-def test_a_list_of_more_is_looked_at_with_the_message_that_holds_it(
-    monkeypatch: pytest.MonkeyPatch, pieces: list[Message]
-) -> None:
-    asked = batch(2)
+    asked, rests = batch(2), list[None]()
     tolerations = asked.items[1].binding.spec.placement.cluster_tolerations
     for number in range(100):
         tolerations.add(key=f"k{number}")
     monkeypatch.setattr(unknown_numbers, "MOST_LOOKED_AT", 50)
     monkeypatch.setattr(unknown_numbers, "MOST_PIECES", 99)
-    rests = list[None]()
     assert unknown_of_large(asked, lambda: rests.append(None)) is None
     assert len(rests) == 3, "once before each long step"
-    assert pieces == [asked.items[1].binding.spec.placement]
     assert len(tolerations) == 100
     tolerations[99].MergeFromString(UNKNOWN)
-    where = "items[1].binding.spec.placement"
-    assert unknown_of_large(asked) == (where, None)
+    # A list of more is looked at with the message that holds it.
+    assert unknown_of_large(asked) == ("items[1].binding.spec.placement", None)
