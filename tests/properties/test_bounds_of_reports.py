@@ -16,9 +16,12 @@ from estimator.estimation.capacity import NodeSet
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
 from estimator.kube.dump import read_dump
 from estimator.watched_cluster import WatchedCluster
-from federation.model.cluster import CapacityReport, Cluster, TaintEffect
+from federation.capacity.fleet_cells import FleetCells
+from federation.capacity.fleet_reports import FleetCapacity
+from federation.model.cluster import CapacityReport, Cluster, ClusterState, TaintEffect
 from federation.model.estimate import Bound, EstimateOptions, Source
 from federation.model.grades import ResourceModel
+from federation.model.reported_pools import pools_of
 from federation.model.workload import (
     NodeClaim,
     NodeSelectorTerm,
@@ -28,9 +31,7 @@ from federation.model.workload import (
     Toleration,
     TolerationOperator,
 )
-from federation.services.fleet.registry import FleetOwner
-from federation.store.engine import create_engine
-from federation.store.postgres import PostgresStore
+from federation.services.fleet.known_estimates import KnownEstimates
 from lab.fleets import MIB
 from lab.truth.streams import CPU, MEMORY, POOL_LABEL, ZONE_LABEL, documents_of, nodes_of
 
@@ -101,13 +102,9 @@ def test_no_lower_bound_is_above_and_no_upper_bound_below_what_fits() -> None:
             snapshot_time=0.0,
             summary=counted.summary,
             nodes=counted.nodes,
-            pools=counted.pools,
         )
-        owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
-        owner.put_cluster(Cluster(name="m"))
-        owner.put_report("m", report, 0.0)
-        capacity, cells = owner.snapshot.capacity, owner.snapshot.rooms.reported
-        known = owner.known_estimates
+        capacity = FleetCapacity.of([ClusterState(cluster=Cluster(name="m"), report=report)])
+        cells, known = FleetCells.of([pools_of(counted.pools)]), KnownEstimates()
         for _ in range(SHAPES):
             shape = shape_of(choices)
             truth = cluster.exact().replicas(shape)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.capacity.deductions import Deductions, Taken
+from federation.capacity.deductions import Deductions
 from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.model.cluster import ClusterState
@@ -195,33 +194,3 @@ def test_grade_counts_lose_what_each_promised_replica_displaces_at_most(
         # Beyond that floats are not exact, and no cluster is that large.
         if whole < EXACT_BELOW:
             assert estimates.replicas_c[position] == min(max(0, whole - lost), most)
-
-
-@given(
-    states=st.lists(cluster_states(), min_size=1, max_size=3),
-    promised=promises,
-    repeated=st.integers(1, 3),
-    cut=st.integers(0, 12),
-    asked=shapes,
-    rule=rules,
-)
-def test_what_comes_to_what_is_outstanding_is_deducted_as_if_it_had_been_there(
-    states: list[ClusterState],
-    promised: Promised,
-    repeated: int,
-    cut: int,
-    asked: ReplicaRequirements,
-    rule: ModelRule,
-) -> None:
-    capacity, options = FleetCapacity.of(states), EstimateOptions(model_rule=rule)
-    # Alike ones in a row as well, which are deducted as one.
-    every = tuple(each for each in promised for _ in range(repeated))
-    whole = Deductions.of(capacity, {0: every})
-    grown = Deductions.of(capacity, {0: every[:cut]}).with_more({0: every[cut:]})
-    apart = replace(
-        whole, taken={0: [Taken.of(each.requirements, each.in_cells) for each in every]}
-    )
-    found = as_lists([each.estimates(asked, options) for each in (whole, grown, apart)])
-    assert found[0] == found[1] == found[2]
-    nothing = grown.with_others({0: ()}).estimates(asked, options)
-    assert as_lists([nothing]) == as_lists([Deductions.of(capacity, {}).estimates(asked, options)])

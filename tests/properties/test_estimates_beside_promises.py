@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -16,12 +15,12 @@ from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.pool_estimates import answer_of, pool_bounds
 from federation.capacity.promised_bounds import PromisedColumns, bounds_beside
 from federation.model.estimate import Bound
-from federation.model.pools.values import Cells, NodePool, Pools
+from federation.model.pools.values import NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
 from tests import slow_strict
+from tests.pools import cells_of
 
-RESOURCES = ("cpu", "memory", "pods")
 POOLS = (NodePool(labels={"zone": "a"}), NodePool(labels={"zone": "b"}))
 
 # A node: its pool, and what it has free of each resource.
@@ -65,28 +64,13 @@ DrawnCells = Sequence[tuple[int, Sequence[tuple[int, ...]]]]
 
 
 def pools_of(drawn: DrawnCells) -> Pools:
-    free = [np.array(nodes, dtype=np.int64) for _, nodes in drawn]
-    return Pools(
-        label_keys=("zone",),
-        pools=POOLS,
-        cells=Cells(
-            resources=RESOURCES,
-            pool_k=np.array([pool for pool, _ in drawn], np.int32),
-            count_k=np.array([len(nodes) for nodes in free], np.int64),
-            min_rk=np.array([nodes.min(axis=0) for nodes in free]).T.copy(),
-            sum_rk=np.array([nodes.sum(axis=0) for nodes in free]).T.copy(),
-            max_rk=np.array([nodes.max(axis=0) for nodes in free]).T.copy(),
-            sum_exact_k=np.ones(len(free), np.bool_),
-        ),
-    )
-
-
-def suits(node: Node, claim: NodeClaim | None) -> bool:
-    return claim is None or POOLS[node[0]].labels == dict(claim.node_selector)
+    cells = cells_of([nodes for _, nodes in drawn], pool=[pool for pool, _ in drawn])
+    return Pools(label_keys=("zone",), pools=POOLS, cells=cells)
 
 
 def fits(node: Node, asked: ReplicaRequirements) -> int:
-    if not suits(node, asked.node_claim):
+    claim = asked.node_claim
+    if claim is not None and POOLS[node[0]].labels != claim.node_selector:
         return 0
     cpu, memory, pods = node[1]
     fit = pods
@@ -160,20 +144,6 @@ def test_the_bounds_hold_wherever_promised_pods_land(
         assert bounds.lower_c[1] <= there <= bounds.upper_c[1]
 
 
-@given(drawn=drawn_cells, asked=shapes, replicas=st.integers(1, 6))
-def test_replicas_of_the_same_kind_take_one_place_each(
-    drawn: DrawnCells, asked: ReplicaRequirements, replicas: int
-) -> None:
-    cells = FleetCells.of([pools_of(drawn)])
-    before = pool_bounds(cells, asked)
-    columns = PromisedColumns.of(
-        {0: [Outstanding(binding="x", requirements=asked, in_cells=replicas)]}
-    )
-    beside = bounds_beside(cells, before, asked, columns)
-    assert beside.lower_c[0] >= max(0, before.lower_c[0] - replicas)
-    assert beside.upper_c[0] == max(beside.lower_c[0], before.upper_c[0] - replicas)
-
-
 @settings(deadline=None)
 @example(
     # Prices of so many bits that they are sorted in another way.
@@ -217,24 +187,3 @@ def test_many_small_promises_cost_what_their_amounts_buy() -> None:
     # Twenty nodes lose their tenth replica at once, the other eighty cores buy two more. Pods are
     # not scarce: a hundred of them leave no node without slots, and could at most do so to five.
     assert int(bounds.lower_c[0]) == 200 - (20 + 80 // 30) - 5
-
-
-@settings(max_examples=50)
-@given(
-    drawn=st.lists(drawn_cells, min_size=5, max_size=9),
-    probe=shapes,
-    promised=st.dictionaries(st.integers(0, 4), outstandings, max_size=3),
-)
-def test_a_cluster_has_the_same_bounds_alone_and_among_others(
-    drawn: Sequence[DrawnCells], probe: ReplicaRequirements, promised: dict[int, list[Outstanding]]
-) -> None:
-    pools = [pools_of(each) for each in drawn]
-    every = FleetCells.of(pools)
-    together = bounds_beside(every, pool_bounds(every, probe), probe, PromisedColumns.of(promised))
-    for position, alone in enumerate(pools):
-        cells = FleetCells.of([alone])
-        here = {0: promised[position]} if position in promised else {}
-        bounds = bounds_beside(cells, pool_bounds(cells, probe), probe, PromisedColumns.of(here))
-        assert together.lower_c[position] == bounds.lower_c[0]
-        assert together.upper_c[position] == bounds.upper_c[0]
-        assert together.answered_c[position] == bounds.answered_c[0]

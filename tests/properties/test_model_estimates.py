@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -165,21 +164,6 @@ def test_more_room_never_lowers_an_estimate(
     assert (after.replicas_c >= before.replicas_c).all()
 
 
-@given(states=fleets, changed=cluster_states(), position=st.integers(0, 5))
-def test_replacing_a_cluster_is_building_anew(
-    states: list[ClusterState], changed: ClusterState, position: int
-) -> None:
-    position %= len(states)
-    ours = FleetCapacity.of(states).with_clusters({position: changed})
-    states[position] = changed
-    requirements = ReplicaRequirements(request={"cpu": 700, "memory": 1 << 30})
-    expected = estimate_replicas(FleetCapacity.of(states), requirements, EstimateOptions())
-    answer = estimate_replicas(ours, requirements, EstimateOptions())
-    assert answer.replicas_c.tolist() == expected.replicas_c.tolist()
-    assert answer.source_c.tolist() == expected.source_c.tolist()
-    assert answer.reasons == expected.reasons
-
-
 free_amounts = st.integers(-10, 2**42) | st.integers(-(2**62), 2**62)
 
 
@@ -200,35 +184,3 @@ def test_node_grades_agree_with_the_obvious_loop(nodes: list[tuple[int, int]]) -
     free_rn = np.array(nodes, dtype=np.int64).reshape(-1, 2).T
     assert grade_of_nodes(DEFAULT_MODEL, free_rn).tolist() == expected
     assert sum(count_grades(DEFAULT_MODEL, free_rn).values()) == len(nodes) - expected.count(-1)
-
-
-@given(
-    nodes=st.lists(st.tuples(st.integers(-10, 10**6), st.integers(-10, 2**42)), min_size=1),
-    more=st.tuples(st.integers(0, 10**6), st.integers(0, 2**42)),
-    request=st.dictionaries(st.sampled_from(NAMES[:2]), st.integers(0, 2**42)),
-    rule=rules,
-)
-def test_more_room_on_every_node_never_lowers_an_estimate(
-    nodes: list[tuple[int, int]], more: tuple[int, int], request: dict[str, int], rule: ModelRule
-) -> None:
-    free_rn = np.array(nodes, dtype=np.int64).T
-    larger_rn = free_rn + np.array(more, dtype=np.int64)[:, np.newaxis]
-
-    def graded(free_rn: npt.NDArray[np.int64]) -> ClusterState:
-        report = CapacityReport(
-            epoch=1,
-            sequence=1,
-            snapshot_time=0.0,
-            summary=ResourceSummary(allocatable={"pods": MAX_REPLICAS}),
-            nodes=NodeSummary(),
-            grade_counts=count_grades(DEFAULT_MODEL, free_rn),
-            model_hash=model_hash(DEFAULT_MODEL),
-        )
-        return ClusterState(cluster=Cluster(name="member"), report=report)
-
-    before, after = estimate_replicas(
-        FleetCapacity.of([graded(free_rn), graded(larger_rn)]),
-        ReplicaRequirements(request=request),
-        EstimateOptions(model_rule=rule),
-    ).replicas_c.tolist()
-    assert before <= after

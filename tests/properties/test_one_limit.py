@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeAlias
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,11 +14,11 @@ from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.reserve import Refused, packable_c
 from federation.model.placement import Certificate
-from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import Component, ReplicaRequirements
 from lab.promising import asked_of
 from lab.slow_packer import broken_promise
+from tests.pools import alike, cells_of, one_pool
 
 NEW = "shop/new"
 NAMES = ("a", "b")
@@ -35,43 +35,23 @@ nodes = st.lists(
 )
 promises = st.lists(st.tuples(shapes, st.integers(1, 30)), max_size=6)
 clusters = st.lists(st.tuples(nodes, promises), min_size=2, max_size=2)
+_Drawn: TypeAlias = list[tuple[list[tuple[int, int, int]], list[tuple[ReplicaRequirements, int]]]]
 
 
-def pools_of(drawn: list[tuple[int, int, int]]) -> Pools:
-    count_k = np.array([count for count, _, _ in drawn], dtype=np.int64)
-    total_k = np.array([cores for _, cores, _ in drawn], dtype=np.int64)
-    free_k = total_k - np.array([taken for _, _, taken in drawn])
-    free_rk = np.vstack([free_k, free_k * 2, np.full(len(drawn), 30)])
-    return Pools(
-        label_keys=(),
-        pools=(NodePool(),),
-        cells=Cells(
-            resources=("cpu", "memory", "pods"),
-            pool_k=np.zeros(len(drawn), np.int32),
-            count_k=count_k,
-            min_rk=free_rk,
-            sum_rk=free_rk * count_k,
-            max_rk=free_rk,
-            sum_exact_k=np.ones(len(drawn), np.bool_),
-            allocatable_rk=np.vstack([total_k, total_k * 2]),
-        ),
-    )
-
-
-def fleet_of(
-    drawn: list[tuple[list[tuple[int, int, int]], list[tuple[ReplicaRequirements, int]]]],
-) -> FleetRooms:
+def fleet_of(drawn: _Drawn) -> FleetRooms:
     return FleetRooms.of(
         UnpackedRoom(
             ReportId(1, 1),
-            pools_of(nodes_drawn),
-            False,
-            tuple(
-                Outstanding(f"shop/w{number}", requirements, replicas)
-                for number, (requirements, replicas) in enumerate(promised)
+            one_pool(
+                cells_of(
+                    [alike(n, (total - used, 2 * (total - used), 30)) for n, total, used in nodes],
+                    allocatable=[(total, 2 * total) for _, total, _ in nodes],
+                )
             ),
+            False,
+            tuple(Outstanding(f"shop/w{number}", *each) for number, each in enumerate(promised)),
         )
-        for nodes_drawn, promised in drawn
+        for nodes, promised in drawn
     )
 
 
@@ -90,7 +70,7 @@ def is_promised(
 @settings(max_examples=60, deadline=None)
 @given(drawn=clusters, requirements=shapes)
 def test_a_new_binding_is_promised_what_is_available_and_no_more(
-    drawn: list[tuple[list[tuple[int, int, int]], list[tuple[ReplicaRequirements, int]]]],
+    drawn: _Drawn,
     requirements: ReplicaRequirements,
 ) -> None:
     fleet = fleet_of(drawn)
@@ -104,7 +84,7 @@ def test_a_new_binding_is_promised_what_is_available_and_no_more(
 @settings(max_examples=40, deadline=None)
 @given(drawn=clusters, requirements=shapes, had=st.integers(1, 6))
 def test_what_grows_is_promised_what_is_available_beside_its_own_replicas(
-    drawn: list[tuple[list[tuple[int, int, int]], list[tuple[ReplicaRequirements, int]]]],
+    drawn: _Drawn,
     requirements: ReplicaRequirements,
     had: int,
 ) -> None:
@@ -126,9 +106,14 @@ def test_what_grows_is_promised_what_is_available_beside_its_own_replicas(
 
 
 @settings(max_examples=40, deadline=None)
-@given(drawn=clusters, first=shapes, second=shapes, counts=st.tuples(*[st.integers(1, 4)] * 2))
+@given(
+    drawn=clusters,
+    first=shapes,
+    second=shapes,
+    counts=st.tuples(st.integers(1, 9), st.integers(1, 4)),
+)
 def test_a_set_is_promised_where_one_is_available(
-    drawn: list[tuple[list[tuple[int, int, int]], list[tuple[ReplicaRequirements, int]]]],
+    drawn: _Drawn,
     first: ReplicaRequirements,
     second: ReplicaRequirements,
     counts: tuple[int, int],
@@ -146,19 +131,9 @@ def test_a_set_is_promised_where_one_is_available(
     for position, sets in enumerate(available_c.tolist()):
         answer = asked_of(fleet, NAMES, NEW, {position: wanted}, terms)
         assert isinstance(answer, FleetRooms) is (sets > 0)
-
-
-@settings(max_examples=40, deadline=None)
-@given(drawn=clusters, requirements=shapes, replicas=st.integers(1, 9))
-def test_a_set_of_one_part_is_kept_to_the_same_margin(
-    drawn: list[tuple[list[tuple[int, int, int]], list[tuple[ReplicaRequirements, int]]]],
-    requirements: ReplicaRequirements,
-    replicas: int,
-) -> None:
-    fleet = fleet_of(drawn)
-    part = Component(name="", replicas=replicas, requirements=requirements)
+    # A set of one part is kept to the margin of its replicas.
+    (part, *_) = parts
     sets_c = packable_sets_c(fleet, [part], Certificate.CAREFUL, {})
-    for position, sets in enumerate(sets_c.tolist()):
-        room = fleet.rooms[position]
+    for room, sets in zip(fleet.rooms, sets_c.tolist(), strict=True):
         assert room is not None
-        assert sets == room.packable(requirements, PromiseCertificate.CAREFUL) // replicas
+        assert sets == room.packable(first, PromiseCertificate.CAREFUL) // part.replicas

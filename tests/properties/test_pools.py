@@ -20,7 +20,7 @@ from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
 from federation.model.pools.building import build_pools, partition_nodes
 from federation.model.pools.matching import NAME_FIELD
 from federation.model.pools.refreshing import refresh_pools
-from federation.model.pools.values import Cells, NodeColumn, NodeColumns, Pools
+from federation.model.pools.values import NodeColumn, NodeColumns, Pools
 from federation.model.resources import MAX_AMOUNT, PODS
 from federation.model.selectors import matches_labels, matches_requirement
 from federation.model.workload import (
@@ -34,6 +34,7 @@ from federation.model.workload import (
 )
 from lab.simple_bounds import lower_k, simple_lower_bound
 from tests.plain_tolerations import untolerated_taint
+from tests.pools import cells_of
 
 GIB = 1 << 30
 NAMES = ("cpu", "memory", "pods", "ephemeral-storage", "nvidia.com/gpu")
@@ -270,19 +271,6 @@ def test_refreshed_cells_are_as_true_as_built_ones(
         assert bounds.lower_c[0] <= exact(some_changed, shape) <= bounds.upper_c[0]
 
 
-def one_table(groups: Sequence[Sequence[tuple[int, ...]]]) -> Cells:
-    free = [np.array(group, np.int64).T for group in groups]
-    return Cells(
-        resources=("cpu", "memory", "pods"),
-        pool_k=np.zeros(len(groups), np.int32),
-        count_k=np.array([len(group) for group in groups], np.int64),
-        min_rk=np.stack([each.min(axis=1) for each in free], axis=1),
-        sum_rk=np.stack([each.sum(axis=1) for each in free], axis=1),
-        max_rk=np.stack([each.max(axis=1) for each in free], axis=1),
-        sum_exact_k=np.ones(len(groups), np.bool_),
-    )
-
-
 @settings(max_examples=150, deadline=None)
 @given(
     groups=st.lists(
@@ -296,7 +284,7 @@ def one_table(groups: Sequence[Sequence[tuple[int, ...]]]) -> Cells:
 def test_each_cell_keeps_its_bounds(
     groups: list[list[tuple[int, ...]]], request: dict[str, int], too_low: int
 ) -> None:
-    cells = one_table(groups)
+    cells = cells_of(groups)
     demanded = per_replica(request)
     positions = [("cpu", "memory", "pods").index(name) for name in demanded]
     truth = [

@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from federation.model.placement import Certificate, ReplicaScheduling, SchedulingType
+from federation.model.placement import Certificate
 from federation.model.reservations import PromiseCertificate
 from lab.fleets import GIB, RESOURCES
-from lab.simulator import BY_CAPACITY, Simulation, divided
+from lab.simulator import Simulation, divided
 from lab.simulator_cluster import Placer, SimulatedCluster
 from lab.slow_packer import broken_promise
 
@@ -74,25 +74,6 @@ def test_twenty_at_once_for_four_cores(placer: Placer, certificate: Certificate 
     assert "late" in control.bindings
 
 
-@pytest.mark.parametrize(
-    "scheduling", [ReplicaScheduling(), ReplicaScheduling(type=SchedulingType.DIVIDED)]
-)
-def test_shares_that_ignore_capacity_are_held_to_it_all_the_same(
-    scheduling: ReplicaScheduling,
-) -> None:
-    """I8: what does not pack is refused as a whole, and the old placement stays."""
-    simulation = Simulation([cluster("member1"), cluster("member2", nodes=9)], seed=1)
-    simulation.run(until=2)
-    binding = divided("b", CORE, 2, scheduling=scheduling)
-    simulation.submit(binding)
-    before = simulation.control.bindings["b"]
-    simulation.submit(replace(binding, replicas=8))
-    assert simulation.control.bindings["b"] is before
-    assert "replicas find room" in simulation.control.refusals["b"]
-    simulation.submit(divided("c", CORE, 6, scheduling=BY_CAPACITY))
-    assert "c" in simulation.control.bindings
-
-
 def busy(seed: int, placer: Placer, certificate: Certificate | None) -> Simulation:
     """Some minutes of submitting, scaling up and crashing; every message late by chance."""
     random = np.random.default_rng(seed)
@@ -122,7 +103,7 @@ def busy(seed: int, placer: Placer, certificate: Certificate | None) -> Simulati
 
 
 @pytest.mark.parametrize("placer", list(Placer))
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_strict_pods_never_wait(seed: int, placer: Placer) -> None:
     """I7, and I1 for every decision on the way."""
     simulation = busy(seed, placer, Certificate.STRICT)
@@ -132,7 +113,7 @@ def test_strict_pods_never_wait(seed: int, placer: Placer) -> None:
             assert broken_promise(room.pools, room.holdings) == ""
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_planned_pods_never_wait(seed: int) -> None:
     """I7: what agents could not plan is careful from then on, and hardly ever happens."""
     simulation = busy(seed, Placer.CLAIMS, None)
@@ -144,16 +125,6 @@ def test_planned_pods_never_wait(seed: int) -> None:
     )
     assert planned > 20
     assert simulation.unkept <= planned // 10
-
-
-def test_the_seed_decides_everything() -> None:
-    def story(simulation: Simulation) -> list[object]:
-        decided = [(each.decision, each.binding.clusters) for each in simulation.decided]
-        nodes = [[pod.node for pod in each.pods] for each in simulation.clusters.values()]
-        return [decided, nodes, simulation.control.ledger]
-
-    assert story(busy(7, Placer.RANDOM, None)) == story(busy(7, Placer.RANDOM, None))
-    assert story(busy(7, Placer.RANDOM, None)) != story(busy(8, Placer.RANDOM, None))
 
 
 def test_when_all_is_quiet_only_what_waits_is_outstanding() -> None:

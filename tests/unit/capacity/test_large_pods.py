@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from federation.capacity.reserve import packable_c
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.placement import Certificate
 from federation.model.pools.building import build_pools
-from federation.model.pools.values import Cells, NodeColumn, NodeColumns, NodePool, Pools
+from federation.model.pools.values import NodeColumn, NodeColumns, Pools
 from federation.model.reported_pools import pools_of, reported_pools
 from federation.model.reservations import Outstanding
 from federation.model.workload import (
@@ -24,6 +26,7 @@ from federation.model.workload import (
     Toleration,
     TolerationOperator,
 )
+from tests.pools import alike, cells_of, one_pool
 
 GIB = 1 << 30
 CORES, NODES = 16_000, 6
@@ -38,23 +41,9 @@ SMALL, LARGE = of(1000), of(12_000)
 
 def pools(*, tells: bool = True) -> Pools:
     """Nodes of 16 cores: three are empty, and three have room for three small pods."""
-    free_rk = np.array([[CORES, 3000], [64 * GIB] * 2, [50] * 2], dtype=np.int64)
-    total_sk = np.array([[CORES] * 2, [64 * GIB] * 2], dtype=np.int64)
-    return Pools(
-        label_keys=(),
-        pools=(NodePool(),),
-        cells=Cells(
-            resources=("cpu", "memory", "pods"),
-            pool_k=np.zeros(2, np.int32),
-            count_k=np.full(2, NODES // 2),
-            min_rk=free_rk,
-            sum_rk=free_rk * (NODES // 2),
-            max_rk=free_rk,
-            sum_exact_k=np.ones(2, np.bool_),
-            allocatable_rk=total_sk if tells else None,
-        ),
-        kubernetes_minor=36,
-    )
+    groups = [alike(NODES // 2, (cpu, 64 * GIB, 50)) for cpu in (CORES, 3000)]
+    totals = [(CORES, 64 * GIB)] * 2 if tells else None
+    return replace(one_pool(cells_of(groups, allocatable=totals)), kubernetes_minor=36)
 
 
 ARCH = "kubernetes.io/arch"
@@ -121,14 +110,12 @@ def test_small_pods_leave_room_for_another_large_one_where_there_is_some() -> No
 
 def test_what_came_one_by_one_counts_as_all_at_once() -> None:
     promised = [(LARGE, 1), (SMALL, 2), (LARGE, 1), (SMALL, 3)]
-    together = fleet_of(*promised)
-    grown = fleet_of(*promised[:2])
-    beside(grown, SMALL, 5)
-    room = together.rooms[0]
+    together, begun = fleet_of(*promised), fleet_of(*promised[:2])
+    beside(begun, SMALL, 5)
+    (room,), (held,) = together.rooms, begun.rooms
     assert room is not None
-    held = grown.rooms[0]
     assert held is not None
-    grown = grown.with_rooms({0: held.with_all(room.outstanding[2:])})
+    grown = begun.with_rooms({0: held.with_all(room.outstanding[2:])})
     for requirements in (SMALL, LARGE):
         for limit in (1, 5, 20):
             assert beside(grown, requirements, limit) == beside(together, requirements, limit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.capacity.holdings import DECISIONS_REMEMBERED, OLDER_SHAPES_REMEMBERED, Stake
-from federation.capacity.ledger import ClusterLedger
+from federation.capacity.holdings import DECISIONS_REMEMBERED, OLDER_SHAPES_REMEMBERED, FirstStakes
+from federation.capacity.ledger import ClusterLedger, LedgerInWork
 from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.model.shapes import Echo, request_shape
 from federation.model.workload import ReplicaRequirements
@@ -48,14 +47,16 @@ def test_a_report_takes_over_what_it_sees() -> None:
 
 
 def test_pods_that_go_away_are_outstanding_again() -> None:
-    ledger = EMPTY.decided("web", "d1", [share(5)]).reported(1, [echo(5)])
+    told = EMPTY.decided("web", "d1", [share(5)])
+    ledger = told.reported(1, [echo(5)])
     assert in_cells(ledger.reported(1, [echo(4)])) == 1
     assert in_cells(ledger.reported(1, [])) == 5
-
-
-def test_an_agent_that_was_not_told_yet_leaves_the_reservation_whole() -> None:
-    ledger = EMPTY.decided("web", "d1", [share(5)])
-    assert in_cells(ledger.reported(0, [])) == 5
+    # An agent that was not told yet leaves the reservation whole.
+    assert in_cells(told.reported(0, [])) == 5
+    # Pods that finished stay echoed when they are gone.
+    ended = told.reported(1, [echo(2, finished=3)])
+    assert [in_cells(each) for each in (ended, ended.reported(1, [echo(2)]))] == [0, 0]
+    assert in_cells(ended.reported(1, [])) == 2
 
 
 def test_more_replicas_of_the_same_shape_keep_their_echo_and_tell_agents_nothing_new() -> None:
@@ -108,13 +109,6 @@ def test_what_ran_before_deducts_nothing_until_the_agent_was_asked() -> None:
     assert in_cells(asked) == 3
     # An agent that starts again must not bring back what was claimed and found wrong.
     assert in_cells(asked.reported(0, [])) == 5
-
-
-def test_pods_that_finished_stay_echoed_when_they_are_gone() -> None:
-    ledger = EMPTY.decided("web", "d1", [share(5)]).reported(1, [echo(2, finished=3)])
-    assert in_cells(ledger) == 0
-    assert in_cells(ledger.reported(1, [echo(2)])) == 0
-    assert in_cells(ledger.reported(1, [])) == 2
 
 
 def test_components_are_outstanding_each_by_itself() -> None:
@@ -189,11 +183,6 @@ def test_what_is_promised_by_plan_is_told_whenever_it_changes() -> None:
     assert ledger.decided("web", "d2", [planned(2)]).interest_version == 1
     assert ledger.decided("web", "d2", [planned(3)]).interest_version == 2
     assert ledger.decided("web", "d2", [share(2)]).interest_version == 2
-
-
-def test_every_happening_makes_a_version() -> None:
-    ledger = EMPTY.decided("web", "d1", [share(1)]).reported(1, []).passed().released("nobody")
-    assert (ledger.version, ledger.interest_version) == (4, 1)
 
 
 # Few of each, so that what happens meets.
@@ -337,9 +326,41 @@ def test_a_restored_ledger_takes_what_was_adopted_as_seen_unless_it_knows_better
     assert in_cells(ClusterLedger.restored("member1", 3, stored, 2, [echo(4)])) == 1
 
 
-def test_what_decisions_replaced_is_not_kept_where_nobody_asks() -> None:
-    ledger = EMPTY
-    for number in range(3_000):
-        ledger = ledger.decided("web", f"d{number}", [share(1 + number % 2)])
-    assert sum(isinstance(each, Stake) for each in gc.get_objects()) < 1_500
-    assert in_cells(ledger) == sum(each.in_cells for each in ledger.outstanding())
+CHANGES = st.lists(
+    st.tuples(BINDINGS, SHARES | st.none(), st.none() | COUNTS.map(lambda ran: {"": ran})),
+    max_size=6,
+)
+
+
+@given(STEPS, CHANGES)
+def test_changes_of_a_batch_come_to_the_same_as_one_after_the_other(
+    steps: list[tuple[Any, ...]], changes: list[tuple[Any, ...]]
+) -> None:
+    life = Life()
+    for number, step in enumerate(steps):
+        life.take(step, number)
+    before, ledger = life.ledger, life.ledger
+    bindings, outstanding = before.bindings(), before.outstanding()
+    work = LedgerInWork(before)
+    for number, (binding, shares, adopted) in enumerate(changes):
+        if shares is None:
+            ledger = ledger.released(binding)
+            work.release(binding)
+        else:
+            ledger = ledger.decided(binding, f"e{number}", shares, adopted)
+            first, before_it, given = (
+                FirstStakes(binding, f"e{number}"),
+                work.stake_of(binding),
+                tuple(shares),
+            )
+            stake = work.stake(first, before_it, given, adopted)
+            # What is alike in clusters is remembered from the first of them on.
+            assert work.stake(first, before_it, given, adopted) == stake
+            work.put(binding, before_it, stake)
+        assert work.version == ledger.version
+        assert work.stake_of(binding) == ledger.stake_of(binding)
+        assert work.ledger.outstanding_of(binding) == ledger.outstanding_of(binding)
+        assert work.ledger.is_open == ledger.is_open == bool(ledger.outstanding())
+    assert work.ledger == ledger
+    assert work.ledger.outstanding() == ledger.outstanding()
+    assert (before.bindings(), before.outstanding()) == (bindings, outstanding)

@@ -1,30 +1,25 @@
-"""The level ``pools`` beside the others: who answers, with what bound, and why not."""
+"""The level ``pools`` beside the others: who answers, with what bound, and why not; and whole sets
+of components.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
-from random import Random
 
 import numpy as np
 import pytest
 
-from federation.capacity.fleet_cells import CLUSTERS_A_BLOCK, FleetCells
+from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.pool_estimates import answer_of, pool_bounds
 from federation.model.cluster import Taint, TaintEffect
-from federation.model.estimate import (
-    MAX_REPLICAS,
-    Bound,
-    LevelAnswer,
-    Merge,
-    Source,
-    merge,
-)
+from federation.model.estimate import MAX_REPLICAS, Bound, LevelAnswer, Source
+from federation.model.pools import sets
 from federation.model.pools.building import build_pools
 from federation.model.pools.matching import Match, pool_match
-from federation.model.pools.values import Cells, NodeColumn, NodeColumns, NodePool, Pools
-from federation.model.positions import Moves
+from federation.model.pools.sets import SetEstimate, sets_that_fit
+from federation.model.pools.values import NodeColumn, NodeColumns, NodePool, Pools
 from federation.model.workload import (
+    Component,
     NodeClaim,
     NodeSelectorTerm,
     Operator,
@@ -34,6 +29,7 @@ from federation.model.workload import (
     TolerationOperator,
 )
 from lab.simple_bounds import simple_lower_bound
+from tests.pools import alike, cells_of, one_pool
 
 GIB = 1 << 30
 CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect=TaintEffect.NO_SCHEDULE)
@@ -48,171 +44,75 @@ def pools_of(
     size = len(cpu_millis)
     rows = np.arange(size, dtype=np.int32)
     free = {"cpu": cpu_millis, "memory": [64 * GIB] * size, "pods": [110] * size}
-    labels = {"zone": NodeColumn(values=zones, code_n=rows)} if zones else {}
-    return build_pools(
-        NodeColumns(
-            free={name: np.array(column, np.int64) for name, column in free.items()},
-            taints=NodeColumn(
-                values=[(CORDONED,) if each else () for each in tainted or [False] * size],
-                code_n=rows,
-            ),
-            labels=labels,
-        ),
-        budget,
-        ["zone"],
+    taints = [(CORDONED,) if each else () for each in tainted or [False] * size]
+    nodes = NodeColumns(
+        free={name: np.array(column, np.int64) for name, column in free.items()},
+        taints=NodeColumn(values=taints, code_n=rows),
+        labels={"zone": NodeColumn(values=zones, code_n=rows)} if zones else {},
     )
-
-
-def pools_level(fleet: FleetCells, requirements: ReplicaRequirements) -> LevelAnswer:
-    return answer_of(pool_bounds(fleet, requirements))
+    return build_pools(nodes, budget, ["zone"])
 
 
 def asking(cpu_millis: int, claim: NodeClaim | None = None) -> ReplicaRequirements:
     return ReplicaRequirements(request={"cpu": cpu_millis}, node_claim=claim)
 
 
-def in_zone(zone: str) -> NodeClaim:
-    return NodeClaim(node_selector={"zone": zone})
+def level(pools: Sequence[Pools | None], requirements: ReplicaRequirements) -> LevelAnswer:
+    return answer_of(pool_bounds(FleetCells.of(pools), requirements))
 
 
-def test_few_nodes_are_answered_exactly() -> None:
-    fleet = FleetCells.of([pools_of([900, 1900, 2900]), pools_of([])])
-    level = pools_level(fleet, asking(1000))
-    assert level.replicas_c.tolist() == [3, 0]
-    assert level.answered_c.tolist() == [True, True]
-    assert level.bound_c.tolist() == [Bound.EXACT, Bound.EXACT]
-    assert level.source is Source.POOLS
+ZONED = pools_of([1000, 2000, 4000], zones=["a", "b", "a"])
+TAINTED = pools_of([1000, 2000], tainted=[True, False])
+HUGE = one_pool(cells_of([alike(5000, (1 << 40, 1 << 40, 1 << 40))]))
+ALL_TOLERATED = NodeClaim(tolerations=(Toleration(operator=TolerationOperator.EXISTS),))
+
+
+@pytest.mark.parametrize(
+    ("pools", "asked", "replicas", "bound"),
+    [
+        (pools_of([900, 1900, 2900]), asking(1000), 3, Bound.EXACT),
+        (pools_of([]), asking(1000), 0, Bound.EXACT),
+        # Sums of slots are exact where nothing is asked for.
+        (pools_of(list(range(400)), budget=16), ReplicaRequirements(), 400 * 110, Bound.EXACT),
+        (pools_of([4000]), ReplicaRequirements(request={"nvidia.com/gpu": 1}), 0, Bound.EXACT),
+        # Pods in a request are one slot, as ever.
+        (pools_of([4000]), ReplicaRequirements(request={"pods": 7, "cpu": 0}), 110, Bound.EXACT),
+        # More than travels is cut.
+        (HUGE, asking(1), MAX_REPLICAS, Bound.EXACT),
+        (ZONED, asking(1000, NodeClaim(node_selector={"zone": "a"})), 5, Bound.EXACT),
+        (ZONED, asking(1000, NodeClaim(node_selector={"zone": "c"})), 0, Bound.EXACT),
+        (TAINTED, asking(1000), 2, Bound.EXACT),
+        (TAINTED, asking(1000, ALL_TOLERATED), 3, Bound.EXACT),
+    ],
+)
+def test_pools_answer(
+    pools: Pools, asked: ReplicaRequirements, replicas: int, bound: Bound
+) -> None:
+    found = level([None, pools], asked)
+    assert found.source is Source.POOLS
+    assert found.replicas_c.tolist() == [0, replicas]
+    assert found.answered_c.tolist() == [False, True]
+    assert found.bound_c[1] == bound
+    assert found.reasons == {}
 
 
 def test_merged_cells_answer_a_lower_bound() -> None:
     cpu_millis = np.random.default_rng(3).integers(0, 9000, 400).tolist()
-    fleet = FleetCells.of([pools_of(cpu_millis, budget=16)])
+    pools = pools_of(cpu_millis, budget=16)
     truth = sum(min(cpu // 1300, 110) for cpu in cpu_millis)
-    bounds = pool_bounds(fleet, asking(1300))
-    assert simple_lower_bound(fleet.pools[0], asking(1300)) < bounds.lower_c[0]
+    bounds = pool_bounds(FleetCells.of([pools]), asking(1300))
+    assert simple_lower_bound(pools, asking(1300)) < bounds.lower_c[0]
     assert bounds.lower_c[0] < truth < bounds.upper_c[0]
-    assert pools_level(fleet, asking(1300)).bound_c.tolist() == [Bound.LOWER]
-
-
-def test_sums_of_slots_are_exact_where_nothing_is_asked_for() -> None:
-    pools = pools_of(list(range(400)), budget=16)
-    level = pools_level(FleetCells.of([pools]), ReplicaRequirements())
-    assert level.replicas_c.tolist() == [400 * 110]
-    assert level.bound_c.tolist() == [Bound.EXACT]
-
-
-def test_what_no_node_has_fits_no_times() -> None:
-    level = pools_level(
-        FleetCells.of([pools_of([4000])]), ReplicaRequirements(request={"nvidia.com/gpu": 1})
-    )
-    assert (level.replicas_c.tolist(), level.bound_c.tolist()) == ([0], [Bound.EXACT])
-
-
-def test_pods_in_a_request_are_one_slot_as_ever() -> None:
-    fleet = FleetCells.of([pools_of([4000])])
-    request = ReplicaRequirements(request={"pods": 7, "cpu": 0})
-    assert pools_level(fleet, request).replicas_c.tolist() == [110]
-
-
-def test_more_than_travels_is_cut() -> None:
-    cells = Cells(
-        resources=("cpu", "memory", "pods"),
-        pool_k=np.zeros(1, np.int32),
-        count_k=np.array([5000]),
-        min_rk=np.full((3, 1), 1 << 40),
-        sum_rk=np.full((3, 1), 5000 << 40),
-        max_rk=np.full((3, 1), 1 << 40),
-        sum_exact_k=np.ones(1, np.bool_),
-    )
-    fleet = FleetCells.of([Pools(label_keys=(), pools=(NodePool(),), cells=cells)])
-    assert pools_level(fleet, asking(1)).replicas_c.tolist() == [MAX_REPLICAS]
-
-
-def test_a_selector_narrows_to_the_pools_that_have_the_label() -> None:
-    fleet = FleetCells.of([pools_of([1000, 2000, 4000], zones=["a", "b", "a"])])
-    assert pools_level(fleet, asking(1000, in_zone("a"))).replicas_c.tolist() == [5]
-    assert pools_level(fleet, asking(1000, in_zone("c"))).replicas_c.tolist() == [0]
+    assert level([pools], asking(1300)).bound_c.tolist() == [Bound.LOWER]
 
 
 def test_a_selector_on_a_label_that_pools_lack_is_unknown_and_says_so() -> None:
-    fleet = FleetCells.of([None, pools_of([1000]), pools_of([1000], zones=["a"]), pools_of([])])
-    level = pools_level(fleet, asking(1000, in_zone("a")))
-    assert level.answered_c.tolist() == [False, False, True, True]
-    assert level.reasons == {1: "the cluster's pools do not tell nodes apart by zone"}
-
-
-def test_tainted_nodes_count_for_those_who_tolerate_them() -> None:
-    fleet = FleetCells.of([pools_of([1000, 2000], tainted=[True, False])])
-    all_of_them = NodeClaim(tolerations=(Toleration(operator=TolerationOperator.EXISTS),))
-    assert pools_level(fleet, asking(1000)).replicas_c.tolist() == [2]
-    assert pools_level(fleet, asking(1000, all_of_them)).replicas_c.tolist() == [3]
-
-
-def test_pools_come_before_lesser_levels() -> None:
-    fleet = FleetCells.of([pools_of([4000]), None])
-    lesser = LevelAnswer(
-        source=Source.SUMMARY,
-        replicas_c=np.array([9, 9]),
-        answered_c=np.array([True, True]),
-        bound_c=np.zeros(2, np.int8),
+    found = level(
+        [None, pools_of([1000]), ZONED, pools_of([])],
+        asking(1000, NodeClaim(node_selector={"zone": "a"})),
     )
-    estimates = merge([pools_level(fleet, asking(1000)), lesser], Merge.QUALITY)
-    assert estimates.replicas_c.tolist() == [4, 9]
-    assert estimates.source_c.tolist() == [Source.POOLS, Source.SUMMARY]
-    assert estimates.bound_c.tolist() == [Bound.EXACT, Bound.NONE]
-
-
-def test_a_change_makes_its_own_block_again_and_no_other() -> None:
-    before = FleetCells.of([pools_of([1000])] * (2 * CLUSTERS_A_BLOCK + 1))
-    after = before.with_clusters({CLUSTERS_A_BLOCK: pools_of([5000]), 2: None})
-    assert after.blocks[2] is before.blocks[2]
-    replicas = pools_level(after, asking(1000)).replicas_c.tolist()
-    assert replicas[CLUSTERS_A_BLOCK - 1 : CLUSTERS_A_BLOCK + 2] == [1, 5, 1]
-    assert len(replicas) == len(after) == len(before)
-    assert not pools_level(after, asking(1000)).answered_c[2]
-    assert pools_level(before, asking(1000)).replicas_c.tolist() == [1] * len(before)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_blocks_grow_shrink_and_move_with_their_clusters(seed: int) -> None:
-    chance = Random(seed)
-    every = [pools_of([chance.randrange(9000)]) for _ in range(3 * CLUSTERS_A_BLOCK)]
-    cells, pools = FleetCells.of(every), list[Pools | None](every)
-    for _ in range(20):
-        left = sorted(chance.sample(range(len(pools)), chance.randrange(min(60, len(pools)) + 1)))
-        size = len(pools) - len(left)
-        first = chance.randrange(size + 1)
-        # Many newcomers side by side, and some apart.
-        taken = sorted({*range(first, first + chance.randrange(90)), 0})
-        moves = Moves(left=left, taken=taken)
-        pools = list(moves.items(pools, [None] * len(taken)))
-        before, cells = cells, cells.after(moves)
-        assert [block.start for block in cells.blocks] == [
-            start for start, _ in pairwise(accumulate(map(len, cells.blocks), initial=0))
-        ]
-        newcomers = {c: pools_of([chance.randrange(9000)]) for c in taken if chance.random() < 0.5}
-        cells = cells.with_clusters(newcomers)
-        for position, each in newcomers.items():
-            pools[position] = each
-        anew = pool_bounds(FleetCells.of(pools), asking(1000))
-        bounds = pool_bounds(cells, asking(1000))
-        assert bounds.lower_c.tolist() == anew.lower_c.tolist()
-        assert bounds.answered_c.tolist() == anew.answered_c.tolist()
-        assert len(before) + len(taken) - len(left) == len(cells)
-
-
-def test_a_newcomer_leaves_the_tables_of_other_blocks_alone() -> None:
-    before = FleetCells.of([pools_of([1000])] * (3 * CLUSTERS_A_BLOCK))
-    after = before.after(Moves(taken=[CLUSTERS_A_BLOCK + 1]))
-    assert after.blocks[0].cells is before.blocks[0].cells
-    assert after.blocks[1].cells is not before.blocks[1].cells
-    assert after.blocks[2].cells is before.blocks[2].cells
-    assert after.blocks[2].start == before.blocks[2].start + 1
-
-
-def test_a_fleet_of_none() -> None:
-    level = pools_level(FleetCells.of([]), asking(1))
-    assert level.replicas_c.tolist() == []
+    assert found.answered_c.tolist() == [False, False, True, True]
+    assert found.reasons == {1: "the cluster's pools do not tell nodes apart by zone"}
 
 
 def expression(key: str, operator: Operator, *values: str) -> NodeSelectorTerm:
@@ -260,12 +160,73 @@ def test_required_affinity(terms: tuple[NodeSelectorTerm, ...], verdict: Match) 
     [
         ({}, Match.YES),
         ({"zone": "a"}, Match.YES),
+        # What surely fails outweighs what is not known.
         ({"zone": "b", "unheard": "x"}, Match.NO),
         ({"zone": "a", "unheard": "x"}, Match.UNKNOWN),
     ],
 )
-def test_what_surely_fails_outweighs_what_is_not_known(
-    selector: Mapping[str, str], verdict: Match
-) -> None:
+def test_selectors(selector: Mapping[str, str], verdict: Match) -> None:
     pool = NodePool(labels={"zone": "a"})
     assert pool_match(pool, ("zone",), NodeClaim(node_selector=selector)) is verdict
+
+
+def component(
+    replicas: int, request: Mapping[str, int], selector: Mapping[str, str] | None = None
+) -> Component:
+    claim = NodeClaim(node_selector=selector) if selector else None
+    requirements = ReplicaRequirements(request=request, node_claim=claim)
+    return Component(name="part", replicas=replicas, requirements=requirements)
+
+
+def nodes(count: int, cpu: int) -> Pools:
+    return one_pool(cells_of([alike(count, (cpu, 100, 110))]))
+
+
+TWO_ZONES = Pools(
+    label_keys=("zone",),
+    pools=(NodePool(labels={"zone": "a"}), NodePool(labels={"zone": "b"})),
+    cells=cells_of([alike(2, (4, 4, 9)), alike(2, (4, 4, 9))], pool=[0, 1]),
+)
+MANAGER, WORKERS = component(1, {"cpu": 2}), component(4, {"cpu": 1, "memory": 1})
+
+
+@pytest.mark.parametrize(
+    ("pools", "parts", "most", "count"),
+    [
+        (nodes(100, 6), [MANAGER, WORKERS], 999, 100),
+        (nodes(100, 6), [MANAGER, WORKERS], 7, 7),
+        (nodes(100, 6), [component(0, {"cpu": 1})], 999, 0),
+        (nodes(100, 6), [], 999, 0),
+        (nodes(100, 6), [MANAGER, component(1, {"nvidia.com/gpu": 1})], 999, 0),
+        (
+            TWO_ZONES,
+            [component(1, {"cpu": 3}, {"zone": "a"}), component(1, {"cpu": 2}, {"zone": "b"})],
+            999,
+            2,
+        ),
+    ],
+)
+def test_sets_need_room_for_every_component(
+    pools: Pools, parts: list[Component], most: int, count: int
+) -> None:
+    assert sets_that_fit(pools, parts, most=most) == SetEstimate(sets=count)
+
+
+def test_sets_are_unknown_when_a_component_is() -> None:
+    unknown = component(1, {}, {"disk": "ssd"})
+    found = sets_that_fit(TWO_ZONES, [component(1, {"cpu": 1}), unknown])
+    assert not found.answered
+    assert found.reason == "the cluster's pools do not tell nodes apart by disk"
+
+
+def test_what_takes_too_long_is_finished_on_single_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred nodes of 10 for sets of 3 + 3: one on a node, and half of one between two."""
+    parts = [component(1, {"cpu": 3}), component(1, {"cpu": 3, "memory": 1})]
+    found = []
+    for most_steps in (sets.MOST_STEPS, 2, 0):
+        monkeypatch.setattr(sets, "MOST_STEPS", most_steps)
+        found.append(sets_that_fit(nodes(100, 10), parts).sets)
+    assert found[0] == 150
+    assert 100 <= found[1] < 150
+    assert found[2] == 100
+    assert sets_that_fit(nodes(100, 10), parts, most=7) == SetEstimate(sets=7)

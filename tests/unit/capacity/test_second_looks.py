@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from federation.capacity.careful import CAREFULLY, WHATEVER_FITS, PromiseTerms, RoomLimits
@@ -13,11 +12,12 @@ from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.reserve import Refused, packable_c
 from federation.capacity.second_looks import looked_again_c, refined_most, rehearsed_most
 from federation.model.placement import Certificate
-from federation.model.pools.values import Cells, NodePool, Pools
+from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements, Toleration
 from lab.promising import asked_of
 from lab.slow_packer import broken_promise
+from tests.pools import cells_of, one_pool
 
 GIB = 1 << 30
 NODES = 6
@@ -29,22 +29,9 @@ REFINED = PromiseTerms(refined_replicas=NODES)
 
 def pools(*, tells: bool = True) -> Pools:
     """Nodes of 8 cores and 32 GiB of which half is free, each a little different."""
-    total_sk = np.array([[8000] * NODES, [32 * GIB] * NODES], dtype=np.int64)
-    free_rk = np.vstack([total_sk // 2 + np.arange(NODES) * 100, np.full(NODES, 50)])
-    return Pools(
-        label_keys=(),
-        pools=(NodePool(),),
-        cells=Cells(
-            resources=("cpu", "memory", "pods"),
-            pool_k=np.zeros(NODES, np.int32),
-            count_k=np.ones(NODES, np.int64),
-            min_rk=free_rk,
-            sum_rk=free_rk,
-            max_rk=free_rk,
-            sum_exact_k=np.ones(NODES, np.bool_),
-            allocatable_rk=total_sk if tells else None,
-        ),
-    )
+    groups = [[(4000 + number * 100, 16 * GIB + number * 100, 50)] for number in range(NODES)]
+    totals = [(8000, 32 * GIB)] * NODES if tells else None
+    return one_pool(cells_of(groups, allocatable=totals))
 
 
 def small(number: int, certificate: PromiseCertificate = CAREFUL) -> Outstanding:
