@@ -186,23 +186,3 @@ def test_volcano(
         expected.append(total / (total_weight or 1) * 100 * weight)
     scores = VolcanoBinpack(weight=weight, weights=weights).score(tabulate(nodes), request)
     np.testing.assert_allclose(scores, expected, rtol=1e-12)
-
-
-@settings(deadline=None)
-@given(nodes=nodes, request=requests, weights=weights, shape=shapes)
-def test_scores_stay_on_their_scale(
-    nodes: list[NodeLoad],
-    request: ReplicaRequest,
-    weights: tuple[ResourceWeight, ...],
-    shape: tuple[ShapePoint, ...],
-) -> None:
-    arrays = tabulate(nodes)
-    for strategy in (
-        MostAllocated(weights=weights),
-        LeastAllocated(weights=weights),
-        RequestedToCapacityRatio(weights=weights, shape=shape),
-        BalancedAllocation(weights=weights),
-    ):
-        scores = strategy.score(arrays, request)
-        assert scores.dtype == np.int64
-        assert ((scores >= 0) & (scores <= 100)).all()

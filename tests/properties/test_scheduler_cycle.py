@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from hashlib import blake2b
 
 import numpy as np
 from hypothesis import given, settings
@@ -212,6 +213,46 @@ def test_order_of_clusters_does_not_matter(
     mixed = list(clusters)
     shuffler.shuffle(mixed)
     assert decided(asked, mixed, fits).to_plain() == straight.to_plain()
+
+
+@settings(max_examples=200, deadline=None)
+@given(fleets(), bindings(BY_CAPACITY), spreads(), st.sampled_from(["6f1c", "uid-1", "uid-2"]))
+def test_equals_are_taken_in_the_order_of_their_hashes(
+    fleet: tuple[list[Cluster], dict[str, int]],
+    binding: Binding,
+    spread: tuple[SpreadConstraint, ...],
+    uid: str,
+) -> None:
+    """As those would be whose names are in this order, where no uid puts names in another one."""
+    clusters, fits = fleet
+    few = {name: min(room, 2) for name, room in fits.items()}
+    names = sorted(
+        fits, key=lambda name: blake2b(f"{uid}\0{name}".encode(), digest_size=8).digest()
+    )
+    renamed = {name: f"c{place}" for place, name in enumerate(names)}
+    placement = replace(binding.placement, tie_break=TieBreak.HASH, spread_constraints=spread)
+    prior = [each for each in binding.clusters if each.name in fits]
+    asked = replace(
+        binding,
+        placement=placement,
+        clusters=tuple(prior),
+        resource=ObjectReference(uid=uid),
+        replicas=binding.replicas % 9,
+    )
+    other = replace(
+        asked,
+        resource=ObjectReference(uid=""),
+        clusters=tuple(replace(each, name=renamed[each.name]) for each in prior),
+    )
+    found = decided(asked, clusters, few)
+    expected = decided(
+        other,
+        [replace(each, name=renamed[each.name]) for each in clusters],
+        {renamed[name]: room for name, room in few.items()},
+    )
+    assert found.outcome is expected.outcome
+    shares = {renamed[name]: count for name, count in shares_of(found).items()}
+    assert shares == shares_of(expected)
 
 
 @settings(max_examples=150, deadline=None)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from federation.model.placement import SpreadConstraint, SpreadField
 from federation.scheduler.fleet import Column
 from federation.scheduler.selection.regions import Region, choose_regions
-from federation.scheduler.selection.search import Level, SearchProblem, search
 from federation.scheduler.selection.spread import Need, Shortlist, select
 
 NAMES = {
@@ -126,36 +125,6 @@ def test_partial_selection_holds_as_much_as_any(
     assert bool(held) is not bool(selection.shortage)
     if held:
         assert shortlist.capacity_k[selection.order_k].sum() >= min(max(held), replicas)
-
-
-@settings(max_examples=120, deadline=None)
-@given(shortlists(), st.integers(0, 3), st.integers(1, 4), st.integers(1, 4), st.data())
-def test_search_finds_the_most_valuable_choice(
-    shortlist: Shortlist, least: int, most: int, fewest: int, data: st.DataObject
-) -> None:
-    largest = data.draw(st.integers(fewest, 9))
-    field = data.draw(st.sampled_from(list(NAMES)))
-    column = shortlist.groups[field]
-    found = search(
-        SearchProblem(
-            value_k=shortlist.capacity_k,
-            levels=(Level(groups=column, least=least, most=max(least, most)),),
-            least=fewest,
-            most=largest,
-        )
-    )
-    values = [
-        int(shortlist.capacity_k[list(positions)].sum())
-        for size in range(fewest, min(largest, len(shortlist)) + 1)
-        for positions in combinations(range(len(shortlist)), size)
-        if least
-        <= len({name for k in positions for name in column.values[column.code_c[k]]})
-        <= max(least, most)
-    ]
-    assert found.proven
-    assert bool(len(found.choice_k)) is bool(values)
-    if values:
-        assert shortlist.capacity_k[found.choice_k].sum() == max(values)
 
 
 def enumerated(

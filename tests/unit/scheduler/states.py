@@ -1,16 +1,34 @@
-"""Cycle states for tests of single plugins. Must not decide what a test is about."""
+"""Cycles, and their states for tests of single plugins. Must not decide what a test is about."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from federation.model.cluster import Cluster
-from federation.model.placement import Binding
+from federation.model.estimate import Bound, Estimates, Source
+from federation.model.placement import (
+    Binding,
+    DivisionPreference,
+    Placement,
+    ReplicaScheduling,
+    SchedulingType,
+)
+from federation.model.workload import TargetCluster
 from federation.scheduler.affinity import tiers
+from federation.scheduler.cycle import schedule
+from federation.scheduler.decision import Decision
 from federation.scheduler.fleet import Fleet
+from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile
 from federation.scheduler.state import ALONE, CycleState, Surroundings, prior_replicas
+
+DIVIDED = SchedulingType.DIVIDED
+DYNAMIC = ReplicaScheduling(type=DIVIDED, dynamic=True)
+AGGREGATED = ReplicaScheduling(type=DIVIDED, preference=DivisionPreference.AGGREGATED)
+FILL_FIRST = ReplicaScheduling(type=DIVIDED, preference=DivisionPreference.FILL_FIRST)
+ABC = tuple(Cluster(name=name, region="xyx"["abc".index(name)]) for name in "abc")
 
 
 def state_of(
@@ -35,3 +53,44 @@ def state_of(
         surroundings=surroundings,
         now=now,
     )
+
+
+def estimates(
+    replicas: Sequence[int | None], reasons: Mapping[int, str] | None = None
+) -> Estimates:
+    """As pools tell them; None is a cluster that nothing could estimate."""
+    sources = [Source.NONE if each is None else Source.POOLS for each in replicas]
+    return Estimates(
+        replicas_c=np.array([each or 0 for each in replicas], dtype=np.int64),
+        source_c=np.array(sources, dtype=np.int8),
+        bound_c=np.full(len(replicas), Bound.LOWER, dtype=np.int8),
+        reasons=reasons or {},
+    )
+
+
+def decide(
+    binding: Binding,
+    available: Mapping[str, int | None],
+    *,
+    clusters: Sequence[Cluster] = ABC,
+    fleet: Fleet | None = None,
+    profile: Profile = DEFAULT_PROFILE,
+    surroundings: Surroundings = ALONE,
+    reasons: Mapping[int, str] | None = None,
+) -> Decision:
+    fleet = fleet or Fleet.of(clusters)
+    known = estimates([available.get(name) for name in fleet.names], reasons)
+    return schedule(binding, fleet, known, now=5.0, profile=profile, surroundings=surroundings)
+
+
+def web(replicas: int, *, prior: Mapping[str, int] | None = None, **placement: Any) -> Binding:
+    return Binding(
+        name="web",
+        replicas=replicas,
+        clusters=tuple(TargetCluster(name=name, replicas=n) for name, n in (prior or {}).items()),
+        placement=Placement(**{"replica_scheduling": DYNAMIC, **placement}),
+    )
+
+
+def shares(decision: Decision) -> dict[str, int]:
+    return {target.name: target.replicas for target in decision.clusters}

@@ -1,8 +1,7 @@
-"""Whole cycles by hand-made cases: groups, tiers, outcomes, reasons and the trace."""
+"""Whole cycles by hand-made cases: groups, tiers, outcomes, reasons, warnings and the trace."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,21 +9,21 @@ import numpy as np
 import pytest
 
 from federation.model.cluster import Cluster, Taint, TaintEffect
-from federation.model.estimate import Bound, Estimates, Source
+from federation.model.estimate import Source
 from federation.model.placement import (
     AffinityGroup,
     Binding,
     ClusterAffinity,
     ClusterLimit,
-    DivisionPreference,
+    Gang,
     Placement,
     ReplicaScheduling,
-    SchedulingType,
     SpreadConstraint,
     SpreadField,
     StaticWeight,
     TieBreak,
 )
+from federation.model.quotations import quoted
 from federation.model.workload import (
     Component,
     NodeClaim,
@@ -34,174 +33,241 @@ from federation.model.workload import (
 )
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.fleet import Fleet
+from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.filters import FILTERS
-from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile, Score
+from federation.scheduler.plugins.profile import Filter, Profile, Score
 from federation.scheduler.plugins.scores import SCORES
-from federation.scheduler.state import ALONE, Surroundings
+from federation.scheduler.state import Surroundings
+from federation.scheduler.trace import Trace
+from federation.scheduler.waiting.gangs import unplaced_text
+from tests.unit.scheduler.states import (
+    ABC,
+    AGGREGATED,
+    DIVIDED,
+    DYNAMIC,
+    FILL_FIRST,
+    decide,
+    estimates,
+    shares,
+    web,
+)
 
-DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
+SCHEDULED, PARTIAL = Outcome.SCHEDULED, Outcome.PARTIAL
+UNSCHEDULABLE, NO_FIT = Outcome.UNSCHEDULABLE, Outcome.NO_FIT
 TAINT = Taint(key="gpu", value="yes", effect=TaintEffect.NO_SCHEDULE)
-ABC = tuple(Cluster(name=name, region="xyx"["abc".index(name)]) for name in "abc")
+DUPLICATED, WEIGHTED = ReplicaScheduling(), ReplicaScheduling(type=DIVIDED)
+CORE = ReplicaRequirements(request={"cpu": 1})
+PLENTY: dict[str, int | None] = {"a": 9, "b": 9, "c": 9}
+ROOM: dict[str, int | None] = {"a": 10, "b": 20, "c": 5}
 
 
-def decide(
+def named(*names: str, exclude: tuple[str, ...] = ()) -> ClusterAffinity:
+    return ClusterAffinity(cluster_names=names, exclude=exclude)
+
+
+def group(name: str, *clusters: str, overflow: tuple[ClusterAffinity, ...] = ()) -> AffinityGroup:
+    return AffinityGroup(name=name, affinity=named(*clusters), overflow=overflow)
+
+
+def by(field: SpreadField, least: int = 1, most: int | None = None) -> SpreadConstraint:
+    return SpreadConstraint(by=field, min_groups=least, max_groups=most)
+
+
+CLUSTER, REGION = SpreadField.CLUSTER, SpreadField.REGION
+ONE_EACH = tuple(group(name, name) for name in "abc")
+NEAR_AND_FAR = (group("near", "a"), group("far", "b", "c"))
+LIMITS = replace(
+    DYNAMIC,
+    limits=(ClusterLimit(target=ClusterAffinity(), max=5), ClusterLimit(target=named("c"), min=4)),
+)
+STATIC = ReplicaScheduling(
+    type=DIVIDED,
+    static_weights=(
+        StaticWeight(target=named("a", "b"), weight=1),
+        StaticWeight(target=named("b"), weight=2),
+    ),
+)
+MANY_NAMES = tuple(f"n{number}" for number in range(8))
+REFUSED_AND_UNREADY = "; 3 of 3 clusters were refused: does not match the cluster affinity (3)"
+
+
+@pytest.mark.parametrize(
+    ("binding", "available", "outcome", "placed", "reason"),
+    [
+        (web(12), ROOM, SCHEDULED, {"a": 3, "b": 7, "c": 2}, ""),
+        (web(36), ROOM, UNSCHEDULABLE, {}, "35 replicas are available, 36 wanted"),
+        (web(36, partial=True), ROOM, PARTIAL, {"a": 10, "b": 20, "c": 5}, None),
+        (web(3, partial=True), {"a": 0, "b": 0, "c": 0}, UNSCHEDULABLE, {}, None),
+        (
+            web(1, affinity=named("gone")),
+            PLENTY,
+            NO_FIT,
+            {},
+            f"no cluster passes the filters{REFUSED_AND_UNREADY}; no cluster is named gone",
+        ),
+        # Names that no cluster has are told where not all is placed: of many the first few.
+        (
+            web(1, affinity=named(*MANY_NAMES)),
+            PLENTY,
+            NO_FIT,
+            {},
+            (
+                f"no cluster passes the filters{REFUSED_AND_UNREADY};"
+                " no cluster is named n0, n1, n2, n3, n4 and 3 more"
+            ),
+        ),
+        (
+            web(5),
+            {"a": 2, "b": None, "c": None},
+            UNSCHEDULABLE,
+            {},
+            "2 replicas are available, 5 wanted; 2 clusters have no estimate and count as full",
+        ),
+        (
+            web(5),
+            {"a": 2, "b": 1, "c": None},
+            UNSCHEDULABLE,
+            {},
+            "3 replicas are available, 5 wanted; 1 cluster has no estimate and counts as full",
+        ),
+        (web(8, affinity_groups=NEAR_AND_FAR), PLENTY, SCHEDULED, {"a": 8}, ""),
+        (web(8, affinity_groups=NEAR_AND_FAR), {**PLENTY, "a": 1}, SCHEDULED, {"b": 4, "c": 4}, ""),
+        # The partial group that places most wins.
+        (
+            web(9, affinity_groups=ONE_EACH, partial=True),
+            {"a": 2, "b": 5, "c": 5},
+            PARTIAL,
+            {"b": 5},
+            None,
+        ),
+        # Static weights ignore spread constraints.
+        (
+            web(9, replica_scheduling=STATIC, spread_constraints=(by(CLUSTER, 1, 1),)),
+            {},
+            SCHEDULED,
+            {"a": 3, "b": 6},
+            "",
+        ),
+        (
+            web(3, spread_constraints=(by(REGION, 3),)),
+            PLENTY,
+            NO_FIT,
+            {},
+            "2 regions have candidates, 3 wanted",
+        ),
+        (
+            web(25, spread_constraints=(by(CLUSTER, 1, 2),)),
+            PLENTY,
+            UNSCHEDULABLE,
+            {},
+            (
+                "no more than 18 replicas are available under the spread constraints"
+                " (cluster 1 to 2), 25 wanted"
+            ),
+        ),
+        (web(12, replica_scheduling=LIMITS), ROOM, SCHEDULED, {"a": 3, "b": 5, "c": 4}, ""),
+        (
+            web(16, replica_scheduling=LIMITS),
+            ROOM,
+            UNSCHEDULABLE,
+            {},
+            "15 replicas are available, 16 wanted",
+        ),
+        # An object without pods goes everywhere; a workload that is scaled to zero nowhere.
+        (Binding(name="settings"), {"a": 0}, SCHEDULED, {"a": 0, "b": 0, "c": 0}, ""),
+        (replace(web(0), requirements=CORE), PLENTY, SCHEDULED, {}, ""),
+    ],
+)
+def test_decisions(
     binding: Binding,
     available: dict[str, int | None],
-    *,
-    clusters: Sequence[Cluster] = ABC,
-    profile: Profile = DEFAULT_PROFILE,
-    surroundings: Surroundings = ALONE,
-    reasons: dict[int, str] | None = None,
-) -> Decision:
-    """One decision; None is a cluster that nothing could estimate."""
-    fleet = Fleet.of(clusters)
-    given = [available.get(name) for name in fleet.names]
-    estimates = Estimates(
-        replicas_c=np.array([replicas or 0 for replicas in given], dtype=np.int64),
-        source_c=np.array(
-            [Source.NONE if replicas is None else Source.POOLS for replicas in given], dtype=np.int8
-        ),
-        bound_c=np.full(len(given), Bound.LOWER, dtype=np.int8),
-        reasons=reasons or {},
-    )
-    return schedule(binding, fleet, estimates, now=5.0, profile=profile, surroundings=surroundings)
-
-
-def web(replicas: int, *, prior: dict[str, int] | None = None, **placement: Any) -> Binding:
-    return Binding(
-        name="web",
-        replicas=replicas,
-        clusters=tuple(
-            TargetCluster(name=name, replicas=count) for name, count in (prior or {}).items()
-        ),
-        placement=Placement(**{"replica_scheduling": DYNAMIC, **placement}),
-    )
-
-
-def shares(decision: Decision) -> dict[str, int]:
-    return {target.name: target.replicas for target in decision.clusters}
-
-
-def test_scheduled() -> None:
-    decision = decide(web(12), {"a": 10, "b": 20, "c": 5})
-    assert decision.outcome is Outcome.SCHEDULED
-    assert shares(decision) == {"a": 3, "b": 7, "c": 2}
-    assert decision.remainder == 0
-    assert decision.reason == ""
+    outcome: Outcome,
+    placed: dict[str, int],
+    reason: str | None,
+) -> None:
+    decision = decide(binding, available)
+    assert (decision.outcome, shares(decision)) == (outcome, placed)
+    if binding.replicas:
+        assert decision.remainder == binding.replicas - sum(placed.values())
+    if reason is None:
+        assert decision.reason
+    else:
+        assert decision.reason == reason
+    assert decision.trace.warnings == ()
 
 
 def test_a_partial_placement_has_at_least_what_is_asked_for_over_all_clusters() -> None:
     wanted = replace(web(9, partial=True), min_available=6)
     enough = decide(wanted, {"a": 3, "b": 2, "c": 1})
-    assert (enough.outcome, shares(enough), enough.remainder) == (
-        Outcome.PARTIAL,
-        {"a": 3, "b": 2, "c": 1},
-        3,
-    )
+    assert (enough.outcome, shares(enough)) == (PARTIAL, {"a": 3, "b": 2, "c": 1})
     few = decide(wanted, {"a": 3, "b": 2})
-    assert (few.outcome, few.clusters, few.remainder) == (Outcome.UNSCHEDULABLE, (), 9)
+    assert (few.outcome, few.clusters, few.remainder) == (UNSCHEDULABLE, (), 9)
     assert "5 replicas are available, 9 wanted, and at least 6 together" in few.reason
     # What runs counts, and stays where it is.
-    grown = decide(
-        replace(wanted, clusters=web(9, prior={"a": 5}).clusters), {"a": 0, "b": 1, "c": 0}
-    )
-    assert (grown.outcome, shares(grown)) == (Outcome.PARTIAL, {"a": 5, "b": 1})
+    placed = replace(wanted, clusters=web(9, prior={"a": 5}).clusters)
+    grown = decide(placed, {"a": 0, "b": 1, "c": 0})
+    assert (grown.outcome, shares(grown)) == (PARTIAL, {"a": 5, "b": 1})
     assert [each.trace.min_available for each in (enough, few)] == [6, 6]
-    assert decide(web(9, partial=True), {"a": 1}).outcome is Outcome.PARTIAL
-
-
-def test_of_several_groups_the_first_that_has_enough_is_taken() -> None:
-    groups = tuple(
-        AffinityGroup(name=name, affinity=ClusterAffinity(cluster_names=(name,))) for name in "abc"
-    )
-    wanted = replace(web(9, partial=True, affinity_groups=groups), min_available=4)
-    assert shares(decide(wanted, {"a": 3, "b": 5, "c": 4})) == {"b": 5}
+    # Of several groups the first that has enough is taken.
+    grouped = replace(web(9, partial=True, affinity_groups=ONE_EACH), min_available=4)
+    assert shares(decide(grouped, {"a": 3, "b": 5, "c": 4})) == {"b": 5}
 
 
 def test_a_node_selector_that_was_not_heeded_is_told() -> None:
     claim = NodeClaim(node_selector={"disk": "ssd"})
     wanted = replace(web(1), requirements=ReplicaRequirements(node_claim=claim))
     assert decide(wanted, {"a": 1, "b": None}).trace.warnings == ()
-    fleet = Fleet.of(ABC)
-    blind = Estimates(
-        replicas_c=np.array([3, 3, 0]),
-        source_c=np.array([Source.MODELS, Source.SUMMARY, Source.NONE], dtype=np.int8),
-        bound_c=np.zeros(3, dtype=np.int8),
-        reasons={},
-    )
-    (warning,) = schedule(wanted, fleet, blind, now=5.0).trace.warnings
-    assert "ignored in 2 clusters, whose reports tell" in warning
+    sources = np.array([Source.MODELS, Source.SUMMARY, Source.NONE], dtype=np.int8)
+    blind = replace(estimates([3, 3, 0]), source_c=sources)
+
+    def warnings(affinity: ClusterAffinity | None) -> tuple[str, ...]:
+        placed = replace(wanted, placement=replace(wanted.placement, affinity=affinity))
+        return schedule(placed, Fleet.of(ABC), blind, now=5.0).trace.warnings
+
+    assert "ignored in 2 clusters, whose reports tell" in warnings(None)[0]
     # A cluster that the affinity refuses takes no part.
-    first = replace(wanted, placement=replace(wanted.placement, affinity=named("a")))
-    (warning,) = schedule(first, fleet, blind, now=5.0).trace.warnings
-    assert "ignored in 1 cluster, whose report tells" in warning
-    last = replace(wanted, placement=replace(wanted.placement, affinity=named("c")))
-    assert schedule(last, fleet, blind, now=5.0).trace.warnings == ()
-
-
-def named(*names: str) -> ClusterAffinity:
-    return ClusterAffinity(cluster_names=names)
+    assert "ignored in 1 cluster, whose report tells" in warnings(named("a"))[0]
+    assert warnings(named("c")) == ()
 
 
 @pytest.mark.parametrize(
     "placement",
     [
         {"affinity": named("a", "east")},
-        {"affinity": ClusterAffinity(exclude=("east", "b"))},
-        {
-            "affinity_groups": (
-                AffinityGroup(name="first", affinity=named("a")),
-                AffinityGroup(name="second", affinity=named("east")),
-            )
-        },
+        {"affinity": named(exclude=("east", "b"))},
+        {"affinity_groups": (group("first", "a"), group("second", "east"))},
         {"replica_scheduling": replace(DYNAMIC, limits=(ClusterLimit(target=named("east")),))},
         {
-            "replica_scheduling": ReplicaScheduling(
-                type=SchedulingType.DIVIDED,
-                static_weights=(
-                    StaticWeight(target=named("a"), weight=1),
-                    StaticWeight(target=named("east"), weight=1),
+            "replica_scheduling": replace(
+                STATIC,
+                static_weights=tuple(
+                    StaticWeight(target=named(name), weight=1) for name in ("a", "east")
                 ),
             )
         },
     ],
 )
-def test_names_that_no_cluster_has_are_warned_of(placement: dict[str, Any]) -> None:
+def test_names_that_no_cluster_has_are_warned_of_or_are_part_of_the_reason(
+    placement: dict[str, Any],
+) -> None:
     decision = decide(web(2, **placement), {"a": 5, "b": 5, "c": 5})
-    assert decision.outcome is Outcome.SCHEDULED
+    assert decision.outcome is SCHEDULED
     assert decision.trace.warnings == ("no cluster is named east",)
+    affinity = named("a", "west", "east", exclude=("old", "b"))
+    too_many = decide(web(9, affinity=affinity), {"a": 4})
+    assert too_many.reason.endswith("; no cluster is named east, old, west")
+    assert too_many.trace.warnings == ()
 
 
-def test_a_name_that_is_the_reason_is_not_warned_of_too() -> None:
-    decision = decide(web(2, affinity=named("east")), {"a": 5, "b": 5, "c": 5})
-    assert decision.outcome is Outcome.NO_FIT
-    assert "no cluster is named east" in decision.reason
-    assert decision.trace.warnings == ()
+def test_names_of_other_affinity_groups_are_not_told() -> None:
+    spare = group("far", "a", overflow=(named("spare", "b"),))
+    decision = decide(web(9, affinity_groups=(group("near", "typo"), spare)), {"a": 4, "b": 2})
+    assert decision.trace.affinity_group == "far"
+    assert decision.reason.endswith("; no cluster is named spare")
+    assert decision.trace.trials[0].reason.endswith("; no cluster is named typo")
 
 
-def test_unschedulable_names_numbers() -> None:
-    decision = decide(web(36), {"a": 10, "b": 20, "c": 5})
-    assert decision.outcome is Outcome.UNSCHEDULABLE
-    assert decision.clusters == ()
-    assert decision.remainder == 36
-    assert decision.reason == "35 replicas are available, 36 wanted"
-
-
-def test_partial_places_what_fits() -> None:
-    decision = decide(web(36, partial=True), {"a": 10, "b": 20, "c": 5})
-    assert decision.outcome is Outcome.PARTIAL
-    assert shares(decision) == {"a": 10, "b": 20, "c": 5}
-    assert decision.remainder == 1
-
-
-def test_partial_with_nothing_placed_is_unschedulable() -> None:
-    decision = decide(web(3, partial=True), {"a": 0, "b": 0, "c": 0})
-    assert decision.outcome is Outcome.UNSCHEDULABLE
-    assert decision.remainder == 3
-
-
-def test_reasons_count_what_filters_refused() -> None:
+def test_reasons_count_what_filters_refused_and_why_there_is_no_estimate() -> None:
     clusters = (
         Cluster(name="a", taints=(TAINT,)),
         Cluster(name="b", taints=(TAINT,)),
@@ -213,218 +279,54 @@ def test_reasons_count_what_filters_refused() -> None:
         "4 replicas are available, 9 wanted; 3 of 4 clusters were refused:"
         " has the untolerated taint gpu=yes:NoSchedule (2), is not Ready (1)"
     )
-    assert [refusal.filter for refusal in decision.trace.filtering.refusals] == [
-        "ClusterReady",
-        "TaintToleration",
-    ]
-
-
-def test_no_fit_when_filters_leave_nothing() -> None:
-    decision = decide(web(1, affinity=ClusterAffinity(cluster_names=("gone",))), {"a": 9})
-    assert decision.outcome is Outcome.NO_FIT
-    assert decision.reason == (
-        "no cluster passes the filters; 3 of 3 clusters were refused:"
-        " does not match the cluster affinity (3); no cluster is named gone"
-    )
-
-
-def test_names_that_no_cluster_has_are_told_where_not_all_is_placed() -> None:
-    affinity = ClusterAffinity(cluster_names=("a", "west", "east"), exclude=("old", "b"))
-    decision = decide(web(9, affinity=affinity), {"a": 4})
-    assert decision.outcome is Outcome.UNSCHEDULABLE
-    assert decision.reason.endswith("; no cluster is named east, old, west")
-    placed = decide(web(4, affinity=affinity), {"a": 4})
-    assert (placed.outcome, placed.reason) == (Outcome.SCHEDULED, "")
-
-
-def test_names_of_other_affinity_groups_are_not_told() -> None:
-    near = AffinityGroup(name="near", affinity=ClusterAffinity(cluster_names=("typo",)))
-    far = AffinityGroup(
-        name="far",
-        affinity=ClusterAffinity(cluster_names=("a",)),
-        overflow=(ClusterAffinity(cluster_names=("spare", "b")),),
-    )
-    decision = decide(web(9, affinity_groups=(near, far)), {"a": 4, "b": 2})
-    assert decision.trace.affinity_group == "far"
-    assert decision.reason.endswith("; no cluster is named spare")
-    assert decision.trace.trials[0].reason.endswith("; no cluster is named typo")
-
-
-def test_of_many_names_the_first_few_are_told() -> None:
-    names = tuple(f"n{number}" for number in range(8))
-    decision = decide(web(1, affinity=ClusterAffinity(cluster_names=names)), {"a": 9})
-    assert decision.reason.endswith("; no cluster is named n0, n1, n2, n3, n4 and 3 more")
-
-
-def test_an_empty_fleet_is_no_fit() -> None:
-    decision = decide(web(1), {}, clusters=())
-    assert decision.outcome is Outcome.NO_FIT
-    assert decision.reason == "no cluster passes the filters"
-
-
-def test_unknown_estimates_are_named() -> None:
-    decision = decide(web(5), {"a": 2, "b": None, "c": None})
-    assert decision.outcome is Outcome.UNSCHEDULABLE
-    assert decision.reason == (
-        "2 replicas are available, 5 wanted; 2 clusters have no estimate and count as full"
-    )
-
-
-def test_why_there_is_no_estimate_is_named() -> None:
+    refusals = [refusal.filter for refusal in decision.trace.filtering.refusals]
+    assert refusals == ["ClusterReady", "TaintToleration"]
+    assert decide(web(1), {}, clusters=()).reason == "no cluster passes the filters"
     told = {0: "of no account", 1: "no pool tells zones apart", 2: "no pool tells zones apart"}
     decision = decide(web(5), {"a": 2, "b": None, "c": None}, reasons=told)
-    assert decision.reason == (
-        "2 replicas are available, 5 wanted; 2 clusters have no estimate and count as full:"
-        " no pool tells zones apart (2)"
-    )
-    decision = decide(web(5), {"a": 2, "b": 1, "c": None}, reasons={})
-    assert decision.reason.endswith("; 1 cluster has no estimate and counts as full")
-
-
-def test_a_cluster_that_is_not_ready_keeps_its_replicas_and_gets_no_more() -> None:
-    clusters = (Cluster(name="a", ready=False), Cluster(name="b"))
-    decision = decide(web(6, prior={"a": 2}), {"a": 50, "b": 50}, clusters=clusters)
-    assert shares(decision) == {"a": 2, "b": 4}
+    assert decision.reason.endswith("and count as full: no pool tells zones apart (2)")
 
 
 def test_replicas_of_unknown_clusters_are_placed_again() -> None:
-    decision = decide(web(6, prior={"gone": 4, "a": 2}), {"a": 9, "b": 9, "c": 0})
-    assert sum(shares(decision).values()) == 6
-    assert "gone" not in shares(decision)
+    placed = shares(decide(web(6, prior={"gone": 4, "a": 2}), {"a": 9, "b": 9, "c": 0}))
+    assert sum(placed.values()) == 6
+    assert "gone" not in placed
 
 
-def test_affinity_groups_in_order() -> None:
-    groups = (
-        AffinityGroup(name="near", affinity=ClusterAffinity(cluster_names=("a",))),
-        AffinityGroup(name="far", affinity=ClusterAffinity(cluster_names=("b", "c"))),
-    )
-    binding = web(8, affinity_groups=groups)
-    near = decide(binding, {"a": 9, "b": 9, "c": 9})
-    assert near.trace.affinity_group == "near"
-    far = decide(binding, {"a": 1, "b": 9, "c": 9})
-    assert far.trace.affinity_group == "far"
-    assert [(trial.name, trial.outcome) for trial in far.trace.trials] == [
-        ("near", "UNSCHEDULABLE"),
-        ("far", "SCHEDULED"),
-    ]
-
-
-def test_groups_are_not_tried_backwards_unless_fresh() -> None:
-    groups = (
-        AffinityGroup(name="near", affinity=ClusterAffinity(cluster_names=("a",))),
-        AffinityGroup(name="far", affinity=ClusterAffinity(cluster_names=("b",))),
-    )
-    binding = web(3, affinity_groups=groups)
+def test_groups_are_tried_in_order_and_not_backwards_unless_fresh() -> None:
+    far = decide(web(8, affinity_groups=NEAR_AND_FAR), {**PLENTY, "a": 1}).trace
+    tried = [(trial.name, trial.outcome) for trial in far.trials]
+    assert tried == [("near", "UNSCHEDULABLE"), ("far", "SCHEDULED")]
+    binding = web(3, affinity_groups=(group("near", "a"), group("far", "b")))
     known = Surroundings(observed_affinity="far")
-    everywhere: dict[str, int | None] = {"a": 9, "b": 9, "c": 9}
-    assert shares(decide(binding, everywhere, surroundings=known)) == {"b": 3}
+    assert shares(decide(binding, PLENTY, surroundings=known)) == {"b": 3}
     fresh = replace(binding, fresh=True)
-    assert shares(decide(fresh, everywhere, surroundings=known)) == {"a": 3}
-
-
-def test_the_partial_group_that_places_most_wins() -> None:
-    groups = tuple(
-        AffinityGroup(name=name, affinity=ClusterAffinity(cluster_names=(name,))) for name in "abc"
-    )
-    binding = web(9, affinity_groups=groups, partial=True)
-    assert shares(decide(binding, {"a": 2, "b": 5, "c": 5})) == {"b": 5}
+    assert shares(decide(fresh, PLENTY, surroundings=known)) == {"a": 3}
 
 
 def test_overflow_tiers() -> None:
-    group = AffinityGroup(
-        name="near",
-        affinity=ClusterAffinity(cluster_names=("a",)),
-        overflow=(ClusterAffinity(cluster_names=("b",)), ClusterAffinity()),
-    )
-    binding = web(7, affinity_groups=(group,))
-    decision = decide(binding, {"a": 2, "b": 3, "c": 9})
+    near = group("near", "a", overflow=(named("b"), ClusterAffinity()))
+    decision = decide(web(7, affinity_groups=(near,)), {"a": 2, "b": 3, "c": 9})
     assert shares(decision) == {"a": 2, "b": 3, "c": 2}
     assert decision.trace.filtering.tier_c.tolist() == [0, 1, 2]
     assert [facts.wanted for facts in decision.trace.division.tiers] == [2, 3, 2]
 
 
-def test_static_weights_ignore_spread_constraints() -> None:
-    scheduling = ReplicaScheduling(
-        type=SchedulingType.DIVIDED,
-        static_weights=(
-            StaticWeight(target=ClusterAffinity(cluster_names=("a", "b")), weight=1),
-            StaticWeight(target=ClusterAffinity(cluster_names=("b",)), weight=2),
-        ),
-    )
-    one = SpreadConstraint(by=SpreadField.CLUSTER, max_groups=1)
-    binding = web(9, replica_scheduling=scheduling, spread_constraints=(one,))
-    assert shares(decide(binding, {})) == {"a": 3, "b": 6}
-
-
-def test_spread_that_no_choice_keeps_is_no_fit() -> None:
-    three = SpreadConstraint(by=SpreadField.REGION, min_groups=3)
-    decision = decide(web(3, spread_constraints=(three,)), {"a": 9, "b": 9, "c": 9})
-    assert decision.outcome is Outcome.NO_FIT
-    assert decision.reason == "2 regions have candidates, 3 wanted"
-
-
-def test_spread_without_room_is_unschedulable() -> None:
-    two = SpreadConstraint(by=SpreadField.CLUSTER, max_groups=2)
-    decision = decide(web(25, spread_constraints=(two,)), {"a": 9, "b": 9, "c": 9})
-    assert decision.outcome is Outcome.UNSCHEDULABLE
-    assert decision.reason == (
-        "no more than 18 replicas are available under the spread constraints"
-        " (cluster 1 to 2), 25 wanted"
-    )
-
-
-def test_limits() -> None:
-    scheduling = replace(
-        DYNAMIC,
-        limits=(
-            ClusterLimit(target=ClusterAffinity(), max=5),
-            ClusterLimit(target=ClusterAffinity(cluster_names=("c",)), min=4),
-        ),
-    )
-    decision = decide(web(12, replica_scheduling=scheduling), {"a": 10, "b": 20, "c": 5})
-    assert shares(decision) == {"a": 3, "b": 5, "c": 4}
-    too_many = decide(web(16, replica_scheduling=scheduling), {"a": 10, "b": 20, "c": 5})
-    assert too_many.reason == "15 replicas are available, 16 wanted"
-
-
-def test_an_object_without_pods_goes_everywhere() -> None:
-    binding = Binding(name="settings", placement=Placement())
-    decision = decide(binding, {"a": 0})
-    assert decision.outcome is Outcome.SCHEDULED
-    assert shares(decision) == {"a": 0, "b": 0, "c": 0}
-
-
-def test_a_workload_scaled_to_zero_goes_nowhere() -> None:
-    binding = replace(web(0), requirements=ReplicaRequirements(request={"cpu": 1}))
-    decision = decide(binding, {"a": 9, "b": 9, "c": 9})
-    assert decision.outcome is Outcome.SCHEDULED
-    assert decision.clusters == ()
-
-
-def components(**placement: Any) -> Binding:
-    return replace(
-        web(0, **placement),
-        components=(Component(name="manager", replicas=1), Component(name="worker", replicas=4)),
-    )
-
-
-def test_a_component_set_goes_to_one_cluster_whole() -> None:
-    decision = decide(components(), {"a": 0, "b": 2, "c": 1})
-    assert shares(decision) == {"b": 5}
-    full = decide(components(), {"a": 0, "b": 0, "c": 0})
-    assert full.outcome is Outcome.UNSCHEDULABLE
-    assert full.remainder == 5
+def test_a_component_set_goes_to_one_cluster_whole_and_stays_there() -> None:
+    parts = (Component(name="manager", replicas=1), Component(name="worker", replicas=4))
+    binding = replace(web(0), components=parts)
+    assert shares(decide(binding, {"a": 0, "b": 2, "c": 1})) == {"b": 5}
+    full = decide(binding, {"a": 0, "b": 0, "c": 0})
+    assert (full.outcome, full.remainder) == (UNSCHEDULABLE, 5)
     assert "has no room for one replica (3)" in full.reason
-
-
-def test_a_component_set_stays_where_it_is() -> None:
-    binding = replace(components(), clusters=(TargetCluster(name="c", replicas=5),))
-    assert shares(decide(binding, {"a": 9, "b": 9, "c": 0})) == {"c": 5}
+    placed = replace(binding, clusters=(TargetCluster(name="c", replicas=5),))
+    assert shares(decide(placed, {"a": 9, "b": 9, "c": 0})) == {"c": 5}
 
 
 def test_a_lone_remainder_follows_the_tie_break() -> None:
-    def winner(uid: str, tie_break: TieBreak) -> str:
-        binding = replace(web(1, tie_break=tie_break), resource=ObjectReference(uid=uid))
+    def winner(uid: str, tie_break: TieBreak, **placement: Any) -> str:
+        asked = web(1, tie_break=tie_break, **placement)
+        binding = replace(asked, resource=ObjectReference(uid=uid))
         (target,) = decide(binding, {"a": 5, "b": 5, "c": 5}).clusters
         return target.name
 
@@ -432,29 +334,14 @@ def test_a_lone_remainder_follows_the_tie_break() -> None:
     assert winner("uid-1", TieBreak.KARMADA) == "c"
     assert winner("uid-2", TieBreak.KARMADA) == "a"
     assert {winner(f"uid-{n}", TieBreak.HASH) for n in range(30)} == set("abc")
-
-
-@pytest.mark.parametrize("uid", ["", "uid-1", "uid-7"])
-def test_candidates_of_equal_rank_follow_the_tie_break(uid: str) -> None:
-    one = SpreadConstraint(by=SpreadField.CLUSTER, max_groups=1)
-    binding = replace(
-        web(1, spread_constraints=(one,), tie_break=TieBreak.KARMADA),
-        resource=ObjectReference(uid=uid),
-    )
-    assert shares(decide(binding, {"a": 5, "b": 5, "c": 5})) == {"a": 1}
-
-
-def test_under_karmada_a_scale_down_takes_equals_as_the_binding_lists_them() -> None:
-    aggregated = ReplicaScheduling(
-        type=SchedulingType.DIVIDED, preference=DivisionPreference.AGGREGATED
-    )
-    binding = web(
-        3,
-        prior={"c": 4, "a": 4},
-        replica_scheduling=aggregated,
-        tie_break=TieBreak.KARMADA,
-    )
-    assert shares(decide(binding, {"a": 9, "b": 9, "c": 9})) == {"c": 3}
+    # As Karmada chooses among candidates of equal rank, whatever the uid is.
+    for uid in ("", "uid-1", "uid-7"):
+        one = (by(CLUSTER, 1, 1),)
+        assert winner(uid, TieBreak.KARMADA, spread_constraints=one) == "a"
+    # A scale-down takes equals as the binding lists them.
+    asked = web(3, prior={"c": 4, "a": 4}, tie_break=TieBreak.KARMADA)
+    placement = replace(asked.placement, replica_scheduling=AGGREGATED)
+    assert shares(decide(replace(asked, placement=placement), PLENTY)) == {"c": 3}
 
 
 def test_a_profile_chooses_its_plugins() -> None:
@@ -466,8 +353,7 @@ def test_a_profile_chooses_its_plugins() -> None:
             Score(name="ClusterLocality", run=SCORES["ClusterLocality"], weight=1),
         ),
     )
-    one = SpreadConstraint(by=SpreadField.CLUSTER, max_groups=1)
-    binding = web(5, spread_constraints=(one,))
+    binding = web(5, spread_constraints=(by(CLUSTER, 1, 1),))
     decision = decide(binding, {"a": 0, "b": 20, "c": 5}, profile=profile)
     assert shares(decision) == {"c": 5}
     assert decision.trace.profile == "packed"
@@ -476,25 +362,144 @@ def test_a_profile_chooses_its_plugins() -> None:
 
 
 def test_the_trace_tells_the_arithmetic() -> None:
-    trace = decide(web(12, prior={"a": 3, "b": 0}), {"a": 10, "b": 20, "c": 5}).trace
-    assert trace.clusters == ("a", "b", "c")
-    assert trace.now == 5.0
+    decision = decide(web(12, prior={"a": 3, "b": 0}), ROOM)
+    trace, division = decision.trace, decision.trace.division
+    assert (trace.clusters, trace.now) == (("a", "b", "c"), 5.0)
     assert trace.inputs.previous_c.tolist() == [3, 0, -1]
     assert trace.inputs.available_c.tolist() == [10, 20, 5]
     assert trace.scoring.total_c.tolist() == [100, 100, 0]
     assert trace.selected_c.tolist() == [True, True, True]
-    division = trace.division
-    assert division.strategy == "DynamicWeight"
-    assert division.tiers[0].mode == "SteadyUp"
+    assert (division.strategy, division.tiers[0].mode) == ("DynamicWeight", "SteadyUp")
     assert (division.tiers[0].wanted, division.tiers[0].target) == (12, 9)
     assert division.weight_c.tolist() == [10, 20, 5]
     assert division.quota_c.round(2).tolist() == [2.57, 5.14, 1.29]
     assert division.share_c.tolist() == [6, 5, 1]
     assert division.remainder_c.tolist() == [1, 0, 0]
-
-
-def test_a_decision_is_plain_enough_for_json() -> None:
-    plain = decide(web(2), {"a": 5, "b": 0, "c": 0}).to_plain()
+    plain = decision.to_plain()
     assert plain["outcome"] == "SCHEDULED"
-    assert plain["clusters"] == [{"name": "a", "replicas": 2}]
-    assert plain["trace"]["inputs"]["available_c"] == [5, 0, 0]
+    assert plain["clusters"][0] == {"name": "a", "replicas": 6}
+    assert plain["trace"]["inputs"]["available_c"] == [10, 20, 5]
+
+
+@pytest.mark.parametrize("plain", [1, {"by_name": 1}, {"by_name": [2]}, "by_name"])
+def test_a_damaged_trace_is_refused_and_no_fault(plain: Any) -> None:
+    """`make fuzz` found one."""
+    damaged = decide(web(2), PLENTY).to_plain()["trace"]
+    damaged["scoring"]["weights"] = 1
+    with pytest.raises(TypeError, match="where names and values were expected"):
+        Trace.from_plain(damaged)
+    damaged["scoring"] = plain
+    with pytest.raises((TypeError, KeyError)):
+        Trace.from_plain(damaged)
+
+
+@pytest.mark.parametrize(("how", "name"), [(AGGREGATED, "Aggregated"), (FILL_FIRST, "FillFirst")])
+def test_replicas_in_fewer_clusters_than_wanted_are_warned_of(
+    how: ReplicaScheduling, name: str
+) -> None:
+    """The constraint chooses two clusters, as with Karmada, and one of them has room for all."""
+    decision = decide(web(4, replica_scheduling=how, spread_constraints=(by(CLUSTER, 2),)), PLENTY)
+    assert len(decision.clusters) == 1
+    assert decision.trace.warnings == (
+        (
+            "spec.placement.spreadConstraints[0] (cluster 2) bounds only which clusters are"
+            " chosen: "
+            f"{name} divides all replicas over 1 cluster"
+        ),
+    )
+    both = (by(REGION, 2, 2), by(CLUSTER, 2, 3))
+    decision = decide(web(4, replica_scheduling=how, spread_constraints=both), PLENTY)
+    assert [each.split(" bounds")[0] for each in decision.trace.warnings] == [
+        "spec.placement.spreadConstraints[0] (region 2 to 2)",
+        "spec.placement.spreadConstraints[1] (cluster 2 to 3)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "how", "each"),
+    [
+        # Both clusters are needed.
+        (4, AGGREGATED, 3),
+        (4, DYNAMIC, 100),
+        (4, DUPLICATED, 100),
+        # One replica cannot be in two clusters.
+        (1, AGGREGATED, 100),
+        # They have no room at all.
+        (4, AGGREGATED, 0),
+    ],
+)
+def test_nothing_is_warned_of_where_spread_is_met_or_cannot_be(
+    replicas: int, how: ReplicaScheduling, each: int
+) -> None:
+    asked = web(replicas, replica_scheduling=how, spread_constraints=(by(CLUSTER, 2),))
+    asked = replace(asked, requirements=CORE)
+    assert decide(asked, dict.fromkeys("abc", each)).trace.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("scheduling", "expected"),
+    [
+        (DUPLICATED, {"a": 2, "b": 5}),
+        (WEIGHTED, {"a": 2, "b": 3}),
+        (DYNAMIC, {"a": 2, "b": 3}),
+    ],
+)
+@pytest.mark.parametrize(
+    "fleet",
+    [
+        Fleet.of([Cluster(name="a"), Cluster(name="b")]).without(Column.of(["is stale", ""])),
+        Fleet.of([Cluster(name="a", cordoned=True), Cluster(name="b")]),
+        Fleet.of([Cluster(name="a", ready=False), Cluster(name="b")]),
+    ],
+)
+def test_what_runs_where_nothing_may_grow_stays_and_does_not_grow(
+    scheduling: ReplicaScheduling, expected: dict[str, int], fleet: Fleet
+) -> None:
+    binding = replace(
+        web(5, prior={"a": 2, "b": 2}, replica_scheduling=scheduling),
+        resource=ObjectReference(api_version="apps/v1", kind="Deployment", name="web"),
+        requirements=CORE,
+    )
+    assert shares(decide(binding, PLENTY, fleet=fleet)) == expected
+
+
+def duplicated(lost: dict[str, str], **fields: Any) -> Decision:
+    """Five replicas in each of a, b and c, of which a and b have two."""
+    clusters = tuple(TargetCluster(name=name, replicas=2) for name in "ab")
+    binding = Binding(name="web", replicas=5, requirements=CORE, clusters=clusters, **fields)
+    left = Fleet.of(ABC).without(Column.of([lost.get(name, "") for name in "abc"]))
+    return decide(binding, PLENTY, fleet=left)
+
+
+def test_what_is_duplicated_and_missing_in_lost_clusters_is_told() -> None:
+    decision = duplicated({"a": "is stale", "b": "cannot be seen"})
+    assert (decision.outcome, decision.remainder) == (PARTIAL, 6)
+    assert shares(decision) == {"a": 2, "b": 2, "c": 5}
+    assert decision.reason == (
+        "6 replicas are missing in clusters where nothing may grow now; "
+        "a is stale, b cannot be seen"
+    )
+    assert duplicated({}).outcome is SCHEDULED
+    too_little = duplicated(
+        {"a": "is stale", "b": "is stale"},
+        min_available=10,
+        placement=Placement(affinity=named(exclude=("c",))),
+    )
+    assert (too_little.outcome, too_little.clusters) == (UNSCHEDULABLE, ())
+    assert too_little.remainder == 5
+    # A group is not left for a cluster that is lost.
+    groups = (group("near", "a", "b"), group("far", "c"))
+    decision = duplicated({"a": "is stale"}, placement=Placement(affinity_groups=groups))
+    assert (decision.outcome, decision.trace.affinity_group) == (PARTIAL, "near")
+    assert shares(decision) == {"a": 2, "b": 5}
+
+
+def test_of_a_gang_the_first_clause_of_a_reason_stands_there_and_no_quotation_is_cut() -> None:
+    train = Gang(name="train", size=3)
+    text = unplaced_text(train, "w1", "0 replicas are available, 1 wanted; short of cpu", 0)
+    assert text == (
+        "w1 of gang train was not placed; short of room for w1: 0 replicas are available, 1 wanted"
+    )
+    sentence = quoted("no; not on Fridays")
+    text = unplaced_text(train, "w1", f"{sentence}; short of cpu", 1)
+    assert text.endswith(f"nor was 1 more; short of room for w1: {sentence}")

@@ -13,8 +13,7 @@ from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.reserve import FleetRooms, packable_c
 from federation.model.cluster import Cluster
 from federation.model.estimate import Bound, Estimates, Source
-from federation.model.placement import Binding, ClusterAffinity, ClusterLimit, Placement
-from federation.model.pools.values import Cells, NodePool, Pools
+from federation.model.placement import Binding, ClusterAffinity, ClusterLimit
 from federation.model.quotations import quoted
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements, TargetCluster
 from federation.scheduler.cycle import schedule
@@ -22,7 +21,9 @@ from federation.scheduler.decision import Outcome
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Permit
 from federation.scheduler.scarcity import short_of, with_scarcity
-from tests.unit.scheduler.test_cycle import DYNAMIC
+from tests.pools import cells_of, one_pool
+from tests.unit.scheduler import states
+from tests.unit.scheduler.states import DYNAMIC, estimates
 
 # One node: its cpu, memory and pod slots.
 Node = tuple[int, int, int]
@@ -34,27 +35,13 @@ FEW_PODS: Node = (100, 100, 1)
 
 
 def room(nodes: Sequence[Node]) -> Room:
-    min_rk = np.array(nodes, np.int64).T.copy()
-    cells = Cells(
-        resources=("cpu", "memory", "pods"),
-        pool_k=np.zeros(len(nodes), np.int32),
-        count_k=np.ones(len(nodes), np.int64),
-        min_rk=min_rk,
-        sum_rk=min_rk,
-        max_rk=min_rk.copy(),
-        sum_exact_k=np.ones(len(nodes), np.bool_),
-    )
-    pools = Pools(label_keys=("disk",), pools=(NodePool(),), cells=cells)
+    pools = one_pool(cells_of([[node] for node in nodes]), label_keys=["disk"])
     return Room.of(ReportId(1, 1), pools)
 
 
 def web(replicas: int, *, claim: NodeClaim | None = None, **placement: Any) -> Binding:
-    return Binding(
-        name="web",
-        replicas=replicas,
-        requirements=ReplicaRequirements(request={"memory": 1, "cpu": 1}, node_claim=claim),
-        placement=Placement(**{"replica_scheduling": DYNAMIC, **placement}),
-    )
+    requirements = ReplicaRequirements(request={"memory": 1, "cpu": 1}, node_claim=claim)
+    return replace(states.web(replicas, **placement), requirements=requirements)
 
 
 class Decided:
@@ -165,20 +152,11 @@ def test_limits_and_plugins_are_not_taken_for_scarcity() -> None:
     assert (objected.outcome, objected.scarce) == (Outcome.UNSCHEDULABLE, "")
 
 
-def nothing_is_known(clusters: int) -> Estimates:
-    return Estimates(
-        replicas_c=np.zeros(clusters, np.int64),
-        source_c=np.full(clusters, Source.NONE, np.int8),
-        bound_c=np.full(clusters, Bound.NONE, np.int8),
-        reasons={},
-    )
-
-
 def test_a_queue_shows_one_clause_of_a_reason() -> None:
     fleet = Fleet.of(
         [Cluster(name=name, labels={"tier": name}, cordoned=name == "c") for name in "abc"]
     )
-    unknown = nothing_is_known(3)
+    unknown = estimates([None] * 3)
     elsewhere = web(2, affinity=ClusterAffinity(cluster_names=("d",)))
     nowhere = schedule(elsewhere, fleet, unknown, now=5)
     assert nowhere.outcome is Outcome.NO_FIT
@@ -197,7 +175,7 @@ def test_a_queue_shows_one_clause_of_a_reason() -> None:
 
 def test_how_many_replicas_are_available_is_no_shortage() -> None:
     decision = replace(
-        schedule(web(2), Fleet.of([Cluster(name="a")]), nothing_is_known(1), now=5),
+        schedule(web(2), Fleet.of([Cluster(name="a")]), estimates([None]), now=5),
         reason="1 replica is available, 2 wanted; something else is scarce",
     )
     assert short_of(decision) == "something else is scarce"

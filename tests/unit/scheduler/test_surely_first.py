@@ -23,16 +23,13 @@ from federation.model.placement import (
     AffinityGroup,
     Binding,
     ClusterAffinity,
-    DivisionPreference,
-    Placement,
     ReplicaScheduling,
-    SchedulingType,
     SpreadConstraint,
     SpreadField,
     TieBreak,
 )
 from federation.model.reservations import Outstanding
-from federation.model.workload import ReplicaRequirements, TargetCluster
+from federation.model.workload import ReplicaRequirements
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision
 from federation.scheduler.fleet import Fleet
@@ -40,17 +37,12 @@ from federation.scheduler.plugins.profile import DEFAULT_PROFILE
 from federation.scheduler.replay import DecisionInputs, replay
 from federation.scheduler.state import ALONE, Surroundings
 from federation.scheduler.surely_first import SET_ASIDE
+from tests.unit.scheduler import states
+from tests.unit.scheduler.states import AGGREGATED, DYNAMIC, FILL_FIRST, shares
 
 GIB = 1 << 30
 AMPLE = {"cpu": 10**9, "memory": 10**15, "pods": 10_000}
 TWELVE = ReplicaRequirements(request={"cpu": 12_000, "memory": 12 * GIB})
-DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
-AGGREGATED = ReplicaScheduling(
-    type=SchedulingType.DIVIDED, preference=DivisionPreference.AGGREGATED
-)
-FILL_FIRST = ReplicaScheduling(
-    type=SchedulingType.DIVIDED, preference=DivisionPreference.FILL_FIRST
-)
 # Grade 4 has from 8 cores, grade 5 from 16: of ten nodes in a nobody knows whether one has 12.
 NODES = {"a": {4: 10}, "b": {5: 2}}
 
@@ -75,13 +67,7 @@ def fleet_of(nodes: Mapping[str, Mapping[int, int]]) -> tuple[Fleet, FleetCapaci
 
 
 def web(replicas: int, prior: Mapping[str, int] | None = None, **placement: Any) -> Binding:
-    return Binding(
-        name="web",
-        replicas=replicas,
-        requirements=TWELVE,
-        clusters=tuple(TargetCluster(name=name, replicas=n) for name, n in (prior or {}).items()),
-        placement=Placement(**{"replica_scheduling": DYNAMIC, **placement}),
-    )
+    return replace(states.web(replicas, prior=prior, **placement), requirements=TWELVE)
 
 
 def estimates_of(
@@ -102,10 +88,6 @@ def decide(
     promised: Mapping[int, int] | None = None,
 ) -> Decision:
     return schedule(binding, fleet_of(nodes)[0], estimates_of(nodes, promised), now=5.0)
-
-
-def shares(decision: Decision) -> dict[str, int]:
-    return {target.name: target.replicas for target in decision.clusters}
 
 
 @pytest.mark.parametrize("scheduling", [DYNAMIC, AGGREGATED, FILL_FIRST])
@@ -141,11 +123,6 @@ def test_totals_are_sure_of_nothing() -> None:
     assert sure_c is not None
     assert sure_c.tolist() == [0, 0]
     assert 0 not in decide(web(1), nodes).trace.inputs.estimate_reasons
-
-
-def test_a_cluster_where_it_is_already_is_not_set_aside() -> None:
-    grown = decide(web(4, {"a": 3}, replica_scheduling=AGGREGATED))
-    assert shares(grown) == {"a": 4}
 
 
 @pytest.mark.parametrize(
@@ -195,14 +172,13 @@ def test_where_nothing_is_added_nothing_is_set_aside(replicas: int, is_settled: 
     assert not decision.trace.inputs.estimate_reasons
 
 
-def test_one_cluster_is_one_where_it_surely_fits() -> None:
+def test_where_it_is_already_and_where_nodes_are_chosen_unseen() -> None:
+    # A cluster where it is already is not set aside.
+    assert shares(decide(web(4, {"a": 3}, replica_scheduling=AGGREGATED))) == {"a": 4}
     one = SpreadConstraint(by=SpreadField.CLUSTER, min_groups=1, max_groups=1)
     assert shares(decide(web(2, spread_constraints=(one,)))) == {"b": 2}
-
-
-def test_nodes_that_are_chosen_unseen_are_not_sure() -> None:
-    estimates = ignoring_claims(estimates_of(NODES))
-    assert "a" in shares(schedule(web(2), fleet_of(NODES)[0], estimates, now=5.0))
+    unseen = ignoring_claims(estimates_of(NODES))
+    assert "a" in shares(schedule(web(2), fleet_of(NODES)[0], unseen, now=5.0))
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 12, 13])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -56,19 +57,16 @@ def placed_on(*names: str, placement: Placement | None = None) -> Binding:
     )
 
 
-def test_cordoned_clusters_get_nothing_new_and_keep_what_they_hold() -> None:
-    clusters = [Cluster(name="a", cordoned=True), Cluster(name="b", cordoned=True, ready=False)]
-    clusters.append(Cluster(name="c"))
-    assert refused("ClusterReady", clusters, placed_on()) == {
-        "a": "is cordoned",
-        "b": "is not Ready",
-    }
-    assert refused("ClusterReady", clusters, placed_on("a")) == {"b": "is not Ready"}
-
-
-def test_not_ready() -> None:
-    clusters = [Cluster(name=name, ready=False) for name in "ab"] + [Cluster(name="c")]
-    assert refused("ClusterReady", clusters, placed_on("b")) == {"a": "is not Ready"}
+def test_clusters_where_nothing_may_grow_keep_what_they_hold() -> None:
+    clusters = [
+        Cluster(name="a", cordoned=True),
+        Cluster(name="b", cordoned=True, ready=False),
+        Cluster(name="c", ready=False),
+        Cluster(name="d"),
+    ]
+    unready = {"a": "is cordoned", "b": "is not Ready", "c": "is not Ready"}
+    assert refused("ClusterReady", clusters, placed_on()) == unready
+    assert refused("ClusterReady", clusters, placed_on("a", "c")) == {"b": "is not Ready"}
 
 
 @pytest.mark.parametrize(
@@ -111,13 +109,6 @@ def test_the_untolerated_taint_is_named_even_behind_a_tolerated_one() -> None:
     assert reasons == {"a": "has the untolerated taint unreachable:NoExecute"}
 
 
-def test_affinity_holds_for_placed_clusters_too() -> None:
-    affinity = ClusterAffinity(cluster_names=("a",))
-    binding = placed_on("b", placement=Placement(affinity=affinity))
-    reasons = refused("ClusterAffinity", [Cluster(name="a"), Cluster(name="b")], binding)
-    assert reasons == {"b": "does not match the cluster affinity"}
-
-
 def test_api_enablement() -> None:
     other = frozenset({("batch/v1", "Job")})
     clusters = [
@@ -149,39 +140,50 @@ def test_spread_property() -> None:
     assert lacking(SpreadField.ZONE) == {"b": "has no zone"}
 
 
-def test_eviction() -> None:
-    binding = Binding(
-        name="web",
-        clusters=(TargetCluster(name="a"),),
-        eviction_tasks=(EvictionTask(from_cluster="a"), EvictionTask(from_cluster="gone")),
-    )
-    reasons = refused("ClusterEviction", [Cluster(name="a"), Cluster(name="b")], binding)
-    assert reasons == {"a": "is being evicted"}
-
-
-def test_workload_affinity_means_where_every_peer_is() -> None:
-    clusters = [Cluster(name=name) for name in "abcd"]
-    peers = Surroundings(affinity_peers=(frozenset("ab"), frozenset("bc")))
-    reasons = refused("WorkloadAffinity", clusters, placed_on("d"), surroundings=peers)
-    assert sorted(reasons) == ["a", "c"]
-
-
-def test_a_peer_whose_clusters_are_gone_holds_nobody_back() -> None:
-    clusters = [Cluster(name=name) for name in "ab"]
-    peers = Surroundings(affinity_peers=(frozenset(["gone"]), frozenset(["a", "gone"])))
-    binding = Binding(name="web", clusters=(TargetCluster(name="gone", replicas=1),))
-    assert sorted(refused("WorkloadAffinity", clusters, binding, surroundings=peers)) == ["b"]
-
-
-def test_workload_anti_affinity_means_where_no_peer_is() -> None:
-    clusters = [Cluster(name=name) for name in "abcd"]
-    peers = Surroundings(anti_affinity_peers=(frozenset("ab"), frozenset("bc")))
-    reasons = refused("WorkloadAntiAffinity", clusters, placed_on("c"), surroundings=peers)
-    assert sorted(reasons) == ["a", "b"]
-
-
-def test_capacity_never_drops_a_cluster_that_holds_replicas() -> None:
-    binding = Binding(name="web", clusters=(TargetCluster(name="b", replicas=1),))
-    clusters = [Cluster(name=name) for name in "abc"]
-    reasons = refused("Capacity", clusters, binding, fits={"a": 0, "b": 0, "c": 1})
-    assert reasons == {"a": "has no room for one replica"}
+@pytest.mark.parametrize(
+    ("name", "binding", "surroundings", "expected"),
+    [
+        # Affinity holds for clusters where it is placed, too.
+        (
+            "ClusterAffinity",
+            placed_on("b", placement=Placement(affinity=ClusterAffinity(cluster_names=("a",)))),
+            ALONE,
+            dict.fromkeys("bcd", "does not match the cluster affinity"),
+        ),
+        (
+            "ClusterEviction",
+            replace(
+                placed_on("a"),
+                eviction_tasks=(EvictionTask(from_cluster="a"), EvictionTask(from_cluster="gone")),
+            ),
+            ALONE,
+            {"a": "is being evicted"},
+        ),
+        # Where every peer is; a peer whose clusters are gone holds nobody back.
+        (
+            "WorkloadAffinity",
+            placed_on("d"),
+            Surroundings(affinity_peers=(frozenset("ab"), frozenset("bc"), frozenset(["gone"]))),
+            dict.fromkeys("ac", "does not hold the workloads of its affinity group"),
+        ),
+        # Where no peer is.
+        (
+            "WorkloadAntiAffinity",
+            placed_on("c"),
+            Surroundings(anti_affinity_peers=(frozenset("ab"), frozenset("bc"))),
+            dict.fromkeys("ab", "holds a workload of its anti-affinity group"),
+        ),
+        # A cluster that holds replicas is never dropped.
+        (
+            "Capacity",
+            replace(placed_on(), clusters=(TargetCluster(name="b", replicas=1),)),
+            ALONE,
+            {"a": "has no room for one replica"},
+        ),
+    ],
+)
+def test_which_of_four_clusters_are_refused(
+    name: str, binding: Binding, surroundings: Surroundings, expected: dict[str, str]
+) -> None:
+    clusters, fits = [Cluster(name=each) for each in "abcd"], {"a": 0, "b": 0, "c": 1}
+    assert refused(name, clusters, binding, fits=fits, surroundings=surroundings) == expected
