@@ -15,7 +15,6 @@ from federation.model.placement import (
     Binding,
     ClusterAffinity,
     ClusterLimit,
-    Gang,
     Placement,
     ReplicaScheduling,
     SpreadConstraint,
@@ -23,7 +22,6 @@ from federation.model.placement import (
     StaticWeight,
     TieBreak,
 )
-from federation.model.quotations import quoted
 from federation.model.workload import (
     Component,
     NodeClaim,
@@ -39,7 +37,6 @@ from federation.scheduler.plugins.profile import Filter, Profile, Score
 from federation.scheduler.plugins.scores import SCORES
 from federation.scheduler.state import Surroundings
 from federation.scheduler.trace import Trace
-from federation.scheduler.waiting.gangs import unplaced_text
 from tests.unit.scheduler.states import (
     ABC,
     AGGREGATED,
@@ -492,14 +489,3 @@ def test_what_is_duplicated_and_missing_in_lost_clusters_is_told() -> None:
     decision = duplicated({"a": "is stale"}, placement=Placement(affinity_groups=groups))
     assert (decision.outcome, decision.trace.affinity_group) == (PARTIAL, "near")
     assert shares(decision) == {"a": 2, "b": 5}
-
-
-def test_of_a_gang_the_first_clause_of_a_reason_stands_there_and_no_quotation_is_cut() -> None:
-    train = Gang(name="train", size=3)
-    text = unplaced_text(train, "w1", "0 replicas are available, 1 wanted; short of cpu", 0)
-    assert text == (
-        "w1 of gang train was not placed; short of room for w1: 0 replicas are available, 1 wanted"
-    )
-    sentence = quoted("no; not on Fridays")
-    text = unplaced_text(train, "w1", f"{sentence}; short of cpu", 1)
-    assert text.endswith(f"nor was 1 more; short of room for w1: {sentence}")

@@ -13,7 +13,7 @@ from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.reserve import FleetRooms, packable_c
 from federation.model.cluster import Cluster
 from federation.model.estimate import Bound, Estimates, Source
-from federation.model.placement import Binding, ClusterAffinity, ClusterLimit
+from federation.model.placement import Binding, ClusterAffinity, ClusterLimit, Gang
 from federation.model.quotations import quoted
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements, TargetCluster
 from federation.scheduler.cycle import schedule
@@ -21,6 +21,7 @@ from federation.scheduler.decision import Outcome
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Permit
 from federation.scheduler.scarcity import short_of, with_scarcity
+from federation.scheduler.waiting.gangs import unplaced_text
 from tests.pools import cells_of, one_pool
 from tests.unit.scheduler import states
 from tests.unit.scheduler.states import DYNAMIC, estimates
@@ -179,3 +180,14 @@ def test_how_many_replicas_are_available_is_no_shortage() -> None:
         reason="1 replica is available, 2 wanted; something else is scarce",
     )
     assert short_of(decision) == "something else is scarce"
+
+
+def test_of_a_gang_the_first_clause_of_a_reason_stands_there_and_no_quotation_is_cut() -> None:
+    train = Gang(name="train", size=3)
+    text = unplaced_text(train, "w1", "0 replicas are available, 1 wanted; short of cpu", 0)
+    assert text == (
+        "w1 of gang train was not placed; short of room for w1: 0 replicas are available, 1 wanted"
+    )
+    sentence = quoted("no; not on Fridays")
+    text = unplaced_text(train, "w1", f"{sentence}; short of cpu", 1)
+    assert text.endswith(f"nor was 1 more; short of room for w1: {sentence}")
