@@ -23,7 +23,6 @@ from bridge.settings import BridgeSettings
 from estimator.binder import election
 from federation.client import Target
 from federation.runtime.addresses import Address, parse_address
-from federation.runtime.watched_files import FileWatch
 from lab.kubeapi.resources import (
     CLUSTER_RESOURCE_BINDINGS,
     CLUSTERS,
@@ -284,7 +283,6 @@ async def bridging(
     health: Address | None = None,
     token_file: Path | None = None,
     ca: Path | None = None,
-    file_watch: FileWatch | None = None,
 ) -> AsyncIterator[None]:
     """A bridge in this process, until the end of the block."""
     settings = BridgeSettings(
@@ -302,7 +300,7 @@ async def bridging(
     stopping = asyncio.Event()
     # On a busy machine nobody may renew a lease for long, and nobody else wants this one.
     vars(election)["GIVE_UP_SECONDS"] = PATIENCE_SECONDS
-    running = asyncio.create_task(run(settings, stopping, file_watch))
+    running = asyncio.create_task(run(settings, stopping))
     try:
         yield
     finally:

@@ -20,7 +20,6 @@ import aiohttp
 from estimator.app import run
 from estimator.options import OPTIONS
 from estimator.settings import run_settings
-from federation.runtime.watched_files import FileWatch
 from federation.v1.agents_pb2 import (
     BindingInterest,
     EstimateReply,
@@ -187,7 +186,6 @@ async def running_agent(
     state: Path,
     clock: Clock | None = None,
     stopping: asyncio.Event | None = None,
-    files: FileWatch | None = None,
     **flags: Any,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """``estimator run`` with these flags, until the end of the block."""
@@ -198,7 +196,7 @@ async def running_agent(
     if clock is not None:
         settings = replace(settings, clock=clock, monotonic=clock)
     stopping = stopping or asyncio.Event()
-    running = asyncio.create_task(run(settings, stopping, files))
+    running = asyncio.create_task(run(settings, stopping))
     try:
         yield running
     except BaseException:
@@ -247,7 +245,6 @@ async def serving(
     state: Path,
     *documents: Document,
     ports: tuple[str, ...] = ("extender_listen",),
-    files: FileWatch | None = None,
     **flags: Any,
 ) -> AsyncIterator[Member]:
     """An agent without a control plane that answers on its ports."""
@@ -258,8 +255,7 @@ async def serving(
             **listening(member.ports),
             **flags,
         }
-        running = running_agent(state, member.clock, member.stopping, files, **flags)
-        async with running as member.agent:
+        async with running_agent(state, member.clock, member.stopping, **flags) as member.agent:
             await member.answers()
             yield member
 

@@ -19,7 +19,6 @@ from estimator.cluster.assumptions import BINDING_SECONDS, PREPARING_SECONDS, UN
 from estimator.sight import PROOF_SECONDS, TOLERATED_SECONDS
 from federation.certificates import make_certificates
 from federation.model.errors import PreconditionFailed, Unavailable
-from federation.runtime.watched_files import FileWatch
 from lab.binders import nodes_of
 from lab.kubeapi.documents import node, pod
 from lab.kubeapi.faults import Answer, bad_gateway, throttled
@@ -29,6 +28,7 @@ from lab.patience import until
 from tests.agent.agents import Member, ended, joined, joining, running_agent, serving, share
 
 BOTH = ("a", "b")
+WATCH = "federation.runtime.watched_files.FileWatch"
 ON_THEIR_WAY = "nodes have room only if pods that were let on them just now are on others"
 
 
@@ -337,6 +337,8 @@ async def test_it_does_not_wait_for_ever_to_be_told_what_is_promised(
 ) -> None:
     monkeypatch.setattr(side_servers, "PROMISES_SECONDS", 0.01)
     async with joining(tmp_path, node("a"), ports=("extender_listen",)) as member:
+        # A stream that nobody welcomes, and that ends with the test.
+        member.lines.append(await member.plane.next_line())
         await member.answers()
     assert "begins without knowing what is promised here" in caplog.text
 
@@ -398,10 +400,11 @@ def client_certificate(path: Path) -> Path:
 
 
 async def test_tls_hears_clients_of_its_authority_alone_and_files_are_renewed(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new certificate, and clients of another authority in place of those before."""
-    authority, watch = tmp_path / "clients.pem", FileWatch()
+    monkeypatch.setattr(f"{WATCH}.__init__.__defaults__", (0.1,))
+    authority = tmp_path / "clients.pem"
     before = make_certificates(tmp_path / "shown", ["127.0.0.1"], now=datetime.now(UTC))
     trusted_before = before.ca.read_text(encoding="ascii")
     clients = [client_certificate(tmp_path / f"{name}.pem") for name in ("before", "after")]
@@ -411,7 +414,7 @@ async def test_tls_hears_clients_of_its_authority_alone_and_files_are_renewed(
         "extender_tls_key": str(before.key),
         "extender_client_ca": str(authority),
     }
-    async with serving(tmp_path, node("a"), files=watch, **flags) as member:
+    async with serving(tmp_path, node("a"), **flags) as member:
 
         async def is_answered(trusted: str, client: Path | None) -> bool:
             context = ssl.create_default_context(cadata=trusted)
@@ -432,7 +435,6 @@ async def test_tls_hears_clients_of_its_authority_alone_and_files_are_renewed(
         for path, renewed in ((before.cert, after.cert), (before.key, after.key)):
             path.write_bytes(renewed.read_bytes())
         authority.write_bytes(clients[1].read_bytes())
-        watch.request()
         trusted_after = after.ca.read_text(encoding="ascii")
         await until(lambda: is_answered(trusted_after, clients[1]), bool)
         assert not await is_answered(trusted_after, clients[0])

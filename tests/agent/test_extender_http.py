@@ -9,17 +9,17 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp.http_exceptions import BadHttpMessage
 
 from estimator.extender import server as module
-from estimator.extender.server import LINES_A_PERIOD, MAX_BODY_BYTES, PERIOD_SECONDS, HttpLog
+from estimator.extender.server import LINES_A_PERIOD, MAX_BODY_BYTES, PERIOD_SECONDS
 from lab.kubeapi.documents import node, pod
 from lab.patience import PATIENCE_SECONDS
-from tests.agent.agents import serving
+from tests.agent.agents import Clock, serving
 
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 
@@ -48,30 +48,29 @@ def records_of(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.name.startswith("estimator.extender")]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"not json",
-        b"[]",
-        b'{"NodeNames": ["a"]}',
-        b'{"Pod": 3, "NodeNames": ["a"]}',
-        b'{"Pod": {"metadata": {"name": "p"}}, "NodeNames": "n1"}',
-        b'{"Pod": {"metadata": {}, "spec": {"overhead": {"cpu": "much"}}}, "NodeNames": ["a"]}',
-        b'{"Pod": ' + b"[" * 100_000,
-        b"\xff\xfe",
-    ],
-    ids=lambda body: repr(body[:40]),
-)
-async def test_wrong_body_is_an_error_the_caller_understands(port: int, body: bytes) -> None:
-    status, answer = await post(port, "filter", body)
-    assert status == 200
-    assert answer["Error"]
-    assert set(answer) == {"Error"}
-    status, answer = await post(port, "prioritize", body)
-    assert status == 400
-    assert answer["Error"]
-    assert await is_well(port)
+NO_BODIES = [
+    b"",
+    b"not json",
+    b"[]",
+    b'{"NodeNames": ["a"]}',
+    b'{"Pod": 3, "NodeNames": ["a"]}',
+    b'{"Pod": {"metadata": {"name": "p"}}, "NodeNames": "n1"}',
+    b'{"Pod": {"metadata": {}, "spec": {"overhead": {"cpu": "much"}}}, "NodeNames": ["a"]}',
+    b'{"Pod": ' + b"[" * 100_000,
+    b"\xff\xfe",
+]
+
+
+async def test_wrong_body_is_an_error_the_caller_understands(port: int) -> None:
+    for body in NO_BODIES:
+        status, answer = await post(port, "filter", body)
+        assert status == 200
+        assert answer["Error"]
+        assert set(answer) == {"Error"}
+        status, answer = await post(port, "prioritize", body)
+        assert status == 400
+        assert answer["Error"]
+        assert await is_well(port)
 
 
 POST = b"POST /filter HTTP/1.1\r\nHost: x\r\n"
@@ -101,18 +100,17 @@ async def sent(port: int, content: bytes) -> bytes:
         writer.close()
 
 
-@pytest.mark.parametrize("content", NO_REQUESTS.values(), ids=NO_REQUESTS.keys())
-async def test_what_is_no_request_is_one_line(
-    port: int, content: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    answers = await sent(port, content)
-    assert b" 400 Bad Request\r\n" in answers
-    refused = [record for record in records_of(caplog) if "refused" in record.getMessage()]
-    assert len(refused) == 1
-    assert refused[0].getMessage().isprintable()
-    assert not any(record.exc_info for record in records_of(caplog))
-    assert await is_well(port)
+async def test_what_is_no_request_is_one_line(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    for name, content in NO_REQUESTS.items():
+        caplog.clear()
+        caplog.set_level(logging.DEBUG)
+        answers = await sent(port, content)
+        assert b" 400 Bad Request\r\n" in answers
+        refused = [record for record in records_of(caplog) if "refused" in record.getMessage()]
+        assert len(refused) == 1, name
+        assert refused[0].getMessage().isprintable()
+        assert not any(record.exc_info for record in records_of(caplog))
+        assert await is_well(port)
 
 
 async def test_half_a_request_is_not_worth_a_line(
@@ -136,25 +134,35 @@ async def test_compressed_body_is_not_unpacked(port: int) -> None:
     assert b"not what an extender is sent" in answer
 
 
-async def test_many_that_are_no_requests_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    now = 0.0
-    log = HttpLog(logging.getLogger("tests"), lambda: now)
-    for _ in range(LINES_A_PERIOD + 380):
-        log.error("Error handling request", exc_info=BadHttpMessage("no"))
-    assert len(caplog.records) == LINES_A_PERIOD
-    now = PERIOD_SECONDS
-    log.refused("filter: body: is required")
-    told = [record.getMessage() for record in caplog.records[LINES_A_PERIOD:]]
-    assert told == [
-        "extender: 380 more were refused",
-        "extender: refused: filter: body: is required",
-    ]
+async def test_many_that_are_no_requests_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock))
+    async with serving(tmp_path, node("a")) as member:
+        port = member.ports["extender_listen"]
+        for _ in range(LINES_A_PERIOD + 5):
+            await sent(port, NO_REQUESTS["no method"])
+        assert len(records_of(caplog)) == LINES_A_PERIOD
+        clock.now += PERIOD_SECONDS
+        await post(port, "filter", b"")
+    counted, line = (record.getMessage() for record in records_of(caplog)[LINES_A_PERIOD:])
+    assert counted == "extender: 5 more were refused"
+    assert line.startswith("extender: refused: filter: ")
 
 
-async def test_our_own_fault_keeps_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    log = HttpLog(logging.getLogger("tests"), lambda: 0.0)
-    log.error("Error handling request from %s", "me", exc_info=KeyError("ours"))
-    (record,) = caplog.records
+async def test_our_own_fault_keeps_its_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> bytes:
+        raise KeyError("ours")
+
+    monkeypatch.setattr("estimator.extender.extender.Extender.filter", fail)
+    async with serving(tmp_path, node("a")) as member:
+        head = POST + b"Connection: close\r\nContent-Length: 2\r\n\r\n"
+        answer = await sent(member.ports["extender_listen"], head + b"{}")
+    assert answer.startswith(b"HTTP/1.1 500 ")
+    (record,) = records_of(caplog)
     assert record.exc_info is not None
 
 

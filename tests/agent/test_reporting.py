@@ -376,11 +376,15 @@ async def test_pods_are_found_by_their_top_level_owner_or_by_their_labels(tmp_pa
     labelled = pod("labelled", on="a", cpu="250m")
     marks = {"binding": "uid-set", "component": "tasks", "decision": "d2"}
     labelled["metadata"]["labels"] = {f"fedsched.io/{key}": each for key, each in marks.items()}
-    shape = SoughtShape(request={"cpu": 250}, component="tasks", decisions=["d2"])
-    interests.append(BindingInterest(binding="shop/set", uid="uid-set", shapes=[shape]))
+    alike = [
+        SoughtShape(request={"cpu": 250}, component=each, decisions=["d2"])
+        for each in ("boss", "tasks")
+    ]
+    interests.append(BindingInterest(binding="shop/set", uid="uid-set", shapes=alike))
     async with joined(tmp_path, node("a"), *documents, labelled) as member:
         report = await member.tell(*interests)
         assert counts(report) == {each.binding: (1, 0, 0) for each in interests}
+        assert [each.component for each in report.echoes if each.component] == ["tasks"]
 
 
 def interest(

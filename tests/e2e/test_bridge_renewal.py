@@ -15,7 +15,6 @@ from bridge.settings import BridgeSettings
 from federation.certificates import CertificateFiles, make_certificates
 from federation.client import Client, Target
 from federation.model.access import Role
-from federation.runtime.watched_files import FileWatch
 from federation.v1.access_pb2 import ListTokensRequest, RevokeTokenRequest
 from federation.v1.access_pb2_grpc import AccessStub
 from lab.control_planes import RunningControlPlane, running_control_plane
@@ -53,13 +52,19 @@ async def revoke_first_token(plane: RunningControlPlane) -> None:
 
 
 async def test_a_new_token_and_authority_are_used_and_nobody_ends(
-    karmada: Karmada, database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    karmada: Karmada,
+    database_url: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    watch = "federation.runtime.watched_files.FileWatch"
+    monkeypatch.setattr(f"{watch}.__init__.__defaults__", (0.1,))
     caplog.set_level(logging.INFO, logger="federation.runtime.watched_files")
     files = make_certificates(tmp_path / "certs", ["127.0.0.1"])
     others = make_certificates(tmp_path / "others", ["127.0.0.1"])
     tls: dict[str, Any] = tls_of(files)
-    token_file, ca, file_watch = tmp_path / "bridge.token", tmp_path / "ca.pem", FileWatch()
+    token_file, ca = tmp_path / "bridge.token", tmp_path / "ca.pem"
     karmada.put(member("m1", cpu="100"), binding("web"))
     async with running_control_plane(database_url, tmp_path / "state", **tls) as plane:
         token_file.write_text(await plane.token(Role.BRIDGE), encoding="ascii")
@@ -77,12 +82,10 @@ async def test_a_new_token_and_authority_are_used_and_nobody_ends(
             settings.newest_target(),
             token_file=token_file,
             ca=ca,
-            file_watch=file_watch,
         ):
             await until(lambda: karmada.is_settled("web"))
             token_file.write_text(await plane.token(Role.BRIDGE) + "\n", encoding="ascii")
             ca.write_bytes(others.ca.read_bytes() + files.ca.read_bytes())
-            file_watch.request()
             await until(lambda: "files were read again" in caplog.text)
             await revoke_first_token(plane)
             karmada.put(binding("later"), member("m2", cpu="100"))

@@ -18,15 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from estimator.karmada.estimator_pb2 import (
-    AssumedWorkload,
-    Component,
-    ComponentReplicaRequirements,
-    MaxAvailableComponentSetsRequest,
     MaxAvailableReplicasRequest,
-    ObjectReference,
     Quantity,
     ReplicaRequirements,
-    UnschedulableReplicasRequest,
 )
 from estimator.karmada.estimator_pb2_grpc import EstimatorStub
 from federation.certificates import CertificateFiles, make_certificates
@@ -42,11 +36,8 @@ def free_port() -> int:
 
 
 def requirements(namespace: str = "", **amounts: str) -> ReplicaRequirements:
-    return ReplicaRequirements(namespace=namespace, resourceRequestBytes=spelled(amounts))
-
-
-def spelled(amounts: dict[str, str]) -> dict[str, bytes]:
-    return {name: Quantity(string=text).SerializeToString() for name, text in amounts.items()}
+    asked = {name: Quantity(string=text).SerializeToString() for name, text in amounts.items()}
+    return ReplicaRequirements(namespace=namespace, resourceRequestBytes=asked)
 
 
 def flags(port: int) -> list[str]:
@@ -70,24 +61,6 @@ async def test_a_dump_is_served_without_a_control_plane() -> None:
         asked.replicaRequirements.namespace = "payments"
         answer = await karmada.MaxAvailableReplicas(asked, timeout=SECONDS)
         assert everywhere > answer.maxReplicas == 2
-        needs = ComponentReplicaRequirements(resourceRequestBytes=spelled({"cpu": "1"}))
-        components = [Component(name="worker", replicas=2, replicaRequirements=needs)]
-        sets = await karmada.MaxAvailableComponentSets(
-            MaxAvailableComponentSetsRequest(cluster="member1", components=components),
-            timeout=SECONDS,
-        )
-        held = await karmada.MaxAvailableComponentSets(
-            MaxAvailableComponentSetsRequest(
-                components=components, assumedWorkloads=[AssumedWorkload(components=components)]
-            ),
-            timeout=SECONDS,
-        )
-        assert held.maxSets == sets.maxSets - 1 >= 1
-        resource = ObjectReference(kind="Deployment", namespace="data", name="warehouse-load")
-        pending = await karmada.GetUnschedulableReplicas(
-            UnschedulableReplicasRequest(resource=resource), timeout=SECONDS
-        )
-        assert pending.unschedulableReplicas == 2
         code, _ = await agent.stop()
         assert code == 0
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from federation.model.errors import InvalidRequest
-from federation.plugins import InstalledPlugins, read_profiles
+from federation.plugins import read_profiles
 from federation.runtime.bounded_calls import BoundedCalls
-from federation.scheduler.plugins.profile import DEFAULT_PROFILES
-from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint
+from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Filter
+from federation.scheduler.plugins.registry import IN_TREE
 from lab.patience import PATIENCE_SECONDS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -82,6 +82,20 @@ class Site:
         lines = "\n".join(f"{name} = {value}" for name, value in plugins.items())
         (info / "entry_points.txt").write_text(f"[fedsched.plugins]\n{lines}\n", encoding="utf-8")
 
+    def configured(self, points: str, more: str = "") -> Path:
+        """A configuration of one profile, "mine"."""
+        file = self._folder / "profiles.yaml"
+        lines = (
+            "apiVersion: fedsched.io/v1",
+            "kind: FederationSchedulerConfiguration",
+            "profiles:",
+            "  - schedulerName: mine",
+            f"    plugins: {{{points}}}",
+            f"    {more}",
+        )
+        file.write_text("\n".join(lines), encoding="utf-8")
+        return file
+
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
@@ -90,21 +104,24 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(tmp_path)
 
 
-def why_not(name: str) -> str:
+def filters(site: Site, *names: str) -> dict[str, Filter]:
+    """Those of a profile that enables these beside the scheduler's own."""
+    enabled = ", ".join(f"{{name: {name}}}" for name in names)
+    profiles = read_profiles(site.configured(f"filter: {{enabled: [{enabled}]}}"))
+    return {each.name: each for each in profiles.by_name["mine"].filters}
+
+
+def why_not(site: Site, name: str) -> str:
     with pytest.raises(InvalidRequest) as caught:
-        InstalledPlugins().find(name)
+        filters(site, name)
     return caught.value.message
 
 
 def test_a_plugin_of_a_package_is_found_by_its_name(site: Site) -> None:
-    site.install("some", Good="some_plugins:GOOD")
-    found = InstalledPlugins()
-    assert set(found.names()) == {*IN_TREE, "Good"}
-    plugin = found.find("Good")
-    assert plugin is not None
-    assert plugin.point is ExtensionPoint.FILTER
-    assert found.find("Good") is plugin
-    assert found.find("Nobody") is None
+    site.install("some", Good="some_plugins:GOOD", Exit="some_exit")
+    assert filters(site, "Good")["Good"].run(None, args=None) == ()
+    assert "some_exit" not in sys.modules, "it was not asked for"
+    assert "Nobody" in why_not(site, "Nobody")
 
 
 def test_one_that_does_not_return_keeps_its_caller_for_a_while_and_then_nobody(
@@ -112,36 +129,22 @@ def test_one_that_does_not_return_keeps_its_caller_for_a_while_and_then_nobody(
 ) -> None:
     monkeypatch.setattr(BoundedCalls.__init__, "__defaults__", (0.01, PATIENCE_SECONDS))
     site.install("some", Slow="some_plugins:SLOW", Good="some_plugins:GOOD")
-    plugins = InstalledPlugins()
-    slow, good = plugins.find("Slow"), plugins.find("Good")
-    assert slow is not None
-    assert good is not None
-    stuck = threading.Event()
+    found, stuck = filters(site, "Slow", "Good"), threading.Event()
     try:
         with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
-            slow.run(stuck)
+            found["Slow"].run(stuck)
         with pytest.raises(TimeoutError, match="not asked again for a while"):
-            slow.run(stuck)
+            found["Slow"].run(stuck)
     finally:
         stuck.set()
-    assert good.run(None, args=None) == ()
+    assert found["Good"].run(None) == ()
 
 
-def test_a_profile_reads_what_a_plugin_keeps_and_undoes(site: Site, tmp_path: Path) -> None:
+def test_a_profile_reads_what_a_plugin_keeps_and_undoes(site: Site) -> None:
     site.install("some", Keeps="some_plugins:KEEPS")
-    file = tmp_path / "profiles.yaml"
-    file.write_text(
-        """
-apiVersion: fedsched.io/v1
-kind: FederationSchedulerConfiguration
-profiles:
-  - schedulerName: kept
-    plugins: {reserve: {enabled: [{name: Keeps}]}}
-    pluginConfig: [{name: Keeps, args: {weight: 7}}]
-""",
-        encoding="utf-8",
-    )
-    (keeps,) = read_profiles(file).by_name["kept"].reserves
+    more = "pluginConfig: [{name: Keeps, args: {weight: 7}}]"
+    file = site.configured("reserve: {enabled: [{name: Keeps}]}", more)
+    (keeps,) = read_profiles(file).by_name["mine"].reserves
     call: Any = keeps.run
     assert call("s", 3) == "s 3 7"
     undo: Any = keeps.undo
@@ -150,13 +153,7 @@ profiles:
 
 def test_the_schedulers_own_names_cannot_be_taken_over(site: Site) -> None:
     site.install("some", ClusterReady="some_plugins:GOOD")
-    assert InstalledPlugins().find("ClusterReady") is IN_TREE["ClusterReady"]
-
-
-def test_what_is_not_asked_for_is_not_loaded(site: Site) -> None:
-    site.install("some", Good="some_plugins:GOOD", Exit="some_exit")
-    assert InstalledPlugins().find("Good") is not None
-    assert "some_exit" not in sys.modules
+    assert filters(site, "ClusterReady")["ClusterReady"].run is IN_TREE["ClusterReady"].run
 
 
 @pytest.mark.parametrize(
@@ -176,13 +173,13 @@ def test_what_is_not_asked_for_is_not_loaded(site: Site) -> None:
 )
 def test_what_cannot_be_loaded_says_why(site: Site, value: str, what: str) -> None:
     site.install("some", Bad=value)
-    assert why_not("Bad").startswith(f"Bad cannot be loaded: {what}")
+    assert f"Bad cannot be loaded: {what}" in why_not(site, "Bad")
 
 
 def test_a_name_of_two_packages_is_nobodys(site: Site) -> None:
     site.install("one", Good="some_plugins:GOOD")
     site.install("other", Good="some_plugins:NO_POINT")
-    assert why_not("Good") == "Good is provided by several packages: one, other"
+    assert "Good is provided by several packages: one, other" in why_not(site, "Good")
 
 
 def test_without_a_file_there_is_the_default_profile() -> None:

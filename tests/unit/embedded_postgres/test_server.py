@@ -159,7 +159,9 @@ def test_failing_initdb_shows_its_last_words(build: Start, tmp_path: Path) -> No
     broken.mkdir()
     for name in ("postgres", "initdb"):
         (broken / name).write_text(
-            '#!/bin/sh\necho could not write: No space left on device\n[ "$1" = --version ]\n'
+            "#!/bin/sh\n"
+            """[ "$1" = --version ] && exec echo 'postgres (PostgreSQL) 18.4'\n"""
+            "echo could not write: No space left on device\nexit 1\n"
         )
         (broken / name).chmod(0o755)
     # The server's user must get there; how deep pytest goes depends on how many workers it has.
@@ -167,7 +169,7 @@ def test_failing_initdb_shows_its_last_words(build: Start, tmp_path: Path) -> No
         if folder == Path(tempfile.gettempdir()):
             break
         folder.chmod(0o755)
-    programs = PostgresBinaries(bin_directory=broken, version="18.4", origin="given")
+    programs = find_binaries(broken, "")
     with pytest.raises(PostgresNotStarted, match="No space left on device"):
         build(tmp_path / "postgres", binaries=programs).start()
 

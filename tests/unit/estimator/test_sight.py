@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from estimator.sight import PROOF_SECONDS, TOLERATED_SECONDS, Loss, Sight
-from federation.model.errors import Unavailable
 
 
 class Clock:
@@ -18,29 +17,6 @@ class Clock:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-def test_a_quiet_watch_that_is_cut_blinds_nobody_when_it_is_open_again_soon(clock: Clock) -> None:
-    sight = Sight(clock)
-    sight.lose("nodes", Loss(since=clock.now - 3 * TOLERATED_SECONDS, why="cut"))
-    view = sight.view()
-    assert not view.is_blind
-    assert view.age_seconds == 3 * TOLERATED_SECONDS
-    with pytest.raises(Unavailable, match=r"has not seen its cluster for 15 s: nodes: cut"):
-        view.check()
-    sight.find("nodes")
-    assert sight.view().is_current
-
-
-def test_who_stays_blind_is_so_since_the_watch_was_last_known_to_live(clock: Clock) -> None:
-    sight = Sight(clock)
-    sight.lose("nodes", Loss(since=clock.now - 12.0, why="cut"))
-    clock.now += TOLERATED_SECONDS
-    sight.lose("nodes", Loss(since=clock.now - 1.0, why="refused"))
-    view = sight.view()
-    assert view.is_blind
-    assert view.age_seconds == 12.0 + TOLERATED_SECONDS
-    assert view.why == "nodes: refused"
 
 
 def test_one_resource_that_is_found_leaves_the_other_lost(clock: Clock) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from federation.codec.bindings import binding_to_message
-from federation.model.errors import LimitExceeded
 from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
 from federation.model.workload import ObjectReference, ReplicaRequirements
 from federation.v1 import access_pb2, access_pb2_grpc
@@ -19,6 +18,7 @@ from federation.v1.failover_pb2 import FreezeFailoverRequest
 from federation.v1.failover_pb2_grpc import FailoverStub
 from federation.v1.resource_pb2 import Cluster, ClusterSpec, ObjectMeta
 from federation.v1.scheduling_pb2 import ScheduleRequest
+from federation.web import connections
 from federation.web.ui import events
 from lab.browser import Answered, Browser
 from lab.control_planes import RunningControlPlane, report, running_control_plane
@@ -457,8 +457,11 @@ async def test_a_plan_is_drafted_looked_at_approved_and_stopped(
 async def test_pages_hear_of_changes_for_longer_than_other_connections_last(
     fresh: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = fresh
+    """And so many pages at once."""
+    running, browser = fresh, Browser(address=fresh.plane.web_endpoint)
     monkeypatch.setattr(running.plane.parts.ui._pulse, "_tell_seconds", 0.01)
+    monkeypatch.setattr(events, "MOST_STREAMS", 1)
+    monkeypatch.setattr(connections, "LIFETIME_SECONDS", 0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", running.plane.web_endpoint.port)
     writer.write(b"GET /ui/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
     heard: list[bytes] = []
@@ -469,24 +472,16 @@ async def test_pages_hear_of_changes_for_longer_than_other_connections_last(
 
     async with asyncio.timeout(PATIENCE_SECONDS):
         await until(listen, lambda line: b"retry:" in line)
+        monkeypatch.setattr(connections, "LIFETIME_SECONDS", PATIENCE_SECONDS)
+        assert (await browser.get("/ui/events")).status == 429
+        lasts_until = asyncio.get_running_loop().time() + 0.4
+        await until(listen, lambda _: asyncio.get_running_loop().time() > lasts_until)
         await running.enrolled("alpha")
         await until(listen, lambda line: line == b"event: changed\n")
         running.plane.parts.ui.close()
         await until(listen, lambda line: line == b"0\r\n")
     writer.close()
     assert any(b"text/event-stream" in line for line in heard)
-
-
-async def test_only_so_many_pages_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "MOST_STREAMS", 1)
-    kept: list[float] = []
-    pulse = events.Pulse()
-    first = pulse.stream(kept.append)
-    assert await anext(first) == b"retry: 3000\n\n"
-    with pytest.raises(LimitExceeded):
-        pulse.stream(kept.append)
-    assert len(kept) == 1
-    assert kept[0] > events.STREAM_SECONDS
 
 
 async def test_the_page_may_be_off(database_url: str, tmp_path: Path) -> None:

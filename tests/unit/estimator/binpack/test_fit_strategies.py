@@ -7,12 +7,13 @@ from importlib import resources
 from pathlib import PurePath
 
 import pytest
+from click.testing import CliRunner
 
 from estimator.binpack import fit_strategies
 from estimator.binpack.fit_strategies import STRATEGIES
 from estimator.binpack.strategy import StrategyReader
 from estimator.scoring_config.kubescheduler import read_kube_scheduler
-from federation.cli.scoring_cases import answer_case
+from federation.cli.__main__ import fedctl
 
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 LINE = [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]
@@ -40,7 +41,6 @@ def test_every_type_answers_a_case(reader: StrategyReader) -> None:
     node = {"name": "a", "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}, "pods": []}
     pod = {"containers": [{"requests": {"cpu": "1", "memory": "1Gi"}}]}
     shape = {"shape": [[0, 0], [100, 10]]} if reader.takes_shape else {}
-    answer = answer_case(
-        {"strategy": reader.type, "resources": [], **shape, "nodes": [node], "pod": pod}
-    )
-    assert answer["nodes"][0]["score"] is not None
+    case = {"strategy": reader.type, "resources": [], **shape, "nodes": [node], "pod": pod}
+    answer = CliRunner().invoke(fedctl, ["score", "--cases", "-"], input=json.dumps(case))
+    assert json.loads(answer.stdout)["nodes"][0]["score"] is not None
