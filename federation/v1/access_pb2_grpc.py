@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class AccessStub:
-    """For the role admin alone.
+    """Access manages tokens and namespace quotas, and reads the audit. All rpcs need ROLE_ADMIN, except
+    WhoAmI and ListQuotas, which every role may call.
     """
 
     def __init__(self, channel):
@@ -78,62 +79,67 @@ class AccessStub:
 
 
 class AccessServicer:
-    """For the role admin alone.
+    """Access manages tokens and namespace quotas, and reads the audit. All rpcs need ROLE_ADMIN, except
+    WhoAmI and ListQuotas, which every role may call.
     """
 
     def CreateToken(self, request, context):
-        """Makes a token; its secret is in this answer and nowhere else.
+        """CreateToken creates a token. The answer is the only place where its secret ever appears.
+        RESOURCE_EXHAUSTED while 10000 tokens are valid.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTokens(self, request, context):
-        """Tokens by ascending id, also those that ended in the last 30 days.
+        """ListTokens lists tokens by ascending id, including tokens that ended in the last 30 days.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeToken(self, request, context):
-        """Ends a token on every control plane within two seconds, with its watches. NOT_FOUND where there
-        is none; one that has ended before stays as it is.
+        """RevokeToken ends a token and its open watches. Every control plane refuses the token within two
+        seconds, or within ten minutes while it cannot reach the database. NOT_FOUND if no token has
+        this id. A token that has ended already stays as it is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WhoAmI(self, request, context):
-        """The caller, as its credential says: what it may do and see.
+        """WhoAmI returns the identity, the role and the scope of the caller's own credential.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetQuota(self, request, context):
-        """How much all bindings of a namespace may hold promised, in place of what was set before. What
-        is promised already stays; what would pass a limit waits.
+        """SetQuota sets the maximum amounts that all bindings of one namespace together may reserve, in
+        place of its earlier quota. Existing reservations stay. Bindings that would exceed a limit wait
+        in the queue. RESOURCE_EXHAUSTED while 10000 namespaces have a quota.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListQuotas(self, request, context):
-        """Quotas of the namespaces that the caller may see, by ascending namespace.
+        """ListQuotas lists the quotas of the namespaces in the caller's scope, by ascending namespace.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAudit(self, request, context):
-        """Changes and refusals, the newest first.
+        """ListAudit lists the records of changes and refusals, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetAuditChain(self, request, context):
-        """The same in the order of their chain of hashes, to verify that none was altered or removed.
+        """GetAuditChain returns audit records in the order of their hash chain. Callers use it to verify
+        that no record was altered or removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -191,7 +197,8 @@ def add_AccessServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Access:
-    """For the role admin alone.
+    """Access manages tokens and namespace quotas, and reads the audit. All rpcs need ROLE_ADMIN, except
+    WhoAmI and ListQuotas, which every role may call.
     """
 
     @staticmethod

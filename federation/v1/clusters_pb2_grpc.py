@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class ClustersStub:
-    """Missing associated documentation comment in .proto file."""
+    """Clusters lets clusters join the fleet, reads them and changes them. Any role may read clusters.
+    The other rpcs name the roles that may call them.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -107,105 +109,130 @@ class ClustersStub:
 
 
 class ClustersServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Clusters lets clusters join the fleet, reads them and changes them. Any role may read clusters.
+    The other rpcs name the roles that may call them.
+    """
 
     def CreateJoinToken(self, request, context):
-        """Makes a single-use token with which one agent may join under one name.
+        """CreateJoinToken creates a token with which one agent may join once, under one name. For
+        operators, bridges and admins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListJoinTokens(self, request, context):
-        """Join tokens that may still be used, by ascending id; never their secrets.
+        """ListJoinTokens lists the join tokens that can still be used, without their secrets, by
+        ascending id. For operators and admins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeJoinToken(self, request, context):
-        """Nobody may join with it any more. NOT_FOUND where it was used, has expired, or never was.
+        """RevokeJoinToken ends an unused join token. NOT_FOUND if it was used, has expired or never
+        existed. For operators and admins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AcceptCluster(self, request, context):
-        """Lets new replicas into a cluster that joined while joiners are held (--accept manual).
-        FAILED_PRECONDITION where it is not held.
+        """AcceptCluster allows new replicas in a held cluster. A control plane with --accept manual holds
+        each cluster that joins. FAILED_PRECONDITION with reason NOT_HELD if the cluster is not held.
+        For operators and admins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RejectCluster(self, request, context):
-        """Forgets a cluster that is held, its credentials and join tokens; its agent is sent away.
-        FAILED_PRECONDITION where it is not held.
+        """RejectCluster deletes a held cluster with its credentials and join tokens, and ends the stream
+        of its agent. FAILED_PRECONDITION with reason NOT_HELD if the cluster is not held. For
+        operators and admins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EnrollCluster(self, request, context):
-        """Joins a cluster. The only call, beside health, that needs no credential: it carries the token.
+        """EnrollCluster adds a cluster to the fleet, or gives a known cluster another credential. The
+        join token authenticates the call. Besides health checks, this is the only rpc that needs no
+        other credential.
+
+        UNAUTHENTICATED if the join token is unknown, used, expired or for another cluster.
+        ALREADY_EXISTS if the name belongs to a cluster with another uid. FAILED_PRECONDITION with
+        reason RELEASES_APART if agent and control plane are more than one release apart.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListClusters(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """ListClusters lists the clusters in the caller's scope, by ascending name.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetCluster(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """GetCluster returns one cluster. NOT_FOUND if it does not exist.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateCluster(self, request, context):
-        """Replaces labels, annotations and spec of a cluster. With metadata.resource_version set it
-        answers ABORTED when the cluster has changed since.
+        """UpdateCluster replaces labels, annotations and spec of a cluster. NOT_FOUND if the cluster does
+        not exist. ABORTED if metadata.resource_version is set and the cluster has changed since. For
+        operators, bridges and admins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CordonCluster(self, request, context):
-        """Keeps new replicas away from a cluster, or lets them in again; what runs there stays.
+        """CordonCluster keeps new replicas away from a cluster, or allows them again. Replicas that are
+        in the cluster stay. For operators and admins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteCluster(self, request, context):
-        """Forgets a cluster, its report and its credentials. FAILED_PRECONDITION while bindings hold
-        replicas there, unless forced: their replicas then count as gone.
+        """DeleteCluster deletes a cluster, its report and its credentials. FAILED_PRECONDITION with
+        reason STILL_HOLDING while bindings hold replicas in it, unless force is set. With force these
+        replicas count as gone, and their bindings are scheduled again. For operators, bridges and
+        admins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReplaceCluster(self, request, context):
-        """Gives the name to another Kubernetes cluster: the old one's credentials and report are gone,
-        and the next enrolment must be of the new one.
+        """ReplaceCluster gives the name of a cluster to another Kubernetes cluster. It deletes the
+        credentials, the report and the reservations of the old one. The next agent that joins must run
+        in the new one. For operators, bridges and admins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeCluster(self, request, context):
-        """Ends every credential and unused join token of a cluster at once, and its agent's stream.
+        """RevokeCluster ends all credentials and unused join tokens of a cluster, and the stream of its
+        agent. For operators and admins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchClusters(self, request, context):
-        """Every change of a cluster from a resource version on, at least once. ABORTED with reason RELIST
-        when the watcher is too slow or the resource version too old: list again, and watch from there.
+        """WatchClusters streams the changes of clusters after a resource version. Each change is sent at
+        least once; several quick changes of one cluster may arrive as one event.
+
+        ABORTED with reason RELIST if the caller reads too slowly, or if the resource version is too
+        old or from before a restore of the database. List the clusters again then, and watch from the
+        resource version of that list.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -293,7 +320,9 @@ def add_ClustersServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Clusters:
-    """Missing associated documentation comment in .proto file."""
+    """Clusters lets clusters join the fleet, reads them and changes them. Any role may read clusters.
+    The other rpcs name the roles that may call them.
+    """
 
     @staticmethod
     def CreateJoinToken(request,
