@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class EstimatesStub:
-    """Missing associated documentation comment in .proto file."""
+    """Estimates answers how many replicas of given requirements still fit in each cluster. Any role may
+    call it; the answer covers the clusters in the caller's scope.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -47,17 +49,22 @@ class EstimatesStub:
 
 
 class EstimatesServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Estimates answers how many replicas of given requirements still fit in each cluster. Any role may
+    call it; the answer covers the clusters in the caller's scope.
+    """
 
     def EstimateReplicas(self, request, context):
-        """Many shapes over many clusters in one call; the answer is packed.
+        """EstimateReplicas estimates up to 1000 shapes over many clusters in one call. The answer is
+        packed into parallel lists. INVALID_ARGUMENT if a named cluster does not exist.
+        RESOURCE_EXHAUSTED if the number of shapes times the number of clusters exceeds 250000.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EstimateComponentSets(self, request, context):
-        """Whole sets of one workload's components, over many clusters.
+        """EstimateComponentSets estimates how many whole sets of the components of one workload fit, over
+        many clusters. INVALID_ARGUMENT if a named cluster does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -85,7 +92,9 @@ def add_EstimatesServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Estimates:
-    """Missing associated documentation comment in .proto file."""
+    """Estimates answers how many replicas of given requirements still fit in each cluster. Any role may
+    call it; the answer covers the clusters in the caller's scope.
+    """
 
     @staticmethod
     def EstimateReplicas(request,

@@ -26,7 +26,10 @@ if _version_not_supported:
 
 
 class SchedulingStub:
-    """Missing associated documentation comment in .proto file."""
+    """Scheduling decides which clusters run how many replicas of a workload, and explains why. Any role
+    may read. The rpcs that change a binding are for schedulers, bridges and admins whose scope
+    includes its namespace.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -112,112 +115,145 @@ class SchedulingStub:
 
 
 class SchedulingServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Scheduling decides which clusters run how many replicas of a workload, and explains why. Any role
+    may read. The rpcs that change a binding are for schedulers, bridges and admins whose scope
+    includes its namespace.
+    """
 
     def Schedule(self, request, context):
-        """Decides a binding and commits the decision. Unschedulable is an answer, not an error.
-        A preview decides and commits nothing; its token commits exactly what it showed.
+        """Schedule decides one binding and commits the decision. A binding that fits nowhere is not an
+        error: the decision then has OUTCOME_UNSCHEDULABLE or OUTCOME_NO_FIT. With preview it commits
+        nothing; a later request with the preview_token of the answer commits exactly that result.
+
+        ABORTED if metadata.resource_version is not that of the stored binding, or if other callers
+        keep changing the binding. FAILED_PRECONDITION with one of these reasons, or those of
+        preview_token and idempotency_key. SUSPENDED: SuspendBinding was called. PRECONDITION_FAILED:
+        the stored binding has another uid, or spec.suspension.scheduling is set. PLUGIN_FAILED: a
+        scheduler plugin failed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ScheduleBatch(self, request, context):
-        """Decides several bindings, one after the other by descending priority. Unless it is atomic, each
-        is committed by itself, and a bad item is answered as INVALID and harms no other.
+        """ScheduleBatch decides several bindings, one after the other by descending priority. Without
+        atomic, each item is committed by itself. An invalid item gets OUTCOME_INVALID and does not
+        affect the others. ABORTED if other callers keep changing the bindings of an atomic batch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetBinding(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """GetBinding returns a binding with its newest decision and its reservations. NOT_FOUND if it
+        does not exist.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListBindings(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """ListBindings lists the bindings in the caller's scope, by ascending namespace and name.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteBinding(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """DeleteBinding deletes a binding and ends its reservations. Its decisions are kept. NOT_FOUND if
+        it does not exist. FAILED_PRECONDITION if it has another uid.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetDecision(self, request, context):
-        """A decision with its whole trace: everything needed to explain it.
+        """GetDecision returns a decision with the whole trace that explains it. Callers whose scope
+        covers only some clusters get no trace. NOT_FOUND if the decision does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListDecisions(self, request, context):
-        """Decisions, the newest first. They outlive their bindings, until they are pruned.
+        """ListDecisions lists decisions, newest first. Decisions outlive their bindings until they are
+        deleted because of their age.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReplayDecision(self, request, context):
-        """Makes a decision again from what it was made on, and compares result and trace. Nothing is
-        stored. FAILED_PRECONDITION when what it was made on is not kept (any more).
+        """ReplayDecision makes a decision again from its recorded inputs, and compares result and trace.
+        It stores nothing.
+
+        FAILED_PRECONDITION with one of these reasons. INPUTS_NOT_KEPT: the inputs were never recorded.
+        INPUTS_FORGOTTEN: the inputs were deleted because of their age. PLUGIN_MISSING: no profile
+        names a plugin that the decision used.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportTrace(self, request, context):
-        """The next piece of a trace: a file of recorded decisions, the oldest first, that can be replayed
-        without a database. All pieces, one after the other, are the file.
+        """ExportTrace returns the next piece of a trace file: recorded decisions, oldest first, that can
+        be replayed without a database. The concatenation of all pieces is the file. The caller's scope
+        must cover the whole fleet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseReservation(self, request, context):
-        """Ends a binding's reservations before the binding ends. NOT_FOUND when there are none.
+        """ReleaseReservation ends reservations of a binding that is not deleted. NOT_FOUND if the binding
+        has none in the named clusters. INVALID_ARGUMENT if a named cluster does not exist.
+        FAILED_PRECONDITION if the binding has another uid.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenewLease(self, request, context):
-        """Lets a binding's reservations live longer. FAILED_PRECONDITION when it has no lease, or when
-        that has run out.
+        """RenewLease extends the lifetime of the reservations of a binding. FAILED_PRECONDITION with
+        reason NO_LEASE if the binding has no lease or the lease has ended. FAILED_PRECONDITION if the
+        binding has another uid.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchBindings(self, request, context):
-        """Every change of a binding from a resource version on, at least once. ABORTED with reason RELIST
-        when the watcher is too slow or the resource version too old: list again, and watch from there.
+        """WatchBindings streams the changes of bindings after a resource version. Each change is sent at
+        least once; several quick changes of one binding may arrive as one event.
+
+        ABORTED with reason RELIST if the caller reads too slowly, or if the resource version is too
+        old or from before a restore of the database. List the bindings again then, and watch from the
+        resource version of that list.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListQueue(self, request, context):
-        """What waits for room, in the order in which it is tried.
+        """ListQueue lists the waiting bindings in the order in which they are tried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SuspendBinding(self, request, context):
-        """Keeps a binding from being decided, whatever room there is; what runs stays. Or lets it be
-        decided again: FAILED_PRECONDITION with reason NOT_SUSPENDED when it was not suspended.
+        """SuspendBinding excludes a binding from scheduling; its placed replicas stay. With resume it
+        ends the suspension. FAILED_PRECONDITION with reason NOT_SUSPENDED if a binding to resume is
+        not suspended. FAILED_PRECONDITION if the binding has another uid.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RescheduleBinding(self, request, context):
-        """Decides a binding anew as it is stored: all its replicas are divided again.
+        """RescheduleBinding decides a stored binding again and divides all of its replicas anew.
+        NOT_FOUND if it does not exist. FAILED_PRECONDITION if it has another uid, and with reason
+        SUSPENDED if it is suspended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -310,7 +346,10 @@ def add_SchedulingServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Scheduling:
-    """Missing associated documentation comment in .proto file."""
+    """Scheduling decides which clusters run how many replicas of a workload, and explains why. Any role
+    may read. The rpcs that change a binding are for schedulers, bridges and admins whose scope
+    includes its namespace.
+    """
 
     @staticmethod
     def Schedule(request,

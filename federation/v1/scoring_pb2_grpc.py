@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class ScoringStub:
-    """Missing associated documentation comment in .proto file."""
+    """Scoring computes scores from the request alone. It neither reads nor stores anything. Any role
+    may call it.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -42,10 +44,14 @@ class ScoringStub:
 
 
 class ScoringServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Scoring computes scores from the request alone. It neither reads nor stores anything. Any role
+    may call it.
+    """
 
     def ScoreNodes(self, request, context):
-        """The answer is that of `fedctl score`. At most 4 MiB a request, and the limits stated below.
+        """ScoreNodes scores nodes for one pod, as the command fedctl score does. INVALID_ARGUMENT if the
+        configuration is not valid or a limit of a field is exceeded. RESOURCE_EXHAUSTED if the request
+        or the answer exceeds 4 MiB.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -68,7 +74,9 @@ def add_ScoringServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Scoring:
-    """Missing associated documentation comment in .proto file."""
+    """Scoring computes scores from the request alone. It neither reads nor stores anything. Any role
+    may call it.
+    """
 
     @staticmethod
     def ScoreNodes(request,

@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class SimulationStub:
-    """Missing associated documentation comment in .proto file."""
+    """Simulation decides bindings on clusters that come with the request. It neither reads the fleet or
+    stored bindings, nor stores anything. Any role may call it.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -42,11 +44,19 @@ class SimulationStub:
 
 
 class SimulationServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Simulation decides bindings on clusters that come with the request. It neither reads the fleet or
+    stored bindings, nor stores anything. Any role may call it.
+    """
 
     def Simulate(self, request, context):
-        """Decides the bindings in order, each on what the earlier ones left, and gangs together. Knows
-        neither the fleet nor stored bindings; scheduler profiles are the server's.
+        """Simulate decides the bindings in the order of the request, each with the capacity that the
+        earlier ones leave, and each gang together. It uses the scheduler profiles of the control
+        plane.
+
+        INVALID_ARGUMENT if a limit of a field is exceeded, or if the simulation takes more steps than
+        --simulation-steps. RESOURCE_EXHAUSTED if too many simulations wait, or if the answer or the
+        memory becomes too large. DEADLINE_EXCEEDED after --simulation-seconds. FAILED_PRECONDITION
+        with reason PLUGIN_NOT_SENDABLE if a plugin cannot run in another process.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -69,7 +79,9 @@ def add_SimulationServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Simulation:
-    """Missing associated documentation comment in .proto file."""
+    """Simulation decides bindings on clusters that come with the request. It neither reads the fleet or
+    stored bindings, nor stores anything. Any role may call it.
+    """
 
     @staticmethod
     def Simulate(request,
