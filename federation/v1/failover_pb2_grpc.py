@@ -26,7 +26,10 @@ if _version_not_supported:
 
 
 class FailoverStub:
-    """Missing associated documentation comment in .proto file."""
+    """Failover moves bindings off clusters that are lost or that have a NoExecute taint. Any role may
+    read its status. Operators and admins whose scope covers the whole fleet may freeze and resume
+    it.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -52,26 +55,32 @@ class FailoverStub:
 
 
 class FailoverServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Failover moves bindings off clusters that are lost or that have a NoExecute taint. Any role may
+    read its status. Operators and admins whose scope covers the whole fleet may freeze and resume
+    it.
+    """
 
     def GetFailover(self, request, context):
-        """How it stands, as this control plane knows it.
+        """GetFailover returns the status of failover as this control plane knows it. Callers with a scope
+        see the clusters and namespaces in it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FreezeFailover(self, request, context):
-        """Nothing moves any more, until people let it go on. FAILED_PRECONDITION with reason
-        ALREADY_FROZEN where people have frozen it before.
+        """FreezeFailover stops all moves until ResumeFailover is called. FAILED_PRECONDITION with reason
+        ALREADY_FROZEN if a person has frozen the same part already. INVALID_ARGUMENT if no cluster is
+        in the named region or provider.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeFailover(self, request, context):
-        """Lets it go on, whoever froze it: clusters that are silent now count as lost as any other.
-        FAILED_PRECONDITION with reason NOT_FROZEN where it is not frozen.
+        """ResumeFailover ends a freeze, whether a person or the breaker made it. Clusters that are silent
+        now become lost like any other. FAILED_PRECONDITION with reason NOT_FROZEN if the part is not
+        frozen.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,7 +113,10 @@ def add_FailoverServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Failover:
-    """Missing associated documentation comment in .proto file."""
+    """Failover moves bindings off clusters that are lost or that have a NoExecute taint. Any role may
+    read its status. Operators and admins whose scope covers the whole fleet may freeze and resume
+    it.
+    """
 
     @staticmethod
     def GetFailover(request,

@@ -26,7 +26,10 @@ if _version_not_supported:
 
 
 class RebalanceStub:
-    """Missing associated documentation comment in .proto file."""
+    """Rebalance makes plans of moves, shows them, and carries out those that people approve. Any role
+    may read plans; operators and admins may create, approve and stop them. The caller's scope must
+    cover the whole fleet. NOT_FOUND if a plan does not exist.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -67,48 +70,58 @@ class RebalanceStub:
 
 
 class RebalanceServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Rebalance makes plans of moves, shows them, and carries out those that people approve. Any role
+    may read plans; operators and admins may create, approve and stop them. The caller's scope must
+    cover the whole fleet. NOT_FOUND if a plan does not exist.
+    """
 
     def CreatePlan(self, request, context):
-        """Makes a plan as the fleet is now, and keeps it as a draft; nothing moves.
+        """CreatePlan makes a plan for the fleet as it is now, and stores it as a draft. Nothing moves.
+        INVALID_ARGUMENT if a named cluster does not exist. FAILED_PRECONDITION with reason
+        TOO_MANY_BINDINGS if a BALANCE or CONSOLIDATE plan covers more than 20000 bindings.
+        RESOURCE_EXHAUSTED if too many other plans are being made.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetPlan(self, request, context):
-        """A plan with all its steps.
+        """GetPlan returns a plan with all of its steps.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListPlans(self, request, context):
-        """The newest first, without their steps and what they leave.
+        """ListPlans lists plans, newest first, without their steps and their unfixed bindings.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ApprovePlan(self, request, context):
-        """From now on its steps are done, and its clusters are cordoned. FAILED_PRECONDITION with reason
-        NOT_A_DRAFT where it was approved or stopped before, PLAN_RUNNING while another one runs, and
-        STEP_NOT_FEASIBLE where the fleet changed so that a step is not feasible: that is named.
+        """ApprovePlan starts a draft. The control plane begins its steps, and cordons the clusters that
+        the plan empties.
+
+        FAILED_PRECONDITION with one of three reasons. NOT_A_DRAFT: the plan was approved or stopped
+        before. PLAN_RUNNING: another plan runs. STEP_NOT_FEASIBLE: the fleet has changed and a step is
+        no longer feasible; the message names the step.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StopPlan(self, request, context):
-        """No step begins any more; those that are moving come to their end. FAILED_PRECONDITION with
-        reason ENDED where the plan has ended.
+        """StopPlan stops a plan. No further step begins; steps that are moving are completed.
+        FAILED_PRECONDITION with reason ENDED if the plan has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchPlan(self, request, context):
-        """The plan and all its steps, then what changes, until nothing can any more.
+        """WatchPlan streams a plan with all of its steps, and then each change. The stream ends when the
+        plan has ended and no step is moving.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,7 +169,10 @@ def add_RebalanceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Rebalance:
-    """Missing associated documentation comment in .proto file."""
+    """Rebalance makes plans of moves, shows them, and carries out those that people approve. Any role
+    may read plans; operators and admins may create, approve and stop them. The caller's scope must
+    cover the whole fleet. NOT_FOUND if a plan does not exist.
+    """
 
     @staticmethod
     def CreatePlan(request,
