@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class AgentsStub:
-    """Missing associated documentation comment in .proto file."""
+    """Agents connects the agents of member clusters to the control plane. It accepts only the
+    credential of an agent.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -42,10 +44,23 @@ class AgentsStub:
 
 
 class AgentsServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Agents connects the agents of member clusters to the control plane. It accepts only the
+    credential of an agent.
+    """
 
     def Connect(self, request_iterator, context):
-        """Missing associated documentation comment in .proto file."""
+        """Connect opens the stream of one agent. The first message is Hello, and Welcome is the first
+        answer. A cluster has one stream at a time: a new stream replaces the open one, unless its
+        epoch is older.
+
+        The stream ends with DEADLINE_EXCEEDED if the agent sends nothing for three heartbeat
+        intervals. The agent gets Goodbye before an end with ABORTED, FAILED_PRECONDITION, NOT_FOUND,
+        PERMISSION_DENIED or UNAUTHENTICATED.
+
+        FAILED_PRECONDITION has reason EPOCH_AHEAD if the epoch is more than 300 seconds ahead of the
+        control plane's clock. It has reason RELEASES_APART if agent and control plane are more than
+        one release apart.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -67,7 +82,9 @@ def add_AgentsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Agents:
-    """Missing associated documentation comment in .proto file."""
+    """Agents connects the agents of member clusters to the control plane. It accepts only the
+    credential of an agent.
+    """
 
     @staticmethod
     def Connect(request_iterator,

@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class PeersStub:
-    """Missing associated documentation comment in .proto file."""
+    """Peers lets control planes of one fleet call each other. Every other caller gets
+    PERMISSION_DENIED.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -42,10 +44,15 @@ class PeersStub:
 
 
 class PeersServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Peers lets control planes of one fleet call each other. Every other caller gets
+    PERMISSION_DENIED.
+    """
 
     def AskAgent(self, request, context):
-        """Asks an agent that is connected to this control plane. UNAVAILABLE when it is not any more.
+        """AskAgent passes a question to an agent that is connected to the called control plane, and
+        returns its answer. UNAVAILABLE with reason NOT_CONNECTED if the agent is not connected to it
+        any more. DEADLINE_EXCEEDED if the agent does not answer in time; without a deadline it has 10
+        seconds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -68,7 +75,9 @@ def add_PeersServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Peers:
-    """Missing associated documentation comment in .proto file."""
+    """Peers lets control planes of one fleet call each other. Every other caller gets
+    PERMISSION_DENIED.
+    """
 
     @staticmethod
     def AskAgent(request,
