@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Packages, files and folders of protos that hold the rules. Paths are only added, never removed.
 ENABLED = (
     "migrations",
+    "proto/federation",
     "tests/architecture/test_words.py",
     "tools",
 )
