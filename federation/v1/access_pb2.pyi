@@ -196,6 +196,8 @@ Global___Token: _TypeAlias = Token  # noqa: Y015
 
 @_typing.final
 class CreateTokenRequest(_message.Message):
+    """The request of CreateToken."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -292,6 +294,8 @@ Global___CreateTokenRequest: _TypeAlias = CreateTokenRequest  # noqa: Y015
 
 @_typing.final
 class CreateTokenResponse(_message.Message):
+    """The response of CreateToken."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SECRET_FIELD_NUMBER: _builtins.int
@@ -301,7 +305,9 @@ class CreateTokenResponse(_message.Message):
     it is stored.
     """
     @_builtins.property
-    def token(self) -> Global___Token: ...
+    def token(self) -> Global___Token:
+        """The token without its secret."""
+
     def __init__(
         self,
         *,
@@ -318,6 +324,8 @@ Global___CreateTokenResponse: _TypeAlias = CreateTokenResponse  # noqa: Y015
 
 @_typing.final
 class ListTokensRequest(_message.Message):
+    """The request of ListTokens."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
@@ -342,6 +350,8 @@ Global___ListTokensRequest: _TypeAlias = ListTokensRequest  # noqa: Y015
 
 @_typing.final
 class ListTokensResponse(_message.Message):
+    """The response of ListTokens."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKENS_FIELD_NUMBER: _builtins.int
@@ -368,6 +378,8 @@ Global___ListTokensResponse: _TypeAlias = ListTokensResponse  # noqa: Y015
 
 @_typing.final
 class RevokeTokenRequest(_message.Message):
+    """The request of RevokeToken."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
@@ -388,6 +400,8 @@ Global___RevokeTokenRequest: _TypeAlias = RevokeTokenRequest  # noqa: Y015
 
 @_typing.final
 class RevokeTokenResponse(_message.Message):
+    """The response of RevokeToken."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_FIELD_NUMBER: _builtins.int
@@ -410,6 +424,8 @@ Global___RevokeTokenResponse: _TypeAlias = RevokeTokenResponse  # noqa: Y015
 
 @_typing.final
 class WhoAmIRequest(_message.Message):
+    """The request of WhoAmI."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -425,6 +441,8 @@ Global___WhoAmIRequest: _TypeAlias = WhoAmIRequest  # noqa: Y015
 
 @_typing.final
 class WhoAmIResponse(_message.Message):
+    """The response of WhoAmI."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -591,6 +609,8 @@ Global___Quota: _TypeAlias = Quota  # noqa: Y015
 
 @_typing.final
 class SetQuotaRequest(_message.Message):
+    """The request of SetQuota."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     QUOTA_FIELD_NUMBER: _builtins.int
@@ -615,6 +635,8 @@ Global___SetQuotaRequest: _TypeAlias = SetQuotaRequest  # noqa: Y015
 
 @_typing.final
 class SetQuotaResponse(_message.Message):
+    """The response of SetQuota."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     QUOTA_FIELD_NUMBER: _builtins.int
@@ -637,6 +659,8 @@ Global___SetQuotaResponse: _TypeAlias = SetQuotaResponse  # noqa: Y015
 
 @_typing.final
 class ListQuotasRequest(_message.Message):
+    """The request of ListQuotas."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
@@ -661,6 +685,8 @@ Global___ListQuotasRequest: _TypeAlias = ListQuotasRequest  # noqa: Y015
 
 @_typing.final
 class ListQuotasResponse(_message.Message):
+    """The response of ListQuotas."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     QUOTAS_FIELD_NUMBER: _builtins.int
@@ -809,6 +835,8 @@ Global___AuditHead: _TypeAlias = AuditHead  # noqa: Y015
 
 @_typing.final
 class ListAuditRequest(_message.Message):
+    """The request of ListAudit."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
@@ -849,6 +877,8 @@ Global___ListAuditRequest: _TypeAlias = ListAuditRequest  # noqa: Y015
 
 @_typing.final
 class ListAuditResponse(_message.Message):
+    """The response of ListAudit."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     RECORDS_FIELD_NUMBER: _builtins.int
@@ -875,6 +905,8 @@ Global___ListAuditResponse: _TypeAlias = ListAuditResponse  # noqa: Y015
 
 @_typing.final
 class GetAuditChainRequest(_message.Message):
+    """The request of GetAuditChain."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     AFTER_SEAL_FIELD_NUMBER: _builtins.int
@@ -895,6 +927,8 @@ Global___GetAuditChainRequest: _TypeAlias = GetAuditChainRequest  # noqa: Y015
 
 @_typing.final
 class GetAuditChainResponse(_message.Message):
+    """The response of GetAuditChain."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     RECORDS_FIELD_NUMBER: _builtins.int

@@ -22,6 +22,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class CreateJoinTokenRequest(_message.Message):
+    """The request of CreateJoinToken."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTER_FIELD_NUMBER: _builtins.int
@@ -48,6 +50,8 @@ Global___CreateJoinTokenRequest: _TypeAlias = CreateJoinTokenRequest  # noqa: Y0
 
 @_typing.final
 class CreateJoinTokenResponse(_message.Message):
+    """The response of CreateJoinToken."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_FIELD_NUMBER: _builtins.int
@@ -132,6 +136,8 @@ Global___JoinToken: _TypeAlias = JoinToken  # noqa: Y015
 
 @_typing.final
 class ListJoinTokensRequest(_message.Message):
+    """The request of ListJoinTokens."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
@@ -156,6 +162,8 @@ Global___ListJoinTokensRequest: _TypeAlias = ListJoinTokensRequest  # noqa: Y015
 
 @_typing.final
 class ListJoinTokensResponse(_message.Message):
+    """The response of ListJoinTokens."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKENS_FIELD_NUMBER: _builtins.int
@@ -182,6 +190,8 @@ Global___ListJoinTokensResponse: _TypeAlias = ListJoinTokensResponse  # noqa: Y0
 
 @_typing.final
 class RevokeJoinTokenRequest(_message.Message):
+    """The request of RevokeJoinToken."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
@@ -202,6 +212,8 @@ Global___RevokeJoinTokenRequest: _TypeAlias = RevokeJoinTokenRequest  # noqa: Y0
 
 @_typing.final
 class RevokeJoinTokenResponse(_message.Message):
+    """The response of RevokeJoinToken."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_FIELD_NUMBER: _builtins.int
@@ -224,6 +236,8 @@ Global___RevokeJoinTokenResponse: _TypeAlias = RevokeJoinTokenResponse  # noqa: 
 
 @_typing.final
 class AcceptClusterRequest(_message.Message):
+    """The request of AcceptCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -244,6 +258,8 @@ Global___AcceptClusterRequest: _TypeAlias = AcceptClusterRequest  # noqa: Y015
 
 @_typing.final
 class AcceptClusterResponse(_message.Message):
+    """The response of AcceptCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTER_FIELD_NUMBER: _builtins.int
@@ -266,6 +282,8 @@ Global___AcceptClusterResponse: _TypeAlias = AcceptClusterResponse  # noqa: Y015
 
 @_typing.final
 class RejectClusterRequest(_message.Message):
+    """The request of RejectCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -286,6 +304,8 @@ Global___RejectClusterRequest: _TypeAlias = RejectClusterRequest  # noqa: Y015
 
 @_typing.final
 class RejectClusterResponse(_message.Message):
+    """The response of RejectCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -301,6 +321,8 @@ Global___RejectClusterResponse: _TypeAlias = RejectClusterResponse  # noqa: Y015
 
 @_typing.final
 class EnrollClusterRequest(_message.Message):
+    """The request of EnrollCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTER_FIELD_NUMBER: _builtins.int
@@ -353,6 +375,8 @@ Global___EnrollClusterRequest: _TypeAlias = EnrollClusterRequest  # noqa: Y015
 
 @_typing.final
 class EnrollClusterResponse(_message.Message):
+    """The response of EnrollCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CREDENTIAL_FIELD_NUMBER: _builtins.int
@@ -385,6 +409,8 @@ Global___EnrollClusterResponse: _TypeAlias = EnrollClusterResponse  # noqa: Y015
 
 @_typing.final
 class ListClustersRequest(_message.Message):
+    """The request of ListClusters."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
@@ -415,6 +441,8 @@ Global___ListClustersRequest: _TypeAlias = ListClustersRequest  # noqa: Y015
 
 @_typing.final
 class ListClustersResponse(_message.Message):
+    """The response of ListClusters."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTERS_FIELD_NUMBER: _builtins.int
@@ -453,6 +481,8 @@ Global___ListClustersResponse: _TypeAlias = ListClustersResponse  # noqa: Y015
 
 @_typing.final
 class WatchClustersRequest(_message.Message):
+    """The request of WatchClusters."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
@@ -475,6 +505,8 @@ Global___WatchClustersRequest: _TypeAlias = WatchClustersRequest  # noqa: Y015
 
 @_typing.final
 class WatchClustersResponse(_message.Message):
+    """One message of the stream of WatchClusters."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENTS_FIELD_NUMBER: _builtins.int
@@ -531,6 +563,8 @@ Global___ClusterEvent: _TypeAlias = ClusterEvent  # noqa: Y015
 
 @_typing.final
 class GetClusterRequest(_message.Message):
+    """The request of GetCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -551,6 +585,8 @@ Global___GetClusterRequest: _TypeAlias = GetClusterRequest  # noqa: Y015
 
 @_typing.final
 class GetClusterResponse(_message.Message):
+    """The response of GetCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTER_FIELD_NUMBER: _builtins.int
@@ -571,6 +607,8 @@ Global___GetClusterResponse: _TypeAlias = GetClusterResponse  # noqa: Y015
 
 @_typing.final
 class UpdateClusterRequest(_message.Message):
+    """The request of UpdateCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTER_FIELD_NUMBER: _builtins.int
@@ -593,6 +631,8 @@ Global___UpdateClusterRequest: _TypeAlias = UpdateClusterRequest  # noqa: Y015
 
 @_typing.final
 class UpdateClusterResponse(_message.Message):
+    """The response of UpdateCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTER_FIELD_NUMBER: _builtins.int
@@ -615,6 +655,8 @@ Global___UpdateClusterResponse: _TypeAlias = UpdateClusterResponse  # noqa: Y015
 
 @_typing.final
 class CordonClusterRequest(_message.Message):
+    """The request of CordonCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -645,6 +687,8 @@ Global___CordonClusterRequest: _TypeAlias = CordonClusterRequest  # noqa: Y015
 
 @_typing.final
 class CordonClusterResponse(_message.Message):
+    """The response of CordonCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTER_FIELD_NUMBER: _builtins.int
@@ -667,6 +711,8 @@ Global___CordonClusterResponse: _TypeAlias = CordonClusterResponse  # noqa: Y015
 
 @_typing.final
 class DeleteClusterRequest(_message.Message):
+    """The request of DeleteCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -691,6 +737,8 @@ Global___DeleteClusterRequest: _TypeAlias = DeleteClusterRequest  # noqa: Y015
 
 @_typing.final
 class DeleteClusterResponse(_message.Message):
+    """The response of DeleteCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -706,6 +754,8 @@ Global___DeleteClusterResponse: _TypeAlias = DeleteClusterResponse  # noqa: Y015
 
 @_typing.final
 class ReplaceClusterRequest(_message.Message):
+    """The request of ReplaceCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -732,6 +782,8 @@ Global___ReplaceClusterRequest: _TypeAlias = ReplaceClusterRequest  # noqa: Y015
 
 @_typing.final
 class ReplaceClusterResponse(_message.Message):
+    """The response of ReplaceCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTER_FIELD_NUMBER: _builtins.int
@@ -754,6 +806,8 @@ Global___ReplaceClusterResponse: _TypeAlias = ReplaceClusterResponse  # noqa: Y0
 
 @_typing.final
 class RevokeClusterRequest(_message.Message):
+    """The request of RevokeCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -774,6 +828,8 @@ Global___RevokeClusterRequest: _TypeAlias = RevokeClusterRequest  # noqa: Y015
 
 @_typing.final
 class RevokeClusterResponse(_message.Message):
+    """The response of RevokeCluster."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CREDENTIALS_FIELD_NUMBER: _builtins.int

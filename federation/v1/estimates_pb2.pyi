@@ -134,6 +134,8 @@ Global___EstimateMerge: _TypeAlias = EstimateMerge  # noqa: Y015
 
 @_typing.final
 class EstimateReplicasRequest(_message.Message):
+    """The request of EstimateReplicas."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SHAPES_FIELD_NUMBER: _builtins.int
@@ -185,10 +187,10 @@ Global___EstimateReplicasRequest: _TypeAlias = EstimateReplicasRequest  # noqa: 
 
 @_typing.final
 class EstimateReplicasResponse(_message.Message):
-    """The estimates in parallel lists. Lists with one value per shape and cluster hold all clusters of
-    the first shape, then all clusters of the second, and so on. Clusters have the order of the
-    request. If the request names none, they have the order of the fleet by ascending name, at
-    fleet_generation.
+    """The response of EstimateReplicas: the estimates in parallel lists. Lists with one value per shape
+    and cluster hold all clusters of the first shape, then all clusters of the second, and so on.
+    Clusters have the order of the request. If the request names none, they have the order of the
+    fleet by ascending name, at fleet_generation.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -303,6 +305,8 @@ Global___EstimateNote: _TypeAlias = EstimateNote  # noqa: Y015
 
 @_typing.final
 class EstimateComponentSetsRequest(_message.Message):
+    """The request of EstimateComponentSets."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     COMPONENTS_FIELD_NUMBER: _builtins.int
@@ -347,8 +351,8 @@ Global___EstimateComponentSetsRequest: _TypeAlias = EstimateComponentSetsRequest
 
 @_typing.final
 class EstimateComponentSetsResponse(_message.Message):
-    """The estimates in parallel lists with one value per cluster, as EstimateReplicasResponse for one
-    shape.
+    """The response of EstimateComponentSets: the estimates in parallel lists with one value per
+    cluster, in the same order as in EstimateReplicasResponse.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -22,6 +22,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class GetFailoverRequest(_message.Message):
+    """The request of GetFailover."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -37,6 +39,8 @@ Global___GetFailoverRequest: _TypeAlias = GetFailoverRequest  # noqa: Y015
 
 @_typing.final
 class GetFailoverResponse(_message.Message):
+    """The response of GetFailover."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     STATUS_FIELD_NUMBER: _builtins.int
@@ -57,8 +61,8 @@ Global___GetFailoverResponse: _TypeAlias = GetFailoverResponse  # noqa: Y015
 
 @_typing.final
 class FreezeFailoverRequest(_message.Message):
-    """The part of the fleet that is frozen: one region or one provider, or the whole fleet if both are
-    empty. At most one of the two may be set.
+    """The request of FreezeFailover. It freezes one region or one provider, or the whole fleet if both
+    are empty. At most one of the two may be set.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -89,6 +93,8 @@ Global___FreezeFailoverRequest: _TypeAlias = FreezeFailoverRequest  # noqa: Y015
 
 @_typing.final
 class FreezeFailoverResponse(_message.Message):
+    """The response of FreezeFailover."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     STATUS_FIELD_NUMBER: _builtins.int
@@ -111,8 +117,8 @@ Global___FreezeFailoverResponse: _TypeAlias = FreezeFailoverResponse  # noqa: Y0
 
 @_typing.final
 class ResumeFailoverRequest(_message.Message):
-    """The freeze that ends: that of one region, one provider or one control plane, or that of the whole
-    fleet if all are empty. At most one may be set.
+    """The request of ResumeFailover. It ends the freeze of one region, one provider or one control
+    plane, or that of the whole fleet if all are empty. At most one may be set.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -143,6 +149,8 @@ Global___ResumeFailoverRequest: _TypeAlias = ResumeFailoverRequest  # noqa: Y015
 
 @_typing.final
 class ResumeFailoverResponse(_message.Message):
+    """The response of ResumeFailover."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     STATUS_FIELD_NUMBER: _builtins.int

@@ -19,6 +19,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class AskAgentRequest(_message.Message):
+    """The request of AskAgent."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTER_FIELD_NUMBER: _builtins.int
@@ -53,6 +55,8 @@ Global___AskAgentRequest: _TypeAlias = AskAgentRequest  # noqa: Y015
 
 @_typing.final
 class AskAgentResponse(_message.Message):
+    """The response of AskAgent."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ESTIMATE_FIELD_NUMBER: _builtins.int

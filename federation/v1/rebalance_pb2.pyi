@@ -139,6 +139,8 @@ Global___StepState: _TypeAlias = StepState  # noqa: Y015
 
 @_typing.final
 class CreatePlanRequest(_message.Message):
+    """The request of CreatePlan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -259,6 +261,8 @@ Global___CreatePlanRequest: _TypeAlias = CreatePlanRequest  # noqa: Y015
 
 @_typing.final
 class CreatePlanResponse(_message.Message):
+    """The response of CreatePlan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_FIELD_NUMBER: _builtins.int
@@ -281,6 +285,8 @@ Global___CreatePlanResponse: _TypeAlias = CreatePlanResponse  # noqa: Y015
 
 @_typing.final
 class GetPlanRequest(_message.Message):
+    """The request of GetPlan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
@@ -301,6 +307,8 @@ Global___GetPlanRequest: _TypeAlias = GetPlanRequest  # noqa: Y015
 
 @_typing.final
 class GetPlanResponse(_message.Message):
+    """The response of GetPlan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_FIELD_NUMBER: _builtins.int
@@ -323,6 +331,8 @@ Global___GetPlanResponse: _TypeAlias = GetPlanResponse  # noqa: Y015
 
 @_typing.final
 class ListPlansRequest(_message.Message):
+    """The request of ListPlans."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
@@ -347,6 +357,8 @@ Global___ListPlansRequest: _TypeAlias = ListPlansRequest  # noqa: Y015
 
 @_typing.final
 class ListPlansResponse(_message.Message):
+    """The response of ListPlans."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PLANS_FIELD_NUMBER: _builtins.int
@@ -373,6 +385,8 @@ Global___ListPlansResponse: _TypeAlias = ListPlansResponse  # noqa: Y015
 
 @_typing.final
 class ApprovePlanRequest(_message.Message):
+    """The request of ApprovePlan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
@@ -393,6 +407,8 @@ Global___ApprovePlanRequest: _TypeAlias = ApprovePlanRequest  # noqa: Y015
 
 @_typing.final
 class ApprovePlanResponse(_message.Message):
+    """The response of ApprovePlan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_FIELD_NUMBER: _builtins.int
@@ -415,6 +431,8 @@ Global___ApprovePlanResponse: _TypeAlias = ApprovePlanResponse  # noqa: Y015
 
 @_typing.final
 class StopPlanRequest(_message.Message):
+    """The request of StopPlan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
@@ -439,6 +457,8 @@ Global___StopPlanRequest: _TypeAlias = StopPlanRequest  # noqa: Y015
 
 @_typing.final
 class StopPlanResponse(_message.Message):
+    """The response of StopPlan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_FIELD_NUMBER: _builtins.int
@@ -461,6 +481,8 @@ Global___StopPlanResponse: _TypeAlias = StopPlanResponse  # noqa: Y015
 
 @_typing.final
 class WatchPlanRequest(_message.Message):
+    """The request of WatchPlan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
@@ -481,6 +503,8 @@ Global___WatchPlanRequest: _TypeAlias = WatchPlanRequest  # noqa: Y015
 
 @_typing.final
 class WatchPlanResponse(_message.Message):
+    """One message of the stream of WatchPlan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_FIELD_NUMBER: _builtins.int

@@ -414,7 +414,9 @@ class NodeSelector(_message.Message):
 
     NODE_SELECTOR_TERMS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def node_selector_terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSelectorTerm]: ...
+    def node_selector_terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSelectorTerm]:
+        """The terms. Without any term no node matches."""
+
     def __init__(
         self,
         *,

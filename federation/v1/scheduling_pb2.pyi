@@ -92,6 +92,8 @@ Global___WaitState: _TypeAlias = WaitState  # noqa: Y015
 
 @_typing.final
 class ScheduleRequest(_message.Message):
+    """The request of Schedule."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BINDING_FIELD_NUMBER: _builtins.int
@@ -160,6 +162,8 @@ Global___ScheduleRequest: _TypeAlias = ScheduleRequest  # noqa: Y015
 
 @_typing.final
 class ScheduleResponse(_message.Message):
+    """The response of Schedule."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DECISION_FIELD_NUMBER: _builtins.int
@@ -204,6 +208,8 @@ Global___ScheduleResponse: _TypeAlias = ScheduleResponse  # noqa: Y015
 
 @_typing.final
 class ScheduleBatchRequest(_message.Message):
+    """The request of ScheduleBatch."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ITEMS_FIELD_NUMBER: _builtins.int
@@ -272,6 +278,8 @@ Global___ScheduleBatchItem: _TypeAlias = ScheduleBatchItem  # noqa: Y015
 
 @_typing.final
 class ScheduleBatchResponse(_message.Message):
+    """The response of ScheduleBatch."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
@@ -639,7 +647,9 @@ class Fact(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    """The name of the fact, such as strategy or tieOrder."""
     value: _builtins.str
+    """The value of the fact."""
     def __init__(
         self,
         *,
@@ -786,6 +796,8 @@ Global___ClusterTrace: _TypeAlias = ClusterTrace  # noqa: Y015
 
 @_typing.final
 class GetBindingRequest(_message.Message):
+    """The request of GetBinding."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
@@ -810,6 +822,8 @@ Global___GetBindingRequest: _TypeAlias = GetBindingRequest  # noqa: Y015
 
 @_typing.final
 class GetBindingResponse(_message.Message):
+    """The response of GetBinding."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BINDING_FIELD_NUMBER: _builtins.int
@@ -1083,6 +1097,8 @@ Global___Reservation: _TypeAlias = Reservation  # noqa: Y015
 
 @_typing.final
 class ReleaseReservationRequest(_message.Message):
+    """The request of ReleaseReservation."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
@@ -1117,6 +1133,8 @@ Global___ReleaseReservationRequest: _TypeAlias = ReleaseReservationRequest  # no
 
 @_typing.final
 class ReleaseReservationResponse(_message.Message):
+    """The response of ReleaseReservation."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     RELEASED_FIELD_NUMBER: _builtins.int
@@ -1139,6 +1157,8 @@ Global___ReleaseReservationResponse: _TypeAlias = ReleaseReservationResponse  # 
 
 @_typing.final
 class RenewLeaseRequest(_message.Message):
+    """The request of RenewLease."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
@@ -1175,6 +1195,8 @@ Global___RenewLeaseRequest: _TypeAlias = RenewLeaseRequest  # noqa: Y015
 
 @_typing.final
 class RenewLeaseResponse(_message.Message):
+    """The response of RenewLease."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
@@ -1197,6 +1219,8 @@ Global___RenewLeaseResponse: _TypeAlias = RenewLeaseResponse  # noqa: Y015
 
 @_typing.final
 class WatchBindingsRequest(_message.Message):
+    """The request of WatchBindings."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
@@ -1223,6 +1247,8 @@ Global___WatchBindingsRequest: _TypeAlias = WatchBindingsRequest  # noqa: Y015
 
 @_typing.final
 class WatchBindingsResponse(_message.Message):
+    """One message of the stream of WatchBindings."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENTS_FIELD_NUMBER: _builtins.int
@@ -1299,6 +1325,8 @@ Global___BindingEvent: _TypeAlias = BindingEvent  # noqa: Y015
 
 @_typing.final
 class SuspendBindingRequest(_message.Message):
+    """The request of SuspendBinding."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
@@ -1331,6 +1359,8 @@ Global___SuspendBindingRequest: _TypeAlias = SuspendBindingRequest  # noqa: Y015
 
 @_typing.final
 class SuspendBindingResponse(_message.Message):
+    """The response of SuspendBinding."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     WAIT_FIELD_NUMBER: _builtins.int
@@ -1353,6 +1383,8 @@ Global___SuspendBindingResponse: _TypeAlias = SuspendBindingResponse  # noqa: Y0
 
 @_typing.final
 class RescheduleBindingRequest(_message.Message):
+    """The request of RescheduleBinding."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
@@ -1381,6 +1413,8 @@ Global___RescheduleBindingRequest: _TypeAlias = RescheduleBindingRequest  # noqa
 
 @_typing.final
 class RescheduleBindingResponse(_message.Message):
+    """The response of RescheduleBinding."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DECISION_FIELD_NUMBER: _builtins.int
@@ -1413,6 +1447,8 @@ Global___RescheduleBindingResponse: _TypeAlias = RescheduleBindingResponse  # no
 
 @_typing.final
 class ListQueueRequest(_message.Message):
+    """The request of ListQueue."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
@@ -1447,6 +1483,8 @@ Global___ListQueueRequest: _TypeAlias = ListQueueRequest  # noqa: Y015
 
 @_typing.final
 class ListQueueResponse(_message.Message):
+    """The response of ListQueue."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BINDINGS_FIELD_NUMBER: _builtins.int
@@ -1523,6 +1561,8 @@ Global___QueuedBinding: _TypeAlias = QueuedBinding  # noqa: Y015
 
 @_typing.final
 class ListBindingsRequest(_message.Message):
+    """The request of ListBindings."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
@@ -1551,6 +1591,8 @@ Global___ListBindingsRequest: _TypeAlias = ListBindingsRequest  # noqa: Y015
 
 @_typing.final
 class ListBindingsResponse(_message.Message):
+    """The response of ListBindings."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BINDINGS_FIELD_NUMBER: _builtins.int
@@ -1583,6 +1625,8 @@ Global___ListBindingsResponse: _TypeAlias = ListBindingsResponse  # noqa: Y015
 
 @_typing.final
 class DeleteBindingRequest(_message.Message):
+    """The request of DeleteBinding."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
@@ -1611,6 +1655,8 @@ Global___DeleteBindingRequest: _TypeAlias = DeleteBindingRequest  # noqa: Y015
 
 @_typing.final
 class DeleteBindingResponse(_message.Message):
+    """The response of DeleteBinding."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -1626,6 +1672,8 @@ Global___DeleteBindingResponse: _TypeAlias = DeleteBindingResponse  # noqa: Y015
 
 @_typing.final
 class GetDecisionRequest(_message.Message):
+    """The request of GetDecision."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
@@ -1646,6 +1694,8 @@ Global___GetDecisionRequest: _TypeAlias = GetDecisionRequest  # noqa: Y015
 
 @_typing.final
 class GetDecisionResponse(_message.Message):
+    """The response of GetDecision."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DECISION_FIELD_NUMBER: _builtins.int
@@ -1666,6 +1716,8 @@ Global___GetDecisionResponse: _TypeAlias = GetDecisionResponse  # noqa: Y015
 
 @_typing.final
 class ListDecisionsRequest(_message.Message):
+    """The request of ListDecisions."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
@@ -1726,6 +1778,8 @@ Global___ListDecisionsRequest: _TypeAlias = ListDecisionsRequest  # noqa: Y015
 
 @_typing.final
 class ListDecisionsResponse(_message.Message):
+    """The response of ListDecisions."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DECISIONS_FIELD_NUMBER: _builtins.int
@@ -1754,6 +1808,8 @@ Global___ListDecisionsResponse: _TypeAlias = ListDecisionsResponse  # noqa: Y015
 
 @_typing.final
 class ReplayDecisionRequest(_message.Message):
+    """The request of ReplayDecision."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
@@ -1783,6 +1839,8 @@ Global___ReplayDecisionRequest: _TypeAlias = ReplayDecisionRequest  # noqa: Y015
 
 @_typing.final
 class ReplayDecisionResponse(_message.Message):
+    """The response of ReplayDecision."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     EQUAL_FIELD_NUMBER: _builtins.int
@@ -1982,6 +2040,8 @@ Global___DecisionDifference: _TypeAlias = DecisionDifference  # noqa: Y015
 
 @_typing.final
 class ExportTraceRequest(_message.Message):
+    """The request of ExportTrace."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SINCE_FIELD_NUMBER: _builtins.int
@@ -2014,6 +2074,8 @@ Global___ExportTraceRequest: _TypeAlias = ExportTraceRequest  # noqa: Y015
 
 @_typing.final
 class ExportTraceResponse(_message.Message):
+    """The response of ExportTrace."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CONTENT_FIELD_NUMBER: _builtins.int

@@ -45,6 +45,8 @@ Global___ScoreScale: _TypeAlias = ScoreScale  # noqa: Y015
 
 @_typing.final
 class ScoreNodesRequest(_message.Message):
+    """The request of ScoreNodes."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CONFIGURATION_FIELD_NUMBER: _builtins.int
@@ -273,6 +275,8 @@ Global___ScoringContainer: _TypeAlias = ScoringContainer  # noqa: Y015
 
 @_typing.final
 class ScoreNodesResponse(_message.Message):
+    """The response of ScoreNodes."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NODES_FIELD_NUMBER: _builtins.int

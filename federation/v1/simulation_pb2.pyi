@@ -23,6 +23,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class SimulateRequest(_message.Message):
+    """The request of Simulate."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTERS_FIELD_NUMBER: _builtins.int
@@ -224,6 +226,8 @@ Global___SimulationOptions: _TypeAlias = SimulationOptions  # noqa: Y015
 
 @_typing.final
 class SimulateResponse(_message.Message):
+    """The response of Simulate."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DECISIONS_FIELD_NUMBER: _builtins.int
