@@ -456,7 +456,7 @@ class ListClustersResponse(_message.Message):
     same fleet_generation.
     """
     resource_version: _builtins.str
-    """The resource version to watch from. A watch from it misses no change that the list does not
+    """The resource version to watch from. A watch from it sends each change that the list does not
     show. All pages of a list have the same one.
     """
     @_builtins.property

@@ -1493,8 +1493,8 @@ class ListQueueResponse(_message.Message):
     next_page_token: _builtins.str
     """The page_token of the next page. Empty on the last page."""
     resource_version: _builtins.str
-    """The resource version for WatchBindings. A watch from it misses no change that the list does not
-    show. All pages of a list have the same one.
+    """The resource version for WatchBindings. A watch from it sends each change that the list does
+    not show. All pages of a list have the same one.
     """
     @_builtins.property
     def bindings(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueuedBinding]:
@@ -1601,7 +1601,7 @@ class ListBindingsResponse(_message.Message):
     next_page_token: _builtins.str
     """The page_token of the next page. Empty on the last page."""
     resource_version: _builtins.str
-    """The resource version to watch from. A watch from it misses no change that the list does not
+    """The resource version to watch from. A watch from it sends each change that the list does not
     show. All pages of a list have the same one.
     """
     @_builtins.property
@@ -1901,8 +1901,8 @@ Global___ReplayDecisionResponse: _TypeAlias = ReplayDecisionResponse  # noqa: Y0
 
 @_typing.final
 class BesideReports(_message.Message):
-    """The comparison of the capacity that a decision was based on with the capacity by kept reports.
-    Only clusters are compared whose kept report is the one that the decision was based on.
+    """The comparison of the capacity that a decision was based on with the capacity by kept reports. A
+    cluster is compared only if its kept report is the one that the decision was based on.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
