@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from estimator.binder.election import GIVE_UP_SECONDS
+from estimator.lease import LEASE_SECONDS
 from lab.binders import NAMESPACE, cluster_of, in_gang, nodes_of, pending, told, until
+from lab.kubeapi.access import User
 from lab.kubeapi.documents import node, pod
 from lab.kubeapi.faults import Answer, Drop, First, bad_gateway
 from lab.kubeapi.resources import EVENTS, LEASES, PODS, Document
-from lab.kubeapi.server import KubeApiServer
+from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from tests.agent.agents import Clock, joined, running_agent, share
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -28,10 +31,10 @@ def serving(*documents: Document) -> Iterator[KubeApiServer]:
 
 @asynccontextmanager
 async def running_binder(
-    server: KubeApiServer, kubeconfig: Path, clock: Clock | None = None
+    server: KubeApiServer, kubeconfig: Path, clock: Clock | None = None, user: str = ADMIN_TOKEN
 ) -> AsyncIterator[None]:
     """An agent that binds pods at this server, until the end of the block."""
-    config = str(server.kubeconfig(kubeconfig))
+    config = str(server.kubeconfig(kubeconfig, user))
     async with running_agent(kubeconfig.parent, clock, kubeconfig=config, binder="true"):
         yield
 
@@ -310,29 +313,88 @@ async def test_pod_that_vanished_leaves_no_trace(kubeconfig: Path) -> None:
             assert await bound(server, "q") == {"q": "a"}
 
 
+def holder(server: KubeApiServer) -> str:
+    leases = server.cluster.all(LEASES)
+    return leases[0]["spec"].get("holderIdentity", "") if leases else ""
+
+
 async def test_of_two_binders_one_binds_and_the_other_takes_over(
     kubeconfig: Path, tmp_path: Path
 ) -> None:
-    def holder() -> str:
-        leases = server.cluster.all(LEASES)
-        return leases[0]["spec"].get("holderIdentity", "") if leases else ""
-
     with serving(node("a")) as server:
         async with running_binder(server, kubeconfig):
-            await until(server, lambda: holder() != "")
-            first = holder()
+            await until(server, lambda: holder(server) != "")
+            first = holder(server)
             async with running_binder(server, tmp_path / "other"):
                 server.cluster.put(pending("p"))
                 await bound(server, "p")
-                assert holder() == first
-            assert holder() == first
-        assert holder() == ""
+                assert holder(server) == first
+            assert holder(server) == first
+        assert holder(server) == ""
         async with running_binder(server, tmp_path / "other"):
             server.cluster.put(pending("q"))
             await bound(server, "q")
-            assert holder() not in ("", first)
+            assert holder(server) not in ("", first)
     bindings = [asked for asked in server.requests if asked.subresource == "binding"]
     assert len(bindings) == 2
+
+
+async def test_leader_that_cannot_renew_stops_before_another_one_begins(
+    kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each by its own clock, which may be wrong by days."""
+    monkeypatch.setattr("estimator.binder.candidate.RENEW_SECONDS", 0.02)
+    clock, others = Clock(), Clock()
+    others.now += 1e6
+
+    async def asked(user: str) -> None:
+        """Wait until this one has looked at the lease as it is now, and acted on it."""
+        for _ in range(3):
+            before = len(server.requests)
+            await asyncio.to_thread(
+                server.wait_for_request,
+                lambda each: (each.user, each.verb, each.resource) == (user, "get", "leases"),
+                after=before,
+            )
+
+    with serving(node("a")) as server:
+        server.tokens["other"] = User(name="other")
+        async with running_binder(server, kubeconfig, clock):
+            await until(server, lambda: holder(server) != "")
+            first = holder(server)
+            async with running_binder(server, tmp_path / "other", others, user="other"):
+                for _ in range(3):
+                    # A renewal counts, whatever time it says.
+                    await asked("other")
+                    others.now += LEASE_SECONDS - 0.25
+                    await asked("admin")
+                assert holder(server) == first
+                server.faults.add(
+                    bad_gateway(),
+                    resource="leases",
+                    verb="update",
+                    applies=lambda each: each.user == "admin",
+                )
+                await asked("admin")
+                await asked("other")
+                clock.now += GIVE_UP_SECONDS - 0.25
+                others.now += LEASE_SECONDS - 0.25
+                server.cluster.put(pending("p"))
+                await bound(server, "p")
+                clock.now += 0.25
+                server.cluster.put(pending("q"))
+                await asked("admin")
+                await asked("other")
+                assert (holder(server), nodes_of(server)) == (first, {"p": "a"})
+                others.now += 0.25
+                await bound(server, "q")
+                lease = server.cluster.all(LEASES)[0]["spec"]
+                assert lease["holderIdentity"] != first
+                assert lease["leaseTransitions"] == 1
+    assert [each.user for each in server.requests if each.subresource == "binding"] == [
+        "admin",
+        "other",
+    ]
 
 
 async def test_lease_is_given_back_beside_a_renewal_that_is_on_its_way(kubeconfig: Path) -> None:
