@@ -5,6 +5,8 @@ Must not know what changed there.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class ChangedNames(set[str]):
     """Those that changed since the last snapshot; each follower has a set of its own."""
@@ -15,8 +17,12 @@ class ChangedNames(set[str]):
 
     def add(self, name: str) -> None:
         super().add(name)
-        for names in self._followed:
-            names.add(name)
+        self.tell([name])
+
+    def tell(self, names: Iterable[str]) -> None:
+        """Note clusters for every reader, where the picture has their changes already."""
+        for followed in self._followed:
+            followed.update(names)
 
     def followed(self) -> set[str]:
         """A set that has every cluster that changes from now on, until its reader takes it out."""

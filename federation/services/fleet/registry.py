@@ -336,8 +336,7 @@ class FleetOwner:
     ) -> None:
         """Changes that were decided on a snapshot and are committed, and what they made of it.
 
-        Taken over as a whole where nothing else happened since to the clusters concerned, nor
-        waits to happen next; else one change after the other.
+        Taken over as a whole where nothing else happened to the clusters since, nor waits to.
         """
         names = {name for change in changes for name in change.clusters}
         if self._snapshot is not base or any(
@@ -353,6 +352,7 @@ class FleetOwner:
         ledgers = {name: after.ledgers[after.positions[name]] for name in names}
         self._ledgers.adopt(ledgers, changes)
         self._snapshot = after
+        self.changed.tell(names)
         for change in changes:
             self._note_holder(change)
         self._tell(changes)
