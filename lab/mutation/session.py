@@ -50,7 +50,6 @@ NEAREST = (
     "tests/unit/scheduler",
     "tests/unit/capacity",
     "tests/unit/estimator/estimation",
-    "tests/unit/services/scheduling",
     "tests/vectors",
     "tests/api",
     "tests/properties",

@@ -32,8 +32,18 @@ from lab.patience import PATIENCE_SECONDS, until
 VIEWER, SCHEDULER = access_pb2.ROLE_VIEWER, access_pb2.ROLE_SCHEDULER
 OPERATOR, ADMIN = access_pb2.ROLE_OPERATOR, access_pb2.ROLE_ADMIN
 
+DUPLICATED = ReplicaSchedulingStrategy(replica_scheduling_type="Duplicated")
 DYNAMIC = ReplicaSchedulingStrategy(
     replica_scheduling_type="Divided", replica_division_preference="Aggregated"
+)
+EQUAL = ReplicaSchedulingStrategy(
+    replica_scheduling_type="Divided", replica_division_preference="Weighted"
+)
+# Replicas in all clusters, by what is available there.
+BY_ROOM = ReplicaSchedulingStrategy(
+    replica_scheduling_type="Divided",
+    replica_division_preference="Weighted",
+    weight_preference={"dynamic_weight": "AvailableReplicas"},
 )
 
 PROTOS = sorted(

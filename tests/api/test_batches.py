@@ -10,72 +10,19 @@ import pytest
 
 from federation.rpc import batches
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile, Profiles, Score
-from federation.v1.resource_pb2 import Placement, ResourceBinding, SchedulePriority
+from federation.v1.resource_pb2 import Placement, ResourceBinding
 from federation.v1.scheduling_pb2 import (
     OUTCOME_INVALID,
     OUTCOME_NO_FIT,
     OUTCOME_SCHEDULED,
-    OUTCOME_UNSCHEDULABLE,
 )
-from lab.control_planes import AgentStream, Plane, refused, report, running_control_plane
-from tests.api.calls import binding, decided, got, scheduled, shares
+from lab.control_planes import AgentStream, Plane, refused, running_control_plane
+from tests.api.calls import binding, decided, scheduled, shares
 
 
 async def batch(api: Plane, *bindings: ResourceBinding, atomic: bool = False) -> list[Any]:
     items = [{"binding": each} for each in bindings]
     return list((await api.ask("ScheduleBatch", items=items, atomic=atomic)).results)
-
-
-async def test_answers_come_in_order_and_decisions_by_priority(api: Plane) -> None:
-    # Eight cores: two of them have room for their three.
-    async with api.connected("member1", report=report(nodes=2)):
-        wanted = [
-            binding(name, schedule_priority=SchedulePriority(priority=priority))
-            for name, priority in (("low", 1), ("high", 9), ("middle", 5))
-        ]
-        results = await batch(api, *wanted)
-        assert [(each.decision.name, each.decision.outcome) for each in results] == [
-            ("low", OUTCOME_UNSCHEDULABLE),
-            ("high", OUTCOME_SCHEDULED),
-            ("middle", OUTCOME_SCHEDULED),
-        ]
-        assert (await got(api, "low")).decision.id == results[0].decision.id
-
-
-async def test_a_bad_item_is_answered_with_its_violations(api: Plane) -> None:
-    broken = binding("broken", replicas=2**31)
-    broken.spec.placement.tie_break = "coin"
-    strange = binding("strange", scheduler_name="nobody")
-    good, bad, other, nameless = await batch(api, binding("good"), broken, strange, binding(""))
-    assert good.decision.outcome == OUTCOME_NO_FIT
-    assert bad.decision.outcome == OUTCOME_INVALID
-    assert (bad.decision.id, list(bad.decision.clusters)) == ("", [])
-    assert bad.error_reason == "INVALID_REQUEST"
-    assert {each.field for each in bad.violations} == {"spec.replicas", "spec.placement.tieBreak"}
-    assert other.violations[0].rule == "must be one of default-scheduler, not 'nobody'"
-    assert nameless.violations[0].field == "metadata.name"
-    assert (await got(api, "good")).binding.metadata.name == "good"
-    assert (await refused(got(api, "broken"))).code is grpc.StatusCode.NOT_FOUND
-
-
-async def test_of_an_atomic_batch_all_are_placed_or_none(api: Plane) -> None:
-    async with api.connected("member1", report=report(nodes=2)):
-        wanted = [binding("a"), binding("b"), binding("c")]
-        first, second, third = await batch(api, *wanted, atomic=True)
-        assert third.decision.outcome == OUTCOME_UNSCHEDULABLE
-        assert (third.error_reason, third.decision.id) == ("", "")
-        for each, name in ((first, "a"), (second, "b")):
-            assert each.decision.outcome == OUTCOME_UNSCHEDULABLE
-            assert (each.error_reason, each.decision.name) == ("NOT_PLACED_TOGETHER", name)
-            assert "items[2] (shop/c) of the same atomic batch" in each.decision.reason
-            assert (await refused(got(api, name))).code is grpc.StatusCode.NOT_FOUND
-        first, broken = await batch(api, binding("a"), binding("b", replicas=-1), atomic=True)
-        assert broken.decision.outcome == OUTCOME_INVALID
-        assert [each.field for each in broken.violations] == ["spec.replicas"]
-        assert first.error_reason == "NOT_PLACED_TOGETHER"
-        for each in await batch(api, *wanted[:2], atomic=True):
-            assert each.decision.outcome == OUTCOME_SCHEDULED
-            assert (await got(api, each.decision.name)).decision.id == each.decision.id
 
 
 async def test_a_full_answer_leaves_clusters_to_be_read(

@@ -13,7 +13,7 @@ from federation.v1.estimates_pb2 import ESTIMATE_SOURCE_EXACT, EstimateReplicasR
 from federation.v1.resource_pb2 import ReplicaRequirements
 from lab.control_planes import running_control_plane
 from lab.databases import Databases
-from lab.fake_agents import FakeAgent, fits, never, on_no_node, on_nodes
+from lab.fake_agents import FakeAgent, fits
 from lab.held_clocks import HeldClock
 from lab.patience import until
 from tests.api.world import World, code_of, shares
@@ -49,14 +49,6 @@ async def test_decisions_are_made_at_the_time_that_the_clock_shows(world: World)
     assert ages[1] - ages[0] == pytest.approx(1000)
 
 
-async def test_a_store_that_cannot_be_reached_fails_calls_and_works_again(world: World) -> None:
-    await world.clusters(a=6)
-    world.store.is_reachable = False
-    assert await code_of(world.schedule("web")) is UNAVAILABLE
-    world.store.is_reachable = True
-    assert shares((await world.schedule("web", 2)).decision.clusters) == {"a": 2}
-
-
 async def test_a_stalled_store_lets_calls_wait(world: World) -> None:
     await world.clusters(a=6)
     world.store.stall()
@@ -64,37 +56,6 @@ async def test_a_stalled_store_lets_calls_wait(world: World) -> None:
     assert await asyncio.wait((asking,), timeout=0.1) == (set(), {asking})
     world.store.go_on()
     assert shares((await asking).decision.clusters) == {"a": 1}
-
-
-async def test_a_statement_fails_once_and_statements_are_counted(world: World) -> None:
-    await world.clusters(a=6)
-    before = world.store.transactions
-    world.store.fail_at("decisions.add_all")
-    assert await code_of(world.schedule("web")) is UNAVAILABLE
-    failed = world.store.statements["decisions.add_all"]
-    await world.schedule("web")
-    assert world.store.statements["decisions.add_all"] == failed + 1
-    assert world.store.transactions > before
-
-
-async def test_something_happens_between_two_statements(world: World) -> None:
-    await world.clusters(a=6)
-    seen = []
-
-    async def look() -> None:
-        seen.append(await world.queued())
-
-    world.store.before("decisions.add_all", look)
-    await world.schedule("web")
-    await world.schedule("other")
-    assert seen == [[]]
-
-
-async def test_an_outcome_is_forgotten_after_its_commit(world: World) -> None:
-    await world.clusters(a=6)
-    world.store.forget_outcome("decisions.add_all")
-    assert await code_of(world.schedule("web", 2)) is UNAVAILABLE
-    assert await world.shares("web") == {"a": 2}
 
 
 async def test_lost_connections_come_back(world: World) -> None:
@@ -118,23 +79,6 @@ async def test_a_database_goes_back(
             return await code_of(plane.admin.call(plane.admin.clusters.GetCluster, request))
 
         await until(code, lambda found: found is grpc.StatusCode.NOT_FOUND)
-
-
-async def test_an_agent_answers_orders_as_it_is_told(world: World) -> None:
-    await world.clusters(a=6)
-    agent = world.agents["a"]
-    agent.place = on_nodes("n1", claimed=True)
-    decision = (await world.schedule("web", 2, node_timeout_seconds=60)).decision
-    (placement,) = decision.node_placements
-    assert [(each.node, each.replicas) for each in placement.nodes] == [("n1", 2)]
-    agent.place = on_no_node()
-    decision = (await world.schedule("other", 1, node_timeout_seconds=60)).decision
-    assert decision.node_placements[0].unplaced == 1
-    agent.place = never
-    asking = asyncio.create_task(world.schedule("third", 1, node_timeout_seconds=60))
-    await agent.until_asked(3)
-    await agent.answer(agent.orders[-1], on_nodes("n2"))
-    assert (await asking).decision.node_placements[0].nodes[0].node == "n2"
 
 
 async def test_an_agent_answers_questions_and_what_it_sees_is_counted(world: World) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, PostBind, Profiles, Reserve
 from federation.scheduler.state import CycleState
-from federation.v1.resource_pb2 import ReplicaSchedulingStrategy
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, OUTCOME_UNSCHEDULABLE
 from lab.patience import until
+from tests.api.calls import EQUAL
 from tests.api.world import World, shares
 
 CORES = {"a": 6, "b": 3, "c": 3}
@@ -94,10 +94,7 @@ async def test_what_comes_to_nothing_gives_back(
 ) -> None:
     await world.clusters(**CORES)
     # Static weights find out that there is no room when they are packed.
-    static = ReplicaSchedulingStrategy(
-        replica_scheduling_type="Divided", replica_division_preference="Weighted"
-    )
-    placement = {"replica_scheduling": static}
+    placement = {"replica_scheduling": EQUAL}
     answer = await world.schedule("w1", 4, only=["b"], placement=placement, wait=False)
     assert "no room" in answer.decision.reason
     assert licences.free == 5

@@ -12,7 +12,7 @@ from federation.codec.bindings import binding_from_message
 from federation.model.cluster import Cluster, ClusterState
 from federation.scheduler.preemption import NOTHING_HELPS, SPENT
 from federation.scheduler.simulation import Simulation, SimulationOptions
-from federation.v1.resource_pb2 import ReplicaSchedulingStrategy, ResourceBinding
+from federation.v1.resource_pb2 import ResourceBinding
 from federation.v1.scheduling_pb2 import (
     OUTCOME_PARTIAL,
     OUTCOME_SCHEDULED,
@@ -22,11 +22,11 @@ from federation.v1.scheduling_pb2 import (
 )
 from lab.fake_agents import capacity
 from lab.patience import until
+from tests.api.calls import DUPLICATED
 from tests.api.world import World, shares
 
 CORES = {"a": 6, "b": 3, "c": 3}
 IN_NAMESPACE = 12
-DUPLICATED = {"replica_scheduling": ReplicaSchedulingStrategy(replica_scheduling_type="Duplicated")}
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ async def test_of_a_duplicated_binding_the_shares_that_are_in_the_way_are_taken(
     world: World,
 ) -> None:
     await world.clusters(**CORES)
-    await place(world, "everywhere", 2, "", placement=DUPLICATED)
+    await place(world, "everywhere", 2, "", placement={"replica_scheduling": DUPLICATED})
     assert await place(world, "urgent", 3, "b", **urgent()) == {"b": 3}
     assert await where(world, "everywhere") == [{"a": 2, "c": 2}]
 

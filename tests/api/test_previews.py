@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import grpc
-import pytest
 
 from federation.v1.resource_pb2 import ResourceBinding
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
 from lab.control_planes import AgentStream, Plane, refused, report, running_control_plane
-from tests.api.calls import SCHEDULER, answer_places, binding, got, made, scheduled
+from tests.api.calls import answer_places, binding, got, scheduled
 
 PRECONDITION, NOT_FOUND = grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND
 
@@ -52,38 +50,6 @@ async def test_a_token_outlives_the_server(fresh: Plane, database_url: str, tmp_
     async with running_control_plane(database_url, tmp_path) as again:
         answer = await again.ask("Schedule", preview_token=preview.preview_token)
         assert answer.decision.clusters == preview.decision.clusters
-
-
-async def test_a_preview_of_another_namespace_is_not_committed(
-    api: Plane, member1: AgentStream
-) -> None:
-    stranger, _ = await made(api, SCHEDULER, namespaces=["bank"])
-    refusal = await refused(stranger.ask("Schedule", preview_token=await previewed(api)))
-    assert refusal.code is grpc.StatusCode.PERMISSION_DENIED
-    assert (await refused(got(api))).code is NOT_FOUND
-
-
-@pytest.mark.parametrize("token", ["nonsense", "a.b"])
-async def test_what_cannot_be_committed_is_a_failed_precondition(api: Plane, token: str) -> None:
-    refusal = await refused(api.ask("Schedule", preview_token=token))
-    assert (refusal.code, refusal.reason) == (PRECONDITION, "PREVIEW_EXPIRED")
-
-
-async def test_a_changed_binding_makes_its_preview_stale(api: Plane, member1: AgentStream) -> None:
-    await scheduled(api, binding(replicas=1))
-    token = await previewed(api, binding(replicas=2))
-    await scheduled(api, binding(replicas=3))
-    refusal = await refused(api.ask("Schedule", preview_token=token))
-    assert (refusal.code, refusal.reason) == (PRECONDITION, "PREVIEW_STALE")
-
-
-async def test_a_token_does_not_commit_another_request(api: Plane, member1: AgentStream) -> None:
-    def committed(replicas: int) -> Any:
-        return api.ask("Schedule", binding=binding(replicas=replicas), preview_token=token)
-
-    token = await previewed(api, binding(replicas=1))
-    assert (await refused(committed(2))).reason == "PREVIEW_OF_ANOTHER_REQUEST"
-    assert (await committed(1)).binding
 
 
 async def test_a_preview_does_not_join_a_workload_it_keeps_away_from(

@@ -9,7 +9,6 @@ import grpc
 import pytest
 
 from federation.v1.agents_pb2 import Echo, EchoShape
-from federation.v1.resource_pb2 import ReplicaRequirements
 from lab.control_planes import AgentStream, Plane, refused, report
 from tests.api.calls import binding, got, scheduled, shares
 
@@ -18,10 +17,6 @@ NOT_FOUND, PRECONDITION = grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PREC
 
 async def release(api: Plane, name: str = "cart", **fields: Any) -> Any:
     return await api.ask("ReleaseReservation", namespace="shop", name=name, **fields)
-
-
-async def renew(api: Plane, name: str = "cart", **fields: Any) -> Any:
-    return await api.ask("RenewLease", namespace="shop", name=name, **fields)
 
 
 async def test_what_is_held_is_shown_and_what_is_released_is_told(
@@ -43,46 +38,6 @@ async def test_what_is_held_is_shown_and_what_is_released_is_told(
     assert (refusal.code, "holds nothing" in refusal.message) == (NOT_FOUND, True)
 
 
-async def test_a_lease_is_renewed_while_it_lasts(api: Plane, member1: AgentStream) -> None:
-    await scheduled(api, binding(lease_seconds=60))
-    before = (await got(api)).lease_expire_time
-    renewed = (await renew(api, lease_seconds=3600)).lease_expire_time
-    assert renewed.seconds > before.seconds
-    assert (await got(api)).lease_expire_time == renewed
-    await scheduled(api, binding("other"))
-    refusal = await refused(renew(api, "other"))
-    assert (refusal.code, refusal.reason) == (PRECONDITION, "NO_LEASE")
-
-
-async def test_a_key_stands_for_one_request(api: Plane, member1: AgentStream) -> None:
-    first = await scheduled(api, binding(), idempotency_key="k1")
-    again = await scheduled(api, binding(), idempotency_key="k1")
-    assert again.decision.id == first.decision.id
-    before = await state(api)
-    refusal = await refused(scheduled(api, binding(replicas=4), idempotency_key="k1"))
-    assert (refusal.code, refusal.reason) == (PRECONDITION, "IDEMPOTENCY_KEY_REUSED")
-    assert await state(api) == before
-
-
-async def state(api: Plane) -> tuple[list[Any], list[int]]:
-    """What is held, and how many more replicas fit beside it."""
-    shapes = [ReplicaRequirements(resource_request={"cpu": "1"})]
-    answer = await api.ask("EstimateReplicas", shapes=shapes)
-    return list((await got(api)).reservations), list(answer.replicas)
-
-
-async def test_a_preview_that_expired_is_refused_and_promises_nothing(
-    api: Plane, member1: AgentStream
-) -> None:
-    await scheduled(api, binding())
-    preview = await scheduled(api, binding("shown"), preview=True)
-    await api.sql("UPDATE preview SET expires_at = now() - interval '1 second'")
-    before = await state(api)
-    refusal = await refused(api.ask("Schedule", preview_token=preview.preview_token))
-    assert (refusal.code, "expired" in refusal.message) == (PRECONDITION, True)
-    assert await state(api) == before
-
-
 async def test_echoes_of_what_nobody_holds_change_nothing(api: Plane, member1: AgentStream) -> None:
     await scheduled(api, binding())
     await member1.hear("place_request")
@@ -96,6 +51,10 @@ async def test_echoes_of_what_nobody_holds_change_nothing(api: Plane, member1: A
     assert (await member1.hear("ack")).sequence == 2
     assert list((await got(api)).reservations) == [held]
     assert (await refused(release(api, "nobody"))).code is NOT_FOUND
+    # Nor is a report taken whose echoes make no sense.
+    wrong = [Echo(binding="shop/cart", shape=0, bound=1, unbound=-1)]
+    await member1.say(report=report(sequence=3, echo_shapes=[shape], echoes=wrong))
+    assert "echoes[0]" in (await member1.hear("refusal")).reason
 
 
 async def test_what_was_held_in_a_deleted_cluster_is_gone_with_it(api: Plane) -> None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import grpc
 import pytest
 
-from federation.v1.resource_pb2 import Gang, SchedulePriority
+from federation.v1.resource_pb2 import SchedulePriority
 from federation.v1.scheduling_pb2 import (
     OUTCOME_UNSCHEDULABLE,
     WAIT_STATE_GATED,
     WAIT_STATE_UNSCHEDULABLE,
     WatchBindingsRequest,
 )
-from lab.control_planes import AT_ANY_TIME, AgentStream, Plane, refused, report
+from lab.control_planes import AT_ANY_TIME, AgentStream, Plane, report
 from lab.patience import PATIENCE_SECONDS
 from tests.api.calls import binding, got, paged, scheduled, shares
 
@@ -60,6 +59,8 @@ async def test_a_binding_tells_how_it_waits(api: Plane) -> None:
     (row,) = await queued(api)
     wait.attempts = row.wait.attempts
     assert (row.wait, row.decision_id) == (wait, answer.decision.id)
+    again = await api.ask("RescheduleBinding", namespace="shop", name="web")
+    assert (again.queued, again.decision.outcome) == (True, OUTCOME_UNSCHEDULABLE)
 
 
 async def test_a_preview_that_is_committed_waits_as_it_was_to(api: Plane) -> None:
@@ -88,20 +89,6 @@ async def test_a_watch_tells_how_bindings_wait(api: Plane) -> None:
     call.cancel()
 
 
-async def test_a_binding_is_suspended_resumed_and_rescheduled(api: Plane) -> None:
-    await waiting(api, "web")
-    wait = (await suspend(api, "web")).wait
-    assert (wait.state, wait.gate) == (WAIT_STATE_GATED, "suspended")
-    refusal = await refused(scheduled(api, binding("web", replicas=1)))
-    assert (refusal.code, refusal.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "SUSPENDED")
-    answer = await suspend(api, "web", resume=True)
-    assert answer.wait.state == WAIT_STATE_UNSCHEDULABLE
-    assert (await refused(suspend(api, "web", resume=True))).reason == "NOT_SUSPENDED"
-    assert "shop/nobody" in (await refused(suspend(api, "nobody"))).message
-    again = await api.ask("RescheduleBinding", namespace="shop", name="web")
-    assert (again.queued, again.decision.outcome) == (True, OUTCOME_UNSCHEDULABLE)
-
-
 async def test_what_waits_is_placed_as_soon_as_a_report_shows_room(
     api: Plane, member1: AgentStream
 ) -> None:
@@ -116,24 +103,4 @@ async def test_what_waits_is_placed_as_soon_as_a_report_shows_room(
     assert not found.HasField("wait")
     assert shares(found.binding.spec) == {"member1": 18}
     assert found.decision.id == order.decision_id
-    assert not await queued(api)
-
-
-async def test_a_gang_waits_at_one_place_until_there_is_room_for_all_of_it(api: Plane) -> None:
-    gang = Gang(name="train", size=2, timeout_seconds=3600)
-    assert (await scheduled(api, binding("one", replicas=1, gang=gang))).queued
-    (row,) = await queued(api)
-    assert (row.wait.gang, row.wait.gate) == ("train", "1 of 2 members of gang train is here")
-    assert row.wait.times_out.seconds == row.wait.since.seconds + 3600
-    assert not row.wait.timed_out
-    another_size = binding("two", gang=Gang(name="train", size=3))
-    refusal = await refused(scheduled(api, another_size))
-    assert list(refusal.violations) == ["spec.gang.size"]
-    await scheduled(api, binding("two", replicas=1000, gang=gang))
-    rows = await paged(api, "ListQueue", "bindings", 1)
-    assert [(each.name, each.wait.position) for each in rows] == [("one", 1), ("two", 1)]
-    view = await got(api, "two")
-    assert (view.wait.position, view.binding.spec.gang) == (1, gang)
-    # Room for one, which is what the other one needs less of.
-    assert not (await scheduled(api, binding("two", replicas=1, gang=gang))).queued
     assert not await queued(api)

@@ -309,3 +309,38 @@ async def test_what_is_not_there_or_is_another_is_refused(world: World, act: str
     if act == "resume":
         assert (await refusal_of("web-deployment")).reason == "NOT_SUSPENDED"
     assert (await world.got("web-deployment")).decision.id == decision
+
+
+async def test_one_of_two_control_planes_tries_what_waits_at_either(
+    world: World, rival: World
+) -> None:
+    await world.fill()
+    await rival.plane.follow()
+    for plane, name in ((rival, "there"), (world, "here")):
+        assert (await plane.schedule(name, 1)).queued
+    await world.settle()
+    before = await attempts(world, "there", "here")
+    await world.report("b", 4)
+    await world.until_placed("there", b=1)
+    await world.settle()
+    # The other one has tried it no sooner, and nobody twice.
+    assert await world.queued() == ["here"]
+    assert (await attempts(world, "here"))[0] <= before[1] + 1
+
+
+async def test_who_may_preempt_is_tried_when_something_to_preempt_was_placed(world: World) -> None:
+    await world.fill()
+    urgent = {"only": ["b"], "preemption_policy": "PreemptLowerPriority"}
+    for name in ("on-a", "on-b", "on-c"):
+        cluster = name[-1]
+        count = sum((await world.shares(name)).values())
+        await world.schedule(name, count, only=[cluster], priority=9)
+    await world.ask("urgent", **urgent)
+    await world.settle()
+    await world.report("b", 4)
+    await world.until_placed("urgent", b=1)
+    await world.delete("urgent")
+    assert not (await world.schedule("victim", only=["b"], priority=-5)).queued
+    answer = await world.schedule("urgent", **urgent)
+    assert shares(answer.decision.clusters) == {"b": 1}
+    await world.until_queued("victim")

@@ -10,21 +10,23 @@ import pytest
 
 from federation.model.placement import Certificate
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profiles
+from federation.v1.estimates_pb2 import ESTIMATE_SOURCE_EXACT
 from federation.v1.resource_pb2 import (
     ClusterAffinity,
+    ReplicaRequirements,
     ReplicaSchedulingStrategy,
     StaticClusterWeight,
     TargetCluster,
+    Toleration,
 )
 from federation.v1.scheduling_pb2 import OUTCOME_UNSCHEDULABLE
 from lab.control_planes import refused
-from lab.fake_agents import on_nodes
+from lab.fake_agents import fits, on_nodes
 from lab.patience import until
-from tests.api.calls import component
+from tests.api.calls import DUPLICATED, component
 from tests.api.world import World, shares
 
 CORES = {"a": 6, "b": 3, "c": 3}
-DUPLICATED = ReplicaSchedulingStrategy(replica_scheduling_type="Duplicated")
 STATIC = ReplicaSchedulingStrategy(
     replica_scheduling_type="Divided",
     replica_division_preference="Weighted",
@@ -302,3 +304,49 @@ async def test_previews_are_told_what_nobody_having_asked_before_would_be_told(
     last = [await shown(rival, *each) for each in reversed(asked)]
     assert first == last[::-1]
     assert {bool(decision.clusters) for decision in first} == {True, False}
+    # So it is of refusals: no node has as much.
+    large: dict[str, Any] = {"wait": False, "preview": False, "request": {"cpu": "50"}}
+    toleration = Toleration(key="gpu", operator="Exists")
+    wishes: list[tuple[str, dict[str, Any]]] = [
+        (f"w{number}", large | changed)
+        for number, changed in enumerate(
+            (
+                {},
+                {"priority": 7},
+                {"replicas": 2},
+                {"request": {"cpu": "60"}},
+                {"placement": {"cluster_tolerations": [toleration]}},
+                {"placement": {"partial": True}},
+                {"min_available": 1, "placement": {"partial": True}},
+                {"certificate": "careful"},
+                {"scheduler_name": "strict"},
+                {"only": ["a"]},
+            )
+        )
+    ]
+    first = [await shown(world, *each) for each in wishes]
+    last = [await shown(rival, *each) for each in reversed(wishes)]
+    assert first == last[::-1]
+    assert len({decision.reason for decision in first}) > 2
+
+
+async def test_agents_are_asked_beside_what_is_promised_and_not_there_yet(world: World) -> None:
+    await world.clusters(a=6, b=3)
+    for agent in world.agents.values():
+        agent.estimate = fits(4)
+    for name, replicas, cluster in (("web", 3, "a"), ("other", 2, "a"), ("third", 1, "b")):
+        await world.placed(name, replicas, cluster)
+    await world.placed("small", 1, "b", request={"cpu": "100m"})
+    await world.report("a", 5, web=1)
+    shape = ReplicaRequirements(resource_request={"cpu": "1"})
+    exact = {"highest_source": ESTIMATE_SOURCE_EXACT, "shapes": [shape]}
+    assert list((await world.plane.ask("EstimateReplicas", **exact)).replicas) == [4, 4]
+    assumed = {
+        name: sorted(
+            (part.replica_requirements.resource_request["cpu"], part.replicas)
+            for each in agent.questions[-1].assumed
+            for part in each.components
+        )
+        for name, agent in world.agents.items()
+    }
+    assert assumed == {"a": [("1", 4)], "b": [("1", 1), ("100m", 1)]}

@@ -12,7 +12,6 @@ from federation.codec.strict import message_from_document
 from federation.v1.agents_pb2 import NodePool, NodePools, PlaceReply
 from federation.v1.resource_pb2 import ResourceBinding
 from federation.v1.scheduling_pb2 import (
-    OUTCOME_NO_FIT,
     OUTCOME_SCHEDULED,
     OUTCOME_UNSCHEDULABLE,
 )
@@ -21,8 +20,6 @@ from tests.api.calls import (
     answer_places,
     binding,
     decided,
-    deleted,
-    got,
     paged,
     scheduled,
     shares,
@@ -31,21 +28,6 @@ from tests.bad_bindings import BAD, bad_binding
 
 MOST = 2**31 - 1
 PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
-
-
-async def test_a_binding_is_decided_stored_and_found_again(
-    api: Plane, member1: AgentStream
-) -> None:
-    answer = await scheduled(api, binding(replicas=3))
-    assert answer.decision.outcome == OUTCOME_SCHEDULED
-    assert shares(answer.decision) == {"member1": 3}
-    assert not answer.queued
-    assert answer.binding.metadata.resource_version
-    found = await got(api)
-    assert (found.binding, found.decision.id) == (answer.binding, answer.decision.id)
-    assert not found.decision.HasField("trace")
-    decision = await decided(api, answer.decision.id)
-    assert [each.name for each in decision.trace.clusters] == ["member1"]
 
 
 async def test_the_answer_may_wait_for_the_agents_nodes(api: Plane, member1: AgentStream) -> None:
@@ -72,13 +54,6 @@ async def test_without_waiting_the_agents_are_asked_behind_the_answer(
     async with running_control_plane(database_url, tmp_path) as again:
         (placement,) = (await decided(again, answer.decision.id)).node_placements
         assert placement.nodes[0].node == "node-1"
-
-
-async def test_a_silent_agent_costs_its_own_plan_only(api: Plane, member1: AgentStream) -> None:
-    answer = await scheduled(api, binding(), node_timeout_seconds=0.1)
-    (placement,) = answer.decision.node_placements
-    assert (placement.unplaced, list(placement.nodes)) == (3, [])
-    assert "did not answer within 0.1 s" in placement.message
 
 
 @pytest.mark.parametrize("goes", ["the agent", "the server"])
@@ -109,23 +84,6 @@ async def test_a_wrong_answer_is_told_and_costs_its_own_plan_only(
     (placement,) = decision.node_placements
     assert placement.unplaced == 3
     assert "the answer of the agent of cluster member1 is wrong" in placement.message
-
-
-async def test_that_nothing_fits_anywhere_is_an_answer(api: Plane) -> None:
-    answer = await scheduled(api, binding(), wait=False)
-    assert answer.decision.outcome == OUTCOME_NO_FIT
-    assert not answer.decision.clusters
-    assert answer.decision.reason
-    assert not answer.HasField("binding")
-    assert (await refused(got(api))).code is grpc.StatusCode.NOT_FOUND
-
-
-async def test_another_uid_is_a_failed_precondition(api: Plane) -> None:
-    await scheduled(api, binding(uid="one"))
-    for call in (scheduled(api, binding(uid="other")), deleted(api, uid="other")):
-        assert (await refused(call)).code is PRECONDITION
-    await deleted(api, uid="one")
-    await scheduled(api, binding(uid="other"))
 
 
 async def test_lists_page_by_namespace_and_name_and_are_watched_from_the_first(

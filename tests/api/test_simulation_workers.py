@@ -223,3 +223,19 @@ async def test_a_plugin_that_no_other_process_can_find_is_told(
     async with running_control_plane(database_url, tmp_path, profiles) as running:
         refusal = await refused(simulated(running, SimulateRequest(clusters=[Cluster()])))
         assert refusal.reason == "PLUGIN_NOT_SENDABLE"
+
+
+async def test_one_that_is_starting_is_left_to_the_next_caller(
+    database_url: str, tmp_path: Path
+) -> None:
+    """Processes stay in the session, and are no part of the group that is interrupted."""
+    async with running_control_plane(database_url, tmp_path) as running:
+        asking = asyncio.create_task(simulated(running, request(workload("a", 1))))
+        await until(lambda: bool(workers()))
+        (started,) = workers()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert await simulated(running, request(workload("a", 1)))
+        assert started in workers()
+        assert os.getsid(started) == os.getsid(0)
+        assert os.getpgid(started) != os.getpgid(0)

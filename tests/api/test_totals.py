@@ -10,15 +10,14 @@ from typing import Any
 from federation.model.cluster import CapacityReport, NodeSummary
 from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.scheduler.promisable import NO_POOLS
-from federation.v1.resource_pb2 import NodeClaim, ReplicaSchedulingStrategy, TargetCluster
+from federation.v1.resource_pb2 import NodeClaim, TargetCluster
 from federation.v1.scheduling_pb2 import OUTCOME_UNSCHEDULABLE
 from lab.commanded_stores import CommandedStore
 from lab.control_planes import running_control_plane
 from lab.fake_agents import FakeAgent, capacity
 from lab.held_clocks import HeldClock
+from tests.api.calls import DUPLICATED
 from tests.api.world import World, shares
-
-DUPLICATED = {"replica_scheduling": ReplicaSchedulingStrategy(replica_scheduling_type="Duplicated")}
 
 
 def totals(cores: int, source: str = "karmada", **grades: int) -> CapacityReport:
@@ -58,7 +57,9 @@ async def test_totals_of_somebody_else_are_promised_as_far_as_they_go_and_that_i
     answer = await world.schedule("web", 3, only=["bare"])
     assert worth(answer) == {"bare": ("summary-checked", False)}
     assert await available(world, "bare") == 2
-    refusal = await world.schedule("copies", 3, only=["bare"], placement=DUPLICATED, wait=False)
+    refusal = await world.schedule(
+        "copies", 3, only=["bare"], placement={"replica_scheduling": DUPLICATED}, wait=False
+    )
     assert "bare: by its totals there is room for 2 more, not 3" in refusal.decision.reason
     # What stays is promised again.
     assert await world.placed("web", 5, "bare") == {"bare": 5}
@@ -109,7 +110,9 @@ async def test_where_nothing_shows_room_only_a_setting_makes_promises(
         for name, replicas, left in (("more", 1, 1), ("web", 1, 3), ("more", 0, 4)):
             await lenient.placed(name, replicas, "bare")
             assert await available(lenient, "bare") == left
-        over = await lenient.schedule("over", 6, only=["relayed"], placement=DUPLICATED)
+        over = await lenient.schedule(
+            "over", 6, only=["relayed"], placement={"replica_scheduling": DUPLICATED}
+        )
         assert worth(over) == {"relayed": ("unproven", False)}
         assert shares(over.decision) == {"relayed": 6}
         await lenient.end()

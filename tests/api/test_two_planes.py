@@ -19,7 +19,6 @@ from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.v1.resource_pb2 import (
     Gang,
-    ReplicaSchedulingStrategy,
     TargetCluster,
     WorkloadAffinity,
 )
@@ -27,19 +26,12 @@ from federation.v1.scheduling_pb2 import OUTCOME_UNSCHEDULABLE
 from lab.control_planes import refused
 from lab.databases import connect
 from lab.patience import until
-from tests.api.calls import component
-from tests.api.world import World, shares
+from tests.api.calls import BY_ROOM, component
+from tests.api.world import World, code_of, shares
 
 CORES = {"a": 6, "b": 3, "c": 3}
 COMMIT = "journal.lock"
-# Replicas in all clusters, by what is available there.
-EVENLY = {
-    "replica_scheduling": ReplicaSchedulingStrategy(
-        replica_scheduling_type="Divided",
-        replica_division_preference="Weighted",
-        weight_preference={"dynamic_weight": "AvailableReplicas"},
-    )
-}
+EVENLY = {"replica_scheduling": BY_ROOM}
 
 
 async def begin(world: World, rival: World, **cores: int) -> None:
@@ -357,7 +349,10 @@ async def test_who_loses_again_and_again_is_decided_under_locks(
     changing = Changing(world, rival, TRIES_WITHOUT_LOCKS)
     stranger = await connect(world.plane.database_url)
     async with stranger.transaction():
-        await stranger.execute("SELECT * FROM cluster WHERE name = 'c' FOR UPDATE")
+        await stranger.execute(
+            "SELECT * FROM cluster_capacity JOIN cluster ON cluster.id = cluster_id "
+            "WHERE name = 'c' FOR UPDATE OF cluster_capacity"
+        )
         wanted = pair(world, "x", a=3, b=3) if atomic else pair(world, "x", a=3)
         results = await rival.batch(*wanted, atomic=atomic)
     await stranger.close()
@@ -381,7 +376,10 @@ async def test_a_cluster_that_joins_while_all_are_locked_is_locked_too(
     await begin(world, rival, a=6)
     monkeypatch.setattr("federation.services.scheduling.attempt.TRIES_WITHOUT_LOCKS", 0)
     world.store.before(COMMIT, lambda: world.clusters(new=9))
+    read = world.store.statements["bindings.to_decide"]
     assert (await world.placed("web", 12, placement=EVENLY)).keys() == {"a", "new"}
+    # It is decided once more, with that cluster locked as well.
+    assert world.store.statements["bindings.to_decide"] == read + 2
     await assert_alike(world, rival)
 
 
@@ -403,3 +401,43 @@ async def test_what_is_kept_back_of_careful_promises_is_so_for_both(
     assert await rival.placed("beside", 20, request={"cpu": "2"}) == {"big": 20}
     for replicas in (80, 79):
         assert await rival.placed("small", replicas) == {"big": replicas}
+
+
+async def test_what_happens_to_a_cluster_is_told_to_the_other_one_once(
+    world: World, rival: World
+) -> None:
+    await begin(world, rival, a=6, b=3)
+    await world.placed("web", 9)
+    plane = world.plane
+
+    async def told(method: str, **fields: Any) -> int:
+        """How many changes the journal tells of after a call, which the other one knows then."""
+        count = "SELECT count(*) FROM journal"
+        ((before,),) = await plane.sql(count)
+        code = await code_of(plane.ask(method, **fields))
+        ((after,),) = await plane.sql(count)
+        await rival.plane.follow()
+        if code is grpc.StatusCode.OK and method != "DeleteCluster":
+            views = [(await each.plane.ask("GetCluster", name="a")) for each in (world, rival)]
+            assert views[0].cluster.spec == views[1].cluster.spec
+        return int(after - before)
+
+    for method, fields, times in (
+        ("CordonCluster", {"name": "a", "cordoned": True}, 1),
+        ("CordonCluster", {"name": "a", "cordoned": True}, 0),
+        ("CordonCluster", {"name": "a", "cordoned": False}, 1),
+    ):
+        assert await told(method, **fields) == times, method
+    for times in (1, 0):
+        cluster = (await plane.ask("GetCluster", name="a")).cluster
+        cluster.spec.region = "north"
+        assert await told("UpdateCluster", cluster=cluster) == times
+    assert await told("RevokeCluster", name="a") == 1
+    await world.agents["a"].leave()
+    # Another cluster in its place, or none, takes what was promised there along.
+    assert await told("ReplaceCluster", name="a", cluster_uid="another") >= 1
+    assert await rival.held() == await world.held() == {"b": 3}
+    del world.agents["a"]
+    assert await told("DeleteCluster", name="a", force=True) >= 1
+    assert await told("DeleteCluster", name="a", force=True) == 0
+    assert (await rival.free()).keys() == {"b"}

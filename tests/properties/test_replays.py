@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+import weakref
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from federation.history.packed_inputs import CLUSTERS_PER_PART, InputPacker, InputReader
 from federation.history.recorded import Recorded
-from federation.model.arrays import IntArray
+from federation.model.arrays import IntArray, read_only
 from federation.model.cluster import Cluster, Taint, TaintEffect
 from federation.model.errors import PreconditionFailed
 from federation.model.estimate import Bound, Estimates, Source
@@ -38,8 +39,9 @@ from federation.scheduler.promisable import without_room
 from federation.scheduler.replay import DecisionInputs, Difference, Replay
 from federation.scheduler.state import ALONE, CycleState, Surroundings
 from federation.services.packed_previews import packed_preview, unpacked_preview
-from federation.services.packed_traces import packed_traces
+from federation.services.packed_traces import packed_traces, unpacked_trace
 from federation.services.values import ReportEvidence, Verdict
+from lab.decisions import make_decision
 from tests.properties.test_scheduler_cycle import bindings, fleets, spread_over, spreads
 
 
@@ -86,9 +88,13 @@ def known(count: int, fits: list[int]) -> Estimates:
     )
 
 
-def recorded(verdict: Verdict) -> Recorded:
-    """As it comes back out of the database, and travels to the process that replays."""
-    (packed,) = packed_traces([verdict])
+def recorded(verdict: Verdict, *company: Verdict) -> Recorded:
+    """As it comes back out of the database, whatever was packed with it, and travels on."""
+    packed = packed_traces([*company, verdict])[-1]
+    assert packed.body == packed_traces([verdict])[0].body
+    trace, evidence, promises = unpacked_trace(packed.body)
+    assert trace.to_plain() == verdict.decision.trace.to_plain()
+    assert (evidence, promises) == (verdict.evidence, verdict.promises)
     bodies = {name: body for shared in packed.shared for name, body in shared.bodies.items()}
     decision = verdict.decision
     record = Recorded(
@@ -126,8 +132,10 @@ def test_a_decision_replays_equal(
         surroundings=surroundings,
     )
     decision = inputs.decide(known(len(clusters), [fits[name] for name in made_on.names]), 1_000.25)
-    verdict = Verdict(decision=decision, evidence=ReportEvidence(), inputs=inputs)
-    assert_equal(recorded(verdict).replayed(InputReader(PROFILES)))
+    seen = ReportEvidence(sequences=(3,) * len(clusters), age_seconds=(0.25,) * len(clusters))
+    verdict = Verdict(decision=decision, evidence=seen, inputs=inputs)
+    company = a_verdict(), replace(verdict, evidence=ReportEvidence())
+    assert_equal(recorded(verdict, *company).replayed(InputReader(PROFILES)))
     if decision.clusters:
         refused = {decision.clusters[0].name: "only 2 of 3 find room"}
         nowhere = without_room(decision, refused)
@@ -199,21 +207,15 @@ def test_the_first_difference_is_named() -> None:
             replace(verdict, decision=with_scores(decision, 2)),
             Difference(path="trace.scoring.total_c[c002]", stored="1", replayed="0"),
         ),
+        (
+            changed(verdict, reason="x" * 10_000),
+            Difference(path="reason", stored=f"{'x' * 500}...", replayed=""),
+        ),
     ):
         replay = recorded(stored).replayed(InputReader(DEFAULT_PROFILES))
         assert replay.difference == difference
         assert replay.stored_sha256 != replay.replayed_sha256
         assert replay.decision.clusters == decision.clusters
-
-
-def test_a_long_value_is_told_in_part() -> None:
-    verdict = a_verdict()
-    told = (
-        recorded(changed(verdict, reason="x" * 10_000))
-        .replayed(InputReader(DEFAULT_PROFILES))
-        .difference
-    )
-    assert told == Difference(path="reason", stored=f"{'x' * 500}...", replayed="")
 
 
 def test_another_revision_is_told_and_compared_all_the_same() -> None:
@@ -242,10 +244,6 @@ def test_a_preview_keeps_its_inputs() -> None:
     assert_equal(record.replayed(InputReader(DEFAULT_PROFILES)))
 
 
-def names(shared: Mapping[bytes, bytes]) -> set[bytes]:
-    return set(shared)
-
-
 def test_what_did_not_change_is_the_same_body() -> None:
     packer = InputPacker()
     verdict = a_verdict(2 * CLUSTERS_PER_PART)
@@ -261,8 +259,20 @@ def test_what_did_not_change_is_the_same_body() -> None:
     last = verdict.inputs.fleet.clusters[-1]
     newer = Fleet.of([*verdict.inputs.fleet.clusters[:-1], replace(last, region="elsewhere")])
     _, (other, _) = packer.packed(replace(verdict.inputs, fleet=newer), {})
-    assert len(names(other.bodies) - names(fleet.bodies)) == 2
+    assert len(set(other.bodies) - set(fleet.bodies)) == 2
     # Nothing that a decision is made on.
     newer = Fleet.of([*verdict.inputs.fleet.clusters[:-1], replace(last, resource_version=9)])
     _, (other, _) = packer.packed(replace(verdict.inputs, fleet=newer), {})
     assert other.name == fleet.name
+
+
+def test_what_was_packed_ends_without_the_garbage_collector() -> None:
+    decision = make_decision(("a", 4))
+    column = weakref.ref(read_only(decision.trace.scoring.total_c))
+    gc.disable()
+    try:
+        packed_traces([Verdict(decision=decision, evidence=ReportEvidence())])
+        del decision
+        assert column() is None
+    finally:
+        gc.enable()
