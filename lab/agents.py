@@ -16,25 +16,12 @@ from typing import Any
 
 import grpc
 
-from federation.v1.clusters_pb2 import (
-    CreateJoinTokenRequest,
-    CreateJoinTokenResponse,
-    GetClusterRequest,
-)
-from federation.v1.resource_pb2 import (
-    Cluster,
-    ClusterAffinity,
-    ObjectMeta,
-    ObjectReference,
-    Placement,
-    ReplicaRequirements,
-    ResourceBinding,
-    ResourceBindingSpec,
-)
-from federation.v1.scheduling_pb2 import ScheduleRequest
+from federation.v1.clusters_pb2 import CreateJoinTokenResponse
+from federation.v1.resource_pb2 import Cluster
 from lab.control_planes import RunningControlPlane
 from lab.patience import PATIENCE_SECONDS
 from lab.program_logs import check_process
+from lab.workloads import DUPLICATED, workload_message
 
 ROOT = Path(__file__).parents[1]
 DUMPS = ROOT / "examples" / "clusters"
@@ -84,9 +71,7 @@ async def estimator(*arguments: str, **environment: str) -> AsyncIterator[Proces
 
 
 async def join_token(plane: RunningControlPlane, cluster: str) -> CreateJoinTokenResponse:
-    made = await plane.admin.call(
-        plane.admin.clusters.CreateJoinToken, CreateJoinTokenRequest(cluster=cluster)
-    )
+    made = await plane.ask("CreateJoinToken", cluster=cluster)
     assert isinstance(made, CreateJoinTokenResponse)
     return made
 
@@ -98,9 +83,7 @@ async def cluster_where(
     async with asyncio.timeout(SECONDS):
         while True:
             try:
-                answer = await plane.admin.call(
-                    plane.admin.clusters.GetCluster, GetClusterRequest(name=name)
-                )
+                answer = await plane.ask("GetCluster", name=name)
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.NOT_FOUND:
                     raise
@@ -135,22 +118,19 @@ async def scheduled(
 
     An urgent one takes the place of the others.
     """
-    binding = ResourceBinding(
-        metadata=ObjectMeta(namespace="shop", name=name),
-        spec=ResourceBindingSpec(
-            resource=ObjectReference(
-                api_version="apps/v1", kind="Deployment", namespace="shop", name=name
-            ),
-            replicas=replicas,
-            replica_requirements=ReplicaRequirements(resource_request={"cpu": "500m"}),
-            placement=Placement(cluster_affinity=ClusterAffinity(cluster_names=[cluster])),
-        ),
+    binding = workload_message(
+        name,
+        {"cpu": 500},
+        replicas,
+        scheduling=DUPLICATED,
+        namespace="shop",
+        uid="",
+        among=[cluster],
     )
+    binding.spec.resource.api_version, binding.spec.resource.kind = "apps/v1", "Deployment"
+    binding.spec.resource.namespace, binding.spec.resource.name = "shop", name
     if is_urgent:
         binding.spec.schedule_priority.priority = 100
         binding.spec.preemption_policy = "PreemptLowerPriority"
-    answer = await plane.admin.call(
-        plane.admin.scheduling.Schedule,
-        ScheduleRequest(binding=binding, node_timeout_seconds=60.0),
-    )
+    answer = await plane.ask("Schedule", binding=binding, node_timeout_seconds=60.0)
     return answer.decision

@@ -12,16 +12,15 @@ and 58 nodes are full (full), and in 250 nodes of which no two are alike, with l
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from lab.fleet import FleetPlan, dumped
+from lab.programs import own_folder, parser
 from lab.verdicts import Verdicts, at_least
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -107,22 +106,17 @@ def detail_of(figures: Mapping[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.compare",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("base", help="a commit, or a folder with a .venv")
-    parser.add_argument("head", nargs="?", default=str(ROOT), help="by default this checkout")
-    parser.add_argument("rounds", nargs="?", type=int, default=2)
-    parser.add_argument("--decisions", type=int, default=200, help="of each kind")
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    given = parser.parse_args(arguments)
+    options = parser("compare", __doc__)
+    options.add_argument("base", help="a commit, or a folder with a .venv")
+    options.add_argument("head", nargs="?", default=str(ROOT), help="by default this checkout")
+    options.add_argument("rounds", nargs="?", type=int, default=2)
+    options.add_argument("--decisions", type=int, default=200, help="of each kind")
+    options.add_argument("--kinds", default=",".join(KINDS))
+    given = options.parse_args(arguments)
     kinds = given.kinds.split(",")
     if unknown := set(kinds) - set(KINDS):
-        parser.error(f"kinds of load are {', '.join(KINDS)}, not {', '.join(sorted(unknown))}")
-    with tempfile.TemporaryDirectory(prefix="fedsched-compare-", dir="/var/tmp") as name:
-        folder = Path(name)
+        options.error(f"kinds of load are {', '.join(KINDS)}, not {', '.join(sorted(unknown))}")
+    with own_folder("compare") as folder:
         trees = [checkout(tree, folder) for tree in (given.base, given.head)]
         for cluster, plan in CLUSTERS.items():
             (folder / f"{cluster}.json").write_bytes(dumped(plan))

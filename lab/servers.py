@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -50,6 +51,12 @@ def embedded_of(data: Path) -> EmbeddedPostgres:
 def embedded_in(directory: Path) -> EmbeddedPostgres:
     """What runs no more."""
     return EmbeddedPostgres(found_binaries(), directory)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
 
 
 def found_binaries() -> PostgresBinaries:

@@ -11,7 +11,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,23 +26,18 @@ from federation.capacity.reserve import (
 )
 from federation.model.cluster import Cluster
 from federation.model.estimate import MAX_REPLICAS, Bound, Estimates, Source
-from federation.model.placement import (
-    Binding,
-    Certificate,
-    Placement,
-    ReplicaScheduling,
-    SchedulingType,
-)
+from federation.model.placement import Binding, Certificate, ReplicaScheduling
 from federation.model.reservations import PromiseCertificate, Share
-from federation.model.workload import NodeClaim, ReplicaRequirements, TargetCluster
+from federation.model.workload import NodeClaim, TargetCluster
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Outcome
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.promisable import looked_again, terms_of
 from lab.promising import Ledger, Promise, asked_of, interests_by_name, promises_of
 from lab.simulator_cluster import Order, SimulatedCluster, Snapshot
+from lab.workloads import DYNAMIC, workload
 
-BY_CAPACITY = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
+BY_CAPACITY = DYNAMIC
 
 
 class Shown(NamedTuple):
@@ -286,18 +281,12 @@ def divided(
     request: Mapping[str, int],
     replicas: int,
     certificate: Certificate | None = None,
-    scheduling: ReplicaScheduling = BY_CAPACITY,
+    scheduling: ReplicaScheduling = DYNAMIC,
     claim: NodeClaim | None = None,
 ) -> Binding:
     """A binding to be divided by capacity, unless said otherwise."""
-    return Binding(
-        name=uid,
-        uid=uid,
-        replicas=replicas,
-        requirements=ReplicaRequirements(request=request, node_claim=claim),
-        placement=Placement(replica_scheduling=scheduling),
-        certificate=certificate,
-    )
+    more: Any = {"namespace": "", "certificate": certificate}
+    return workload(uid, request, replicas, scheduling, claim=claim, uid=uid, **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,13 +14,12 @@ import signal
 import subprocess
 import sys
 import time
-from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-from lab.programs import clean_up_when_ended
+from lab.programs import clean_up_when_ended, parser
 
 # A process belongs to the command if it has this variable, or a parent that belongs to it:
 # PostgreSQL runs without our variables, and programs that a test leaves behind without a parent.
@@ -128,15 +127,15 @@ def run(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = ArgumentParser(prog="stalled_run", description=__doc__)
-    parser.add_argument("--after", type=float, metavar="SECONDS", help="of work until all stops")
-    parser.add_argument("--every", type=float, metavar="SECONDS", help="of work, again and again")
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long all stands still")
-    parser.add_argument("--loops", type=int, default=0, metavar="COUNT", help="of busy processes")
-    parser.add_argument("command", nargs="...")
-    chosen = parser.parse_args(arguments)
+    options = parser("stalled_run", __doc__)
+    options.add_argument("--after", type=float, metavar="SECONDS", help="of work until all stops")
+    options.add_argument("--every", type=float, metavar="SECONDS", help="of work, again and again")
+    options.add_argument("--seconds", type=float, default=10.0, help="how long all stands still")
+    options.add_argument("--loops", type=int, default=0, metavar="COUNT", help="of busy processes")
+    options.add_argument("command", nargs="...")
+    chosen = options.parse_args(arguments)
     if not chosen.command:
-        parser.error("name a command")
+        options.error("name a command")
     after = chosen.every if chosen.after is None else chosen.after
     return run(
         chosen.command,

@@ -10,11 +10,9 @@ one cluster reports 500 nodes as a shipped agent does.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import sys
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -22,22 +20,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
 
-from federation.codec.bindings import binding_to_message
-from federation.embedded_postgres.binaries import find_binaries
-from federation.embedded_postgres.server import EmbeddedPostgres
-from federation.model.placement import Binding, Placement
-from federation.model.workload import ReplicaRequirements as RequestedReplica
-from federation.store.migrate import upgrade
-from federation.v1.agents_pb2 import NodeShare, PlaceReply
-from federation.v1.estimates_pb2 import EstimateReplicasRequest
 from federation.v1.resource_pb2 import ReplicaRequirements
-from federation.v1.scheduling_pb2 import ScheduleRequest
 from lab.callers import Caller
-from lab.control_planes import AgentStream, running_control_plane
-from lab.fleet import message_of, report_of
+from lab.control_planes import running_control_plane
+from lab.fake_agents import FakeAgent
+from lab.fleet import report_of
+from lab.planes import durable_postgres
+from lab.programs import own_folder, parser
 from lab.verdicts import Verdicts
+from lab.workloads import DUPLICATED, workload_message
 
 PACKAGE = Path(__file__).resolve().parents[1] / "federation"
 LEFT_OUT = (PACKAGE / "v1", PACKAGE / "client")
@@ -112,85 +104,41 @@ async def smallest(tracer: Tracer, ask: Callable[[int], Awaitable[object]]) -> C
     return min(counted, key=lambda each: (len(each.functions), each.crossings))
 
 
-class AnsweringAgent:
-    """Takes what it is asked to place, and waits for what is said of its reports."""
-
-    def __init__(self, stream: AgentStream) -> None:
-        self._stream = stream
-        self._acknowledged = asyncio.Event()
-
-    async def listen(self) -> None:
-        """Until cancelled."""
-        while (message := await self._stream.next()) is not None:
-            kind = message.WhichOneof("message")
-            if kind == "ack":
-                self._acknowledged.set()
-            elif kind == "place_request":
-                asked = message.place_request
-                nodes = [
-                    NodeShare(node="n1", component=each.component, replicas=each.replicas)
-                    for each in asked.shares
-                ]
-                reply = PlaceReply(request_id=asked.request_id, nodes=nodes, strategy="fixed")
-                await self._stream.say(place_reply=reply)
-
-    async def report(self, sequence: int) -> None:
-        self._acknowledged.clear()
-        message = message_of(CLUSTER, report_of(sequence, sequence))
-        await self._stream.say(report=message.report)
-        await self._acknowledged.wait()
-
-
 async def traced(tracer: Tracer, url: str, folder: Path) -> dict[str, Calls]:
-    async with (
-        running_control_plane(url, folder) as running,
-        running.connected(CLUSTER, report=message_of(CLUSTER, report_of(0)).report) as stream,
-    ):
-        admin, agent = running.admin, AnsweringAgent(stream)
-        listening = asyncio.create_task(agent.listen())
-        counted = {
-            "Schedule of one replica": await smallest(tracer, lambda n: scheduled(admin, n)),
-            "EstimateReplicas of one shape": await smallest(tracer, lambda n: estimated(admin, n)),
-            "a report, to the store": await smallest(tracer, lambda n: agent.report(n + 2)),
-        }
-        listening.cancel()
-        return counted
+    async with running_control_plane(url, folder) as running:
+        admin = running.admin
+        async with await FakeAgent.joined(running, CLUSTER, report_of(0)) as agent:
+            return {
+                "Schedule of one replica": await smallest(tracer, lambda n: scheduled(admin, n)),
+                "EstimateReplicas of one shape": await smallest(
+                    tracer, lambda n: estimated(admin, n)
+                ),
+                "a report, to the store": await smallest(
+                    tracer, lambda n: agent.report(report_of(n + 2))
+                ),
+            }
 
 
 async def scheduled(admin: Caller, number: int) -> None:
-    binding = binding_to_message(
-        Binding(
-            namespace="trace",
-            name=f"b{number}",
-            replicas=1,
-            requirements=RequestedReplica(request={"cpu": 10}),
-            placement=Placement(),
-        )
-    )
-    answer: Any = await admin.call(admin.scheduling.Schedule, ScheduleRequest(binding=binding))
+    binding = workload_message(f"b{number}", {"cpu": 10}, scheduling=DUPLICATED, uid="")
+    answer = await admin.ask("Schedule", binding=binding)
     assert answer.decision.clusters, answer
 
 
 async def estimated(admin: Caller, number: int) -> None:
     shape = ReplicaRequirements(resource_request={"cpu": f"{number + 1}m"})
-    await admin.call(admin.estimates.EstimateReplicas, EstimateReplicasRequest(shapes=[shape]))
+    await admin.ask("EstimateReplicas", shapes=[shape])
 
 
 def main(*, with_names: bool) -> None:
     logging.disable(logging.WARNING)
     tracer = Tracer()
-    with tempfile.TemporaryDirectory(prefix="fedsched-trace-", dir="/var/tmp") as folder:
-        data = Path(folder) / "postgres"
-        data.mkdir(mode=0o700)
-        postgres = EmbeddedPostgres(find_binaries(None, ""), data)
-        postgres.start()
+    with own_folder("trace") as folder, durable_postgres(folder) as postgres:
+        tracer.install()
         try:
-            upgrade(postgres.url)
-            tracer.install()
-            counted = asyncio.run(traced(tracer, postgres.url, Path(folder)))
+            counted = asyncio.run(traced(tracer, postgres.url, folder))
         finally:
             sys.setprofile(None)
-            postgres.discard()
     for name, calls in counted.items():
         FIGURES.section(name)
         FIGURES.row("files", len(calls.files))
@@ -214,8 +162,8 @@ def named(calls: Calls) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument(
+    options = parser("trace_calls", __doc__)
+    options.add_argument(
         "--list", action="store_true", help="name every function, and how often it is called"
     )
-    main(with_names=arguments.parse_args().list)
+    main(with_names=options.parse_args().list)

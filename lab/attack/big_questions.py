@@ -21,6 +21,7 @@ from federation.v1.scoring_pb2 import ScoreNodesRequest
 from federation.v1.simulation_pb2 import SimulateRequest
 from lab.attack.attack import CALLER_GOALS, REST_GOALS, Attack
 from lab.attack.target import Target
+from lab.callers import unary_methods
 
 SECONDS = 20.0
 CALL_SECONDS = 60.0
@@ -28,13 +29,6 @@ CALLERS = 4
 ABANDONED_SECONDS = 0.5
 ABANDONED_CALLERS = 8
 MOST_BYTES = 4 << 20
-
-SIMULATE = "/federation.v1.Simulation/Simulate"
-ESTIMATE = "/federation.v1.Estimates/EstimateReplicas"
-ESTIMATE_SETS = "/federation.v1.Estimates/EstimateComponentSets"
-SCHEDULE = "/federation.v1.Scheduling/Schedule"
-BATCH = "/federation.v1.Scheduling/ScheduleBatch"
-SCORE = "/federation.v1.Scoring/ScoreNodes"
 
 
 def clusters_with_taints(clusters: int, taints: int) -> list[Cluster]:
@@ -131,19 +125,19 @@ def many_nodes() -> ScoreNodesRequest:
     return asked
 
 
-def ask(path: str, make: Callable[[], Message], target: Target, force: float) -> None:
+def ask(method: str, make: Callable[[], Message], target: Target, force: float) -> None:
     """Some callers ask again and again; whatever they hear is right."""
     body = make().SerializeToString()
     assert len(body) < MOST_BYTES, len(body)
     callers = at_least_two(CALLERS * force)
-    asyncio.run(_ask(target, path, body, SECONDS * force, callers, CALL_SECONDS))
+    asyncio.run(_ask(target, method, body, SECONDS * force, callers, CALL_SECONDS))
 
 
 def abandon(target: Target, force: float) -> None:
     """Callers that leave half a second after they asked, and ask again."""
     body = tolerant_simulation().SerializeToString()
     callers = at_least_two(ABANDONED_CALLERS * force)
-    asyncio.run(_ask(target, SIMULATE, body, SECONDS * force, callers, ABANDONED_SECONDS))
+    asyncio.run(_ask(target, "Simulate", body, SECONDS * force, callers, ABANDONED_SECONDS))
 
 
 def at_least_two(callers: float) -> int:
@@ -152,12 +146,12 @@ def at_least_two(callers: float) -> int:
 
 
 async def _ask(
-    target: Target, path: str, body: bytes, seconds: float, callers: int, call_seconds: float
+    target: Target, method: str, body: bytes, seconds: float, callers: int, call_seconds: float
 ) -> None:
     until = time.monotonic() + seconds
 
     async def go_on(channel: grpc.aio.Channel) -> None:
-        call: Any = channel.unary_unary(path)
+        call: Any = channel.unary_unary(unary_methods()[method][0])
         while time.monotonic() < until:
             try:
                 await call(body, metadata=target.metadata, timeout=call_seconds)
@@ -173,24 +167,24 @@ GOALS = {**CALLER_GOALS, **REST_GOALS}
 # Of the control plane and its worker, which could take twice as much alone.
 SIMULATION_GOALS = {**GOALS, "RSS at peak, MiB": 512.0}
 QUESTIONS: dict[str, tuple[str, Callable[[], Message]]] = {
-    "simulations of many taints and tolerations": (SIMULATE, tolerant_simulation),
-    "simulations of 10,000 clusters": (SIMULATE, wide_simulation),
-    "simulations that break all rules": (SIMULATE, wrong_simulation),
-    "estimates of 10,000 resources": (ESTIMATE, wide_estimate),
-    "estimates of 1,000 components": (ESTIMATE_SETS, wide_sets),
-    "a binding with 100,000 tolerations": (SCHEDULE, tolerant_binding),
-    "a binding with 30,000 weights": (SCHEDULE, choosy_binding),
-    "batches with 200,000 tolerations": (BATCH, tolerant_batch),
-    "scores of 5,000 nodes": (SCORE, many_nodes),
+    "simulations of many taints and tolerations": ("Simulate", tolerant_simulation),
+    "simulations of 10,000 clusters": ("Simulate", wide_simulation),
+    "simulations that break all rules": ("Simulate", wrong_simulation),
+    "estimates of 10,000 resources": ("EstimateReplicas", wide_estimate),
+    "estimates of 1,000 components": ("EstimateComponentSets", wide_sets),
+    "a binding with 100,000 tolerations": ("Schedule", tolerant_binding),
+    "a binding with 30,000 weights": ("Schedule", choosy_binding),
+    "batches with 200,000 tolerations": ("ScheduleBatch", tolerant_batch),
+    "scores of 5,000 nodes": ("ScoreNodes", many_nodes),
 }
 ATTACKS = (
     *(
         Attack(
             name=name,
-            run=partial(ask, path, make),
-            goals=SIMULATION_GOALS if path == SIMULATE else GOALS,
+            run=partial(ask, method, make),
+            goals=SIMULATION_GOALS if method == "Simulate" else GOALS,
         )
-        for name, (path, make) in QUESTIONS.items()
+        for name, (method, make) in QUESTIONS.items()
     ),
     Attack(name="simulations that are given up", run=abandon, goals=SIMULATION_GOALS),
 )

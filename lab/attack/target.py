@@ -18,7 +18,8 @@ import grpc
 
 from federation.certificates import make_certificates
 from lab.callers import ALONE, Caller, bearer, unary_methods
-from lab.control_planes import AgentStream, heartbeat, hello, report
+from lab.control_planes import AgentStream
+from lab.fake_agents import FakeAgent, capacity
 from lab.issuers import AUDIENCE, running_issuer
 from lab.servers import discard_databases, started
 
@@ -142,24 +143,15 @@ def _connected(target: Target) -> Iterator[None]:
     reported, done = threading.Event(), threading.Event()
 
     async def live() -> None:
-        async with (
-            target.aio_channel() as channel,
-            AgentStream(Caller(channel, credential), CLUSTER) as stream,
-        ):
-
-            async def listen() -> None:
-                while (message := await stream.next(None)) is not None:
-                    if message.WhichOneof("message") == "ack":
-                        reported.set()
-
-            await stream.say(hello=hello())
-            told = report(nodes=NODES)
-            await stream.say(report=told)
-            listening = asyncio.create_task(listen())
+        async with target.aio_channel() as channel:
+            agent = FakeAgent(AgentStream(Caller(channel, credential), CLUSTER))
+            await agent.connect()
+            await agent.report(capacity(4, node_count=NODES))
+            reported.set()
             while not done.is_set():
-                await stream.say(heartbeat=heartbeat(told.sequence, told.content_hash))
+                await agent.beat()
                 await asyncio.sleep(HEARTBEAT_SECONDS)
-            listening.cancel()
+            await agent.leave()
 
     thread = threading.Thread(target=lambda: asyncio.run(live()), daemon=True)
     thread.start()

@@ -6,10 +6,8 @@ Prints CPU and memory of agents in processes of their own; must not judge them.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import resource
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +22,8 @@ import grpc.aio
 from estimator.karmada.estimator_pb2 import MaxAvailableReplicasRequest
 from estimator.karmada.estimator_pb2_grpc import EstimatorStub
 from lab.benchmarks.measuring import OPTIONS, arguments, chosen
+from lab.kubeapi.documents import write_kubeconfig
+from lab.servers import free_port
 from lab.verdicts import Goal, Verdicts, at_most
 
 EVENTS = chosen(20_000, quick=500)
@@ -44,7 +44,7 @@ async def follow(url: str) -> None:
     from federation.runtime.backoff import uniform
 
     with tempfile.TemporaryDirectory() as directory:
-        kubeconfig = write_kubeconfig(Path(directory) / "kubeconfig", url)
+        kubeconfig = write_kubeconfig(Path(directory) / "kubeconfig", url, "any")
         source = LiveSource(kubeconfig, NodeSet.SCHEDULABLE, clock=time.time, uniform=uniform)
         following = asyncio.create_task(source.follow())
         started, cpu_started = time.perf_counter(), time.process_time()
@@ -78,18 +78,6 @@ async def follow(url: str) -> None:
         await asyncio.gather(following, return_exceptions=True)
 
 
-def write_kubeconfig(path: Path, url: str) -> Path:
-    named = {"name": "big"}
-    content = {
-        "current-context": "big",
-        "clusters": [{**named, "cluster": {"server": url}}],
-        "users": [{**named, "user": {"token": "any"}}],
-        "contexts": [{**named, "context": {"cluster": "big", "user": "big"}}],
-    }
-    path.write_text(json.dumps(content), encoding="utf-8")
-    return path
-
-
 def ask(url: str) -> None:
     with urllib.request.urlopen(url) as answer:
         answer.read()
@@ -98,7 +86,7 @@ def ask(url: str) -> None:
 def first_answer(url: str, goal: Goal | None) -> None:
     """What an agent takes from its start to its first answer to Karmada."""
     with tempfile.TemporaryDirectory() as directory:
-        kubeconfig = write_kubeconfig(Path(directory) / "kubeconfig", url)
+        kubeconfig = write_kubeconfig(Path(directory) / "kubeconfig", url, "any")
         port = free_port()
         command = [sys.executable, "-m", "estimator", "run", "--cluster", "big"]
         command += ["--kubeconfig", str(kubeconfig), "--karmada-port", str(port)]
@@ -121,12 +109,6 @@ async def ask_karmada(port: int) -> None:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
         asked = MaxAvailableReplicasRequest(cluster="big")
         await EstimatorStub(channel).MaxAvailableReplicas(asked, wait_for_ready=True)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from estimator.nodes import Node, Pod, PodState
 from estimator.watched_cluster import WatchedCluster
 from federation.model.workload import NodeClaim as Claim
 from federation.model.workload import ReplicaRequirements as Requirements
-from lab.benchmarks.measuring import chosen
+from lab.benchmarks.measuring import chosen, millis
 from lab.verdicts import Verdicts
 
 NODES = chosen(5_000, quick=500)
@@ -73,14 +73,8 @@ def member() -> WatchedCluster:
     return cluster
 
 
-def median_millis(call: Callable[[], object], *, rounds: int = 100) -> float:
-    call()
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1000
+def median_millis(call: Callable[[], object]) -> float:
+    return statistics.median(millis(call, 100, time.perf_counter))
 
 
 def print_engine(cluster: WatchedCluster) -> None:

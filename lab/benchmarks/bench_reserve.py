@@ -10,7 +10,7 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +25,7 @@ from federation.model.resources import CPU
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.decision import Outcome
 from federation.scheduler.simulation import Simulation, SimulationOptions
-from lab.benchmarks.measuring import chosen
+from lab.benchmarks.measuring import chosen, millis
 from lab.benchmarks.members import PLAN
 from lab.fleet import FleetPlan, cluster_name, pod_size, report_of, stored_pools
 from lab.processes import resident_mebibytes
@@ -63,17 +63,6 @@ def workload(number: int, *, is_new: bool = False) -> ReplicaRequirements:
     if is_new:
         request[CPU] += 1 + number % 997
     return ReplicaRequirements(request=request)
-
-
-def cpu_millis(call: Callable[[], object], *, runs: int) -> list[float]:
-    """The CPU time of single calls."""
-    call()
-    times = []
-    for _ in range(chosen(runs, quick=min(runs, 3))):
-        start = time.process_time_ns()
-        call()
-        times.append((time.process_time_ns() - start) / 1e6)
-    return times
 
 
 def show(name: str, millis: Sequence[float], goal_millis: float | None = None) -> None:
@@ -145,10 +134,10 @@ def print_decisions(clusters: int) -> None:
     runs = max(3, 10_000 // clusters)
     show(
         f"estimate and promise of all {clusters:,}",
-        cpu_millis(decide, runs=runs),
+        millis(decide, runs),
         goal_of_all(clusters),
     )
-    strict = cpu_millis(lambda: packable_c(fleet, requirements, Certificate.STRICT, {}), runs=3)
+    strict = millis(lambda: packable_c(fleet, requirements, Certificate.STRICT, {}), 3)
     show("the most a strict promise may be in each cluster", strict)
     print_strict_memory(fleet, clusters)
 
@@ -191,31 +180,31 @@ def print_rebuilding() -> None:
             outstanding(f"b{number}", int(random.integers(1, 4)), workload(number))
             for number in range(count)
         ]
-        times = cpu_millis(partial(Room.of, REPORT, report, held), runs=30)
+        times = millis(partial(Room.of, REPORT, report, held), 30)
         show(f"a new report beside {count} outstanding of 6 sizes", times, goal_millis)
     held = [outstanding(f"b{number}", 3, workload(number, is_new=True)) for number in range(100)]
     show(
         "a new report beside 100 outstanding of 100 sizes",
-        cpu_millis(lambda: Room.of(REPORT, report, held), runs=10),
+        millis(lambda: Room.of(REPORT, report, held), 10),
     )
     room = Room.of(REPORT, report, held[:20])
     show(
         "the room without one of 20 bindings of 20 sizes",
-        cpu_millis(lambda: room.without("b7"), runs=20),
+        millis(lambda: room.without("b7"), 20),
     )
 
 
 def print_large_fleet(clusters: int) -> None:
     FIGURES.section(f"{clusters:,} rooms without promises")
     own_rooms = rooms(clusters)
-    times = cpu_millis(lambda: FleetRooms.of(own_rooms), runs=3)
+    times = millis(lambda: FleetRooms.of(own_rooms), 3)
     show(f"the fleet of {clusters:,} rooms", times, 3000)
     fleet = FleetRooms.of(own_rooms)
     own_rooms.clear()
     requirements = workload(3)
     show(
         "what can be packed into each",
-        cpu_millis(lambda: packable_c(fleet, requirements, Certificate.CAREFUL, {}), runs=5),
+        millis(lambda: packable_c(fleet, requirements, Certificate.CAREFUL, {}), 5),
     )
     peak_kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     FIGURES.row("the whole process at most", peak_kibibytes / KIBIBYTES_PER_MEBIBYTE, "MiB")

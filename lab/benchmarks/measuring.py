@@ -39,20 +39,31 @@ def arguments() -> list[str]:
     return [each for each in sys.argv[1:] if not each.startswith("--")]
 
 
-def median_micros(work: Callable[[], object], rounds: int = 15, repeat: int = 1) -> float:
-    """Of the CPU time of once doing it, when it has been done before."""
+def millis(
+    work: Callable[[], object], rounds: int, clock: Callable[[], float] = time.process_time
+) -> list[float]:
+    """Of doing it once, so many times, when it has been done before; by default of CPU."""
     work()
     taken = []
     for _ in range(chosen(rounds, quick=min(rounds, 3))):
-        start = time.process_time_ns()
+        start = clock()
+        work()
+        taken.append((clock() - start) * 1000)
+    return taken
+
+
+def median_micros(work: Callable[[], object], rounds: int = 15, repeat: int = 1) -> float:
+    """Of the CPU time of once doing it."""
+
+    def again() -> None:
         for _ in range(repeat):
             work()
-        taken.append((time.process_time_ns() - start) / repeat / 1000)
-    return statistics.median(taken)
+
+    return statistics.median(millis(again, rounds)) * 1000 / repeat
 
 
 def median_millis(work: Callable[[], object], rounds: int = 15) -> float:
-    return median_micros(work, rounds) / 1000
+    return statistics.median(millis(work, rounds))
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -168,6 +169,11 @@ class Stack:
             )
         return done.stdout
 
+    def verbs(self, *commands: str) -> None:
+        """Run verbs one after the other."""
+        for command in commands:
+            self.fedctl(*shlex.split(command))
+
     def pages(self) -> None:
         for page in PAGES:
             try:
@@ -205,16 +211,23 @@ def staying(folder: Path, result: Result) -> Iterator[Stack]:
 
 def play_round(stack: Stack, namespace: str) -> None:
     """Use every feature once, in a namespace that is empty at the end."""
-    fedctl = stack.fedctl
     schedule_and_explain(stack, namespace)
     steer_the_fleet(stack, namespace)
     watch_over_access(stack, namespace)
     stack.pages()
     for name in ("web", "api", "big"):
-        fedctl("delete", "binding", f"{namespace}/{name}-deployment", "--yes", codes=(0, 1))
-    fedctl("get", "bindings", "-n", namespace)
+        stack.fedctl("delete", "binding", f"{namespace}/{name}-deployment", "--yes", codes=(0, 1))
+    stack.verbs(f"get bindings -n {namespace}")
     # Last: a step of a plan ends once pods run elsewhere, and the round's bindings have none.
-    plan_and_drain(stack)
+    stack.fedctl("rebalance", "plan", "balance", codes=(0, 1))
+    # Bring replicas that run back to a cluster, and empty it again.
+    stack.verbs(
+        "uncordon member1",
+        f"reschedule {WITH_PODS}",
+        "drain member1 --yes",
+        "uncordon member1",
+        "get plans",
+    )
 
 
 def files(namespace: str, *workloads: tuple[str, int, str]) -> str:
@@ -226,20 +239,18 @@ def files(namespace: str, *workloads: tuple[str, int, str]) -> str:
 
 
 def schedule_and_explain(stack: Stack, namespace: str) -> None:
-    fedctl = stack.fedctl
-    two = files(namespace, ("web", 3, "100m"), ("api", 2, "200m"))
-    binding = f"{namespace}/web-deployment"
-    fedctl("estimate", "--request", "cpu=500m,memory=1Gi")
-    fedctl("estimate", "--request", "cpu=500m", "--source", "exact")
-    shown = fedctl(
-        "schedule", "-f", "-", "--preview", "-o", "json", stdin=files(namespace, ("web", 3, "100m"))
+    fedctl, binding = stack.fedctl, f"{namespace}/web-deployment"
+    one, two = ("web", 3, "100m"), ("api", 2, "200m")
+    stack.verbs(
+        "estimate --request cpu=500m,memory=1Gi",
+        "estimate --request cpu=500m --source exact",
     )
+    previewed = ("schedule", "-f", "-", "--preview", "-o", "json")
+    shown = fedctl(*previewed, stdin=files(namespace, one))
     if token := re.search(r'"(?:previewToken|token)": ?"([^"]+)"', shown):
         fedctl("schedule", "--commit", token.group(1))
-    fedctl("schedule", "-f", "-", stdin=two)
-    fedctl("explain", binding)
-    fedctl("describe", "binding", binding)
-    fedctl("history", binding)
+    fedctl("schedule", "-f", "-", stdin=files(namespace, one, two))
+    stack.verbs(f"explain {binding}", f"describe binding {binding}", f"history {binding}")
     decisions = fedctl("get", "decisions", "-n", namespace, "-o", "name").split()
     for decision in decisions[:2]:
         fedctl("replay", decision.rpartition("/")[2])
@@ -248,49 +259,34 @@ def schedule_and_explain(stack: Stack, namespace: str) -> None:
         fedctl("replay", decision.rpartition("/")[2], "--from-reports", codes=codes)
     # Of more cores than there are: it waits, and never runs.
     fedctl("schedule", "-f", "-", stdin=files(namespace, ("big", 500, "8")))
-    fedctl("get", "queue")
-    fedctl("suspend", f"{namespace}/big-deployment")
-    fedctl("resume", f"{namespace}/big-deployment")
-    fedctl("reschedule", binding)
+    big = f"{namespace}/big-deployment"
+    stack.verbs("get queue", f"suspend {big}", f"resume {big}", f"reschedule {binding}")
 
 
 def steer_the_fleet(stack: Stack, namespace: str) -> None:
-    fedctl = stack.fedctl
-    fedctl("cordon", "member2", "--reason", "a drill")
-    fedctl("schedule", "-f", "-", stdin=files(namespace, ("web", 5, "100m")))
-    fedctl("uncordon", "member2")
-    fedctl("get", "clusters", "-o", "wide")
-    fedctl("describe", "cluster", "member1")
-    fedctl("failover", "status")
-    fedctl("top", "clusters")
-    fedctl("get", "reservations")
-    fedctl("quota", "set", namespace, "--replicas", "50", "--limit", "cpu=64")
-    fedctl("quota", "list")
-    fedctl("quota", "delete", namespace)
-    fleet = ("-f", "examples/fleet.yaml")
-    fedctl("simulate", *fleet, "-f", "examples/deployment.yaml", "-f", "examples/policy.yaml")
-
-
-def plan_and_drain(stack: Stack) -> None:
-    """Bring replicas that run back to a cluster, and empty it again."""
-    stack.fedctl("rebalance", "plan", "balance", codes=(0, 1))
-    stack.fedctl("uncordon", "member1")
-    stack.fedctl("reschedule", WITH_PODS)
-    stack.fedctl("drain", "member1", "--yes")
-    stack.fedctl("uncordon", "member1")
-    stack.fedctl("get", "plans")
+    stack.verbs("cordon member2 --reason 'a drill'")
+    stack.fedctl("schedule", "-f", "-", stdin=files(namespace, ("web", 5, "100m")))
+    given = "-f examples/fleet.yaml -f examples/deployment.yaml -f examples/policy.yaml"
+    stack.verbs(
+        "uncordon member2",
+        "get clusters -o wide",
+        "describe cluster member1",
+        "failover status",
+        "top clusters",
+        "get reservations",
+        f"quota set {namespace} --replicas 50 --limit cpu=64",
+        "quota list",
+        f"quota delete {namespace}",
+        f"simulate {given}",
+    )
 
 
 def watch_over_access(stack: Stack, namespace: str) -> None:
-    fedctl = stack.fedctl
-    made = fedctl("token", "create", f"viewer-{namespace}", "--role", "viewer")
-    fedctl("get", "tokens")
+    made = stack.fedctl("token", "create", f"viewer-{namespace}", "--role", "viewer")
+    stack.verbs("get tokens")
     # The demo's own tokens stay: the bridge has one.
     if found := re.search(r"\btok-[0-9a-f]+", made):
-        fedctl("token", "revoke", found.group(0))
+        stack.fedctl("token", "revoke", found.group(0))
     else:
         stack.result.failures.append(f"token create does not show an id:\n{made}")
-    fedctl("whoami")
-    fedctl("audit", "list")
-    fedctl("audit", "verify")
-    fedctl("doctor")
+    stack.verbs("whoami", "audit list", "audit verify", "doctor")

@@ -5,7 +5,9 @@ Must not hold more fields than the agent reads.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from lab.kubeapi.resources import Document
@@ -62,3 +64,19 @@ def quota(cpu: str, name: str = "q") -> Document:
         "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}"},
         "spec": {"hard": {"cpu": cpu}},
     }
+
+
+def write_kubeconfig(path: Path, url: str, token: str, ca: Path | None = None) -> Path:
+    """Write a kubeconfig for a server and return where it is."""
+    named = {"name": "it"}
+    authority = {"certificate-authority": str(ca)} if ca else {}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "it",
+        "clusters": [{**named, "cluster": {"server": url, **authority}}],
+        "users": [{**named, "user": {"token": token}}],
+        "contexts": [{**named, "context": {"cluster": "it", "user": "it"}}],
+    }
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path

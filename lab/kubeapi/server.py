@@ -21,6 +21,7 @@ from typing import Any, Final, Self, TypeVar
 from aiohttp import web
 
 from lab.kubeapi.access import ANONYMOUS, OPEN_PATHS, User, forbidden, unauthorized
+from lab.kubeapi.documents import write_kubeconfig
 from lab.kubeapi.faults import (
     Action,
     Answer,
@@ -167,17 +168,7 @@ class KubeApiServer:
 
     def kubeconfig(self, path: Path, token: str = ADMIN_TOKEN) -> Path:
         """Write a kubeconfig for this server and return where it is."""
-        named = {"name": "fake"}
-        content = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "fake",
-            "clusters": [{**named, "cluster": {"server": self.url}}],
-            "users": [{**named, "user": {"token": token}}],
-            "contexts": [{**named, "context": {"cluster": "fake", "user": "fake"}}],
-        }
-        path.write_text(json.dumps(content), encoding="utf-8")
-        return path
+        return write_kubeconfig(path, self.url, token)
 
     def wait_for_request(
         self, wanted: Callable[[Asked], bool], *, after: int = 0, seconds: float = WAIT_SECONDS

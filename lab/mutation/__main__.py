@@ -20,7 +20,7 @@ from pathlib import Path
 
 from federation.embedded_postgres.server import EmbeddedPostgres
 from lab.mutation.records import GONE, SURVIVED, TIMEOUT, UNTESTED, Job, Results, Verdict
-from lab.programs import clean_up_when_ended
+from lab.programs import clean_up_when_ended, parser
 from lab.servers import found_binaries
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,22 +43,22 @@ MIGRATE = "import sys; from federation.store.migrate import upgrade; upgrade(sys
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m lab.mutation", description=__doc__)
-    parser.add_argument("--commit", default="HEAD", help="the tree to try (default HEAD)")
-    parser.add_argument("--count", type=int, default=400, help="mutants (default 400)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--same-as", type=Path, help="results of another run: its mutants again")
-    parser.add_argument("--folder", type=Path, default=FOLDER)
-    parser.add_argument("--results", type=Path, help="JSON (default results.json in the folder)")
-    parser.add_argument("--resume", action="store_true", help="go on with the folder's map")
-    parser.add_argument("--max-tests", type=int, default=400, help="tests a mutant")
-    parser.add_argument("--max-seconds", type=float, default=90.0, help="of traced tests a mutant")
-    parser.add_argument("--minutes", type=float, default=600.0, help="begin nothing after these")
-    parser.add_argument("--map-minutes", type=float, default=600.0, help="for the map")
-    parser.add_argument("--retry", action="store_true", help="with --resume: survivors once more")
-    parser.add_argument("--tests", nargs="+", default=TESTS, help="folders below tests/")
-    parser.add_argument("--show", action="store_true", help="print the results, and run nothing")
-    options = parser.parse_args()
+    parsed = parser("mutation", __doc__)
+    parsed.add_argument("--commit", default="HEAD", help="the tree to try (default HEAD)")
+    parsed.add_argument("--count", type=int, default=400, help="mutants (default 400)")
+    parsed.add_argument("--seed", type=int, default=1)
+    parsed.add_argument("--same-as", type=Path, help="results of another run: its mutants again")
+    parsed.add_argument("--folder", type=Path, default=FOLDER)
+    parsed.add_argument("--results", type=Path, help="JSON (default results.json in the folder)")
+    parsed.add_argument("--resume", action="store_true", help="go on with the folder's map")
+    parsed.add_argument("--max-tests", type=int, default=400, help="tests a mutant")
+    parsed.add_argument("--max-seconds", type=float, default=90.0, help="of traced tests a mutant")
+    parsed.add_argument("--minutes", type=float, default=600.0, help="begin nothing after these")
+    parsed.add_argument("--map-minutes", type=float, default=600.0, help="for the map")
+    parsed.add_argument("--retry", action="store_true", help="with --resume: survivors once more")
+    parsed.add_argument("--tests", nargs="+", default=TESTS, help="folders below tests/")
+    parsed.add_argument("--show", action="store_true", help="print the results, and run nothing")
+    options = parsed.parse_args()
     folder: Path = options.folder.resolve()
     results_path: Path = (options.results or folder / "results.json").resolve()
     if not options.show:

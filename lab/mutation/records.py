@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+import msgspec
 
 from lab.mutation.mutants import Mutant, find_mutants, shuffled
 from lab.mutation.patching import Lines, functions_of, outermost
@@ -42,11 +44,10 @@ class Job:
 
     @classmethod
     def read(cls, path: Path) -> Job:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**{**fields, "packages": tuple(fields["packages"])})
+        return msgspec.json.decode(path.read_bytes(), type=cls)
 
     def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        path.write_bytes(msgspec.json.encode(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,16 +168,11 @@ class Results:
 
     @classmethod
     def read(cls, path: Path) -> Results:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        verdicts = [
-            Verdict(**{**entry, "mutant": mutant_from(entry["mutant"])})
-            for entry in fields["verdicts"]
-        ]
-        return cls(**{**fields, "verdicts": verdicts})
+        return msgspec.json.decode(path.read_bytes(), type=cls)
 
     def write(self, path: Path) -> None:
         beside = path.with_suffix(".new")
-        beside.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        beside.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
         beside.replace(path)
 
     def with_status(self, *statuses: str) -> Sequence[Verdict]:
@@ -193,10 +189,6 @@ class Results:
     @property
     def share_killed(self) -> float:
         return self.killed / max(1, self.judged)
-
-
-def mutant_from(fields: Mapping[str, Any]) -> Mutant:
-    return Mutant(**{**fields, "lines": tuple(fields["lines"])})
 
 
 # Tests of one file that are taken before the next files have theirs.

@@ -41,7 +41,6 @@ JOB_VARIABLE = "FEDSCHED_MUTATION_JOB"
 SECONDS_TO_END, TIMES_TO_END = 20.0, 10.0
 # The same for a whole file of tests while the map is made.
 FILE_SECONDS = 300.0
-DATABASES_OF = "SELECT datname FROM pg_database WHERE datname LIKE $1"
 CONTROL_EVERY = 25
 FAILED, NOT_PATCHED = 1, 3
 # Tests that are about the changed packages: a map that is cut off has them.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +25,7 @@ from estimator.placing.incoming import IncomingPod
 from federation.runtime.log_errors import errors_in
 from lab.agents import ROOT
 from lab.kubeapi.api import TOKEN, Api, RealServer
+from lab.kubeapi.documents import write_kubeconfig
 from lab.kubeapi.resources import NODES, PODS, Document
 from lab.kubeapi.server import KubeApiServer
 from lab.kubeapi.state import Change, Cluster
@@ -33,6 +33,9 @@ from lab.kubeapi.statuses import Refused
 from lab.patience import PATIENCE_SECONDS
 from lab.truth.kube_scheduler import BindRefused, HttpExtender, KubeScheduler, Timeline
 from lab.truth.streams import NAMESPACE, Node, documents_of
+
+STOCK_SCHEDULER = "default-scheduler"
+FOREVER_SECONDS = 1e6
 
 
 class AgentProcess:
@@ -82,16 +85,6 @@ class AgentProcess:
             self._process.kill()
             self._process.wait()
             self._process = None
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
-
-
-STOCK_SCHEDULER = "default-scheduler"
-FOREVER_SECONDS = 1e6
 
 
 class SimulatedMember:
@@ -257,20 +250,7 @@ class ApiMember:
         return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
 
     def kubeconfig(self, path: Path) -> Path:
-        named = {"name": "member"}
-        cluster = {"server": self._url}
-        if self._ca is not None:
-            cluster["certificate-authority"] = str(self._ca)
-        content = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "member",
-            "clusters": [{**named, "cluster": cluster}],
-            "users": [{**named, "user": {"token": self._token}}],
-            "contexts": [{**named, "context": {"cluster": "member", "user": "member"}}],
-        }
-        path.write_text(json.dumps(content), encoding="utf-8")
-        return path
+        return write_kubeconfig(path, self._url, self._token, self._ca)
 
     def _pods(self, pod: Document) -> str:
         return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -102,10 +103,10 @@ class Found:
     asked: int
     promised: int
     pending: list[str]
-    weakened: int
     bindings: int
     refused: int
     fitted: int
+    weakened: int = 0
     kills: int = 0
 
     @property
@@ -124,6 +125,41 @@ def sum_of(founds: Sequence[Found]) -> Found:
         }
         total = replace(total, **sums)
     return total
+
+
+def found_of(
+    answered: Sequence[Answered],
+    nodes: Mapping[str, Sequence[Node]],
+    nodes_of_pods: Mapping[str, Mapping[str, str]],
+    notes: Mapping[tuple[str, str], str] = MappingProxyType({}),
+    **figures: int,
+) -> Found:
+    """What came of these answers; ``notes`` say why promises, by member and workload, are weak."""
+    return Found(
+        asked=sum(answer.wanted.replicas for answer in answered),
+        promised=sum(sum(answer.shares.values()) for answer in answered),
+        pending=pending_of(answered, nodes_of_pods, notes),
+        bindings=len(answered),
+        refused=sum(not answer.shares for answer in answered),
+        fitted=fitted(answered, nodes, nodes_of_pods),
+        **figures,
+    )
+
+
+def pending_of(
+    answered: Sequence[Answered],
+    nodes_of_pods: Mapping[str, Mapping[str, str]],
+    notes: Mapping[tuple[str, str], str] = MappingProxyType({}),
+) -> list[str]:
+    """The pods that were promised and have no node, with what they ask for."""
+    return [
+        f"{member}/{name}: {answer.wanted}" + (f", weakened: {note}" if note is not None else "")
+        for answer in answered
+        for member, names in pods_of(answer).items()
+        for note in [notes.get((member, answer.wanted.name))]
+        for name in names
+        if not nodes_of_pods[member].get(name, "")
+    ]
 
 
 def fitted(

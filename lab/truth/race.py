@@ -7,7 +7,6 @@ exits with 1 when a promised pod was left without a node.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 import threading
@@ -33,7 +32,9 @@ from federation.model.reservations import PromiseCertificate, Share
 from federation.model.resources import CPU, MEMORY, PODS
 from federation.model.shapes import ReservationKey, request_shape
 from federation.model.workload import ReplicaRequirements
+from lab.programs import parser
 from lab.truth.kube_scheduler import Delays, HttpExtender, KubeScheduler, Timeline
+from lab.verdicts import Verdicts, at_most
 
 T = TypeVar("T")
 
@@ -251,9 +252,9 @@ def run_once(loop: Loop, seed: int, spacing_seconds: float) -> tuple[bool, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m lab.truth.race", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200)
-    rounds: int = parser.parse_args().rounds
+    options = parser("truth.race", __doc__)
+    options.add_argument("--rounds", type=int, default=200)
+    rounds: int = options.parse_args().rounds
     with Loop() as loop:
         found = [
             run_once(loop, number, LONGEST_SPACING_SECONDS * number / max(rounds - 1, 1))
@@ -261,8 +262,11 @@ def main() -> int:
         ]
     pending = sum(not is_bound for is_bound, _ in found)
     others = sum(bound for _, bound in found)
-    print(f"{rounds} rounds: {pending} promised pods pending, {others / rounds:.2f} others bound")
-    return 1 if pending else 0
+    figures = Verdicts("race")
+    figures.section(f"{rounds} rounds")
+    detail = f"{others / rounds:.2f} others bound"
+    figures.row("promised pods pending", pending, goal=at_most(0), detail=detail)
+    return int(figures.missed > 0)
 
 
 if __name__ == "__main__":

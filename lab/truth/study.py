@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,9 @@ from lab.agents import has_reported
 from lab.kubeapi.resources import Document
 from lab.patience import PATIENCE_SECONDS
 from lab.planes import Planes, durable_postgres, running_planes
-from lab.truth.clusters import STOCK_SCHEDULER, AgentProcess, RealMember, SimulatedMember, free_port
-from lab.truth.deciding import Decider, Reserving, Unreserved, Weakened
+from lab.servers import free_port
+from lab.truth.clusters import STOCK_SCHEDULER, AgentProcess, RealMember, SimulatedMember
+from lab.truth.deciding import Decider, Reserving, Unreserved
 from lab.truth.plans import (
     AT_ONCE,
     DELETED_SECONDS,
@@ -35,13 +36,13 @@ from lab.truth.plans import (
     Found,
     Line,
     Plan,
-    fitted,
+    found_of,
+    pending_of,
     pods_of,
 )
 from lab.truth.streams import Node, Wanted, foreign_pods, nodes_of, stream
 
 POLL_SECONDS = 0.1
-UNWEAKENED: Mapping[tuple[str, str], Weakened] = {}
 FOREIGN_SECONDS = (2.0, 10.0)
 
 
@@ -257,34 +258,21 @@ class _Study:
                 before, since = waiting, time.monotonic()
             await asyncio.sleep(POLL_SECONDS)
 
-    def _pending(self, weakened: Mapping[tuple[str, str], Weakened] = UNWEAKENED) -> list[str]:
-        """The pods that were promised and have no node, with what they ask for."""
-        nodes = self._nodes_of_pods()
-        return [
-            f"{member}/{name}: {answer.wanted}" + (f", weakened: {found.note}" if found else "")
-            for answer in self._answered
-            for member, names in pods_of(answer).items()
-            for found in [weakened.get((member, answer.wanted.name))]
-            for name in names
-            if not nodes[member].get(name, "")
-        ]
+    def _pending(self) -> list[str]:
+        return pending_of(self._answered, self._nodes_of_pods())
 
     def _nodes_of_pods(self) -> dict[str, dict[str, str]]:
         members = self._members.values()
         return {member.name: member.kubernetes.nodes_of_pods() for member in members}
 
     async def _found(self, reserving: Reserving) -> Found:
-        answered = self._answered
-        weakened = await reserving.weakened(answered)
-        nodes = {name: member.nodes for name, member in self._members.items()}
-        return Found(
-            asked=sum(answer.wanted.replicas for answer in answered),
-            promised=sum(sum(answer.shares.values()) for answer in answered),
-            pending=self._pending(weakened),
+        weakened = await reserving.weakened(self._answered)
+        return found_of(
+            self._answered,
+            {name: member.nodes for name, member in self._members.items()},
+            self._nodes_of_pods(),
+            {key: each.note for key, each in weakened.items()},
             weakened=sum(each.replicas for each in weakened.values()),
-            bindings=len(answered),
-            refused=sum(not answer.shares for answer in answered),
-            fitted=fitted(answered, nodes, self._nodes_of_pods()),
             kills=sum(member.agent.kills for member in self._members.values()),
         )
 

@@ -35,7 +35,7 @@ from lab.truth.plans import (
     Answered,
     Found,
     Plan,
-    fitted,
+    found_of,
     pods_of,
 )
 from lab.truth.streams import CPU, MEMORY, Amounts, Node, Wanted, documents_of, nodes_of, stream
@@ -253,22 +253,6 @@ class VirtualStudy:
                     number += 1
 
     def _found(self) -> Found:
-        answered = self.answered
         bound = {name: dict(member.bound) for name, member in self.members.items()}
         nodes = {name: member.nodes for name, member in self.members.items()}
-        pending = [
-            f"{member}/{name}: {answer.wanted}"
-            for answer in answered
-            for member, names in pods_of(answer).items()
-            for name in names
-            if name not in bound[member]
-        ]
-        return Found(
-            asked=sum(answer.wanted.replicas for answer in answered),
-            promised=sum(sum(answer.shares.values()) for answer in answered),
-            pending=pending,
-            weakened=0,
-            bindings=len(answered),
-            refused=sum(not answer.shares for answer in answered),
-            fitted=fitted(answered, nodes, bound),
-        )
+        return found_of(self.answered, nodes, bound)
