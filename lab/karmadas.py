@@ -1,4 +1,4 @@
-"""A Karmada as the bridge sees it: its API server with clusters and bindings, and bridges to it.
+"""A Karmada as the bridge sees it: its API server with clusters and bindings, and what is in it.
 
 Must not decide or divide anything: bindings get their clusters from whoever patches them.
 """
@@ -9,11 +9,9 @@ import asyncio
 import copy
 import json
 import re
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +32,6 @@ from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from lab.kubeapi.state import Cluster
 from lab.patience import PATIENCE_SECONDS
 from lab.patience import until as until_asked
-from lab.program_logs import checked_file
-from lab.servers import ROOT, Server, environment, started
 
 GIVE_UP_SECONDS = election.GIVE_UP_SECONDS
 
@@ -308,46 +304,3 @@ async def bridging(
         await running
         # What it was at first: another bridge may have begun meanwhile, and end later.
         vars(election)["GIVE_UP_SECONDS"] = GIVE_UP_SECONDS
-
-
-LOCAL = "127.0.0.1:0"
-
-
-@contextmanager
-def control_plane(
-    folder: Path, *, listen: str = LOCAL, **variables: str
-) -> Iterator[tuple[Server, str]]:
-    """With its endpoint; its admin's token is in ``folder``."""
-    flags = ("--insecure", "--web-listen", LOCAL)
-    place = ("--data-dir", str(folder), "--listen", listen)
-    with started(*flags, *place, **variables) as server:
-        endpoint = server.await_line(r"API +(\S+)").group(1)
-        server.await_line("token")
-        yield server, endpoint
-
-
-@contextmanager
-def bridge_process(
-    karmada: Karmada, folder: Path, endpoint: str, lease_name: str, *options: str
-) -> Iterator[subprocess.Popen[str]]:
-    """Killed at the end; its log is in ``folder``. The lease of a killed one runs out slowly."""
-    config = karmada.server.kubeconfig(folder / "karmada.config")
-    arguments = [
-        *("--karmada-kubeconfig", str(config), "--endpoint", endpoint, "--insecure"),
-        *("--token-file", str(folder / "admin.token"), "--lease-name", lease_name, *options),
-    ]
-    with (
-        checked_file("federation bridge", folder / "bridge.log") as path,
-        path.open("a", encoding="utf-8") as log,
-        subprocess.Popen(
-            [sys.executable, "-m", "federation", "bridge", *arguments],
-            cwd=ROOT,
-            env=environment({}),
-            stderr=log,
-            text=True,
-        ) as process,
-    ):
-        try:
-            yield process
-        finally:
-            process.kill()

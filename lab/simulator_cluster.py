@@ -28,7 +28,15 @@ from federation.model.pools.values import Pools
 from federation.model.resources import PODS
 from federation.model.shapes import Echo
 from federation.model.workload import ReplicaRequirements
-from lab.fleets import CPU_ROW, GPU_ROW, MEMORY_ROW, PODS_ROW, RESOURCES, Int64Array, node_columns
+from lab.packed_clusters import (
+    CPU_ROW,
+    GPU_ROW,
+    MEMORY_ROW,
+    PODS_ROW,
+    RESOURCES,
+    Int64Array,
+    node_columns,
+)
 from lab.promising import echoes_of
 
 ZONE_LABEL = "topology.kubernetes.io/zone"

@@ -30,7 +30,7 @@ from lab.accuracy.goals import (
     tighter,
     upper,
 )
-from lab.fleets import (
+from lab.packed_clusters import (
     FILLS,
     MIXES,
     ClusterPlan,

@@ -31,7 +31,7 @@ from federation.model.pools.building import build_pools, partition_nodes
 from federation.model.pools.refreshing import refresh_pools
 from federation.model.pools.values import Cells
 from federation.model.workload import ReplicaRequirements
-from lab.fleets import (
+from lab.packed_clusters import (
     CPU_ROW,
     MEMORY_ROW,
     RESOURCES,

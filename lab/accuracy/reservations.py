@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from federation.model.placement import Binding, Certificate
-from lab.fleets import (
+from lab.packed_clusters import (
     CPU_ROW,
     MEMORY_ROW,
     MIXES,

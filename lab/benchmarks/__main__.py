@@ -8,6 +8,7 @@ goal that is missed is no failure: figures depend on the machine.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -34,16 +35,27 @@ class Done:
 
 def names() -> list[str]:
     """The measurements to run, the longest first."""
-    known = sorted(path.stem.removeprefix("bench_") for path in FOLDER.glob("bench_*.py"))
+    known = sorted(programs())
     if unknown := set(arguments()) - set(known):
         raise SystemExit(f"no such measurement: {', '.join(sorted(unknown))}")
     chosen = arguments() or known
     return sorted(chosen, key=lambda name: (name not in LONGEST, chosen.index(name)))
 
 
+def programs() -> dict[str, list[str]]:
+    """The module of each measurement, and its name where the module has several."""
+    found: dict[str, list[str]] = {}
+    for path in FOLDER.glob("*.py"):
+        names = re.findall(r"^def bench_(\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+        found |= {name: [f"lab.benchmarks.{path.stem}", name] for name in names}
+        if path.stem.startswith("bench_"):
+            found[path.stem.removeprefix("bench_")] = [f"lab.benchmarks.{path.stem}"]
+    return found
+
+
 def run(name: str) -> Done:
     """Run one; its output is shown as it comes unless others run beside it."""
-    command = [sys.executable, str(FOLDER / f"bench_{name}.py"), *OPTIONS]
+    command = [sys.executable, "-m", *programs()[name], *OPTIONS]
     began = time.monotonic()
     done = subprocess.run(
         command,

@@ -14,17 +14,8 @@ from pathlib import Path
 
 from federation.runtime.addresses import Address
 from lab.benchmarks.measuring import chosen
-from lab.karmadas import (
-    Karmada,
-    binding,
-    bridge_process,
-    control_plane,
-    health_address,
-    member,
-    new_karmada_server,
-    page,
-    placed,
-)
+from lab.bridges import bridge_process, control_plane
+from lab.karmadas import Karmada, binding, health_address, member, new_karmada_server, page, placed
 from lab.processes import cpu_seconds
 from lab.verdicts import Verdicts, at_least, at_most
 

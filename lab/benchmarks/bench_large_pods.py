@@ -19,7 +19,7 @@ from typing import Any
 from federation.capacity import careful, second_looks
 from federation.model.placement import Certificate
 from lab.benchmarks.measuring import arguments, chosen
-from lab.fleets import GIB
+from lab.packed_clusters import GIB
 from lab.simulator import ControlPlane
 from lab.truth.kube_scheduler import Timeline
 from lab.truth.plans import MAKING_SECONDS

@@ -11,8 +11,8 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from lab.verdicts import Verdicts, at_most
 
@@ -25,6 +25,11 @@ TELLING_STALLS = ("--log-level=debug",)
 LATE = re.compile(r"the event loop was late ms=(\S+) cpu_ms=(\S+)")
 
 T = TypeVar("T")
+
+
+def run_named(functions: Mapping[str, Any]) -> None:
+    """Of a module with several measurements, the one that the program's first argument names."""
+    functions[f"bench_{arguments()[0]}"]()
 
 
 def chosen(usual: T, *, quick: T, full: T | None = None) -> T:

@@ -24,14 +24,12 @@ import grpc
 from bridge.karmada import APPLIED_PLACEMENT
 from federation.v1.scheduling_pb2 import ListBindingsRequest
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
+from lab.bridges import LOCAL, bridge_process, control_plane
 from lab.karmadas import (
     DYNAMIC,
     EVERYWHERE,
-    LOCAL,
     Karmada,
     binding,
-    bridge_process,
-    control_plane,
     is_settled,
     member,
     new_karmada_server,

@@ -31,7 +31,7 @@ from federation.v1.scheduling_pb2 import (
 )
 from lab.callers import ALONE, Caller
 from lab.chaos.members import Member
-from lab.fleets import GIB
+from lab.packed_clusters import GIB
 from lab.simulator_cluster import Order
 from lab.workloads import AGGREGATED, BY_FIXED_WEIGHTS, DUPLICATED, DYNAMIC, workload
 

@@ -27,7 +27,7 @@ from lab.chaos.callers import ALIKE, BY_THE_QUEUE, NAMESPACE, Controller
 from lab.chaos.glances import Row, in_order, lost, read_rows, wrong_rows
 from lab.chaos.members import Member, end, living
 from lab.chaos.slow_ledger import SeenReport
-from lab.fleets import GIB, Int64Array
+from lab.packed_clusters import GIB, Int64Array
 from lab.planes import Planes, Postgres, durable_postgres, running_planes
 from lab.verdicts import Result
 

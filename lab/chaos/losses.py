@@ -65,7 +65,7 @@ from lab.chaos.preempting import (
     wrong_victims,
 )
 from lab.chaos.slow_ledger import SeenReport
-from lab.fleets import GIB
+from lab.packed_clusters import GIB
 from lab.patience import PATIENCE_SECONDS
 from lab.planes import Plane, Planes, Postgres
 from lab.simulator_cluster import Order

@@ -33,7 +33,7 @@ from federation.v1.agents_pb2 import (
 from federation.v1.agents_pb2_grpc import AgentsStub
 from lab.callers import ALONE, bearer
 from lab.chaos.slow_ledger import SeenReport
-from lab.fleets import RESOURCES, Int64Array
+from lab.packed_clusters import RESOURCES, Int64Array
 from lab.patience import PATIENCE_SECONDS
 from lab.planes import Planes
 from lab.simulator_cluster import Order, Placer, Pod, SimulatedCluster, Snapshot

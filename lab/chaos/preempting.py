@@ -20,7 +20,7 @@ from federation.model.placement import Binding, Placement, PreemptionPolicy
 from federation.store.decisions import StoredDecision
 from lab.chaos.audit import TRACES
 from lab.chaos.glances import Placed, Row
-from lab.fleets import GIB
+from lab.packed_clusters import GIB
 from lab.workloads import DYNAMIC, workload
 
 FILLERS, OF_A_FILLER, OF_THE_URGENT = 4, 80, 100

@@ -23,7 +23,7 @@ from lab.callers import calling, enrolled
 from lab.chaos.members import Member, end, living
 from lab.databases import connected
 from lab.drills.servers import MovableAddress, Pair, Restorable, pair, restorable
-from lab.fleets import GIB
+from lab.packed_clusters import GIB
 from lab.patience import until
 from lab.planes import Planes, running_planes
 from lab.servers import federation

@@ -16,8 +16,7 @@ from typing import Any
 
 import msgspec
 
-from lab.mutation.mutants import Mutant, find_mutants, shuffled
-from lab.mutation.patching import Lines, functions_of, outermost
+from lab.mutation.mutants import Lines, Mutant, find_mutants, functions_of, outermost, shuffled
 
 KILLED, SURVIVED, TIMEOUT, UNTESTED, GONE = "killed", "survived", "timeout", "untested", "gone"
 

@@ -20,8 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.mutation.mutants import Mutant
-from lab.mutation.patching import LineTracer, NotPatched, patch
+from lab.mutation.mutants import LineTracer, Mutant, NotPatched, patch
 from lab.mutation.records import (
     GONE,
     KILLED,

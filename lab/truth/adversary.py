@@ -16,9 +16,8 @@ import numpy.typing as npt
 
 from federation.model.cluster import Cluster
 from federation.scheduler.fleet import Fleet
-from lab.truth.deciding import shares_of
 from lab.truth.odds import Moment, moment_of
-from lab.truth.plans import Answered, Found, Plan, asked_of
+from lab.truth.plans import Answered, Found, Plan, asked_of, shares_of
 from lab.truth.streams import CPU, MEMORY, ROWS, Int64Array, Wanted
 from lab.truth.virtual import VirtualMember, VirtualStudy
 

@@ -13,7 +13,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from federation.model.placement import Certificate
+from federation.model.estimate import Bound, Estimates, Source
+from federation.model.placement import Binding, Certificate
+from federation.scheduler.cycle import schedule
+from federation.scheduler.decision import Outcome
+from federation.scheduler.fleet import Fleet
 from lab.truth.streams import ROWS, Int64Array, Node, Stream, Wanted, free_rn
 
 
@@ -209,3 +213,18 @@ def fits_n(wanted: Wanted, nodes: Sequence[Node], free: Int64Array) -> Int64Arra
     takes_n = np.array([wanted.takes(node) for node in nodes])
     room_n: Int64Array = (np.maximum(free, 0) // asked_r[:, np.newaxis]).min(axis=0)
     return np.where(takes_n, room_n, 0)
+
+
+def shares_of(binding: Binding, fleet: Fleet, room: Sequence[int]) -> dict[str, int]:
+    """As it is divided over members with room for so many; empty where it is not."""
+    size = len(fleet.names)
+    estimates = Estimates(
+        replicas_c=np.array(room, dtype=np.int64),
+        source_c=np.full(size, Source.EXACT, dtype=np.int8),
+        bound_c=np.full(size, Bound.EXACT, dtype=np.int8),
+        reasons={},
+    )
+    decision = schedule(binding, fleet, estimates, now=0.0)
+    if decision.outcome is not Outcome.SCHEDULED:
+        return {}
+    return {each.name: each.replicas for each in decision.clusters if each.replicas}

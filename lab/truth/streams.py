@@ -25,9 +25,9 @@ from federation.model.placement import (
 )
 from federation.model.resources import PODS
 from federation.model.workload import NodeClaim, ReplicaRequirements, Toleration
-from lab.fleets import GIB, MIB
 from lab.kubeapi.documents import namespace
 from lab.kubeapi.resources import Document
+from lab.packed_clusters import GIB, MIB
 
 CPU, MEMORY = "cpu", "memory"
 ROWS: Final = (CPU, MEMORY, PODS)

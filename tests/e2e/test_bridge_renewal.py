@@ -17,17 +17,9 @@ from federation.client import Client, Target
 from federation.model.access import Role
 from federation.v1.access_pb2 import ListTokensRequest, RevokeTokenRequest
 from federation.v1.access_pb2_grpc import AccessStub
+from lab.bridges import bridge_process, control_plane
 from lab.control_planes import RunningControlPlane, running_control_plane
-from lab.karmadas import (
-    Karmada,
-    binding,
-    bridge_process,
-    bridging,
-    control_plane,
-    member,
-    new_karmada_server,
-    until,
-)
+from lab.karmadas import Karmada, binding, bridging, member, new_karmada_server, until
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ from lab.callers import enrolled
 from lab.chaos.members import Member
 from lab.chaos.slow_ledger import SeenReport
 from lab.databases import Databases
-from lab.fleets import GIB
+from lab.packed_clusters import GIB
 from lab.patience import PATIENCE_SECONDS
 from lab.planes import Planes, running_planes
 

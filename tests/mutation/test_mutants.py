@@ -12,8 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from lab.mutation.mutants import Mutant, find_mutants, shuffled
-from lab.mutation.patching import LineTracer, NotPatched, patch
+from lab.mutation.mutants import LineTracer, Mutant, NotPatched, find_mutants, patch, shuffled
 from lab.mutation.records import (
     KILLED,
     SURVIVED,

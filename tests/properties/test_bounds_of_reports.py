@@ -32,7 +32,7 @@ from federation.model.workload import (
     TolerationOperator,
 )
 from federation.services.fleet.known_estimates import KnownEstimates
-from lab.fleets import MIB
+from lab.packed_clusters import MIB
 from lab.truth.streams import CPU, MEMORY, POOL_LABEL, ZONE_LABEL, documents_of, nodes_of
 
 CLUSTERS, SHAPES = 40, 10

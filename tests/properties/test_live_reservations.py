@@ -37,7 +37,7 @@ from federation.store.postgres import PostgresStore
 from lab.chaos.audit import Audit, open_database
 from lab.chaos.members import report_of
 from lab.chaos.slow_ledger import SeenReport, SlowLedger
-from lab.fleets import RESOURCES
+from lab.packed_clusters import RESOURCES
 from lab.promising import interests_of
 from lab.services import join, reservations_of
 from lab.simulator_cluster import ZONE_LABEL, Order, SimulatedCluster

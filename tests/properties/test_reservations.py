@@ -25,7 +25,7 @@ from federation.model.placement import (
 from federation.model.reservations import PromiseCertificate
 from federation.model.shapes import Shape, request_shape
 from federation.model.workload import NodeClaim, ReplicaRequirements, TargetCluster
-from lab.fleets import RESOURCES
+from lab.packed_clusters import RESOURCES
 from lab.promising import interests_by_name
 from lab.simulator import BY_CAPACITY, ControlPlane, Decided, divided
 from lab.simulator_cluster import ZONE_LABEL, Placer, SimulatedCluster, Snapshot

@@ -10,7 +10,7 @@ import pytest
 
 from federation.model.placement import Certificate
 from federation.model.reservations import PromiseCertificate
-from lab.fleets import GIB, RESOURCES
+from lab.packed_clusters import GIB, RESOURCES
 from lab.simulator import Simulation, divided
 from lab.simulator_cluster import Placer, SimulatedCluster
 from lab.slow_packer import broken_promise

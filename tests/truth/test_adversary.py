@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lab.fleets import GIB
+from lab.packed_clusters import GIB
 from lab.truth.adversary import challenged, room_against, stands, stranding
 from lab.truth.odds import Moment, moment_of
 from lab.truth.plans import Line, Plan

@@ -1,14 +1,23 @@
-"""The simulated kube-scheduler: it assumes before it binds, backs off, and asks its extender."""
+"""The simulated kube-scheduler: its queue, its scores, and bindings that a real one made.
+
+Virtual time alone.
+"""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pytest
 
+from estimator.binpack.requests import replica_request
+from estimator.kube.dump import read_dump
 from estimator.nodes import Node
 from estimator.placing.incoming import IncomingPod
+from estimator.snapshot import NodeTable
 from federation.model.resources import CPU, MEMORY, PODS
 from lab.kubeapi.documents import pod
 from lab.truth.kube_scheduler import (
@@ -19,7 +28,87 @@ from lab.truth.kube_scheduler import (
     Outcome,
     Timeline,
 )
-from lab.truth.scheduler_scores import Profile, Strategy
+from lab.truth.scheduler_scores import Loads, Profile, Strategy, balanced_n
+from tests.vectors.loading import amounts, for_each, read_lines
+from tests.vectors.scoring import pod_resources
+from tests.vectors.test_clusters import DUMPS, SHAPES
+
+
+@for_each(read_lines("scoring-fit-objects"))
+def test_recorded_scores(line: dict[str, Any]) -> None:
+    nodes = [
+        Node(name=node["name"], allocatable=amounts(node["allocatable"])) for node in line["nodes"]
+    ]
+    loads = Loads(NodeTable.of(nodes))
+    for node in line["nodes"]:
+        for running in node["pods"]:
+            loads.add(replica_request(pod_resources(running)), node["name"], +1)
+    request = replica_request(pod_resources(line["pod"]))
+    profile = Profile(
+        strategy=Strategy(line["strategy"]),
+        weights=tuple((each["name"], each["weight"]) for each in line["resources"]),
+        shape=tuple((at, score) for at, score in line.get("shape") or ((0, 0), (100, 10))),
+    )
+    expected = line["expect"]["nodes"]
+    assert profile.fit_n(loads, request).tolist() == [node["score"] for node in expected]
+    assert loads.fits_n(request).tolist() == [not node["insufficient"] for node in expected]
+    if line["balanced_resources"] == ["cpu", "memory"] and expected[0]["balanced"] is not None:
+        assert balanced_n(loads, request).tolist() == [node["balanced"] for node in expected]
+
+
+TOO_MANY = 3
+
+
+@pytest.mark.parametrize(
+    ("member", "shape"), SHAPES, ids=[f"{member}-{shape['id']}" for member, shape in SHAPES]
+)
+def test_as_many_are_bound_as_the_real_one_bound(member: str, shape: dict[str, Any]) -> None:
+    content = (DUMPS / f"{member}.json").read_bytes()
+    bound: dict[str, str] = {}
+
+    def bind(pod: IncomingPod, node: str) -> None:
+        bound[pod.uid] = node
+
+    timeline = Timeline()
+    scheduler = KubeScheduler(
+        nodes=read_dump(content).nodes,
+        timeline=timeline,
+        bind=bind,
+        random=np.random.default_rng(1),
+    )
+    for item in json.loads(content)["items"]:
+        is_over = item.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        if item["kind"] == "Pod" and item["spec"].get("nodeName") and not is_over:
+            scheduler.put_pod(item)
+    asked = shape["kube_scheduler_bound"] + TOO_MANY
+    for number in range(asked):
+        scheduler.put_pod(recorded_pod(number, shape))
+    timeline.run(1.0 + 2 * scheduler.delays.cycle * asked)
+    assert len(bound) == shape["kube_scheduler_bound"]
+    assert len(scheduler.pending) == TOO_MANY
+    assert Counter(bound.values()) == {node: n for node, n in shape["per_node"].items() if n}
+
+
+def recorded_pod(number: int, shape: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "containers": [{"name": "main", "resources": {"requests": shape["requests"]}}],
+        "nodeSelector": shape["node_selector"],
+        "tolerations": shape["tolerations"],
+    }
+    if shape["affinity_terms"]:
+        terms = [
+            {
+                "matchExpressions": each.get("match_expressions", []),
+                "matchFields": each.get("match_fields", []),
+            }
+            for each in shape["affinity_terms"]
+        ]
+        required = {"nodeSelectorTerms": terms}
+        spec["affinity"] = {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+        }
+    metadata = {"name": f"p{number}", "namespace": "recorded", "uid": f"uid-p{number}"}
+    return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
 def node(name: str, cores: int = 4) -> Node:

@@ -1,7 +1,7 @@
-"""What keeping, replaying and forgetting decisions costs: bytes of each, CPU to pack and to replay
-it, what of a decision's CPU that is, and how long rows are locked while a month is pruned.
+"""Decisions in memory: dividing, selecting, whole ones, and what keeping and replaying them costs.
 
-Prints figures beside their goals; must not judge them.
+Availability is what fits into clusters as shipped agents report them. Prints figures beside their
+goals; must not judge anything else.
 """
 
 from __future__ import annotations
@@ -11,23 +11,47 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from uuid import uuid4
 
 import numpy as np
 from sqlalchemy import text
 
+from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.reserve import FleetRooms, packable_c
 from federation.garbage import sparing_the_fleet
 from federation.history.kept_reports import OpenPromise, packed_picture
 from federation.history.packed_inputs import InputReader, Packed, SharedBodies
 from federation.history.recorded import Recorded
-from federation.model.estimate import Estimates
+from federation.model.arrays import IntArray, UintArray
+from federation.model.cluster import Cluster, Taint, TaintEffect
+from federation.model.estimate import Bound, Estimates, Source
 from federation.model.grades import DEFAULT_MODEL
+from federation.model.placement import (
+    Binding,
+    Certificate,
+    ClusterAffinity,
+    Placement,
+    ReplicaScheduling,
+    SchedulingType,
+    SpreadConstraint,
+    SpreadField,
+)
 from federation.model.reservations import Outstanding
-from federation.model.workload import ReplicaRequirements, TargetCluster
-from federation.scheduler.fleet import Fleet
+from federation.model.workload import (
+    ObjectReference,
+    ReplicaRequirements,
+    TargetCluster,
+    Toleration,
+    TolerationOperator,
+)
+from federation.scheduler.cycle import schedule
+from federation.scheduler.division.apportion import apportion
+from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, DEFAULT_PROFILES
 from federation.scheduler.replay import DecisionInputs
+from federation.scheduler.selection.regions import Region, choose_regions
+from federation.scheduler.selection.search import UNLIMITED, Level, SearchProblem, search
 from federation.scheduler.state import Surroundings
 from federation.services.decision_ports import NewDecision
 from federation.services.duties import DECISIONS_PRUNED_AT_ONCE as PRUNED_AT_ONCE
@@ -35,14 +59,173 @@ from federation.services.packed_traces import packed_traces
 from federation.services.values import ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from lab.benchmarks import bench_scheduler
-from lab.benchmarks.measuring import chosen, median_millis
+from lab.benchmarks.measuring import chosen, median_millis, run_named
 from lab.benchmarks.members import PLAN, capacity_report
-from lab.fleet import stored_pools
+from lab.fleet import SMALL_SIZES, stored_pools
 from lab.planes import durable_postgres
 from lab.processes import family_seconds
 from lab.programs import own_folder
 from lab.verdicts import Verdicts, at_most
+
+DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
+REGION_THEN_CLUSTER = (
+    SpreadConstraint(by=SpreadField.REGION, min_groups=2, max_groups=3),
+    SpreadConstraint(by=SpreadField.CLUSTER, min_groups=3, max_groups=20),
+)
+SCHEDULER = Verdicts("bench_scheduler")
+APIS = frozenset(("apps/v1", f"Kind{number}") for number in range(29)) | {("apps/v1", "Deployment")}
+
+
+def fleet(clusters: int, regions: int = 10) -> Fleet:
+    """Clusters with labels, 30 APIs each and a taint on every tenth."""
+    taint = Taint(key="dedicated", value="infra", effect=TaintEffect.NO_SCHEDULE)
+    return Fleet.of(
+        Cluster(
+            name=f"member{number:05d}",
+            labels={"tier": "abc"[number % 3], "serial": str(number)},
+            provider=f"provider{number % 3}",
+            region=f"region{number % regions:03d}",
+            zones=(f"zone{number % (3 * regions):03d}",),
+            taints=(taint,) if number % 10 == 0 else (),
+            api_enablements=APIS,
+        )
+        for number in range(clusters)
+    )
+
+
+@cache
+def packable() -> IntArray:
+    """How many replicas of a size each distinct cluster of the fleet takes, 500 at most."""
+    report = ReportId(1, 1)
+    own_rooms = [Room.of(report, stored_pools(number, PLAN)) for number in range(PLAN.distinct)]
+    size = ReplicaRequirements(request=SMALL_SIZES[3])
+    most_c = packable_c(FleetRooms.of(own_rooms), size, Certificate.CAREFUL, {})
+    return np.clip(most_c // 10, 1, 500)
+
+
+def availability(clusters: int) -> Estimates:
+    """What a size gets in clusters of 500 nodes as agents report them, nearly all of it taken."""
+    return Estimates(
+        # Clusters that report alike have promised more or less.
+        replicas_c=(
+            np.resize(packable(), clusters) * np.random.default_rng(9).uniform(0.5, 1, clusters)
+        ).astype(np.int64),
+        source_c=np.full(clusters, Source.POOLS, dtype=np.int8),
+        bound_c=np.full(clusters, Bound.LOWER, dtype=np.int8),
+        reasons={},
+    )
+
+
+def binding(replicas: int, spread: tuple[SpreadConstraint, ...]) -> Binding:
+    return Binding(
+        namespace="shop",
+        name="web",
+        replicas=replicas,
+        resource=ObjectReference(api_version="apps/v1", kind="Deployment", name="web", uid="6f1c"),
+        clusters=(TargetCluster(name="member00003", replicas=replicas // 10),),
+        placement=Placement(
+            affinity=ClusterAffinity(match_labels={"tier": "a"}),
+            tolerations=(Toleration(key="other", operator=TolerationOperator.EXISTS),),
+            replica_scheduling=DYNAMIC,
+            spread_constraints=spread,
+        ),
+    )
+
+
+def by_position(position_k: IntArray) -> UintArray:
+    return position_k.astype(np.uint64)
+
+
+def report(what: str, work: Callable[[], object]) -> None:
+    SCHEDULER.row(what, median_millis(work), "ms")
+
+
+def time_apportion() -> None:
+    random = np.random.default_rng(3)
+    for clusters, seats in ((100, 10_000), (5_000, 10_000), (10_000, 1_000_000)):
+        weights = random.integers(1, 500, clusters)
+        report(
+            f"divide {seats:,} replicas over {clusters:,} clusters",
+            partial(apportion, weights, seats, by_position),
+        )
+
+
+def time_regions() -> None:
+    random = np.random.default_rng(4)
+    for count, least, most, clusters in ((20, 5, 10, 40), (200, 20, 20, 100), (200, 10, 20, 600)):
+        regions = [
+            Region(name=f"region{number:03d}", clusters=size, score=score)
+            for number, (size, score) in enumerate(
+                zip(
+                    random.integers(1, 60, count).tolist(),
+                    random.integers(0, 9_000, count).tolist(),
+                    strict=True,
+                )
+            )
+        ]
+        report(
+            f"choose {least} to {most} of {count} regions with {clusters} clusters",
+            partial(choose_regions, regions, least=least, most=most, least_clusters=clusters),
+        )
+
+
+def time_search() -> None:
+    """What runs when Karmada's choice of regions is too small, or zones and providers matter."""
+    values = np.random.default_rng(5).integers(0, 500, 10_000)
+    regions: Column[tuple[str, ...]] = Column.of(
+        (f"region{number % 200:03d}",) for number in range(10_000)
+    )
+    for most in (100, UNLIMITED):
+        problem = SearchProblem(
+            value_k=values,
+            levels=(Level(groups=regions, least=10, most=20),),
+            least=20,
+            most=most,
+        )
+        clusters = "any number of" if most == UNLIMITED else f"at most {most}"
+        report(
+            f"search {clusters} clusters in 10 to 20 of 200 regions, 10,000 clusters",
+            partial(search, problem),
+        )
+
+
+def time_decisions() -> None:
+    for clusters in (100, 1_000, 10_000):
+        members, fits = fleet(clusters), availability(clusters)
+        for what, spread in (("region and cluster spread", REGION_THEN_CLUSTER), ("no spread", ())):
+            asked = binding(500, spread)
+            report(
+                f"decide with trace, {clusters:,} clusters, 500 replicas, {what}",
+                partial(schedule, asked, members, fits, now=0.0),
+            )
+    wide = (
+        SpreadConstraint(by=SpreadField.REGION, min_groups=20, max_groups=20),
+        SpreadConstraint(by=SpreadField.CLUSTER, min_groups=200, max_groups=400),
+    )
+    members, fits = fleet(10_000, regions=200), availability(10_000)
+    asked = binding(5_000, wide)
+    report(
+        "decide with trace, 10,000 clusters, 20 of 200 regions",
+        partial(schedule, asked, members, fits, now=0.0),
+    )
+    everywhere = Binding(
+        name="web",
+        replicas=1_000_000,
+        resource=asked.resource,
+        placement=Placement(replica_scheduling=DYNAMIC),
+    )
+    report(
+        "decide with trace, 10,000 clusters, 1,000,000 replicas on all of them",
+        partial(schedule, everywhere, members, fits, now=0.0),
+    )
+
+
+def bench_scheduler() -> None:
+    time_apportion()
+    time_regions()
+    time_search()
+    time_decisions()
+
 
 DECISIONS = chosen(100, quick=10)
 GOALS = {100: 4096, 1000: 25_600}
@@ -52,7 +235,7 @@ FLEETS = chosen((100, 1000), quick=(100,), full=(100, 1000, 10_000))
 PROMISES, MAX_REPORT_BYTES = 20, 12_288
 OLD = chosen(40_000, quick=4000)
 BATCHES, TURNS = chosen(5, quick=2), chosen(21, quick=2)
-FIGURES = Verdicts("bench_history")
+HISTORY = Verdicts("bench_history")
 OLD_DECISIONS = text("""
     INSERT INTO decision (binding_id, namespace, name, binding_generation, outcome, clusters,
         remainder, reason, algorithm_revision, trace, triggers, created_at, day)
@@ -71,13 +254,13 @@ OLD_BINDINGS = text("""
 @lru_cache
 def fleet_and_estimates(clusters: int) -> tuple[Fleet, Estimates]:
     """A control plane's fleet stays the same until a cluster itself changes."""
-    return bench_scheduler.fleet(clusters), bench_scheduler.availability(clusters)
+    return fleet(clusters), availability(clusters)
 
 
 def verdicts(clusters: int) -> list[Verdict]:
     """As of a storm: most decisions are about another binding, on estimates that are alike."""
     chance = np.random.default_rng(5)
-    fleet, known = fleet_and_estimates(clusters)
+    known_fleet, known = fleet_and_estimates(clusters)
     evidence = ReportEvidence(
         sequences=tuple(chance.integers(1, 5000, clusters).tolist()),
         age_seconds=tuple(chance.random(clusters).round(3).tolist()),
@@ -85,7 +268,7 @@ def verdicts(clusters: int) -> list[Verdict]:
     made = []
     for number in range(DECISIONS):
         wanted = replace(
-            bench_scheduler.binding(5 + number % 90, ()),
+            binding(5 + number % 90, ()),
             name=f"web-{number}",
             uid=f"0195a4f2-0000-4000-8000-{number:012}",
             clusters=(TargetCluster(name=f"member{number % clusters:05d}", replicas=3),),
@@ -93,7 +276,7 @@ def verdicts(clusters: int) -> list[Verdict]:
         taken_c = chance.integers(0, 20, clusters)
         inputs = DecisionInputs(
             binding=wanted,
-            fleet=fleet,
+            fleet=known_fleet,
             profile=DEFAULT_PROFILE,
             surroundings=Surroundings(triggers=("replicas changed",)),
         )
@@ -118,14 +301,14 @@ def measure(clusters: int) -> None:
             median_millis(lambda: replay_all(made, shared), 3),
         )
     )
-    FIGURES.section(f"{DECISIONS} decisions of {clusters:,} clusters")
+    HISTORY.section(f"{DECISIONS} decisions of {clusters:,} clusters")
     detail = f"{kept - without:.0f} of them for replays"
     goal = at_most(GOALS[clusters]) if clusters in GOALS else None
-    FIGURES.row("kept of each", kept, "bytes", goal=goal, detail=detail)
-    FIGURES.row("kept once, fleet and profile", sum(map(size_of, shared)), "bytes")
+    HISTORY.row("kept of each", kept, "bytes", goal=goal, detail=detail)
+    HISTORY.row("kept once, fleet and profile", sum(map(size_of, shared)), "bytes")
     detail = f"{pack - pack_bare:.0f} of them for replays; to decide it took {decide:.0f}"
-    FIGURES.row("to pack each, CPU", pack, "us", detail=detail)
-    FIGURES.row("to replay each, CPU", replay, "us")
+    HISTORY.row("to pack each, CPU", pack, "us", detail=detail)
+    HISTORY.row("to replay each, CPU", replay, "us")
 
 
 async def prune(url: str) -> None:
@@ -144,10 +327,10 @@ async def prune(url: str) -> None:
             done = await tx.decisions.prune(1.0, PRUNED_AT_ONCE)
         locked_millis.append(1000 * (time.perf_counter() - began))
     await engine.dispose()
-    FIGURES.section(
+    HISTORY.section(
         f"{OLD} decisions of a day, half of them the newest of a binding, and the day dropped"
     )
-    FIGURES.row("anything locked for, at most", max(locked_millis), "ms", goal=at_most(100))
+    HISTORY.row("anything locked for, at most", max(locked_millis), "ms", goal=at_most(100))
 
 
 def without_history(made: Sequence[Verdict]) -> list[Packed]:
@@ -163,11 +346,11 @@ async def kept(url: str, pack: Callable[[Sequence[Verdict]], list[Packed]], name
         rows = []
         for number, (verdict, packed) in enumerate(zip(made, pack(made), strict=True)):
             assert isinstance(verdict.inputs, DecisionInputs)
-            binding = replace(verdict.inputs.binding, name=f"{name}-{batch}-{number}")
+            asked = replace(verdict.inputs.binding, name=f"{name}-{batch}-{number}")
             new = NewDecision(
                 id=str(uuid4()),
                 binding_id=None,
-                binding=binding,
+                binding=asked,
                 verdict=verdict,
                 trace=packed,
                 placed=True,
@@ -191,14 +374,14 @@ def measure_cost(url: str, postgres: int) -> None:
             asyncio.run(kept(url, pack, f"{how}-{turn}"))
             after = time.process_time() + family_seconds(postgres)
             spent[how].append(1e6 * (after - before) / (BATCHES * DECISIONS))
-    FIGURES.section(f"deciding and committing {DECISIONS} at a time on 100 clusters, nothing else")
+    HISTORY.section(f"deciding and committing {DECISIONS} at a time on 100 clusters, nothing else")
     with_it, without = (statistics.median(spent[how]) for how in spent)
     cost, percent = with_it - without, 100 * (with_it / without - 1)
-    FIGURES.row("traces and inputs cost each, CPU", cost, "us")
+    HISTORY.row("traces and inputs cost each, CPU", cost, "us")
     # Of so much less time so many more are decided.
     less = 100 * (1 - without / with_it)
-    FIGURES.row("of the throughput", less, "%", goal=at_most(MAX_PERCENT))
-    FIGURES.note(
+    HISTORY.row("of the throughput", less, "%", goal=at_most(MAX_PERCENT))
+    HISTORY.note(
         f"{percent:.0f} % of {without:.0f} us, PostgreSQL too; a whole decision reserves and "
         "travels, and takes more: see bench_decisions"
     )
@@ -227,11 +410,11 @@ def measure_reports() -> None:
         return packed_picture(report, pools, DEFAULT_MODEL, promised, follows_claims=False)[1]
 
     size = len(keep())
-    FIGURES.section(
+    HISTORY.section(
         f"a report of {len(pools.cells)} cells with {PROMISES} promises, kept once a minute"
     )
-    FIGURES.row("kept", size, "bytes", goal=at_most(MAX_REPORT_BYTES))
-    FIGURES.row("to pack it, CPU", 1000 * median_millis(keep, 20), "us")
+    HISTORY.row("kept", size, "bytes", goal=at_most(MAX_REPORT_BYTES))
+    HISTORY.row("to pack it, CPU", 1000 * median_millis(keep, 20), "us")
 
 
 def replay_all(made: Sequence[Verdict], shared: Sequence[SharedBodies]) -> None:
@@ -249,8 +432,12 @@ def replay_all(made: Sequence[Verdict], shared: Sequence[SharedBodies]) -> None:
         assert replay.difference is None, replay
 
 
-if __name__ == "__main__":
+def bench_history() -> None:
     for clusters in FLEETS:
         measure(clusters)
     measure_reports()
     measure_database()
+
+
+if __name__ == "__main__":
+    run_named(globals())
