@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from federation.capacity import batch_packing
 from federation.capacity.careful import WHATEVER_FITS
 from federation.capacity.cluster_room import Room, late_in_order
-from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom, packed_room
 from federation.capacity.known_packings import KnownPackings
 from federation.capacity.reserve import (
@@ -30,7 +29,7 @@ from federation.model.cluster import Taint, TaintEffect
 from federation.model.placement import Binding, Certificate
 from federation.model.pools.values import Cells, NodePool
 from federation.model.reservations import Outstanding, PromiseCertificate
-from federation.model.workload import Component, NodeClaim, ReplicaRequirements, TargetCluster
+from federation.model.workload import NodeClaim, ReplicaRequirements, TargetCluster
 from federation.services.scheduling.own_rooms import own_rooms
 from lab.promising import asked_of
 from lab.slow_packer import broken_promise
@@ -41,7 +40,6 @@ from tests.properties.drawn_rooms import (
     DrawnRooms,
     asking,
     cells_drawn,
-    claims,
     crowds,
     fleet_of,
     outstandings,
@@ -216,6 +214,19 @@ LARGER = Outstanding("x", ReplicaRequirements(request={"cpu": 3, "memory": 2}), 
     asked=Certificate.CAREFUL,
     requirements=ReplicaRequirements(request={"cpu": 1}),
     replicas=40,
+    is_last=True,
+)
+# Four of a node, then five of it and five of the other leave six nowhere: six come first.
+@example(
+    drawn=[
+        (
+            [(0, 2, (10, 30, 12, 0)), (0, 9, (3, 30, 12, 0))],
+            [asking(4, 1), asking(5, 2), asking(6, 1)],
+        )
+    ],
+    asked=None,
+    requirements=ReplicaRequirements(request={"memory": 1}),
+    replicas=2,
     is_last=True,
 )
 # Spreading leaves no node with room for any of those that best fit places.
@@ -438,60 +449,3 @@ def test_many_lose_some_of_what_they_have_as_one_after_the_other(
 
 def is_more(now: Decision, before: Decision) -> bool:
     return any(count > before.replicas[c] for c, count in now.replicas.items())
-
-
-sets_drawn = st.lists(
-    st.builds(
-        Component,
-        name=st.sampled_from(["driver", "worker", "cache"]),
-        replicas=st.integers(0, 4),
-        requirements=st.builds(ReplicaRequirements, request=requests, node_claim=claims),
-    ),
-    min_size=1,
-    max_size=3,
-    unique_by=lambda each: each.name,
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    drawn=maybe_cells,
-    held=st.lists(outstandings(most=6), max_size=3),
-    parts=sets_drawn,
-    asked=st.sampled_from([None, *Certificate]),
-    follows=st.booleans(),
-)
-def test_as_many_sets_are_promised_as_are_said_to_fit(
-    drawn: list[DrawnCells | None],
-    held: list[Outstanding],
-    parts: list[Component],
-    asked: Certificate | None,
-    follows: bool,
-) -> None:
-    fleet = FleetRooms.of(
-        each and Room.of(REPORT, table(each), held, follows_claims=follows) for each in drawn
-    )
-    sets_c = packable_sets_c(fleet, parts, asked, {}).tolist()
-    asks = {
-        position: tuple(
-            Outstanding(
-                binding="sets",
-                component=each.name,
-                requirements=each.requirements,
-                certificate=certificate_for(asked, fleet.rooms[position], each.requirements),
-                in_cells=sets * each.replicas,
-            )
-            for each in parts
-            if each.replicas
-        )
-        for position, sets in enumerate(sets_c)
-        if sets
-    }
-    answer = asked_of(fleet, NAMES, "sets", asks)
-    assert isinstance(answer, FleetRooms)
-    for room in answer.rooms:
-        assert room is None or broken_promise(room.pools, room.holdings) == ""
-    rooms = list(fleet.rooms)
-    alone = [packable_sets_c(FleetRooms.of([room]), parts, asked, {}).item() for room in rooms]
-    own = {c: room for c, room in enumerate(rooms) if room}
-    assert sets_c == alone == packable_sets_c(fleet, parts, asked, own).tolist()

@@ -4,7 +4,7 @@ what is outstanding deducted from both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -242,22 +242,34 @@ def test_more_shapes_than_go_at_once_are_answered_in_their_order() -> None:
         assert estimates.source_c.tolist() == alone.source_c.tolist()
 
 
-def test_a_fleet_whose_clusters_change_for_ever_is_as_made_anew_and_stays_small() -> None:
-    """Every change has a resource of its own, and every other one another model."""
-    ours, states = FleetCapacity.of(MEMBERS), list(MEMBERS)
+def test_a_fleet_whose_clusters_change_for_ever_is_as_made_anew_and_stays_small(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every change has a resource of its own, and every other one another model: once in so many
+    the other clusters are read again.
+    """
+    ours, states, made_anew = FleetCapacity.of(MEMBERS), list(MEMBERS), FleetCapacity.of
+    times: list[int] = []
+
+    def counted(states: Iterable[ClusterState], **how: bool) -> FleetCapacity:
+        times.append(1)
+        return made_anew(states, **how)
+
+    monkeypatch.setattr(FleetCapacity, "of", counted)
     short = ResourceModel(grades=DEFAULT_MODEL.grades[:2])
     for number in range(MAX_ADDED + 10):
         model = short if number % 2 else DEFAULT_MODEL
         rare = f"example.com/r{number}"
         states[1] = state({rare: number, "pods": 3}, {1: 5}, name="member1", model=model)
         before, ours = ours, ours.with_clusters({1: states[1]})
-        anew = FleetCapacity.of(states)
+        anew = made_anew(states)
         for name in (rare, "cpu", "pods"):
             np.testing.assert_array_equal(ours.free(name), anew.free(name))
         for array in ("reported_c", "model_c", "count_cg"):
             np.testing.assert_array_equal(getattr(ours, array), getattr(anew, array))
         assert before.free(rare) is None
         assert len(ours.rows) <= MAX_ADDED + 4
+    assert len(times) == 1
     for shared in (ours.free_rc, ours.count_cg, ours.model_c, ours.reported_c):
         with pytest.raises(ValueError, match="read-only"):
             shared[...] = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.capacity.holdings import DECISIONS_REMEMBERED, OLDER_SHAPES_REMEMBERED, FirstStakes
+from federation.capacity.holdings import (
+    DECISIONS_REMEMBERED,
+    OLDER_SHAPES_REMEMBERED,
+    FirstStakes,
+    Stake,
+)
 from federation.capacity.ledger import ClusterLedger, LedgerInWork
 from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.model.shapes import Echo, request_shape
@@ -324,6 +330,14 @@ def test_a_restored_ledger_takes_what_was_adopted_as_seen_unless_it_knows_better
     assert in_cells(ClusterLedger.restored("member1", 2, stored, 1)) == 2
     assert in_cells(ClusterLedger.restored("member1", 2, stored, 0)) == 5
     assert in_cells(ClusterLedger.restored("member1", 3, stored, 2, [echo(4)])) == 1
+
+
+def test_what_decisions_replaced_is_not_kept_where_nobody_asks() -> None:
+    ledger = EMPTY
+    for number in range(3_000):
+        ledger = ledger.decided("web", f"d{number}", [share(1 + number % 2)])
+    assert sum(isinstance(each, Stake) for each in gc.get_objects()) < 1_500
+    assert in_cells(ledger) == sum(each.in_cells for each in ledger.outstanding())
 
 
 CHANGES = st.lists(

@@ -5,11 +5,12 @@ of components.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from random import Random
 
 import numpy as np
 import pytest
 
-from federation.capacity.fleet_cells import FleetCells
+from federation.capacity.fleet_cells import CLUSTERS_A_BLOCK, FleetCells
 from federation.capacity.pool_estimates import answer_of, pool_bounds
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.estimate import MAX_REPLICAS, Bound, LevelAnswer, Source
@@ -18,6 +19,7 @@ from federation.model.pools.building import build_pools
 from federation.model.pools.matching import Match, pool_match
 from federation.model.pools.sets import SetEstimate, sets_that_fit
 from federation.model.pools.values import NodeColumn, NodeColumns, NodePool, Pools
+from federation.model.positions import Moves
 from federation.model.workload import (
     Component,
     NodeClaim,
@@ -113,6 +115,31 @@ def test_a_selector_on_a_label_that_pools_lack_is_unknown_and_says_so() -> None:
     )
     assert found.answered_c.tolist() == [False, False, True, True]
     assert found.reasons == {1: "the cluster's pools do not tell nodes apart by zone"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_blocks_grow_shrink_and_move_with_their_clusters(seed: int) -> None:
+    chance = Random(seed)
+    every = [pools_of([chance.randrange(9000)]) for _ in range(3 * CLUSTERS_A_BLOCK)]
+    cells, pools = FleetCells.of(every), list[Pools | None](every)
+    for _ in range(20):
+        left = sorted(chance.sample(range(len(pools)), chance.randrange(min(60, len(pools)) + 1)))
+        size = len(pools) - len(left)
+        first = chance.randrange(size + 1)
+        # Many newcomers side by side, and some apart.
+        taken = sorted({*range(first, first + chance.randrange(90)), 0})
+        moves = Moves(left=left, taken=taken)
+        pools = list(moves.items(pools, [None] * len(taken)))
+        before, cells = cells, cells.after(moves)
+        newcomers = {c: pools_of([chance.randrange(9000)]) for c in taken if chance.random() < 0.5}
+        cells = cells.with_clusters(newcomers)
+        for position, each in newcomers.items():
+            pools[position] = each
+        anew = pool_bounds(FleetCells.of(pools), asking(1000))
+        bounds = pool_bounds(cells, asking(1000))
+        assert bounds.lower_c.tolist() == anew.lower_c.tolist()
+        assert bounds.answered_c.tolist() == anew.answered_c.tolist()
+        assert len(before) + len(taken) - len(left) == len(cells)
 
 
 def expression(key: str, operator: Operator, *values: str) -> NodeSelectorTerm:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from federation.capacity.assignments import PackingStep
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.reserve import (
@@ -18,6 +17,7 @@ from federation.capacity.reserve import (
     promise,
 )
 from federation.model.cluster import Taint, TaintEffect
+from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
 from federation.model.pools.bounds import per_replica, upper_k
 from federation.model.pools.values import Cells, NodePool, Pools
@@ -170,6 +170,13 @@ def test_a_million_replicas_are_packed_at_once_and_equal_cells_are_one_again() -
     assert left_of(small.filled.cells) == [(40, (0, 9, 6))]
 
 
+def test_room_beyond_what_is_counted_is_counted_again() -> None:
+    most = MAX_REPLICAS + 10
+    room = Room.of(REPORT, one_pool(cells_of([[(most, most, most)]])))
+    made = taken(asked(room, wanted(4, 1)))
+    assert made.most_by_view(cpu(1)) == (MAX_REPLICAS, MAX_REPLICAS)
+
+
 def test_pieces_of_a_cell_of_unlike_nodes_have_the_least_sums() -> None:
     report = one_pool(cells_of([[(4, 4, 9), (6, 4, 9), (8, 4, 9)]]))
     left = Room.of(REPORT, report).with_one(Outstanding("web", cpu(4), 1)).filled.cells
@@ -211,10 +218,12 @@ def test_a_promise_names_its_report_and_shows_where_it_fits() -> None:
     assert isinstance(answer, FleetRooms)
     (promise,) = promises_of(answer, ["member1"], "web", [0])
     assert (promise.cluster, promise.report, promise.certificate) == ("member1", REPORT, CAREFUL)
-    assert promise.holding.steps == (
-        PackingStep(pool=0, free=(25, 10**6, 20), nodes=2, replicas=2),
-        PackingStep(pool=0, free=(40, 10**6, 20), nodes=1, replicas=1),
-    )
+    assert [
+        (each.pool, each.free, each.nodes, each.replicas) for each in promise.holding.steps
+    ] == [
+        (0, (25, 10**6, 20), 2, 2),
+        (0, (40, 10**6, 20), 1, 1),
+    ]
 
 
 def test_all_or_nothing_over_clusters() -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from federation.capacity.careful import CAREFULLY, WHATEVER_FITS, PromiseTerms, RoomLimits
+from federation.capacity.careful import CAREFULLY, WHATEVER_FITS, PromiseTerms
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.reserve import Refused, packable_c
-from federation.capacity.second_looks import looked_again_c, refined_most, rehearsed_most
+from federation.capacity.second_looks import looked_again_c, rehearsed_most
 from federation.model.placement import Certificate
 from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
@@ -59,44 +59,31 @@ BURST = tuple(map(small, range(8)))
 
 
 @pytest.mark.parametrize("certificate", [CAREFUL, PromiseCertificate.PLANNED])
-def test_more_is_promised_after_a_second_look(certificate: PromiseCertificate) -> None:
-    fleet = fleet_of(*BURST, follows_claims=certificate is not CAREFUL)
-    first, second = look(fleet, Certificate(certificate.value))
-    assert first < second
-    ask = Outstanding("shop/large", LARGE, second, certificate=certificate)
-    made = asked_of(fleet, NAMES, ask.binding, {0: (ask,)})
-    assert isinstance(made, FleetRooms)
-    room = made.rooms[0]
-    assert room is not None
-    assert not broken_promise(room.pools, room.holdings)
-    too_many = asked_of(fleet, NAMES, ask.binding, {0: (ask._replace(in_cells=NODES + 1),)})
-    assert isinstance(too_many, Refused)
-
-
-@pytest.mark.parametrize("certificate", [CAREFUL, PromiseCertificate.PLANNED])
-def test_what_a_second_look_found_is_not_refused_for_want_of_room(
+def test_more_is_promised_after_a_second_look_and_not_refused(
     certificate: PromiseCertificate,
 ) -> None:
     fleet = fleet_of(*BURST, follows_claims=certificate is not CAREFUL)
     beside_strict = fleet_of(*BURST, small(9, STRICT))
-    room = fleet.rooms[0]
-    assert room is not None
-    most = refined_most(room, LARGE, NODES)
-    assert most > 0
-    ask = Outstanding("shop/large", LARGE, most, certificate=certificate)
+    first, second = look(fleet, Certificate(certificate.value))
+    assert first < second
+    ask = Outstanding("shop/large", LARGE, second, certificate=certificate)
 
-    def lacks(fleet: FleetRooms, wanted: Outstanding, terms: PromiseTerms = REFINED) -> bool:
-        room = fleet.rooms[0]
+    def asked(fleet: FleetRooms, wanted: Outstanding, terms: PromiseTerms = REFINED) -> bool:
+        made = asked_of(fleet, NAMES, wanted.binding, {0: (wanted,)}, terms)
+        if isinstance(made, Refused):
+            return False
+        (room,) = made.rooms
         assert room is not None
-        return RoomLimits(fleet, terms).lacks(room, 0, wanted) is not None
+        assert not broken_promise(room.pools, room.holdings)
+        return True
 
-    assert not lacks(fleet, ask)
-    assert not lacks(fleet, ask, WHATEVER_FITS)
-    # Without a second look it is refused.
-    assert lacks(fleet, ask, CAREFULLY)
-    assert lacks(fleet, ask._replace(in_cells=most + 1))
-    assert lacks(fleet, ask._replace(certificate=STRICT))
-    assert lacks(beside_strict, ask)
+    assert asked(fleet, ask)
+    assert asked(fleet, ask, WHATEVER_FITS)
+    # Without a second look it is refused, and so is more, and what is strict or beside it.
+    assert not asked(fleet, ask, CAREFULLY)
+    assert not asked(fleet, ask._replace(in_cells=NODES + 1), WHATEVER_FITS)
+    assert not asked(fleet, ask._replace(certificate=STRICT))
+    assert not asked(beside_strict, ask)
 
 
 def test_what_is_promised_one_by_one_is_rehearsed_as_all_at_once() -> None:
@@ -167,27 +154,19 @@ def test_what_chooses_its_nodes_is_not_rehearsed() -> None:
     assert rehearsed_most(beside, LARGE, 4) == 0
 
 
-def test_where_only_the_scheduler_finds_room_it_is_packed_as_the_scheduler_does() -> None:
-    fleet = fleet_of(*BURST)
-    room = fleet.rooms[0]
-    assert room is not None
-    scheduled = room.as_scheduled(room.outstanding)
-    assert scheduled.stuck() == 0
-    assert scheduled.outstanding == room.outstanding
-    assert not broken_promise(scheduled.pools, scheduled.holdings)
-    assert int(scheduled.filled.cells.count_k.sum()) == NODES
-
-
 def test_a_promise_that_rearranges_a_cluster_is_packed_the_same_everywhere() -> None:
-    fleet = fleet_of(*BURST)
-    first = fleet.rooms[0]
+    """Also where only the scheduler finds room: then it is packed as the scheduler does."""
+    (first,) = fleet_of(*BURST).rooms
     assert first is not None
-    wanted = Outstanding("shop/large", LARGE, 2, certificate=CAREFUL)
+    scheduled = first.as_scheduled(first.outstanding)
+    assert (scheduled.stuck(), scheduled.outstanding) == (0, first.outstanding)
+    assert int(scheduled.filled.cells.count_k.sum()) == NODES
+    wanted, later = Outstanding("shop/large", LARGE, 2, certificate=CAREFUL), small(9)
     here = first.rearranged((*first.outstanding, wanted))
     assert here.outstanding == (*BURST, wanted)
-    assert not broken_promise(here.pools, here.holdings)
+    for each in (scheduled, here):
+        assert not broken_promise(each.pools, each.holdings)
     # Another control plane hears of both at once.
-    later = small(9)
     there = here.holding((*BURST, wanted, later))
     anew = first.rearranged((*BURST, wanted, later))
     assert [each.steps for each in there.holdings] == [each.steps for each in anew.holdings]

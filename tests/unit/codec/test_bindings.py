@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from federation.codec.bindings import binding_from_message, binding_to_message
-from federation.codec.requirements import requirements_from_message
+from federation.codec.estimates import shapes_from_message
 from federation.codec.strict import message_from_document
 from federation.model.placement import (
     Binding,
@@ -18,7 +18,7 @@ from federation.model.placement import (
     SpreadField,
 )
 from federation.model.workload import NodeSelectorTerm, ReplicaRequirements
-from federation.v1 import resource_pb2
+from federation.v1 import estimates_pb2, resource_pb2
 from tests.unit.codec.documents import at, violations
 
 FIRST, SECOND = "2026-03-01T12:00:00Z", "2026-03-01T12:00:01Z"
@@ -141,8 +141,8 @@ def test_wrong_quantities_are_told_by_path(text: str) -> None:
     spec = at("replicaRequirements.resourceRequest", {"memory": text, "cpu": "1"})
     assert list(violations(read, spec)) == ["spec.replicaRequirements.resourceRequest[memory]"]
     message = resource_pb2.ReplicaRequirements(resource_request={"memory": text})
-    found = violations(requirements_from_message, message, "shapes[0]")
-    assert list(found) == ["shapes[0].resourceRequest[memory]"]
+    asked = estimates_pb2.EstimateReplicasRequest(shapes=[message])
+    assert list(violations(shapes_from_message, asked)) == ["shapes[0].resourceRequest[memory]"]
 
 
 def test_names_times_and_numbers_of_resources_are_checked() -> None:
@@ -282,3 +282,7 @@ def test_what_is_read_again_is_one_value_and_what_is_wrong_is_told_each_time() -
     assert asked == [1000, 2000]
     wrong = at("placement.tieBreak", "coin")
     assert [list(violations(read, wrong)) for _ in range(2)] == [["spec.placement.tieBreak"]] * 2
+    # Only so many values are kept.
+    for number in range(4100):
+        read(at("placement.clusterAffinity.clusterNames", [f"c{number}"]))
+    assert read(spec(labels, "1")).placement is not one.placement

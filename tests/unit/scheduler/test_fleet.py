@@ -6,8 +6,10 @@ import pytest
 
 from federation.model.cluster import Cluster
 from federation.model.errors import InvalidRequest
+from federation.model.placement import ClusterAffinity, Placement
 from federation.model.positions import Moves
 from federation.scheduler.fleet import MAX_LABEL_COLUMNS, Column, Fleet
+from federation.scheduler.resolved_placement import MAX_REMEMBERED_SELECTORS, Terms
 
 
 def test_clusters_stand_in_the_order_of_their_names_and_each_is_there_once() -> None:
@@ -45,3 +47,15 @@ def test_columns_of_labels_are_bounded_and_end_when_no_placement_names_them() ->
     newest = newer.after(Moves(), {1: Cluster(name="b")})
     assert set(newest._labels) <= {"key-3", "other-7"}
     assert newest.label("key-3").values == newest.label("key-4").values == ("x", None)
+
+
+def test_terms_of_very_many_selectors_are_not_remembered() -> None:
+    fleet = Fleet.of([Cluster(name="a")])
+
+    def placement(keys: int) -> Placement:
+        affinity = ClusterAffinity(match_labels={f"key-{number}": "x" for number in range(keys)})
+        return Placement(affinity=affinity)
+
+    few, many = placement(3), placement(MAX_REMEMBERED_SELECTORS + 1)
+    assert Terms.of(few, fleet) is Terms.of(few, fleet)
+    assert Terms.of(many, fleet) is not Terms.of(many, fleet)
