@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from federation.model.arrays import IntArray, UintArray
 from federation.model.estimate import MAX_REPLICAS
-from federation.scheduler.division.apportion import apportion
 from federation.scheduler.division.strategies import divide
 from federation.scheduler.division.values import Candidates, DivisionRule, DivisionStrategy
 
@@ -54,28 +53,27 @@ def one_at_a_time(
 
 @settings(max_examples=200, deadline=None)
 @given(problems())
-def test_apportionment_equals_one_seat_at_a_time(
+def test_static_weights_give_one_seat_at_a_time(
     problem: tuple[list[int], int, list[int], list[int], list[int]],
 ) -> None:
     weights, seats, keys, floors, ceilings = problem
-    key_k = np.array(keys, dtype=np.uint64)
-    found = apportion(
-        np.array(weights, dtype=np.int64),
-        seats,
-        lambda position_k: key_k[position_k],
+    if not any(weights):
+        # Those share alike.
+        weights = [1] * len(weights)
+    key_k, none_k = np.array(keys, dtype=np.uint64), np.zeros(len(weights), np.int64)
+    candidates = Candidates(
+        available_k=none_k,
+        prior_k=none_k,
+        weight_k=np.array(weights, dtype=np.int64),
         floor_k=np.array(floors, dtype=np.int64),
         ceiling_k=np.array(ceilings, dtype=np.int64),
+        listed_k=np.arange(len(weights)),
+        tie_keys=lambda position_k: key_k[position_k],
     )
-    assert found.seats_k.tolist() == one_at_a_time(*problem)
-
-
-@given(weights=st.lists(st.integers(0, 2**32), min_size=1, max_size=6), seats=st.integers(1, 2**31))
-def test_quotas_are_exact(weights: list[int], seats: int) -> None:
-    found = apportion(np.array(weights), seats, lambda position_k: position_k.astype(np.uint64))
-    total = sum(weights) or 1
-    assert found.quotas.whole_k.tolist() == [weight * seats // total for weight in weights]
-    rest = [weight * seats % total > 0 for weight in weights]
-    assert found.quotas.has_rest_k.tolist() == rest
+    found = divide(DivisionRule(strategy=DivisionStrategy.STATIC_WEIGHT), candidates, none_k, seats)
+    expected = one_at_a_time(weights, seats, keys, floors, ceilings)
+    assert found.share_k.tolist() == expected
+    assert found.missing == seats - sum(expected)
 
 
 numbers = st.one_of(st.integers(0, 4), st.integers(0, 40), st.integers(0, MAX_REPLICAS))

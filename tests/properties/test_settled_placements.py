@@ -6,24 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from federation.model.cluster import Cluster, Taint, TaintEffect
-from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import (
     AffinityGroup,
     Binding,
     ClusterAffinity,
     ClusterLimit,
-    DivisionPreference,
     Placement,
     ReplicaScheduling,
     SchedulingType,
     SpreadConstraint,
     SpreadField,
-    StaticWeight,
     TieBreak,
 )
 from federation.model.workload import Component, ReplicaRequirements, TargetCluster
@@ -32,25 +28,24 @@ from federation.scheduler.decision import Decision
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.state import ALONE, Surroundings
 from federation.scheduler.triggers import is_settled
+from tests.properties.test_scheduler_cycle import (
+    BY_CAPACITY,
+    BY_WEIGHT,
+    DIVIDED,
+    estimates,
+    shares_of,
+)
 
 FULL = Taint(key="full", effect=TaintEffect.NO_SCHEDULE)
 NAMES = [f"c{number}" for number in range(6)]
-DIVIDED = SchedulingType.DIVIDED
-WEIGHTS = (
-    StaticWeight(target=ClusterAffinity(match_labels={"tier": "a"}), weight=3),
-    StaticWeight(target=ClusterAffinity(cluster_names=("c1", "c2")), weight=2),
-)
 LIMITS = (ClusterLimit(target=ClusterAffinity(), max=6),)
 SCHEDULINGS = (
     ReplicaScheduling(),
-    ReplicaScheduling(type=DIVIDED),
-    ReplicaScheduling(type=DIVIDED, static_weights=WEIGHTS),
-    ReplicaScheduling(type=DIVIDED, capacity_bounded=True),
-    ReplicaScheduling(type=DIVIDED, dynamic=True),
     ReplicaScheduling(type=DIVIDED, dynamic=True, limits=LIMITS),
-    ReplicaScheduling(type=DIVIDED, preference=DivisionPreference.AGGREGATED),
-    ReplicaScheduling(type=DIVIDED, preference=DivisionPreference.FILL_FIRST),
+    *BY_CAPACITY,
+    *BY_WEIGHT,
 )
+DYNAMIC = BY_CAPACITY[0]
 TIER_A = ClusterAffinity(match_labels={"tier": "a"})
 NEAR = AffinityGroup(name="near", affinity=TIER_A, overflow=(ClusterAffinity(),))
 FAR = AffinityGroup(name="far", affinity=ClusterAffinity(exclude=("c0",)))
@@ -128,23 +123,13 @@ def bindings(draw: st.DrawFn) -> Binding:
 
 def decided(binding: Binding, world: World, around: Surroundings = ALONE) -> Decision:
     fleet = Fleet.of(world.clusters)
-    estimates = Estimates(
-        replicas_c=np.array([world.room[name] for name in fleet.names], dtype=np.int64),
-        source_c=np.full(len(fleet), Source.POOLS, dtype=np.int8),
-        bound_c=np.full(len(fleet), Bound.LOWER, dtype=np.int8),
-        reasons={},
-    )
-    return schedule(binding, fleet, estimates, now=1_000.0, surroundings=around)
+    return schedule(binding, fleet, estimates(fleet, world.room), now=1_000.0, surroundings=around)
 
 
 def asked_again(before: Binding, binding: Binding, world: World, group: str = "") -> Decision:
     settled = is_settled(before, binding)
     around = Surroundings(observed_affinity=group, is_settled=settled)
     return decided(binding, world, around)
-
-
-def shares_of(clusters: Sequence[TargetCluster]) -> dict[str, int]:
-    return {each.name: each.replicas for each in clusters}
 
 
 @settings(max_examples=300, deadline=None)
@@ -161,7 +146,7 @@ def test_what_is_placed_stays_whatever_becomes_of_its_clusters(
     again = asked_again(placed, bumped, later, first.trace.affinity_group)
     assert again.is_placed
     assert again.trace.affinity_group == first.trace.affinity_group
-    before, after = shares_of(first.clusters), shares_of(again.clusters)
+    before, after = shares_of(first), shares_of(again)
     is_whole = not binding.replicas or binding.placement.replica_scheduling == SCHEDULINGS[0]
     if is_whole:
         # An object that goes to all clusters goes to those, too, that let it in only now.
@@ -198,7 +183,8 @@ def test_clusters_that_somebody_else_chose_stay_where_the_placement_allows_them(
     adopted = replace(binding, clusters=tuple(clusters), last_scheduled_time=5.0)
     again = decided(adopted, world, Surroundings(is_settled=is_settled(None, adopted)))
     assert again.is_placed
-    assert shares_of(clusters).items() <= shares_of(again.clusters).items()
+    had = {each.name: each.replicas for each in clusters}
+    assert had.items() <= shares_of(again).items()
     if scheduling.type is SchedulingType.DIVIDED:
         assert len(again.clusters) == len(clusters)
 
@@ -213,7 +199,7 @@ def test_clusters_that_somebody_else_chose_stay_where_the_placement_allows_them(
         requirements=ReplicaRequirements(request={"cpu": 500}),
         placement=Placement(
             affinity_groups=(NEAR, FAR),
-            replica_scheduling=ReplicaScheduling(type=DIVIDED, dynamic=True),
+            replica_scheduling=DYNAMIC,
         ),
     ),
     "far",
@@ -278,7 +264,7 @@ def test_the_order_among_equals_moves_nothing() -> None:
         name="web",
         replicas=3,
         clusters=(TargetCluster(name="c0", replicas=3),),
-        placement=Placement(replica_scheduling=SCHEDULINGS[1]),
+        placement=Placement(replica_scheduling=BY_WEIGHT[0]),
     )
     karmada = replace(placed, placement=replace(placed.placement, tie_break=TieBreak.KARMADA))
     assert is_settled(placed, karmada)

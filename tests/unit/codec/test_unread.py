@@ -10,7 +10,6 @@ import pytest
 from federation.codec.bindings import binding_from_message
 from federation.codec.clusters import cluster_from_message
 from federation.codec.descriptors import fields_of, inner_message, map_values
-from federation.codec.karmada_fields import READ_OVER
 from federation.codec.unread import (
     MAX_NAMED,
     dropped_from_documents,
@@ -192,10 +191,3 @@ def test_the_list_of_names_is_bounded() -> None:
     names = [f"spec.field{number}" for number in range(MAX_NAMED + 3)]
     assert warning_of(names).endswith("and 3 more")
     assert warning_of([]) == ""
-
-
-def test_the_table_names_types_that_documents_reach() -> None:
-    """A type that no message or other type leads to would never be looked at."""
-    reached = {field_type for fields in READ_OVER.values() for field_type in fields.values()}
-    messages = set(resource_pb2.DESCRIPTOR.message_types_by_name)
-    assert set(READ_OVER) <= reached | messages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,42 +18,18 @@ from federation.model.placement import (
     SchedulingType,
 )
 from federation.model.workload import TargetCluster
-from federation.scheduler.affinity import tiers
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision
 from federation.scheduler.fleet import Fleet
-from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile
-from federation.scheduler.state import ALONE, CycleState, Surroundings, prior_replicas
+from federation.scheduler.plugins.filters import Refusals
+from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile
+from federation.scheduler.state import ALONE, CycleState, Surroundings
 
 DIVIDED = SchedulingType.DIVIDED
 DYNAMIC = ReplicaScheduling(type=DIVIDED, dynamic=True)
 AGGREGATED = ReplicaScheduling(type=DIVIDED, preference=DivisionPreference.AGGREGATED)
 FILL_FIRST = ReplicaScheduling(type=DIVIDED, preference=DivisionPreference.FILL_FIRST)
 ABC = tuple(Cluster(name=name, region="xyx"["abc".index(name)]) for name in "abc")
-
-
-def state_of(
-    clusters: Sequence[Cluster],
-    binding: Binding,
-    *,
-    fits: Mapping[str, int] | None = None,
-    surroundings: Surroundings = ALONE,
-    now: float = 1_000.0,
-) -> CycleState:
-    """The state of a first cycle; ``fits`` is 10 for every cluster unless given."""
-    fleet = Fleet.of(clusters)
-    prior_c, placed_c = prior_replicas(binding, fleet)
-    affinity = binding.placement.affinity
-    return CycleState(
-        binding=binding,
-        fleet=fleet,
-        available_c=np.array([(fits or {}).get(name, 10) for name in fleet.names], dtype=np.int64),
-        prior_c=prior_c,
-        placed_c=placed_c,
-        tier_c=tiers(() if affinity is None else (affinity,), fleet),
-        surroundings=surroundings,
-        now=now,
-    )
 
 
 def estimates(
@@ -66,6 +43,27 @@ def estimates(
         bound_c=np.full(len(replicas), Bound.LOWER, dtype=np.int8),
         reasons=reasons or {},
     )
+
+
+def state_of(
+    clusters: Sequence[Cluster],
+    binding: Binding,
+    *,
+    fits: Mapping[str, int] | None = None,
+    surroundings: Surroundings = ALONE,
+) -> CycleState:
+    """What a first cycle shows to its filters; ``fits`` is 10 for every cluster unless given."""
+    shown: list[CycleState] = []
+
+    def look(state: CycleState) -> Refusals:
+        shown.append(state)
+        return ()
+
+    fleet = Fleet.of(clusters)
+    known = estimates([(fits or {}).get(name, 10) for name in fleet.names])
+    profile = replace(DEFAULT_PROFILE, filters=(Filter(name="Look", run=look),))
+    schedule(binding, fleet, known, now=1_000.0, profile=profile, surroundings=surroundings)
+    return shown[0]
 
 
 def decide(

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.model.cluster import Cluster
-from federation.model.placement import ClusterAffinity
+from federation.model.placement import Binding, ClusterAffinity, Placement
 from federation.model.selectors import matches_labels, matches_requirement
 from federation.model.workload import Operator, Requirement
-from federation.scheduler.affinity import matching, tiers
-from federation.scheduler.fleet import Fleet
+from tests.unit.scheduler.states import decide, shares
 
-FLEET = Fleet.of(
-    [
-        Cluster(name="c1", labels={"tier": "a", "size": "9"}, provider="p", region="r1"),
-        Cluster(name="c2", labels={"tier": "b", "size": "12"}, region="r1", zones=("z1", "z2")),
-        Cluster(name="c3", provider="q", region="r2", zones=("z2",)),
-    ]
+CLUSTERS = (
+    Cluster(name="c1", labels={"tier": "a", "size": "9"}, provider="p", region="r1"),
+    Cluster(name="c2", labels={"tier": "b", "size": "12"}, region="r1", zones=("z1", "z2")),
+    Cluster(name="c3", provider="q", region="r2", zones=("z2",)),
 )
 
 
-def names(affinity: ClusterAffinity) -> list[str]:
-    mask = matching(affinity, FLEET).tolist()
-    return [name for name, matches in zip(FLEET.names, mask, strict=True) if matches]
+def names(affinity: ClusterAffinity, clusters: Sequence[Cluster] = CLUSTERS) -> list[str]:
+    binding = Binding(name="web", replicas=1, placement=Placement(affinity=affinity))
+    return list(shares(decide(binding, {}, clusters=clusters)))
 
 
 def by_field(key: str, operator: Operator, *values: str) -> ClusterAffinity:
@@ -57,15 +56,6 @@ def test_matching(affinity: ClusterAffinity, expected: list[str]) -> None:
     assert names(affinity) == expected
 
 
-def test_the_first_matching_affinity_is_the_tier() -> None:
-    affinities = (
-        ClusterAffinity(cluster_names=("c2",)),
-        ClusterAffinity(cluster_names=("c1", "c2")),
-    )
-    assert tiers(affinities, FLEET).tolist() == [1, 0, -1]
-    assert tiers((), FLEET).tolist() == [0, 0, 0]
-
-
 VALUES = st.sampled_from(["1", "2", "10", "word"])
 REQUIREMENTS = st.builds(
     Requirement,
@@ -84,11 +74,13 @@ def test_columns_equal_one_cluster_at_a_time(
     selector: dict[str, str],
     use_selector: bool,
 ) -> None:
-    fleet = Fleet.of(Cluster(name=f"c{n}", labels=each) for n, each in enumerate(labels))
+    clusters = [Cluster(name=f"c{n}", labels=each) for n, each in enumerate(labels)]
     wanted = selector if use_selector else {}
     affinity = ClusterAffinity(match_labels=wanted, match_expressions=tuple(requirements))
     expected = [
-        matches_labels(wanted, each) and all(matches_requirement(r, each) for r in requirements)
-        for each in labels
+        each.name
+        for each in clusters
+        if matches_labels(wanted, each.labels)
+        and all(matches_requirement(one, each.labels) for one in requirements)
     ]
-    assert matching(affinity, fleet).tolist() == expected
+    assert names(affinity, clusters) == expected

@@ -33,8 +33,7 @@ from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.filters import FILTERS
-from federation.scheduler.plugins.profile import Filter, Profile, Score
-from federation.scheduler.plugins.scores import SCORES
+from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile
 from federation.scheduler.state import Surroundings
 from federation.scheduler.trace import Trace
 from tests.unit.scheduler.states import (
@@ -342,13 +341,11 @@ def test_a_lone_remainder_follows_the_tie_break() -> None:
 
 
 def test_a_profile_chooses_its_plugins() -> None:
+    known = {each.name: each for each in DEFAULT_PROFILE.scores}
     profile = Profile(
         name="packed",
         filters=(Filter(name="Capacity", run=FILTERS["Capacity"]),),
-        scores=(
-            Score(name="Packing", run=SCORES["Packing"], weight=3),
-            Score(name="ClusterLocality", run=SCORES["ClusterLocality"], weight=1),
-        ),
+        scores=(replace(known["Packing"], weight=3), known["ClusterLocality"]),
     )
     binding = web(5, spread_constraints=(by(CLUSTER, 1, 1),))
     decision = decide(binding, {"a": 0, "b": 20, "c": 5}, profile=profile)

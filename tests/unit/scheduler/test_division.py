@@ -1,17 +1,13 @@
-"""How replicas are divided: every strategy, limits, tiers, remainders, and who wins a tie."""
+"""How replicas are divided: every strategy, limits, tiers, remainders and ties."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from hashlib import blake2b
 
 import numpy as np
 import pytest
 
-from federation.model.placement import TieBreak
-from federation.scheduler.division.apportion import apportion
 from federation.scheduler.division.strategies import divide
-from federation.scheduler.division.ties import TieOrder, fnv1a_32
 from federation.scheduler.division.values import (
     Candidates,
     Division,
@@ -159,54 +155,21 @@ def test_what_fits_nowhere_and_limits_that_cannot_be_kept_are_told() -> None:
     ],
 )
 def test_whole_quotas_leave_no_remainder(weights: list[int], seats: int) -> None:
-    result = apportion(np.array(weights), seats, lambda position_k: position_k.astype(np.uint64))
-    assert result.seats_k.tolist() == [weight * seats // sum(weights) for weight in weights]
-    assert not result.remainder_k.any()
-    assert result.quotas.as_float_k.tolist() == result.seats_k.tolist()
+    found = divided(STATIC, seats, available=[0] * len(weights), weight=weights)
+    assert found.share_k.tolist() == [weight * seats // sum(weights) for weight in weights]
+    assert not found.remainder_k.any()
+    assert found.quota_k.tolist() == found.share_k.tolist()
 
 
 def test_remainders_and_ties_are_recorded_and_a_million_seats_are_near_their_quotas() -> None:
-    keys = np.array([2, 1, 0], np.uint64)
-    result = apportion(np.array([1, 1, 1]), 4, lambda position_k: keys[position_k])
-    assert result.seats_k.tolist() == [1, 1, 2]
-    assert result.tied_k.tolist() == [False, False, True]
-    result = apportion(np.array([1, 3]), 9, lambda position_k: position_k.astype(np.uint64))
-    assert result.quotas.as_float_k.tolist() == [2.25, 6.75]
-    assert result.remainder_k.tolist() == [0, 1]
-    weights = np.random.default_rng(1).integers(1, 500, 10_000)
-    result = apportion(weights, 1_000_000, lambda position_k: position_k.astype(np.uint64))
-    assert result.seats_k.sum() == 1_000_000
+    found = divided(STATIC, 4, available=[0, 0, 0])
+    assert found.share_k.tolist() == [2, 1, 1]
+    assert found.tied_k.tolist() == [True, False, False]
+    found = divided(STATIC, 9, available=[0, 0], weight=[1, 3])
+    assert found.quota_k.tolist() == [2.25, 6.75]
+    assert found.remainder_k.tolist() == [0, 1]
+    weights = np.random.default_rng(1).integers(1, 500, 10_000).tolist()
+    found = divided(STATIC, 1_000_000, available=[0] * 10_000, weight=weights)
+    assert found.share_k.sum() == 1_000_000
     # Webster rounds to nearest: nobody is a whole seat or more away at the common divisor.
-    assert np.abs(result.seats_k - result.quotas.as_float_k).max() < 1
-
-
-NAMES = (b"alpha", b"beta", b"gamma")
-
-
-@pytest.mark.parametrize(
-    ("uid", "tie_break", "keys"),
-    [
-        ("", TieBreak.HASH, [0, 1, 2]),
-        ("", TieBreak.KARMADA, [0, 1, 2]),
-        # Karmada walks names by the parity of the uid.
-        ("uid-1", TieBreak.KARMADA, [2, 1, 0]),
-        ("uid-2", TieBreak.KARMADA, [0, 1, 2]),
-        (
-            "uid-1",
-            TieBreak.HASH,
-            [
-                int.from_bytes(blake2b(b"uid-1\0" + name, digest_size=8).digest(), "big")
-                for name in NAMES
-            ],
-        ),
-    ],
-)
-def test_keys_of_ties(uid: str, tie_break: TieBreak, keys: list[int]) -> None:
-    assert TieOrder.of(NAMES, uid, tie_break).keys(np.arange(3)).tolist() == keys
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("", 0x811C9DC5), ("a", 0xE40C292C), ("foobar", 0xBF9CF968)]
-)
-def test_fnv1a_32(text: str, expected: int) -> None:
-    assert fnv1a_32(text) == expected
+    assert np.abs(found.share_k - found.quota_k).max() < 1

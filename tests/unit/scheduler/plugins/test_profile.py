@@ -15,7 +15,6 @@ from federation.scheduler.plugins.filters import CapacityArgs, capacity
 from federation.scheduler.plugins.permits import GangArgs
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, DEFAULT_PROFILES, Permit, Profiles
 from federation.scheduler.plugins.registry import IN_TREE
-from federation.scheduler.plugins.scores import SCORES
 from tests.unit.scheduler.states import decide, state_of, web
 
 
@@ -66,7 +65,7 @@ def test_a_binding_picks_its_profile_by_name() -> None:
 
 def test_the_default_profile_ranks_by_locality_alone_and_records_the_rest() -> None:
     weights = {score.name: score.weight for score in DEFAULT_PROFILE.scores}
-    assert weights == {**dict.fromkeys(SCORES, 0), "ClusterLocality": 1}
+    assert weights == {"ClusterLocality": 1, "AvailableReplicas": 0, "Packing": 0}
     assert DEFAULT_PROFILES.profile_of(Binding(name="a")) is DEFAULT_PROFILE
 
 
@@ -77,6 +76,7 @@ def test_capacity_asks_for_as_many_as_it_is_told_to_but_never_drops_what_runs() 
     assert (refused_c.tolist(), reason) == ([False, True, False], "has no room for 3 replicas")
 
 
+SCORES = {each.name: each for each in DEFAULT_PROFILE.scores}
 ABCD = [Cluster(name=name) for name in "abcd"]
 FITTING = {"a": 0, "b": 8, "c": 20, "d": 40}
 
@@ -95,6 +95,6 @@ def test_scores(name: str, expected: list[int]) -> None:
         replicas=10,
         clusters=(TargetCluster(name="a", replicas=0), TargetCluster(name="c", replicas=0)),
     )
-    assert SCORES[name](state_of(ABCD, binding, fits=FITTING)).tolist() == expected
+    assert SCORES[name].run(state_of(ABCD, binding, fits=FITTING)).tolist() == expected
     full = state_of(ABCD, Binding(name="web"), fits=dict.fromkeys("abcd", 0))
-    assert SCORES[name](full).tolist() == [0, 0, 0, 0]
+    assert SCORES[name].run(full).tolist() == [0, 0, 0, 0]

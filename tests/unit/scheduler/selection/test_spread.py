@@ -8,7 +8,6 @@ import pytest
 from federation.model.placement import SpreadConstraint, SpreadField
 from federation.scheduler.fleet import Column
 from federation.scheduler.selection.regions import Region, choose_regions
-from federation.scheduler.selection.search import UNLIMITED, Level, SearchProblem, search
 from federation.scheduler.selection.spread import Need, Selection, Shortlist, select
 
 CLUSTER, REGION = SpreadField.CLUSTER, SpreadField.REGION
@@ -131,32 +130,27 @@ def test_twenty_of_two_hundred_regions() -> None:
     assert len(choose_regions(regions, least=20, most=20, least_clusters=100)) == 20
 
 
-def test_a_search_cut_short_says_so() -> None:
+def test_a_search_that_is_cut_short_says_so_and_nested_groups_are_searched_to_the_end() -> None:
     count = 60
-    pairs = [(f"z{k * 7 % 23}", f"z{k * 11 % 29}") for k in range(count)]
-    levels = (
-        Level(groups=Column.of(pairs), least=2, most=9),
-        Level(groups=Column.of((f"p{k % 5}",) for k in range(count)), least=2, most=4),
+    tangled = shortlist(
+        list(range(count)),
+        zones=[f"{'abcdefghijklmnopqrstuvw'[k * 7 % 23]}{'ABCDEFGHIJKLMNOPQRSTUVWXYZ'[k * 11 % 26]}"
+               for k in range(count)],
+        providers="".join("pqrst"[k % 5] for k in range(count)),
+    )  # fmt: skip
+    wanted = (by(ZONE, 2, 9), by(PROVIDER, 2, 4), by(CLUSTER, 3, 20))
+    cut_short = "; not proven, the search was cut short"
+    assert select(tangled, wanted, holding(10**6)).shortage.endswith(cut_short)
+    # Of 40 regions with 3 zones each groups nest, so nothing is cut.
+    regions = [chr(0x4E00 + k % 40) for k in range(240)]
+    nested = shortlist(
+        list(range(240)),
+        regions="".join(regions),
+        zones=[chr(0x5E00 + k % 120) for k in range(240)],
     )
-    values = np.arange(count, dtype=np.int64)
-    found = search(SearchProblem(value_k=values, levels=levels, least=3, most=20))
-    assert not found.proven
-    zones = {zone for k in found.choice_k.tolist() for zone in pairs[k]}
-    assert 2 <= len(zones) <= 9
-
-
-def test_nested_levels_are_searched_to_the_end() -> None:
-    """200 regions of 3 zones each: groups nest, so nothing is cut."""
-    count = 1_200
-    levels = (
-        Level(groups=Column.of((f"r{k % 200}",) for k in range(count)), least=3, most=4),
-        Level(groups=Column.of((f"z{k % 600}",) for k in range(count)), least=5, most=UNLIMITED),
-    )
-    values = np.arange(count, dtype=np.int64)
-    found = search(SearchProblem(value_k=values, levels=levels, least=1, most=8))
-    assert found.proven
-    regions = {k % 200 for k in found.choice_k.tolist()}
-    # The four best regions are those of the last clusters; each has six, of which eight are best.
-    assert regions == {196, 197, 198, 199}
-    assert len({k % 600 for k in found.choice_k.tolist()}) >= 5
-    assert len(found.choice_k) == 8
+    wanted = (by(REGION, 3, 4), by(ZONE, 5), by(CLUSTER, 1, 8))
+    # The four best regions are those of the last clusters; of their 24 clusters eight are best.
+    most = sum(sorted((k for k in range(240) if k % 40 >= 36), reverse=True)[:8])
+    shortage = select(nested, wanted, holding(most + 60)).shortage
+    assert shortage.startswith(f"{most} replicas are available")
+    assert shortage.endswith(f"{most + 60} wanted")
