@@ -68,22 +68,6 @@ async def test_it_is_revoked_once_and_is_known_until_it_is_forgotten(
     assert await found(store, "tok-1") is None
 
 
-async def test_one_that_expired_says_so(store: PostgresStore, engine: AsyncEngine) -> None:
-    await add(store, "tok-1")
-    async with engine.begin() as connection:
-        await connection.execute(
-            text(
-                "UPDATE access_token SET created_at = now() - interval '2 h', "
-                "expires_at = now() - interval '1 s'"
-            )
-        )
-    expired = await found(store, "tok-1")
-    assert expired is not None
-    assert expired.is_expired
-    async with store.reading() as read:
-        assert await read.tokens.count() == 0
-
-
 async def test_pages_and_uses(store: PostgresStore) -> None:
     for token_id in ("tok-b", "tok-c", "tok-a"):
         await add(store, token_id, replace(NEW, name=token_id))

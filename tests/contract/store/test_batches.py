@@ -106,6 +106,10 @@ async def test_taken_names_are_left_out_and_stay(store: PostgresStore) -> None:
     first = await add(store, binding("a"))
     again = await add(store, replace(binding("a"), replicas=9), binding("b"))
     assert list(again) == [("shop", "b")]
+    taken = new_decision(replace(binding("a"), replicas=9), verdict(("a", 9)), placed=True)
+    async with store.transaction() as tx:
+        assert (await tx.decisions.add_all([taken])).bindings == {}
+        assert await tx.decisions.get(taken.id) is None
     assert await find(store, ("shop", "a"), ("shop", "b")) == first | again
     assert await add(store) == {}
 
@@ -136,15 +140,6 @@ async def test_new_and_known_bindings_are_settled_together(store: PostgresStore)
             last_scheduled_time=settled.at if new.placed else 11.25,
             fresh=False,
         )
-
-
-async def test_a_decision_about_a_taken_name_is_not_kept(store: PostgresStore) -> None:
-    taken = await add(store, binding("a"))
-    again = new_decision(replace(binding("a"), replicas=9), verdict(("a", 9)), placed=True)
-    async with store.transaction() as tx:
-        assert (await tx.decisions.add_all([again])).bindings == {}
-        assert await tx.decisions.get(again.id) is None
-    assert await find(store, ("shop", "a")) == taken
 
 
 async def test_decisions_are_kept_under_their_ids_with_their_promises(
@@ -206,23 +201,6 @@ async def test_locked_bindings_are_held_until_the_end(
         await until_waiting(engine)
         await tx.bindings.delete(added["shop", "b"].id)
     assert await waiting == {}
-
-
-async def test_batches_over_the_same_bindings_do_not_wait_for_each_other(
-    store: PostgresStore,
-) -> None:
-    """Both lock, and add what is not there, in the order of the names, whatever they ask for."""
-    names = [f"binding-{number:02}" for number in range(30)]
-
-    async def batch(order: list[str]) -> None:
-        for _ in range(5):
-            async with store.transaction() as tx:
-                found = await tx.bindings.lock_all([("shop", name) for name in order])
-                missing = [name for name in order if ("shop", name) not in found]
-                await tx.decisions.add_all([new_decision(binding(name)) for name in missing])
-
-    await asyncio.gather(batch(names), batch(names[::-1]), batch(names[10:]), batch(names[:20]))
-    assert len(await find(store, *(("shop", name) for name in names))) == 30
 
 
 @pytest.mark.parametrize("count", [1, 50])

@@ -41,7 +41,7 @@ from federation.services.values import DecisionRecord, ReportEvidence, Verdict
 from federation.services.waiting_ports import NewWait
 from federation.store.postgres import PostgresStore
 from lab.decisions import make_decision
-from tests.stores import add_binding, keep_decision, put_binding
+from tests.stores import add_binding, keep_decision
 
 FULL = Binding(
     namespace="shop",
@@ -120,48 +120,6 @@ async def test_a_binding_comes_back_as_it_was_put(store: PostgresStore) -> None:
 async def test_a_name_is_given_once(store: PostgresStore) -> None:
     added = await asyncio.gather(*(add(store, FULL) for _ in range(6)))
     assert sum(each is not None for each in added) == 1
-
-
-@pytest.mark.parametrize("placed", [True, False])
-async def test_settling_moves_the_version_and_only_a_placement_the_time(
-    store: PostgresStore, placed: bool
-) -> None:
-    added = await add(store, FULL)
-    assert added is not None
-    wanted = replace(FULL, generation=2)
-    verdict = Verdict(decision=make_decision(("a", 7)), evidence=ReportEvidence())
-    async with store.transaction() as tx:
-        put, record = await put_binding(tx, added.id, wanted, verdict, placed=placed, group="near")
-    assert put is not None
-    assert put.decision_id == record.id
-    assert put.observed_affinity == "near"
-    last = put.binding.last_scheduled_time
-    assert put.binding == replace(
-        wanted,
-        clusters=verdict.decision.clusters if placed else FULL.clusters,
-        resource_version=3,
-        last_scheduled_time=last,
-    )
-    assert last == (record.created_at if placed else FULL.last_scheduled_time)
-
-
-async def test_a_lock_is_held_until_the_end(store: PostgresStore) -> None:
-    """Read-modify-write by many at once loses nothing."""
-    added = await add(store, replace(FULL, replicas=0))
-    assert added is not None
-
-    async def increment() -> None:
-        async with store.transaction() as tx:
-            known = await tx.bindings.lock("shop", "web")
-            assert known is not None
-            more = replace(known.binding, replicas=known.binding.replicas + 1)
-            await put_binding(tx, known.id, more)
-
-    await asyncio.gather(*(increment() for _ in range(10)))
-    async with store.reading() as read:
-        found = await read.bindings.get("shop", "web")
-    assert found is not None
-    assert (found.binding.replicas, found.binding.resource_version) == (10, 12)
 
 
 async def test_pages_follow_namespace_and_name(store: PostgresStore) -> None:
@@ -260,12 +218,6 @@ async def test_a_decision_comes_back_as_it_was_put(store: PostgresStore, outcome
     assert found.decision.to_plain() == decision.to_plain()
     assert replace(found, decision=decision) == record
     assert (found.binding_key, found.binding_generation) == ("shop/web", 1)
-
-
-@pytest.mark.parametrize("decision_id", ["00000000-0000-4000-8000-000000000000", "", "nonsense"])
-async def test_an_unknown_decision_is_none(store: PostgresStore, decision_id: str) -> None:
-    async with store.reading() as read:
-        assert await read.decisions.get(decision_id) is None
 
 
 async def test_decisions_outlive_their_binding(store: PostgresStore, engine: AsyncEngine) -> None:

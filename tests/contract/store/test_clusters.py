@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 from federation.model.cluster import Cluster, Taint, TaintEffect
@@ -60,23 +59,6 @@ async def test_the_default_model_is_one_object_for_all(store: PostgresStore) -> 
     assert found.cluster.model is DEFAULT_MODEL
 
 
-async def test_a_name_is_given_once(store: PostgresStore) -> None:
-    added = await asyncio.gather(*(add(store, FULL, FACTS) for _ in range(6)))
-    assert sum(each is not None for each in added) == 1
-
-
-async def test_putting_a_spec_moves_the_version(store: PostgresStore) -> None:
-    await add(store, FULL, FACTS)
-    async with store.transaction() as tx:
-        stored = await tx.clusters.lock("member1")
-        assert stored is not None
-        wanted = replace(stored.cluster, region="south", generation=2)
-        put = await tx.clusters.put(stored.id, wanted)
-    assert put == replace(wanted, resource_version=2)
-    async with store.reading() as read:
-        assert [each.cluster for each in await read.clusters.all()] == [put]
-
-
 async def test_facts_leave_the_spec_alone(store: PostgresStore) -> None:
     added = await add(store, FULL, AgentFacts())
     assert added is not None
@@ -105,11 +87,6 @@ async def test_clusters_are_found_by_name_without_their_reports(store: PostgresS
         assert await read.clusters.find([]) == {}
 
 
-async def test_an_unknown_cluster_is_none(store: PostgresStore) -> None:
-    async with store.transaction() as tx:
-        assert await tx.clusters.lock("nobody") is None
-
-
 async def test_a_row_that_becomes_another_cluster_keeps_its_spec_alone(
     store: PostgresStore,
 ) -> None:
@@ -128,13 +105,3 @@ async def test_a_row_that_becomes_another_cluster_keeps_its_spec_alone(
     assert taken_over == replace(FULL, uid="uid-2", generation=1, resource_version=2)
     assert (found.facts, found.report, found.id) == (AgentFacts(), None, added.id)
     assert (found.received_at, found.ledger_version) == (None, 2)
-
-
-async def test_a_deleted_cluster_is_gone_and_others_stay(store: PostgresStore) -> None:
-    added = await add(store, FULL, FACTS)
-    await add(store, Cluster(name="a"), FACTS)
-    assert added is not None
-    async with store.transaction() as tx:
-        await tx.clusters.delete(added.id)
-    async with store.reading() as read:
-        assert [each.cluster.name for each in await read.clusters.all()] == ["a"]

@@ -51,12 +51,6 @@ async def is_valid(store: PostgresStore, credential_id: str) -> bool:
         return await read.credentials.find(credential_id) is not None
 
 
-async def test_a_join_token_is_spent_once(store: PostgresStore) -> None:
-    await add_token(store)
-    assert await spend(store, "t", "member1") == HASH
-    assert await spend(store, "t", "member1") is None
-
-
 async def test_a_join_token_expires_by_the_databases_clock(
     store: PostgresStore, engine: AsyncEngine
 ) -> None:
@@ -70,36 +64,6 @@ async def test_a_join_token_expires_by_the_databases_clock(
     assert await spend(store, "t", "member1") is None
 
 
-@pytest.mark.parametrize(("token_id", "cluster"), [("t", "member2"), ("other", "member1")])
-async def test_a_join_token_is_good_for_its_own_cluster_only(
-    store: PostgresStore, token_id: str, cluster: str
-) -> None:
-    await add_token(store)
-    assert await spend(store, token_id, cluster) is None
-    assert await spend(store, "t", "member1") == HASH
-
-
-async def test_a_token_spent_in_a_transaction_that_fails_is_not_spent(
-    store: PostgresStore,
-) -> None:
-    await add_token(store)
-
-    async def spend_and_fail() -> None:
-        async with store.transaction() as tx:
-            assert await tx.credentials.spend_join_token("t", "member1") == HASH
-            raise RuntimeError("stop")
-
-    with pytest.raises(RuntimeError, match="stop"):
-        await spend_and_fail()
-    assert await spend(store, "t", "member1") == HASH
-
-
-async def test_of_many_who_spend_a_token_at_once_one_gets_it(store: PostgresStore) -> None:
-    await add_token(store)
-    spent = await asyncio.gather(*(spend(store, "t", "member1") for _ in range(12)))
-    assert sorted(each is None for each in spent) == [False] + [True] * 11
-
-
 async def test_credentials_are_found_with_their_cluster(store: PostgresStore) -> None:
     cluster_id = await add_cluster(store)
     await add_credential(store, "c", cluster_id)
@@ -109,24 +73,6 @@ async def test_credentials_are_found_with_their_cluster(store: PostgresStore) ->
     assert found is not None
     assert (found.kind, found.cluster, found.secret_hash) == ("agent", "member1", HASH)
     assert found.expires_at is not None
-
-
-async def test_expired_credentials_are_not_found(store: PostgresStore, engine: AsyncEngine) -> None:
-    await add_credential(store, "c", await add_cluster(store))
-    async with engine.begin() as connection:
-        await connection.execute(text("UPDATE credential SET expires_at = now()"))
-    assert not await is_valid(store, "c")
-
-
-async def test_only_the_newest_credentials_are_kept(store: PostgresStore) -> None:
-    cluster_id, other_id = await add_cluster(store), await add_cluster(store, "member2")
-    await add_credential(store, "other", other_id)
-    for credential_id in ("c3", "c2", "c1"):
-        await add_credential(store, credential_id, cluster_id)
-    async with store.transaction() as tx:
-        await tx.credentials.keep_newest(cluster_id, 2)
-    valid = [each for each in ("other", "c3", "c2", "c1") if await is_valid(store, each)]
-    assert valid == ["other", "c2", "c1"]
 
 
 async def test_of_many_first_starts_one_makes_the_admin(store: PostgresStore) -> None:
@@ -168,37 +114,6 @@ async def test_a_credential_in_use_ends_those_before_it_and_none_after_it(
         for unusable in ("c1", "other", "unknown"):
             assert not await tx.credentials.settle(cluster_id, unusable)
     assert await valid(store, "c2", "c3", "other") == ["c2", "c3", "other"]
-
-
-async def test_revoking_is_for_one_cluster(store: PostgresStore) -> None:
-    cluster_id, other_id = await add_cluster(store), await add_cluster(store, "member2")
-    for credential_id in ("c1", "c2", "c3"):
-        await add_credential(store, credential_id, cluster_id)
-    await add_credential(store, "other", other_id)
-    async with store.transaction() as tx:
-        await tx.credentials.keep_only(cluster_id, "c2")
-    assert await valid(store, "c1", "c2", "c3", "other") == ["c2", "other"]
-    async with store.transaction() as tx:
-        assert await tx.credentials.revoke_all("member1") == 1
-        assert await tx.credentials.revoke_all("nobody") == 0
-    assert await valid(store, "c2", "other") == ["other"]
-
-
-async def test_cancelled_join_tokens_cannot_be_spent_and_later_ones_can(
-    store: PostgresStore,
-) -> None:
-    await add_token(store)
-    async with store.transaction() as tx:
-        await tx.credentials.add_join_token(
-            token_id="other", secret_hash=HASH, cluster="member2", ttl_seconds=60
-        )
-        await tx.credentials.cancel_join_tokens("member1")
-        await tx.credentials.add_join_token(
-            token_id="later", secret_hash=HASH, cluster="member1", ttl_seconds=60
-        )
-    assert await spend(store, "t", "member1") is None
-    assert await spend(store, "later", "member1") == HASH
-    assert await spend(store, "other", "member2") == HASH
 
 
 async def valid(store: PostgresStore, *credential_ids: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from uuid import uuid4
@@ -14,7 +13,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.history.packed_inputs import SharedBodies
 from federation.model.placement import Binding
-from federation.services.binding_ports import StoredBinding
 from federation.store.decision_inputs import KNOWN_SECONDS, USED_SECONDS
 from federation.store.postgres import PostgresStore, PostgresTransaction
 from tests.stores import new_decision, until_waiting
@@ -97,8 +95,3 @@ async def test_a_body_that_is_forgotten_while_it_is_put_is_there(
         await until_waiting(engine)
     await putting
     assert await kept(store) == ALL.bodies
-
-
-async def found(store: PostgresStore) -> Mapping[tuple[str, str], StoredBinding]:
-    async with store.reading() as read:
-        return await read.bindings.find([("", f"old-{number}") for number in range(20)])

@@ -23,6 +23,7 @@ from federation.services.journal import (
     Position,
     ReportAdvanced,
 )
+from federation.services.journal_ports import OpenTransaction
 from federation.store.postgres import PostgresStore
 from tests.stores import until_waiting
 
@@ -215,26 +216,6 @@ async def test_clusters_that_do_not_exist_are_not_locked(store: PostgresStore) -
         await tx.journal.append([])
 
 
-async def test_two_who_lock_in_opposite_orders_do_not_wait_for_each_other(
-    store: PostgresStore,
-) -> None:
-    names = [f"member{number}" for number in range(20)]
-    await add_clusters(store, *reversed(names))
-
-    async def lock_and_advance(order: list[str]) -> None:
-        for _ in range(10):
-            async with store.transaction() as tx:
-                versions = await tx.journal.lock(order)
-                await tx.journal.advance(
-                    {name: each.version + 1 for name, each in versions.items()}
-                )
-
-    await asyncio.gather(*(lock_and_advance(order) for order in (names, names[::-1], names[5:])))
-    async with store.reading() as tx:
-        found = {each.cluster.name: each.ledger_version for each in await tx.clusters.all()}
-    assert found == {name: 21 if name in names[:5] else 31 for name in names}
-
-
 async def test_from_a_position_on_nothing_is_missed(store: PostgresStore) -> None:
     await append(store, named("before"))
     async with store.transaction() as slow:
@@ -285,3 +266,9 @@ async def test_what_cannot_be_read_yet_is_not_forgotten(store: PostgresStore) ->
         await append(store, named("quick"))
         assert await forget(store, 10) == 0
     assert names_of(await read(store, await oldest(store))) == ["slow", "quick"]
+
+
+def test_a_prepared_transaction_is_named_by_its_id() -> None:
+    holder = OpenTransaction(0, "wiki", "ann", "prepared transaction move", 9.0)
+    assert "'prepared transaction move'" in holder.text
+    assert "ROLLBACK PREPARED" in holder.remedy

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 from sqlalchemy import text
@@ -85,22 +84,6 @@ async def test_only_the_replica_that_serves_a_stream_ends_it(store: PostgresStor
     assert left["b"] == known["b"]
     async with store.reading() as read:
         assert await read.presences.all(left["a"].heard_at) == [left["a"]]
-
-
-async def test_replicas_that_heard_the_same_clusters_do_not_wait_for_each_other(
-    store: PostgresStore,
-) -> None:
-    names = [f"member{number}" for number in range(20)]
-    await add_clusters(store, *names)
-
-    async def tell(replica: str, order: list[str]) -> None:
-        for _ in range(10):
-            await put(store, *(heard(name, replica) for name in order))
-            async with store.transaction() as tx:
-                await tx.presences.leave(order, replica)
-
-    await asyncio.gather(tell("x", names), tell("y", names[::-1]))
-    assert len(await everything(store)) == 20
 
 
 async def test_a_presence_goes_with_its_cluster(store: PostgresStore) -> None:

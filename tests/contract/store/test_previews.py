@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import msgspec
@@ -18,8 +17,8 @@ from federation.services.values import ReportEvidence, Verdict
 from federation.store.decisions import UNREAD
 from federation.store.postgres import PostgresStore
 from lab.decisions import make_decision
-from tests.contract.store.test_bindings import FULL, add, add_decision
-from tests.stores import keep_decision, new_decision
+from tests.contract.store.test_bindings import FULL, add
+from tests.stores import new_decision
 
 VERDICT = Verdict(
     decision=make_decision(("a", 4), ("b", 2)),
@@ -61,13 +60,6 @@ async def test_a_preview_comes_back_as_it_was_put(store: PostgresStore) -> None:
     assert (kept.secret_hash, kept.decision_id) == (b"s" * 32, "")
 
 
-async def test_a_preview_of_a_new_binding_has_no_base(store: PostgresStore) -> None:
-    await keep(store, preview())
-    kept = await found(store)
-    assert kept is not None
-    assert (kept.binding_id, kept.binding_generation) == (None, None)
-
-
 async def test_it_expires_and_is_swept_away_by_the_next(
     store: PostgresStore, engine: AsyncEngine
 ) -> None:
@@ -78,41 +70,6 @@ async def test_it_expires_and_is_swept_away_by_the_next(
     async with engine.connect() as connection:
         kept = await connection.execute(text("SELECT id FROM preview"))
         assert [row.id for row in kept] == ["new"]
-
-
-async def test_it_remembers_which_decision_it_became(store: PostgresStore) -> None:
-    base = await add(store, FULL)
-    assert base is not None
-    record = await add_decision(store, base.id, FULL, VERDICT.decision)
-    await keep(store, preview(base=base))
-    async with store.transaction() as tx:
-        await tx.previews.settle("p", record.id)
-    kept = await found(store)
-    assert kept is not None
-    assert kept.decision_id == record.id
-
-
-async def test_a_lock_is_held_until_the_end(store: PostgresStore) -> None:
-    base = await add(store, FULL)
-    assert base is not None
-    await keep(store, preview(base=base))
-    made: list[str] = []
-
-    async def commit_once() -> None:
-        async with store.transaction() as tx:
-            kept = await tx.previews.lock("p")
-            assert kept is not None
-            if not kept.decision_id:
-                record = await keep_decision(tx, base.id, FULL, VERDICT)
-                await tx.previews.settle("p", record.id)
-                made.append(record.id)
-
-    await asyncio.gather(*(commit_once() for _ in range(5)))
-    assert len(made) == 1
-
-
-async def test_an_unknown_preview_is_none(store: PostgresStore) -> None:
-    assert await found(store, "nobody") is None
 
 
 async def test_one_of_a_newer_version_counts_as_expired(

@@ -90,21 +90,6 @@ async def test_pools_come_back_as_they_were_put(store: PostgresStore) -> None:
     assert await stored_report(store, "a") == given
 
 
-@pytest.mark.parametrize(
-    ("newer", "moves"),
-    [((1, 6), True), ((2, 1), True), ((1, 5), False), ((1, 4), False), ((0, 9), False)],
-)
-async def test_reports_only_go_forward(
-    store: PostgresStore, newer: tuple[int, int], moves: bool
-) -> None:
-    await add_clusters(store, "a")
-    first, second = report(1, 5), report(*newer, pods=7)
-    await advance(store, a=first)
-    verdict = (await advance(store, a=second))["a"]
-    assert (verdict.received_at is not None) is moves
-    assert await stored_report(store, "a") == (second if moves else first)
-
-
 async def test_one_statement_judges_each_report_by_itself(store: PostgresStore) -> None:
     await add_clusters(store, "old", "new", "moved")
     await advance(store, old=report(1, 5), moved=report(1, 1))
@@ -187,32 +172,10 @@ async def test_the_newest_reports_are_given_by_name(store: PostgresStore) -> Non
         assert await read.reports.get([]) == {}
 
 
-async def test_another_cluster_by_that_name_reports_from_the_start(store: PostgresStore) -> None:
-    await add_clusters(store, "a")
-    await advance(store, a=report(9, 9))
-    async with store.transaction() as tx:
-        (known,) = await tx.clusters.all()
-        await tx.clusters.put_uid(known.id, "uid-2")
-        assert await tx.reports.get(["a"]) == {}
-        other = NamedReport(cluster="a", cluster_uid="uid-2", report=report(1, 1))
-        (verdict,) = await tx.reports.advance([other])
-    assert verdict.received_at is not None
-    assert verdict.ledger_version == 4
-
-
 async def test_what_cannot_be_stored_is_a_bad_request_and_stores_nothing(
     store: PostgresStore,
 ) -> None:
     await add_clusters(store, "a", "b")
     with pytest.raises(InvalidRequest):
         await advance(store, a=report(1, 1), b=report(1, 2**63))
-    assert await stored_report(store, "a") is None
-
-
-async def test_a_report_of_another_cluster_by_that_name_is_of_nobody(store: PostgresStore) -> None:
-    await add_clusters(store, "a")
-    other = NamedReport(cluster="a", cluster_uid="uid-other", report=report(1, 1))
-    async with store.transaction() as tx:
-        (verdict,) = await tx.reports.advance([other])
-    assert (verdict.known, verdict.received_at) == (False, None)
     assert await stored_report(store, "a") is None

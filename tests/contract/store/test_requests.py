@@ -62,13 +62,6 @@ async def test_the_second_waits_for_the_first(
         assert await known(store) == SECOND
 
 
-async def test_of_many_at_once_one_answers_all(store: PostgresStore) -> None:
-    requests = [KnownRequest(body_hash=b"%032d" % n, answer=b"%d" % n) for n in range(10)]
-    answers = await asyncio.gather(*(add(store, each) for each in requests))
-    (winner,) = [each for each, answer in zip(requests, answers, strict=True) if answer is None]
-    assert [answer for answer in answers if answer is not None] == [winner] * 9
-
-
 async def test_a_key_is_free_after_a_day(store: PostgresStore, engine: AsyncEngine) -> None:
     await add(store, FIRST)
     await age(engine, 23)
