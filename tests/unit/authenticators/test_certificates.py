@@ -17,11 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from federation.authenticators.certificates import CertificateAuthenticator
 from federation.certificates import make_certificates
 from federation.cli.__main__ import fedctl
-from federation.codec.role_rules import role_rules_from_document
-from federation.model.errors import Unauthenticated
 from federation.v1 import clusters_pb2
 from lab.control_planes import (
     Caller,
@@ -30,6 +27,7 @@ from lab.control_planes import (
     report,
     running_control_plane,
 )
+from lab.held_clocks import HeldClock
 from tests.api.calls import VIEWER, in_namespace, made, scheduled
 from tests.unit.authenticators.test_oidc import audited
 
@@ -101,8 +99,13 @@ def authority() -> Authority:
 
 
 @pytest.fixture
+def clock() -> HeldClock:
+    return HeldClock()
+
+
+@pytest.fixture
 async def plane(
-    database_url: str, tmp_path: Path, authority: Authority
+    database_url: str, tmp_path: Path, authority: Authority, clock: HeldClock
 ) -> AsyncIterator[RunningControlPlane]:
     files = make_certificates(tmp_path / "tls", ["127.0.0.1", "localhost"])
     (tmp_path / "clients.pem").write_bytes(authority.pem)
@@ -116,7 +119,7 @@ async def plane(
         "role_rules": str(tmp_path / "rules.yaml"),
     }
     async with (
-        running_control_plane(database_url, tmp_path, **flags) as running,
+        running_control_plane(database_url, tmp_path, clock=clock, **flags) as running,
         running.connected("eu-1", report=report()),
     ):
         yield running
@@ -187,19 +190,11 @@ async def test_what_is_no_certificate_of_that_authority_opens_nothing(
     await listed(caller(plane, authority.issue("", uri="spiffe://a/b")))
 
 
-def test_a_certificate_ends_also_on_a_connection_that_goes_on(authority: Authority) -> None:
-    class Clock:
-        time = datetime.now(UTC).timestamp()
-
-        def now(self) -> float:
-            return self.time
-
-    clock = Clock()
-    reader = CertificateAuthenticator(role_rules_from_document(RULES), clock)
-    pem, _ = authority.issue("", uri="spiffe://a/b")
-    assert reader.identify(pem).name == "spiffe://a/b"
-    clock.time += 86_401
-    with pytest.raises(Unauthenticated, match="has ended"):
-        reader.identify(pem)
-    with pytest.raises(Unauthenticated, match="cannot be read"):
-        reader.identify(b"-----BEGIN CERTIFICATE-----")
+async def test_a_certificate_ends_also_on_a_connection_that_goes_on(
+    plane: RunningControlPlane, authority: Authority, clock: HeldClock
+) -> None:
+    shown = caller(plane, authority.issue("", uri="spiffe://a/b"))
+    await listed(shown)
+    clock.advance(86_401)
+    refusal = await refused(listed(shown))
+    assert (refusal.code, "has ended" in refusal.message) == (UNAUTHENTICATED, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ from lab.control_planes import (
     running_control_plane,
 )
 from lab.issuers import AUDIENCE, Issuer, forged, public_pem, running_issuer
+from lab.patience import until
 from tests.api.calls import in_namespace, scheduled
 
 DENIED, UNAUTHENTICATED = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
@@ -217,3 +220,49 @@ async def test_what_no_rule_is_for_has_no_role(
         assert (refusal.code, refusal.message) == (DENIED, "no rule gives the subject ann a role")
         await listed(plane, issuer.token(sub="carl", **of))
     assert not issuer.asked
+
+
+async def test_a_new_key_is_found_and_an_old_one_forgotten(
+    plane: RunningControlPlane, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = issuer.token()
+    await listed(plane, first)
+    issuer.rotate("second")
+    second = issuer.token("second")
+    # The issuer is not asked again so soon, whoever brings an unknown key.
+    assert "no key of its kid" in (await refused(listed(plane, second))).message
+    assert len(issuer.asked) == 2
+    monkeypatch.setattr(keys, "PAUSE_SECONDS", 0.0)
+    await asyncio.gather(*(listed(plane, second) for _ in range(50)))
+    assert len(issuer.asked) == 4
+    assert (await refused(listed(plane, first))).code is UNAUTHENTICATED
+
+
+async def test_the_last_good_keys_serve_for_a_while(
+    plane: RunningControlPlane, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await listed(plane, issuer.token(sub="one"))
+    issuer.status = 503
+    with monkeypatch.context() as patch:
+        # The issuer is asked behind the answer.
+        patch.setattr(keys, "RENEW_SECONDS", -1.0)
+        await listed(plane, issuer.token(sub="two"))
+        patch.setattr(keys, "KEEP_SECONDS", -1.0)
+
+        async def why() -> str:
+            refusal = await refused(listed(plane, issuer.token(sub="three")))
+            assert refusal.code is grpc.StatusCode.UNAVAILABLE
+            return refusal.message
+
+        # The first are told that the keys are being fetched.
+        await until(why, re.compile("are not known: http://.* answers 503").search)
+    issuer.status = 200
+    monkeypatch.setattr(keys, "PAUSE_SECONDS", 0.0)
+    await listed(plane, issuer.token(sub="four"))
+
+
+async def test_an_issuer_that_says_that_it_is_another_one_is_not_believed(
+    plane: RunningControlPlane, issuer: Issuer
+) -> None:
+    issuer.says_issuer = "https://issuer.example"
+    assert "is not that of" in (await refused(listed(plane, issuer.token()))).message

@@ -23,11 +23,7 @@ from estimator.sight import CURRENT
 from federation.certificate_ends import ends_of
 from federation.certificates import make_certificates
 from federation.model.cluster import CapacityReport, NodeSummary, ResourceSummary
-from federation.model.estimate import EstimateOptions
 from federation.model.shapes import Echo
-from federation.model.workload import ReplicaRequirements
-from federation.rpc import estimating as estimating_module
-from federation.rpc.estimating import Wanted
 from federation.services.members.settling import Settling
 from federation.telemetry import page as page_module
 from federation.v1 import estimates_pb2, resource_pb2
@@ -35,7 +31,6 @@ from federation.v1.failover_pb2 import FreezeFailoverRequest
 from federation.v1.failover_pb2_grpc import FailoverStub
 from federation.v1.scheduling_pb2 import ScheduleRequest
 from lab.control_planes import RunningControlPlane, refused, report
-from lab.patience import until
 from tests.api.calls import binding, scheduled
 from tests.unit.rpc.conftest import running
 
@@ -172,37 +167,6 @@ async def test_what_happens_is_counted(
     assert samples["fedsched_database_connections_limit", ()] > 1
     names = " ".join(str(key) for key in samples)
     assert not re.search(r"member1|shop|small|large", names)
-
-
-async def test_the_process_that_estimates_is_told_of(
-    running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = "fedsched_estimating_process"
-    before = await scraped(running, monkeypatch)
-    assert {value for (each, _), value in before.items() if each.startswith(name)} == {0.0}
-    estimating = running.plane.parts.estimating
-    assert estimating is not None
-    asked = Wanted(
-        shapes=[ReplicaRequirements(request={"cpu": 100})],
-        clusters=(),
-        options=EstimateOptions(),
-        include_cluster_names=False,
-        include_upper_bounds=False,
-    )
-    monkeypatch.setattr(estimating_module, "WORTH_CLUSTERS", 0)
-
-    async def is_answered() -> bool:
-        await asyncio.sleep(0.01)
-        return await estimating.answer(asked) is not None
-
-    async with running.connected("member1", report=report()):
-        await until(is_answered, bool)
-    samples = await scraped(running, monkeypatch)
-    assert samples[f"{name}_ready", ()] == samples[f"{name}_starts_total", ()] == 1
-    assert samples[f"{name}_waiting", ()] == 0
-    assert samples[f"{name}_duration_seconds_count", ()] == 1
-    assert samples[f"{name}_cpu_seconds_total", ()] > 0
-    assert samples[f"{name}_resident_memory_bytes", ()] > 2**20
 
 
 async def test_the_page_is_there_while_the_database_is_not(
