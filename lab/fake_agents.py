@@ -35,7 +35,7 @@ from federation.v1.agents_pb2 import (
     Refusal,
     Sight,
 )
-from lab.control_planes import AgentStream, RunningControlPlane, heartbeat, hello
+from lab.control_planes import AgentStream, Caller, RunningControlPlane, heartbeat, hello
 from lab.patience import PATIENCE_SECONDS
 from lab.reports import nodes
 
@@ -137,6 +137,11 @@ class FakeAgent:
         self._reading: asyncio.Task[None] | None = None
         self._is_welcome = self._is_dismissed = False
         self._ending = ""
+
+    @property
+    def caller(self) -> Caller:
+        """What it dials with, to dial another control plane."""
+        return self._stream.agent
 
     @classmethod
     async def joined(

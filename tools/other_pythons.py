@@ -27,8 +27,6 @@ WORKERS, MIN_WORKERS = 6, 2
 # every way, as asyncio is another one.
 PROGRAMS = (
     "test_agent.py",
-    "test_bad_calls.py",
-    "test_bad_input.py",
     "test_demo.py::test_it_tells_its_story_and_leaves_nothing",
     "test_karmada.py",
     "test_plugins.py",
@@ -42,11 +40,12 @@ PROGRAMS = (
     "test_several_planes.py::test_control_planes_trust_each_other_by_the_ca",
     "test_several_planes.py::test_one_that_stops_says_so_and_leaves_nothing",
     "test_simulate_export.py",
-    "test_stream_faults.py",
     "test_watches.py",
 )
 TESTS = (
     *(f"tests/e2e/{name}" for name in PROGRAMS),
+    "tests/api/test_bad_input.py",
+    "tests/api/test_stream_faults.py",
     "tests/docs/test_pages.py::test_the_commands_of_a_page_run[docs/start/join-a-cluster.md]",
     "tests/docs/test_pages.py::test_the_commands_of_a_page_run[docs/how-to/call-from-python.md]",
 )

@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 import pytest_asyncio
 
+from federation.model.access import Role
+from federation.model.errors import FederationError
+from federation.rpc.access import ROLE_NUMBERS
+from federation.rpc.permissions import PERMISSIONS
+from federation.services.access import tokens
 from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
-from lab.control_planes import SECONDS, Caller, Plane, refusal_of, refused, report
+from lab.control_planes import (
+    SECONDS,
+    Caller,
+    Plane,
+    refusal_of,
+    refused,
+    report,
+    running_control_plane,
+)
 from lab.patience import until
 from tests.api.calls import (
     ADMIN,
+    GUARDED,
     OPERATOR,
     SCHEDULER,
     VIEWER,
+    header_of,
     in_namespace,
     made,
     paged,
+    raw,
     scheduled,
     to_the_end,
 )
 
 DENIED, NOT_FOUND = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND
 UNAUTHENTICATED, EXHAUSTED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED
+LIST = "/federation.v1.Clusters/ListClusters"
 SHAPES = [resource_pb2.ReplicaRequirements(resource_request={"cpu": "1"})]
 
 
@@ -190,15 +209,27 @@ async def test_an_expired_token_says_when(api: Plane) -> None:
     assert caller.metadata[0][1].partition(".")[2] not in str(rows)
 
 
-@pytest.mark.parametrize("wrong", ["{id}.wrong", "tok-0.{secret}", "{id}", "{id}.{secret}x"])
-async def test_what_is_wrong_with_a_token_is_not_said(api: Plane, wrong: str) -> None:
-    caller, token_id = await made(api, VIEWER)
-    secret = caller.metadata[0][1].partition(".")[2]
-    refusal = await refused(
-        api.caller(wrong.format(id=token_id, secret=secret)).ask("ListClusters")
-    )
-    assert refusal.code is UNAUTHENTICATED
-    assert token_id not in refusal.message
+WRONG = [
+    *("", "nonsense", "{id}", "{id}.", "{id}.x", ".{secret}", "{id}.{secret}x", "x{id}.{secret}"),
+    *("unknown.{secret}", "tok-0.{secret}", "{id}.{secret}.", "{id}..{secret}"),
+    "{id}.{secret}" * 100,
+]
+
+
+async def test_what_is_wrong_with_a_token_is_not_said(api: Plane) -> None:
+    holder, _ = await made(api, VIEWER)
+    agent = await api.enrolled("member1")
+    for caller in (holder, agent, api.admin):
+        token_id, secret = header_of(caller).removeprefix("Bearer ").split(".")
+        messages = set()
+        for wrong in WRONG:
+            said = f"Bearer {wrong.format(id=token_id, secret=secret)}"
+            refusal = await refused(raw(api, LIST, b"", said))
+            assert refusal.code is UNAUTHENTICATED, wrong
+            assert not {token_id, secret} & {*re.split(r"\W", refusal.message)}
+            messages.add(refusal.message)
+        # An empty header is said to be one.
+        assert len(messages) <= 2
 
 
 async def test_a_revoked_token_ends_with_its_watches_on_every_control_plane(
@@ -245,3 +276,65 @@ async def test_a_token_with_limits_is_told_which_one_it_has_reached(api: Plane) 
     refusals = [refusal_of(each) for each in answers if isinstance(each, grpc.aio.AioRpcError)]
     assert {(each.code, each.reason) for each in refusals} == {(EXHAUSTED, "CALLS_PER_SECOND")}
     assert f"the token test ({token_id}) may make 1 calls a second" in refusals[0].message
+
+
+async def test_a_role_may_call_what_its_row_says(api: Plane) -> None:
+    for role in Role:
+        token, _ = await made(api, ROLE_NUMBERS[role])
+        for path in GUARDED:
+            # What comes after the look at the role refuses these bytes.
+            code = (await refused(raw(api, path, b"\xff\xff\xff", header_of(token)))).code
+            assert (code is DENIED) is (role not in PERMISSIONS[path].roles), (role, path, code)
+    viewer, token_id = await made(api, VIEWER)
+    refusal = await refused(scheduled(viewer, in_namespace("shop")))
+    assert f"token test ({token_id}) has the role viewer" in refusal.message
+    assert "needs admin or bridge or scheduler" in refusal.message
+
+
+async def test_what_may_not_be_done_is_refused_with_what_may(fleet: Plane) -> None:
+    scheduler, _ = await made(fleet, SCHEDULER, namespaces=["shop-*"])
+    for wanted, more in ((in_namespace("bank"), {"preview_token": "given"}), (None, {})):
+        refusal = await refused(scheduled(scheduler, wanted, **more))
+        assert "may schedule in shop-*, not in" in refusal.message
+    # Whose preview it is says the preview.
+    refusal = await refused(scheduled(scheduler, None, preview_token="given"))
+    assert refusal.code is not DENIED
+    items = [{"binding": in_namespace(name)} for name in ("shop-a", "bank")]
+    refusal = await refused(scheduler.ask("ScheduleBatch", items=items))
+    assert "items[1].binding.metadata" in refusal.message
+    operator, _ = await made(fleet, OPERATOR, clusters=["eu-*"])
+    refusal = await refused(operator.ask("CreateJoinToken", cluster="us-2"))
+    assert "is for eu-*, not for 'us-2'" in refusal.message
+    assert "the whole fleet" in (await refused(operator.ask("ResumeFailover"))).message
+    for method, fields in (
+        ("CordonCluster", {"name": "us-1"}),
+        ("UpdateCluster", {"cluster": {"metadata": {"name": "us-1"}}}),
+    ):
+        refusal = await refused(operator.ask(method, **fields))
+        assert (refusal.code, "no cluster 'us-1'" in refusal.message) == (NOT_FOUND, True)
+
+
+async def test_there_are_not_too_many_tokens(fresh: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "MOST_TOKENS", 2)
+    _, first = await made(fresh, VIEWER)
+    await made(fresh, VIEWER)
+    assert (await refused(made(fresh, VIEWER))).code is EXHAUSTED
+    await fresh.ask("RevokeToken", id=first)
+    await made(fresh, VIEWER)
+
+
+async def test_the_admins_token_is_made_once_and_never_lost(
+    database_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FederationError):
+        async with running_control_plane(database_url, tmp_path / "file" / "state"):
+            pytest.fail("its token cannot be kept")
+    async with (
+        running_control_plane(database_url, tmp_path) as one,
+        running_control_plane(database_url, tmp_path) as other,
+    ):
+        assert one.admin.metadata == other.admin.metadata
+        await one.ask("ListTokens")
+        ((admins,),) = await one.sql("SELECT count(*) FROM credential WHERE kind = 'admin'")
+        assert admins == 1

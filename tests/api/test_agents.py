@@ -99,8 +99,15 @@ async def test_hanging_up_ends_the_stream_well_and_answers_come_before_the_end(
         assert not (await status_of(api)).agent.connected
 
 
+MANY_KINDS = [ApiResource(name="x" * 100, kind="y" * 100)] * 10_000
 BAD_HELLOS: list[tuple[dict[str, Any], set[str]]] = [
+    ({}, {"message"}),
     ({"report": report()}, {"message"}),
+    # Beyond what a list of clusters could tell.
+    (
+        {"hello": hello(api_enablements=[ApiEnablement(resources=MANY_KINDS)])},
+        {"hello", "hello.apiEnablements[0].resources"},
+    ),
     (
         {"hello": Hello(epoch=0, placer="human", acknowledged_sequence=-1)},
         {"hello.epoch", "hello.placer", "hello.acknowledgedSequence"},
@@ -157,6 +164,7 @@ BAD_REPORTS: dict[str, dict[str, Any]] = {
     "echoes[0].shape": {"echoes": [Echo(binding="shop/web")]},
     "report": {"allocatable": {f"example.com/{'x' * 50}-{n}": 1 for n in range(5000)}},
     "gradeCounts": {"model_hash": "m", "graded_nodes": 3},
+    "gradeCounts[0].grade": {"model_hash": "m", "grade_counts": [{"grade": -1, "count": 4}]},
     "allocatable[cpu]": {"allocatable": {"cpu": -1}},
     "allocated[no name]": {"allocated": {"no name": 1}},
     "totalNodes": {"total_nodes": -1},

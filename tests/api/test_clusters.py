@@ -26,7 +26,7 @@ from lab.control_planes import (
     report,
     running_control_plane,
 )
-from tests.api.calls import OPERATOR, binding, made, paged, scheduled, shares
+from tests.api.calls import OPERATOR, binding, header_of, made, paged, scheduled, shares
 from tests.api.world import code_of
 from tests.unit.cli.calling import run
 
@@ -161,6 +161,19 @@ async def test_a_name_is_not_given_to_another_cluster_and_its_token_stays_good(
     await enroll(api, token)
 
 
+async def test_one_cluster_under_two_names_is_told(
+    fresh: Plane, caplog: pytest.LogCaptureFixture
+) -> None:
+    await fresh.enrolled("member1", uid="uid-of-both")
+    await fresh.enrolled("member2", uid="another-uid")
+    assert "two names" not in caplog.text
+    await fresh.enrolled("member3", uid="uid-of-both")
+    assert "one cluster has joined under two names" in caplog.text
+    found = await run(fresh, "doctor", "-o", "json")
+    assert found.exit_code == 1
+    assert "member1, member3 are one Kubernetes cluster" in found.output
+
+
 async def test_joining_again_keeps_the_spec_and_one_older_credential(api: Plane) -> None:
     first = await api.enrolled("member1")
     spec = ClusterSpec(region="south")
@@ -254,6 +267,27 @@ async def test_a_cordoned_cluster_keeps_its_shares_and_gets_no_more(
     status = (await api.ask("CordonCluster", name="member1")).cluster.status
     assert (status.cordoned, status.cordon_reason, status.cordoned_by) == (False, "", "")
     assert shares((await scheduled(api, binding(replicas=5))).decision) == {"member1": 5}
+
+
+async def test_a_cordon_outlives_a_restart(database_url: str, tmp_path: Path) -> None:
+    async with (
+        running_control_plane(database_url, tmp_path) as api,
+        api.connected("member1", report=report()) as stream,
+    ):
+        await api.ask("CordonCluster", name="member1", cordoned=True, reason="new disks")
+    async with running_control_plane(database_url, tmp_path) as again:
+        status = (await cluster_of(again)).status
+        assert (status.cordoned, status.cordon_reason) == (True, "new disks")
+        assert status.cordoned_by == "admin"
+        async with AgentStream(again.caller(header_of(stream.agent)[7:]), "member1") as back:
+            await back.say(hello=hello(2))
+            await back.hear("welcome")
+            await back.say(report=report(2))
+            await back.hear("ack")
+            refused_there = await scheduled(again, binding(), wait=False)
+            assert "is cordoned (new disks)" in str(refused_there.decision)
+            await again.ask("CordonCluster", name="member1")
+            assert shares((await scheduled(again, binding())).decision) == {"member1": 3}
 
 
 async def test_a_deleted_cluster_leaves_nothing_that_lets_its_agent_in(api: Plane) -> None:

@@ -17,6 +17,7 @@ from federation.services.members.identity import (
     TRUSTED_SECONDS,
 )
 from federation.v1.agents_pb2 import Report, Sight
+from federation.v1.clusters_pb2 import WatchClustersRequest
 from lab.commanded_stores import CommandedStore
 from lab.control_planes import (
     AgentStream,
@@ -260,3 +261,41 @@ async def test_a_report_that_is_never_confirmed_is_no_picture_for_ever(
         await stream.say(report=report(sequence=3))
         await stream.hear("ack")
         assert await ready(plane) == ("True", "")
+
+
+async def test_watchers_are_told_when_a_cluster_goes_stale_and_when_it_is_back(
+    api: Plane, clock: HeldClock
+) -> None:
+    async with (
+        api.connected("member1", report=report()) as stream,
+        api.connected("member2", report=report()) as other,
+    ):
+        request = WatchClustersRequest()
+        watch = api.admin.clusters.WatchClusters(request, metadata=api.admin.metadata)
+        told: list[tuple[str, str]] = []
+
+        async def until_told(*wanted: tuple[str, str]) -> None:
+            while not {*wanted} <= {*told}:
+                for event in (await watch.read()).events:
+                    name, found = event.cluster.metadata.name, event.cluster.status.conditions
+                    told.extend((name, each.status) for each in found if each.type == "Ready")
+
+        await until_told(("member1", "True"), ("member2", "True"))
+        told.clear()
+        for _ in range(3):
+            await clock.run(HEARTBEAT_SECONDS)
+            await other.say(heartbeat=heartbeat(1, "hash-1-1"))
+            await until(lambda: heard_at(api, "member2"), int(clock.now()).__eq__)
+        await clock.run(2)
+        await until_told(("member1", "Unknown"))
+        await stream.say(heartbeat=heartbeat(1, "hash-1-1"))
+        await until_told(("member1", "True"))
+        # Once, and of nobody else.
+        assert told.count(("member1", "Unknown")) == 1
+        assert ("member2", "Unknown") not in told
+        watch.cancel()
+
+
+async def heard_at(api: Plane, name: str) -> int:
+    agent = (await api.ask("GetCluster", name=name)).cluster.status.agent
+    return int(agent.last_heartbeat_time.seconds)

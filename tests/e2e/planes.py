@@ -13,37 +13,22 @@ from typing import Any
 
 import grpc
 import pytest
-from click.testing import CliRunner, Result
 
-from federation.cli.__main__ import fedctl
-from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
+from federation.v1 import clusters_pb2
 from federation.v1.agents_pb2 import ConnectRequest
-from federation.v1.agents_pb2 import Refusal as Told
 from federation.v1.agents_pb2_grpc import AgentsStub
 from federation.v1.clusters_pb2_grpc import ClustersStub
-from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from lab.control_planes import AT_ANY_TIME, Refusal, hello, refusal_of, report
 from lab.databases import TABLES, Databases, connect, run
 from lab.patience import PATIENCE_SECONDS
 from lab.servers import Server, started
 
 SECONDS = PATIENCE_SECONDS
-MEBIBYTE = 1024 * 1024
 # Control planes write into these with nobody calling; and who was refused is recorded.
 BEATING = frozenset({"public.duty", "public.presence", "public.replica"})
 AUDIT = frozenset({"public.audit", "public.audit_head"})
 # When a credential was used is written some seconds later.
 ROWS = "SELECT (to_jsonb(one) - 'last_used_at' - 'last_used_from')::text FROM {} one"
-BINDING = {
-    "apiVersion": "work.karmada.io/v1alpha2",
-    "kind": "ResourceBinding",
-    "metadata": {"namespace": "shop", "name": "web"},
-}
-SPEC = {
-    "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-    "replicas": 2,
-    "placement": {},
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,32 +58,6 @@ class Plane:
         except grpc.RpcError as error:
             return refusal_of(error)
         raise AssertionError(f"not refused: {answer!r}")
-
-    def schedule(self, binding: resource_pb2.ResourceBinding) -> Refusal:
-        stub: Any = SchedulingStub(self.channel)
-        return self.refused(stub.Schedule, scheduling_pb2.ScheduleRequest(binding=binding))
-
-    def fedctl(self, *arguments: str, stdin: str | bytes | None = None) -> Result:
-        flags = ("--insecure", "--endpoint", self.endpoint, "--token-file", str(self.token_file))
-        return CliRunner().invoke(fedctl, [*flags, *arguments], input=stdin)
-
-    def stream_end(self, *messages: ConnectRequest) -> Refusal:
-        """How the stream of member1's agent ends that says this."""
-        stub: Any = AgentsStub(self.channel)
-        metadata = (("authorization", f"Bearer {self.agent_credential}"),)
-        answers = stub.Connect(iter(messages), metadata=metadata, timeout=SECONDS)
-        try:
-            heard = list(answers)
-        except grpc.RpcError as error:
-            return refusal_of(error)
-        raise AssertionError(f"not refused: {heard!r}")
-
-    def refusals(self, *messages: ConnectRequest) -> list[Told]:
-        """What member1's agent is told that says this, until it hangs up and its stream ends."""
-        stub: Any = AgentsStub(self.channel)
-        metadata = (("authorization", f"Bearer {self.agent_credential}"),)
-        answers = stub.Connect(iter(messages), metadata=metadata, timeout=SECONDS)
-        return [each.refusal for each in answers if each.HasField("refusal")]
 
     def rows(self) -> Mapping[str, list[str]]:
         """Everything in the database, by table, but for what changes by itself."""
@@ -196,18 +155,3 @@ def join(channel: grpc.Channel, token: str) -> str:
 
 def said_by_member1(**message: Any) -> ConnectRequest:
     return ConnectRequest(cluster="member1", **message)
-
-
-def told(result: Result, *, code: int = 1) -> str:
-    """What fedctl said on standard error: a few lines that begin with ``error:``, no trace."""
-    assert result.exit_code == code, result.output
-    assert isinstance(result.exception, SystemExit)
-    assert "Traceback" not in result.stderr
-    assert result.stdout == ""
-    if code == 1:
-        assert all(line.startswith("error: ") for line in result.stderr.splitlines())
-    return result.stderr
-
-
-def binding(**spec: Any) -> dict[str, Any]:
-    return {**BINDING, "spec": {**SPEC, **spec}}

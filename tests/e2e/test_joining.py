@@ -149,43 +149,6 @@ async def test_a_name_goes_to_another_cluster_by_replace_only(
         assert (await agent.end())[0] == 1
 
 
-async def test_cordoned_deleted_and_gone(plane: RunningControlPlane, tmp_path: Path) -> None:
-    token = (await join_token(plane, "member1")).token
-    arguments = ("run", *flags(plane, "member1", tmp_path), *SOURCE)
-    workload = tmp_path / "web.yaml"
-    workload.write_text(
-        json.dumps(
-            {
-                "apiVersion": "work.karmada.io/v1alpha2",
-                "kind": "ResourceBinding",
-                "metadata": {"namespace": "shop", "name": "web"},
-                "spec": {
-                    "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-                    "replicas": 2,
-                    "placement": {},
-                },
-            }
-        )
-    )
-    async with estimator(*arguments, "--join-token", token) as agent:
-        await cluster_where(plane, "member1", has_reported)
-        await told(plane, "cordon", "member1")
-        assert "True,Cordoned" in await told(plane, "get", "clusters")
-        refused = (await ctl(plane, "schedule", "-f", str(workload))).output
-        assert "is cordoned" in refused
-        await told(plane, "uncordon", "member1")
-        await told(plane, "schedule", "-f", str(workload))
-        held = await ctl(plane, "delete", "cluster", "member1")
-        assert held.exit_code == 1
-        assert "shop/web" in held.output
-        await told(plane, "delete", "cluster", "member1", "--force")
-        code, said = await agent.end()
-        assert code == 1
-        assert "was deleted" in said.splitlines()[-1]
-    listed = await plane.admin.call(plane.admin.clusters.ListClusters, ListClustersRequest())
-    assert not listed.clusters
-
-
 async def test_a_restart_of_the_control_plane_loses_nobody(
     database_url: str, tmp_path: Path
 ) -> None:
@@ -254,19 +217,6 @@ async def test_a_clock_that_went_back_does_not_keep_an_agent_out(
     token = (await join_token(plane, "member1")).token
     async with estimator(*arguments, "--join-token", token):
         await cluster_where(plane, "member1", partial(is_of_epoch, ahead + 3))
-
-
-async def test_one_cluster_under_two_names_is_told(
-    plane: RunningControlPlane, caplog: pytest.LogCaptureFixture
-) -> None:
-    await plane.enrolled("member1", uid="uid-of-both")
-    await plane.enrolled("member2", uid="another-uid")
-    assert "two names" not in caplog.text
-    await plane.enrolled("member3", uid="uid-of-both")
-    assert "one cluster has joined under two names" in caplog.text
-    found = await ctl(plane, "doctor", "-o", "json")
-    assert found.exit_code == 1
-    assert "member1, member3 are one Kubernetes cluster" in found.output
 
 
 class BehindClock(SystemClock):

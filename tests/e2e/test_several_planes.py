@@ -17,10 +17,9 @@ import grpc
 import pytest
 
 from federation.certificates import CertificateFiles, make_certificates
-from federation.v1 import clusters_pb2, estimates_pb2, peers_pb2
+from federation.v1 import clusters_pb2, estimates_pb2
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.estimates_pb2_grpc import EstimatesStub
-from federation.v1.peers_pb2_grpc import PeersStub
 from federation.v1.resource_pb2 import Cluster, ReplicaRequirements
 from lab.databases import connect, run
 from lab.patience import PATIENCE_SECONDS
@@ -245,34 +244,6 @@ def test_the_agent_of_a_control_plane_that_is_killed_dials_another(planes: Plane
         assert is_ready(other)
 
 
-def test_what_is_done_to_a_cluster_at_one_is_seen_at_another(planes: Planes) -> None:
-    a, b = planes.all
-    with planes.agent(a) as agent:
-        await_known(a, b)
-        cordon = clusters_pb2.CordonClusterRequest(name="member1", cordoned=True)
-        b.call(b.clusters.CordonCluster, cordon)
-        soon(lambda: a.cluster().status.cordoned)
-        described = a.cluster()
-        described.spec.region = "moon"
-        a.call(a.clusters.UpdateCluster, clusters_pb2.UpdateClusterRequest(cluster=described))
-        soon(lambda: b.cluster().spec.region == "moon")
-        assert agent.poll() is None
-        b.call(b.clusters.RevokeCluster, clusters_pb2.RevokeClusterRequest(name="member1"))
-        assert agent.wait(SECONDS) == 1
-
-
-def test_a_cluster_that_is_deleted_at_one_is_gone_at_another_with_its_stream(
-    planes: Planes,
-) -> None:
-    a, b = planes.all
-    with planes.agent(a) as agent:
-        await_known(a, b)
-        b.call(b.clusters.DeleteCluster, clusters_pb2.DeleteClusterRequest(name="member1"))
-        assert agent.wait(SECONDS) == 1
-        nobody = clusters_pb2.ListClustersRequest()
-        soon(lambda: not a.call(a.clusters.ListClusters, nobody).clusters)
-
-
 def test_duties_move_when_their_holder_is_killed(planes: Planes) -> None:
     holds = "SELECT holder FROM duty WHERE name = 'prune requests'"
     holder = soon(lambda: planes.of_replica(holds))
@@ -288,14 +259,6 @@ def test_duties_move_when_their_holder_is_killed(planes: Planes) -> None:
     (other,) = (plane for plane in planes.all if plane is not holder)
     soon(lambda: planes.of_replica(holds) is other)
     soon(lambda: planes.value("SELECT count(*) FROM request") == 0)
-
-
-def test_only_control_planes_ask_as_peers(planes: Planes) -> None:
-    a = planes.all[0]
-    stub: Any = PeersStub(a.channel)
-    with pytest.raises(grpc.RpcError) as refused:
-        a.call(stub.AskAgent, peers_pb2.AskAgentRequest(cluster="member1"))
-    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
 def test_one_that_stops_says_so_and_leaves_nothing(planes: Planes) -> None:
