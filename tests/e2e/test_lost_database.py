@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-import grpc
 import pytest
 from sqlalchemy import make_url
 
-from federation import app
-from federation.v1.clusters_pb2 import ListClustersRequest
-from federation.v1.resource_pb2 import (
-    ObjectMeta,
-    ObjectReference,
-    Placement,
-    ReplicaRequirements,
-    ResourceBinding,
-    ResourceBindingSpec,
-)
-from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
-from lab.control_planes import (
-    AgentStream,
-    Caller,
-    RunningControlPlane,
-    heartbeat,
-    hello,
-    report,
-    running_control_plane,
-)
-from lab.patience import PATIENCE_SECONDS, until
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
+from lab.control_planes import report, running_control_plane
+from tests.api.calls import binding, scheduled
 
 # Generous bounds on hanging: 30 s of held locks were the fault.
 ANSWERED_SECONDS = 15.0
-BACK_SECONDS = PATIENCE_SECONDS
 COMMIT = b"COMMIT"
 
 
@@ -104,131 +83,23 @@ class Proxy:
         writer.close()
 
 
-def scheduled(running: RunningControlPlane, name: str) -> Any:
-    binding = ResourceBinding(
-        metadata=ObjectMeta(namespace="shop", name=name),
-        spec=ResourceBindingSpec(
-            resource=ObjectReference(api_version="apps/v1", kind="Deployment", name=name),
-            replicas=1,
-            replica_requirements=ReplicaRequirements(resource_request={"cpu": "100m"}),
-            placement=Placement(),
-        ),
-    )
-    request = ScheduleRequest(binding=binding)
-    return running.admin.scheduling.Schedule(
-        request, timeout=BACK_SECONDS, metadata=running.admin.metadata
-    )
-
-
-@asynccontextmanager
-async def beating(running: RunningControlPlane) -> AsyncIterator[None]:
-    """The agent of member1, which is heard all the time."""
-    async with beating_by(await running.enrolled("member1")):
-        yield
-
-
-@asynccontextmanager
-async def beating_by(agent: Caller, sequence: int = 1) -> AsyncIterator[AgentStream]:
-    """The same with the credential of an agent, and the stream that it is heard by."""
-    async with AgentStream(agent, "member1") as stream:
-        await stream.say(hello=hello())
-        await stream.hear("welcome")
-        await stream.say(report=report(sequence=sequence))
-        await stream.hear("ack")
-
-        async def beat() -> None:
-            while True:
-                await stream.say(heartbeat=heartbeat(sequence, f"hash-1-{sequence}"))
-                await asyncio.sleep(0.3)
-
-        beating = asyncio.create_task(beat())
-        try:
-            yield stream
-        finally:
-            beating.cancel()
-
-
-async def conditions(running: RunningControlPlane) -> Mapping[str, str]:
-    """The statuses of the conditions of member1, by type."""
-    listed = await running.admin.call(running.admin.clusters.ListClusters, ListClustersRequest())
-    return {each.type: each.status for found in listed.clusters for each in found.status.conditions}
-
-
-@asynccontextmanager
-async def two_planes(
-    database_url: str, tmp_path: Path
-) -> AsyncIterator[tuple[RunningControlPlane, RunningControlPlane, Proxy]]:
-    """One behind a proxy, and one that the agent is connected to; both know the cluster."""
-    often = {"heartbeat_seconds": "1"}
-    async with (
-        Proxy(database_url).running() as proxy,
-        running_control_plane(database_url, tmp_path / "there", **often) as there,
-        beating(there),
-        running_control_plane(proxy.url, tmp_path / "there", **often) as here,
-    ):
-        await until(
-            lambda: scheduled(here, "first"),
-            lambda answer: answer.decision.outcome == OUTCOME_SCHEDULED,
-        )
-        yield here, there, proxy
-
-
 @pytest.mark.expected_errors("Exception closing connection")
 async def test_a_plane_that_is_cut_off_in_a_commit_does_not_hold_up_the_others(
     fresh_database_url: str, tmp_path: Path
 ) -> None:
-    async with two_planes(fresh_database_url, tmp_path) as (here, there, proxy):
-        proxy.silent_at_commit = True
-        lost = asyncio.ensure_future(scheduled(here, "lost"))
-        await proxy.fell_silent.wait()
-        async with asyncio.timeout(ANSWERED_SECONDS):
-            answer = await scheduled(there, "other")
-        assert answer.decision.outcome == OUTCOME_SCHEDULED
-        lost.cancel()
-
-
-async def test_who_is_back_calls_no_agent_silent_that_others_heard(
-    fresh_database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # After a start nobody is silent for a while, which would hide the fault.
-    monkeypatch.setattr(app, "DIAL_AGAIN_SECONDS", 0.0)
-    async with two_planes(fresh_database_url, tmp_path) as (here, there, proxy):
-        proxy.fall_silent()
-        # Long enough for an agent to count as silent that is not heard for so long.
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await scheduled(here, "lost")
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert (await scheduled(there, "other")).decision.outcome == OUTCOME_SCHEDULED
-        assert (await conditions(here))["Ready"] == "True"
-        proxy.back()
-        answered = 0
-        while answered < 10:
-            try:
-                answer = await scheduled(here, f"back-{answered}")
-            except grpc.aio.AioRpcError as error:
-                if error.code() is not grpc.StatusCode.UNAVAILABLE:
-                    raise
-                continue
-            assert answer.decision.outcome == OUTCOME_SCHEDULED, answer.decision.reason
-            answered += 1
-
-
-async def test_an_agent_of_a_plane_that_is_cut_off_is_sent_to_another_before_it_is_lost(
-    fresh_database_url: str, tmp_path: Path
-) -> None:
-    often = {"heartbeat_seconds": "1", "lost_seconds": "20"}
     async with (
         Proxy(fresh_database_url).running() as proxy,
-        running_control_plane(fresh_database_url, tmp_path / "there", **often) as there,
-        running_control_plane(proxy.url, tmp_path / "there", **often) as here,
+        running_control_plane(fresh_database_url, tmp_path) as there,
+        there.connected("member1", report=report()),
+        running_control_plane(proxy.url, tmp_path) as here,
     ):
-        agent = await here.enrolled("member1")
-        async with beating_by(agent) as stream:
-            await until(lambda: conditions(there), lambda each: each.get("Ready") == "True")
-            proxy.fall_silent()
-            assert "dial another" in (await stream.hear("reconnect")).reason
-            assert "Lost" not in await conditions(there)
-        elsewhere = there.caller(None)
-        elsewhere.metadata = agent.metadata
-        async with beating_by(elsewhere, sequence=2):
-            await until(lambda: conditions(there), lambda each: each.get("Ready") == "True")
+        first = await scheduled(here, binding("first", replicas=1))
+        assert first.decision.outcome == OUTCOME_SCHEDULED
+        proxy.silent_at_commit = True
+        lost = asyncio.create_task(scheduled(here, binding("lost", replicas=1)))
+        await proxy.fell_silent.wait()
+        async with asyncio.timeout(ANSWERED_SECONDS):
+            answer = await scheduled(there, binding("other", replicas=1))
+        assert answer.decision.outcome == OUTCOME_SCHEDULED
+        lost.cancel()
+        await asyncio.gather(lost, return_exceptions=True)
