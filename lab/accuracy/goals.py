@@ -361,7 +361,7 @@ def _ranks(figures: Verdicts, results: Results) -> None:
     fleets = {"mixed sizes": results.mixed_fleet, "one size": results.equal_fleet}
     for name, fleet in fleets.items():
         found, goal = ranking(fleet, tighter(64), CUSTOMARY), f"G-7 {len(fleet)} clusters, {name}"
-        figures.row(f"{goal}, worst Spearman", found.correlation, goal=at_least(0.995))
+        figures.row(f"{goal}, worst Spearman", 100 * found.correlation, "%", goal=at_least(99.5))
         figures.row(f"{goal}, best pick", 100 * found.best_pick, "%", goal=at_least(99.5))
         figures.row(f"{goal}, misplaced", 100 * found.misplaced, "%", goal=at_most(1))
         worst = 100 * found.worst_misplaced

@@ -151,7 +151,6 @@ def _connected(target: Target) -> Iterator[None]:
             while not done.is_set():
                 await agent.beat()
                 await asyncio.sleep(HEARTBEAT_SECONDS)
-            await agent.leave()
 
     thread = threading.Thread(target=lambda: asyncio.run(live()), daemon=True)
     thread.start()

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from click.testing import CliRunner
-
-from federation.cli.__main__ import fedctl
 from federation.services.journal import StoredReservations
 from lab.callers import Caller, calling
 from lab.chaos.audit import Standing
 from lab.chaos.callers import Controller
 from lab.patience import PATIENCE_SECONDS
+from lab.servers import ROOT, environment
 
 FOLLOW_SECONDS = PATIENCE_SECONDS
 POLL_SECONDS = 0.05
@@ -113,21 +114,41 @@ class Replayed(NamedTuple):
 
 def replay(folder: Path, endpoint: str, token: str) -> Replayed:
     """All decisions that a control plane has."""
-    trace, token_file = folder / "chaos.trace", folder / "chaos.token"
-    token_file.write_text(token, "ascii")
-    asked = [
-        *("--insecure", "--endpoint", endpoint, "--token-file", str(token_file)),
-        *("--timeout", f"{PATIENCE_SECONDS:g}", "trace", "export", str(trace)),
-    ]
-    exported = CliRunner().invoke(fedctl, asked)
-    if exported.exit_code:
-        return Replayed(0, [f"no trace could be exported: {exported.output}"])
-    answer = CliRunner().invoke(
-        fedctl, ["replay", "--trace", str(trace), "--workers", "1", "-o", "json"]
-    )
-    try:
-        told: dict[str, Any] = json.loads(answer.stdout)
-    except ValueError:
-        return Replayed(0, [f"the trace could not be replayed: {answer.output}"])
+    trace, error = exported(folder, "chaos", endpoint, token)
+    told, error = ({}, error) if error else asked(folder, "replay", "--trace", trace)
+    if error:
+        return Replayed(0, [error])
     wrong = [each for each in told["unequal"] if each["how"] not in ("notKept", "forgotten")]
     return Replayed(told["equal"], [f"replayed otherwise: {each}" for each in wrong])
+
+
+def exported(folder: Path, name: str, endpoint: str, token: str, *options: str) -> tuple[str, str]:
+    """The file of a trace of all decisions; and why there is none, empty: there is one."""
+    trace, token_file = str(folder / f"{name}.trace"), folder / f"{name}.token"
+    token_file.write_text(token, "ascii")
+    asking = ("--insecure", "--endpoint", endpoint, "--token-file", str(token_file))
+    patience = ("--timeout", f"{PATIENCE_SECONDS:g}")
+    done = run_fedctl(folder, *asking, *patience, "trace", "export", trace, *options)
+    return trace, f"no trace could be exported: {done.stderr}" if done.returncode else ""
+
+
+def asked(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
+    """What fedctl says of a trace; and why it says nothing, empty: it does."""
+    done = run_fedctl(folder, *arguments, "-o", "json")
+    try:
+        return json.loads(done.stdout), ""
+    except ValueError:
+        return {}, f"fedctl {arguments[0]} fails: {done.stderr}"
+
+
+def run_fedctl(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """As on another machine: it is told of no server that is not among the arguments."""
+    nobody = {"HOME": str(folder), "FEDERATION_DATABASE_URL": "postgresql://nobody.invalid/none"}
+    return subprocess.run(
+        [sys.executable, "-c", "from federation.entry import fedctl; fedctl()", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environment(nobody)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )

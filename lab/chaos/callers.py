@@ -179,8 +179,7 @@ class Controller:
     async def _create_many(self) -> None:
         if len(self.owned) + 4 > MOST_BINDINGS:
             return
-        made = [Owned(binding=self._made()) for _ in range(4)]
-        keys = [self._key(each) for each in made]
+        made, keys = self._batch(4)
         answer = await self._call("ScheduleBatch", items=_items(made, keys))
         for place, (owned, key) in enumerate(zip(made, keys, strict=True)):
             if answer is None:
@@ -192,8 +191,7 @@ class Controller:
         """All are placed, or none is and nothing is stored, whatever is killed meanwhile."""
         if len(self.owned) + 3 > MOST_BINDINGS:
             return
-        made = [Owned(binding=self._made()) for _ in range(3)]
-        keys = [self._key(each) for each in made]
+        made, keys = self._batch(3)
         self.together.append([each.binding.key for each in made])
         answer = await self._call("ScheduleBatch", items=_items(made, keys), atomic=True)
         results = list(answer.results) if answer is not None else []
@@ -206,6 +204,10 @@ class Controller:
         elif answer is None:
             for owned in made:
                 self._lose(owned)
+
+    def _batch(self, count: int) -> tuple[list[Owned], list[str]]:
+        made = [Owned(binding=self._made()) for _ in range(count)]
+        return made, [self._key(each) for each in made]
 
     async def _repeat(self) -> None:
         """An old request with its key, after the binding has changed: the old answer, no more."""

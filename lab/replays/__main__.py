@@ -10,10 +10,7 @@ not judge promises: ``lab.chaos`` does. Exits with 1 where one is not equal.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import random
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -30,6 +27,7 @@ from federation.model.placement import Binding
 from federation.store.engine import CONNECTION_ERRORS
 from federation.v1.scheduling_pb2 import ScheduleBatchItem
 from lab.callers import Caller, calling, enrolled
+from lab.chaos.agreement import asked, exported
 from lab.chaos.audit import opened
 from lab.chaos.callers import DEADLINE_SECONDS, RETRIED, SCHEDULINGS, Controller
 from lab.chaos.glances import LOST, preempted
@@ -41,7 +39,6 @@ from lab.chaos.slow_ledger import SeenReport
 from lab.patience import PATIENCE_SECONDS
 from lab.planes import Planes, Postgres
 from lab.programs import clean_up_when_ended, own_folder, parser
-from lab.servers import ROOT, environment
 from lab.verdicts import Result, Verdicts
 from lab.workloads import workload
 
@@ -266,22 +263,11 @@ class _Replays:
 
     def _from_trace(self, when: str, until: int) -> dict[str, Any]:
         """What a program of its own says that has the file, and no database to ask."""
-        trace, token_file = self._folder / f"{when}.trace", self._folder / "storm.token"
-        token_file.write_text(self._planes.token, "ascii")
-        asked = [
-            *("--insecure", "--endpoint", self._planes.endpoints[0]),
-            *("--token-file", str(token_file), "--timeout", f"{PATIENCE_SECONDS:g}"),
-            *("trace", "export", str(trace), "--until", _stamp(until)),
-        ]
-        exported = _fedctl(self._folder, asked)
-        if exported.returncode:
-            self._violations.append(f"no trace could be exported {when}: {exported.stderr}")
-            return {}
-        answer = _fedctl(self._folder, ["replay", "--trace", str(trace), "-o", "json"])
-        try:
-            told: dict[str, Any] = json.loads(answer.stdout)
-        except ValueError:
-            self._violations.append(f"the trace {when} could not be replayed: {answer.stderr}")
+        endpoint, token = self._planes.endpoints[0], self._planes.token
+        trace, error = exported(self._folder, when, endpoint, token, "--until", _stamp(until))
+        told, error = ({}, error) if error else asked(self._folder, "replay", "--trace", trace)
+        if error:
+            self._violations.append(f"{when} the restart: {error}")
             return {}
         if wrong := {end: told[end] for end in WRONG_ENDS if told[end]}:
             self._violations.append(f"{wrong} {when} the restart: {told['unequal']}")
@@ -292,11 +278,9 @@ class _Replays:
     def _what_if(self, when: str) -> None:
         """With nothing changed, in one window, every decision comes out as it was."""
         trace = str(self._folder / f"{when}.trace")
-        answer = _fedctl(self._folder, ["what-if", trace, "--window", "0s", "-o", "json"])
-        try:
-            told: dict[str, Any] = json.loads(answer.stdout)
-        except ValueError:
-            self._violations.append(f"no what-if of the trace {when}: {answer.stderr}")
+        told, error = asked(self._folder, "what-if", trace, "--window", "0s")
+        if error:
+            self._violations.append(f"{when} the restart: {error}")
             return
         self._counts["of a what-if with nothing changed"] = told["decisions"]
         if told["different"]:
@@ -312,19 +296,6 @@ def _poured(name: str, chance: random.Random) -> Binding:
 
 def _stamp(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
-def _fedctl(folder: Path, arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    """As on another machine: it is told of no server that is not among the arguments."""
-    nobody = {"HOME": str(folder), "FEDERATION_DATABASE_URL": "postgresql://nobody.invalid/none"}
-    return subprocess.run(
-        [sys.executable, "-c", "from federation.entry import fedctl; fedctl()", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **environment(nobody)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def main() -> int:
