@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import grpc
 import pytest
 
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, PostBind, Profiles, Reserve
@@ -12,7 +13,7 @@ from federation.scheduler.state import CycleState
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, OUTCOME_UNSCHEDULABLE
 from lab.patience import until
 from tests.api.calls import EQUAL
-from tests.api.world import World, shares
+from tests.api.world import World, code_of, shares
 
 CORES = {"a": 6, "b": 3, "c": 3}
 
@@ -101,6 +102,10 @@ async def test_what_comes_to_nothing_gives_back(
     # A spoilt atomic batch.
     items = [world.workload(f"w{name}", 3, only=[name]) for name in "ab"]
     await world.batch(*items, atomic=True)
+    assert licences.free == 5
+    # A commit that fails.
+    world.store.fail_at("decisions.add_all")
+    assert await code_of(world.schedule("away", 2, only=["a"])) is grpc.StatusCode.UNAVAILABLE
     assert licences.free == 5
     # What others took meanwhile, for whom no licence is needed.
     await rival.plane.follow()

@@ -12,7 +12,7 @@ import pytest
 from federation.v1.resource_pb2 import TargetCluster
 from federation.v1.scheduling_pb2 import OUTCOME_UNSCHEDULABLE
 from lab.control_planes import refused
-from lab.fake_agents import FakeAgent, never, on_no_node, on_nodes
+from lab.fake_agents import never, on_no_node, on_nodes
 from lab.patience import until
 from tests.api.world import World, code_of, shares
 
@@ -229,14 +229,3 @@ async def test_an_agent_that_stays_away_keeps_no_plan(
 
     await until(held, lambda found: found == ["careful", "planned", "careful"])
     assert await worth(world) == {"a": "careful", "b": "planned", "c": "careful"}
-
-
-async def test_a_plan_that_was_made_again_meanwhile_is_not_weakened(world: World) -> None:
-    await planned(world, a=never)
-    agent: FakeAgent = world.agents["a"]
-    (order,) = agent.orders[:1]
-    agent.place = on_nodes("n2", claimed=True)
-    await world.schedule("web", 11, node_timeout_seconds=10)
-    await agent.answer(order, on_no_node())
-    await agent.report()
-    assert (await worth(world))["a"] == "planned"

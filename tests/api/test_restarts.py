@@ -154,7 +154,7 @@ async def test_who_was_answered_waits_or_is_placed_wherever_it_was_cut_off(
     wanted: dict[str, int] = {}
     free = dict(CORES)
     cut_off = 0
-    for number in range(5):
+    for number in range(3):
         world.store.cut_off_after(choices.randint(0, 40))
         for each in range(4):
             name, replicas = f"w{number}-{each}", choices.randint(1, 3)
