@@ -8,7 +8,7 @@ Must not know better than a client would: everything goes over gRPC and HTTP.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,12 +157,15 @@ async def running_control_plane(
     data_dir: Path,
     profiles: Profiles = DEFAULT_PROFILES,
     *,
-    watch_pace: WatchPace | None = None,
+    watch_pace: Mapping[str, Any] | None = None,
     clock: Timer | None = None,
     store: StoreWrapper | None = None,
     **flags: str,
 ) -> AsyncIterator[RunningControlPlane]:
-    """Plain text unless told otherwise, on ports that the system chooses."""
+    """Plain text unless told otherwise, on ports that the system chooses.
+
+    ``watch_pace`` are fields of the pace of watches that differ.
+    """
     given = {"insecure": "true"} if "tls_cert" not in flags else {}
     ports = {"listen": "127.0.0.1:0", "web_listen": "127.0.0.1:0"}
     patience = {"simulation_seconds": str(PATIENCE_SECONDS)}
@@ -179,7 +182,7 @@ async def running_control_plane(
         database,
         host_name="localhost",
         profiles=profiles,
-        watch_pace=watch_pace,
+        watch_pace=WatchPace(**watch_pace) if watch_pace else None,
         vouchers=vouchers_of(loaded.settings, clock or SystemClock()),
         clock=clock,
         store=store,

@@ -131,6 +131,7 @@ class FakeAgent:
         self._sequence = 0
         self._acknowledged = 0
         self._report = capacity()
+        self._content_hash = ""
         self._echoes: dict[str, tuple[Echo, ...]] = {}
         self._changed = asyncio.Condition()
         self._saying = asyncio.Lock()
@@ -208,13 +209,15 @@ class FakeAgent:
         cores: int | None = None,
         sees: Mapping[str, Mapping[str, int] | int] | None = None,
         request: Mapping[str, int] | None = None,
+        requests: Mapping[str, Mapping[str, int]] | None = None,
         components: Mapping[str, int] | None = None,
         **options: Any,
     ) -> None:
         """Send a report and return when it is stored; without arguments the last one anew.
 
         ``sees`` are all pods by binding, bound or as ``bound``, ``unbound`` and ``finished``, each
-        pod of ``request`` (a core). The report waits until the control plane looks for them.
+        pod of ``request`` (a core), or of ``requests`` by binding. The report waits until the
+        control plane looks for them.
         With ``components`` the bindings are workloads of these: bound pods by component.
         """
         if report is not None or cores is not None:
@@ -223,7 +226,7 @@ class FakeAgent:
             self._echoes.clear()
         for binding, count in (sees or {}).items():
             counts: Any = {"bound": count} if isinstance(count, int) else count
-            shape = request_shape(request or {"cpu": 1000})
+            shape = request_shape((requests or {}).get(binding) or request or {"cpu": 1000})
             self._echoes[binding] = tuple(
                 Echo(binding=binding, component=component, shape=shape, bound=bound)
                 for component, bound in (components or {}).items()
@@ -252,6 +255,7 @@ class FakeAgent:
         )
         message = report_to_message(current)
         message.sight.CopyFrom(self._sight)
+        self._content_hash = message.content_hash
         await self._say(report=message)
         await self._until_answered(
             lambda: (
@@ -274,9 +278,7 @@ class FakeAgent:
 
     async def beat(self) -> None:
         """Send a heartbeat that stands for the last report."""
-        current = replace(self._report, epoch=self._epoch, sequence=self._sequence)
-        message = report_to_message(replace(current, interest_version=self._interest_version))
-        beat = heartbeat(self._sequence, message.content_hash)
+        beat = heartbeat(self._sequence, self._content_hash)
         beat.sight.CopyFrom(self._sight)
         await self._say(heartbeat=beat)
 

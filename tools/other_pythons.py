@@ -39,13 +39,13 @@ PROGRAMS = (
     "test_several_planes.py::test_an_agent_at_one_answers_questions_asked_at_another",
     "test_several_planes.py::test_control_planes_trust_each_other_by_the_ca",
     "test_several_planes.py::test_one_that_stops_says_so_and_leaves_nothing",
-    "test_simulate_export.py",
-    "test_watches.py",
 )
 TESTS = (
     *(f"tests/e2e/{name}" for name in PROGRAMS),
     "tests/api/test_bad_input.py",
+    "tests/api/test_exported_fleets.py",
     "tests/api/test_stream_faults.py",
+    "tests/api/test_watches.py",
     "tests/docs/test_pages.py::test_the_commands_of_a_page_run[docs/start/join-a-cluster.md]",
     "tests/docs/test_pages.py::test_the_commands_of_a_page_run[docs/how-to/call-from-python.md]",
 )

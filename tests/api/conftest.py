@@ -26,6 +26,7 @@ from lab.control_planes import (
 from lab.databases import Databases
 from lab.held_clocks import HeldClock
 from lab.patience import until
+from tests.api.drill import Drill
 from tests.api.world import World
 
 HERE = Path(__file__).parent
@@ -133,6 +134,16 @@ def rival(
 ) -> World:
     """The test's namespace and clusters at the second control plane."""
     return world.at(second_plane, commanded_second)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def drill(
+    plane: RunningControlPlane, clock: HeldClock, commanded: CommandedStore
+) -> AsyncIterator[Drill]:
+    """A world in which agents fall silent."""
+    made = Drill(plane, clock, commanded)
+    yield made
+    await made.end()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

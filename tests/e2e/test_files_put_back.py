@@ -8,13 +8,16 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
-from federation.v1 import scheduling_pb2
-from federation.v1.agents_pb2 import Echo, EchoShape
-from lab.control_planes import report
+from federation.v1 import clusters_pb2, scheduling_pb2
+from federation.v1.agents_pb2 import ConnectRequest, Echo, EchoShape
+from federation.v1.agents_pb2_grpc import AgentsStub
+from federation.v1.clusters_pb2_grpc import ClustersStub
+from lab.control_planes import hello, report
+from lab.patience import PATIENCE_SECONDS
 from tests.e2e.test_kills import Serving, binding, serving, stored_binding
-from tests.e2e.test_queue import joined, say
 
 BEAT_SECONDS = 1
 # After three missed beats an agent is silent.
@@ -22,6 +25,36 @@ SILENT_SECONDS = 3.5 * BEAT_SECONDS
 PACE = (f"--heartbeat-seconds={BEAT_SECONDS}",)
 # Of 100m each: all that one node of 4 cores holds.
 REPLICAS = 40
+
+
+def joined(plane: Serving) -> str:
+    """The credential of the only cluster's agent."""
+    clusters: Any = ClustersStub(plane.channel)
+    made = plane.call(
+        clusters.CreateJoinToken, clusters_pb2.CreateJoinTokenRequest(cluster="member1")
+    )
+    enroll = clusters_pb2.EnrollClusterRequest(
+        cluster="member1", token=made.token, cluster_uid="uid-member1"
+    )
+    return str(clusters.EnrollCluster(enroll).credential)
+
+
+def say(plane: Serving, credential: str, epoch: int, nodes: int, **seen: Any) -> None:
+    """The agent is told what to look for, reports once, and is away."""
+    agents: Any = AgentsStub(plane.channel)
+    said: SimpleQueue[ConnectRequest | None] = SimpleQueue()
+    said.put(ConnectRequest(cluster="member1", hello=hello(epoch)))
+    metadata = (("authorization", f"Bearer {credential}"),)
+    heard: list[str] = []
+    for each in agents.Connect(iter(said.get, None), metadata=metadata, timeout=PATIENCE_SECONDS):
+        heard.append(each.WhichOneof("message"))
+        if heard.count("interest") == 1 and heard[-1] == "interest":
+            fields = {"interest_version": each.interest.version, **seen}
+            made = report(epoch, nodes=nodes, **fields)
+            said.put(ConnectRequest(cluster="member1", report=made))
+        elif heard[-1] == "ack":
+            said.put(None)
+    assert "ack" in heard
 
 
 def copy(files: Path, to: Path) -> None:

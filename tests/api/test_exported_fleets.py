@@ -4,42 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from click.testing import CliRunner
 
 from federation.cli.__main__ import fedctl
-from lab.control_planes import RunningControlPlane, running_control_plane
-from tests.e2e.test_agent import DUMPS, cluster_where, estimator, flags, has_reported, join_token
+from lab.agents import DUMPS
+from lab.fake_agents import FakeAgent
+from lab.fleet import ReportingCluster
+from tests.api.world import World
 
 MEMBERS = ("member1", "member2", "member3")
 
 
-@pytest.fixture
-async def members(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
-    """A control plane with the agents of three recorded clusters."""
-    async with (
-        running_control_plane(database_url, tmp_path / "plane") as plane,
-        AsyncExitStack() as agents,
-    ):
-        for member in MEMBERS:
-            made = await join_token(plane, member)
-            arguments = [
-                *flags(plane, member, tmp_path / member),
-                *("--from", str(DUMPS / f"{member}.json"), "--join-token", made.token),
-            ]
-            await agents.enter_async_context(estimator("run", *arguments))
-            await cluster_where(plane, member, has_reported)
-        yield plane
-
-
-def binding(name: str, replicas: int, scheduling: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    claim = spec.pop("claim", None)
+def binding(
+    name: str, replicas: int, scheduling: dict[str, Any], claim: Any = None, **spec: Any
+) -> dict[str, Any]:
     requirements = {"resourceRequest": {"cpu": "1", "memory": "2Gi"}}
     if claim is not None:
         requirements["nodeClaim"] = claim
@@ -61,23 +43,28 @@ DYNAMIC = {
     "weightPreference": {"dynamicWeight": "AvailableReplicas"},
 }
 AGGREGATED = {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}
+DUPLICATED = {"replicaSchedulingType": "Duplicated"}
 QUESTIONS = [
     binding("dynamic", 20, DYNAMIC),
     binding("aggregated", 9, AGGREGATED, certificate="strict"),
-    binding("everywhere", 2, {"replicaSchedulingType": "Duplicated"}),
+    binding("everywhere", 2, DUPLICATED),
     binding("chosen", 4, DYNAMIC, claim={"nodeSelector": {"kubernetes.io/arch": "amd64"}}),
     binding("untold", 4, DYNAMIC, claim={"nodeSelector": {"no-such-label": "x"}}),
     binding("too-many", 2000, DYNAMIC),
-    binding("too-many-everywhere", 200, {"replicaSchedulingType": "Duplicated"}),
+    binding("too-many-everywhere", 200, DUPLICATED),
 ]
 
 
 async def test_a_simulation_of_what_was_exported_decides_as_the_service(
-    members: RunningControlPlane, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
+    for name in MEMBERS:
+        report = ReportingCluster.of((DUMPS / f"{name}.json").read_bytes()).report()
+        world.agents[name] = await FakeAgent.joined(world.plane, name, report)
+    plane = world.plane.plane
     connecting = [
-        *("--endpoint", str(members.plane.endpoint), "--insecure"),
-        *("--token-file", str(members.plane.admin_token_file)),
+        *("--endpoint", str(plane.endpoint), "--insecure"),
+        *("--token-file", str(plane.admin_token_file)),
     ]
 
     async def run(*arguments: str) -> Any:
@@ -90,19 +77,19 @@ async def test_a_simulation_of_what_was_exported_decides_as_the_service(
         path.write_text(yaml.safe_dump(document), encoding="utf-8")
         return str(path)
 
-    # Promised to pods that will never come: the dumps stay as they are.
+    # Promised to pods that will never come: reports stay as they are.
     for number, scheduling in enumerate([DYNAMIC, AGGREGATED, DYNAMIC]):
         held = written(binding(f"held{number}", 7 + number, scheduling))
         await run(*connecting, "schedule", "-f", held, "--node-timeout", "0")
     exported = tmp_path / "fleet.yaml"
     text = await run(*connecting, "get", "clusters", "--for-simulate")
     exported.write_text(text, encoding="utf-8")
-    promises = [
+    promises = {
         each["binding"]
         for cluster in yaml.safe_load(text)
         for each in cluster["status"]["packable"].get("promises", ())
-    ]
-    assert {"shop/held0", "shop/held1", "shop/held2"} == set(promises)
+    }
+    assert promises == {"shop/held0", "shop/held1", "shop/held2"}
     for question in QUESTIONS:
         path = written(question)
         (live,) = json.loads(
