@@ -84,6 +84,20 @@ async def test_the_most_urgent_go_first_and_requests_take_turns(world: World) ->
     assert Counter(name for batch in batches for name in batch).total() == 1 + 400 + 20 + 3
 
 
+async def test_the_less_urgent_wait_for_all_others(world: World) -> None:
+    await begin(world)
+    count = 2 * MAX_BATCH
+    async with held_up(world) as tasks:
+        for name, priority in (("low", -5), ("normal", 0)):
+            items = [world.workload(f"{name}-{n:03}", priority=priority) for n in range(count)]
+            await ask(world, tasks, world.batch(*items))
+    batches = await committed(world)
+    last = first_batch_of(batches, f"normal-{count - 1:03}")
+    # Some were decided while nobody else had asked.
+    before = [name for batch in batches[:last] for name in batch if name.startswith("low")]
+    assert len(before) <= MAX_BATCH
+
+
 async def test_many_that_ask_for_one_each_go_together(world: World) -> None:
     await begin(world)
     async with held_up(world) as tasks:

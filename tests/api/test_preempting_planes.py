@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
+from federation.scheduler.preemption import SPENT
 from tests.api.test_preemption import PARTIAL, urgent
 from tests.api.world import World
 
@@ -50,6 +51,20 @@ async def test_the_limit_is_kept_by_both_together(world: World, rival: World) ->
     assert await world.shares("low") == {"a": 1}
     (row,) = await world.plane.sql("SELECT sum(replicas) FROM preemption")
     assert row[0] == MOST
+    await world.plane.sql("DELETE FROM preemption")
+
+
+async def test_what_the_other_one_preempted_meanwhile_counts(world: World, rival: World) -> None:
+    await world.use_settler()
+    await world.clusters(a=MOST, b=3)
+    await world.schedule("low", MOST, only=["a"], **PARTIAL)
+    await world.schedule("lower", 3, only=["b"], **PARTIAL)
+    assert await world.placed("u1", MOST - 1, "a", **urgent())
+    await rival.plane.follow()
+    rival.store.before("journal.lock", lambda: world.schedule("u2", 1, only=["a"], **urgent()))
+    answer = await rival.schedule("u3", 1, only=["b"], **urgent())
+    assert answer.decision.reason.endswith(SPENT)
+    assert await world.shares("lower") == {"b": 3}
     await world.plane.sql("DELETE FROM preemption")
 
 

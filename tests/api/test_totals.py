@@ -63,7 +63,12 @@ async def test_totals_of_somebody_else_are_promised_as_far_as_they_go_and_that_i
     assert "bare: by its totals there is room for 2 more, not 3" in refusal.decision.reason
     # What stays is promised again.
     assert await world.placed("web", 5, "bare") == {"bare": 5}
-    await world.delete()
+    # What one of a batch lets go is there for the next one, and what it takes is not.
+    batch = [world.workload(name, n, only=["bare"]) for name, n in (("web", 1), ("x", 4), ("y", 1))]
+    results = await world.batch(*batch)
+    assert [shares(each.decision) for each in results] == [{"bare": 1}, {"bare": 4}, {}]
+    for name in ("web", "x", "y"):
+        await world.delete(name)
     # Certainty is not to be had of totals, nor do they tell nodes apart.
     assert await available(world, "bare", certificate="strict") == 0
     chosen = world.workload("chosen", 9, only=["bare"])
@@ -110,9 +115,11 @@ async def test_where_nothing_shows_room_only_a_setting_makes_promises(
         for name, replicas, left in (("more", 1, 1), ("web", 1, 3), ("more", 0, 4)):
             await lenient.placed(name, replicas, "bare")
             assert await available(lenient, "bare") == left
-        over = await lenient.schedule(
-            "over", 6, only=["relayed"], placement={"replica_scheduling": DUPLICATED}
-        )
+        placement = {"replica_scheduling": DUPLICATED}
+        over = await lenient.schedule("over", 6, only=["relayed"], placement=placement)
         assert worth(over) == {"relayed": ("unproven", False)}
         assert shares(over.decision) == {"relayed": 6}
+        # What is left of it is worth no more.
+        less = await lenient.schedule("over", 5, only=["relayed"], placement=placement)
+        assert worth(less) == {"relayed": ("unproven", False)}
         await lenient.end()
