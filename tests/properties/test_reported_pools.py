@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,15 +11,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from federation.codec.pools import pools_to_message, read_pools
-from federation.codec.violations import Violations
+from federation.codec.reports import report_from_message, report_to_message
 from federation.model.cluster import ReportedPools, Taint, TaintEffect
-from federation.model.errors import InvalidRequest
 from federation.model.pools.building import build_pools
 from federation.model.pools.values import SCORED, NodeColumn, NodeColumns, Pools
 from federation.model.reported_pools import pools_of, reported_pools
 from federation.model.resources import MAX_AMOUNT
-from federation.v1.agents_pb2 import NodePools
+from federation.v1.agents_pb2 import NodePools, Report
+from tests.unit.codec.documents import violations
+from tests.unit.codec.test_reports import REPORT
 
 DEDICATED = Taint(key="dedicated", value="db", effect=TaintEffect.NO_SCHEDULE)
 
@@ -53,12 +54,9 @@ def pools_from(rows: list[tuple[Any, ...]]) -> Pools:
     return build_pools(columns, budget=16, label_keys=("disk",))
 
 
-def sent(reported: ReportedPools) -> ReportedPools:
-    message = NodePools.FromString(pools_to_message(reported).SerializeToString())
-    found = Violations()
-    read = read_pools(message, "pools", found)
-    found.check()
-    return read
+def sent(reported: ReportedPools) -> ReportedPools | None:
+    message = report_to_message(replace(REPORT, pools=reported))
+    return report_from_message(Report.FromString(message.SerializeToString())).pools
 
 
 NOTHING = (0, 0, 0, 0, False, False)
@@ -102,9 +100,8 @@ GOOD = {
 }
 
 
-def test_the_example_is_good() -> None:
-    read_pools(NodePools(**GOOD), "pools", found := Violations())
-    found.check()
+def message(**wrong: Any) -> Report:
+    return Report(epoch=1, sequence=1, pools=NodePools(**{**GOOD, **wrong}))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +135,5 @@ def test_the_example_is_good() -> None:
     ],
 )
 def test_what_breaks_a_rule_is_refused_by_its_field(wrong: dict[str, Any], field: str) -> None:
-    read_pools(NodePools(**{**GOOD, **wrong}), "pools", found := Violations())
-    with pytest.raises(InvalidRequest) as raised:
-        found.check()
-    assert field in [each.field for each in raised.value.violations]
+    assert report_from_message(message()).pools is not None
+    assert field in violations(report_from_message, message(**wrong))
