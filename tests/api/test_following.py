@@ -1,0 +1,360 @@
+"""Control planes on one database follow each other: whoever commits, all come to the same fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import asyncpg
+import grpc
+import msgspec
+import pytest
+
+from federation.services.fleet import held_back, journal_reader
+from federation.v1.agents_pb2 import Echo, EchoShape
+from federation.v1.resource_pb2 import ReplicaRequirements
+from lab.control_planes import Plane, report
+from lab.databases import Databases, connect
+from lab.fake_agents import FakeAgent
+from lab.patience import until
+from tests.api.calls import binding, in_namespace, scheduled
+from tests.api.pairs import (
+    Pair,
+    cluster_at,
+    heard,
+    pair,
+    shares_often,
+    started_pair,
+    stream_at,
+    until_ready,
+)
+
+__all__ = ["pair", "shares_often", "started_pair"]
+
+SHAPES = [ReplicaRequirements(resource_request={"cpu": cpu}) for cpu in ("300m", "1", "3")]
+NEWER = msgspec.msgpack.encode({"v": 2, "name": ["of another type"]})
+NEWEST_ENTRY = "WHERE id = (SELECT max(id) FROM journal)"
+
+
+async def fleet_at(plane: Plane) -> Any:
+    """All that a control plane knows of clusters, but for its own times, and what fits there."""
+    listed = await plane.ask("ListClusters")
+    for cluster in listed.clusters:
+        cluster.status.agent.Clear()
+        for condition in cluster.status.conditions:
+            condition.ClearField("last_transition_time")
+    estimates = await plane.ask("EstimateReplicas", shapes=SHAPES, include_upper_bounds=True)
+    preview = (await scheduled(plane, binding("asked", replicas=5), preview=True)).decision
+    for decided in preview.trace.clusters:
+        decided.report_age_seconds = 0.0
+    return (
+        listed.fleet_generation,
+        list(listed.clusters),
+        (list(estimates.replicas), list(estimates.upper_replicas), list(estimates.sources)),
+        (list(preview.clusters), list(preview.trace.clusters)),
+    )
+
+
+async def assert_equal(*planes: Plane) -> None:
+    """All have read what was committed, and have told each other whom they hear."""
+
+    async def fleets() -> list[Any]:
+        for plane in planes:
+            await plane.follow()
+        return [await fleet_at(plane) for plane in planes]
+
+    await until(fleets, lambda found: all(each == found[0] for each in found))
+
+
+async def fits(plane: Plane, cpu: str = "1") -> list[int]:
+    shapes = [ReplicaRequirements(resource_request={"cpu": cpu})]
+    return list((await plane.ask("EstimateReplicas", shapes=shapes)).replicas)
+
+
+async def readiness(plane: Plane) -> tuple[int, str]:
+    """The page of the readiness probe."""
+
+    def ask() -> tuple[int, str]:
+        url = f"http://{plane.plane.web_endpoint}/readyz"
+        try:
+            with urllib.request.urlopen(url) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    return await asyncio.to_thread(ask)
+
+
+async def act(pair: Pair, chance: random.Random, agents: dict[str, FakeAgent]) -> None:
+    """One of all the things that people and agents do, at one of both control planes."""
+    plane, cluster = chance.choice(pair.planes), chance.choice("abcd")
+    name, named = f"w{chance.randrange(5)}", {"name": cluster}
+    agent = agents.get(cluster)
+    match chance.randrange(12):
+        case 0 | 1 if agent is not None:
+            sees = {f"shop/{name}": chance.randint(0, 3)} if chance.random() < 0.5 else None
+            if sees and not sees.keys() <= agent.interest.keys():
+                sees = None
+            await agent.report(cores=chance.randint(2, 9), sees=sees)
+        case 2 if agent is not None:
+            await plane.ask("DeleteCluster", **named, force=True)
+            await agents.pop(cluster).leave()
+        case 3 if agent is not None:
+            await plane.ask("ReplaceCluster", **named, cluster_uid=f"uid-{chance.randrange(2**32)}")
+            await agents.pop(cluster).leave()
+        case 4 if agent is not None:
+            cordon = {"cordoned": chance.random() < 0.5}
+            await plane.ask("CordonCluster", **named, **cordon)
+        case 5 if agent is not None:
+            labels = {"n": str(chance.randrange(3))}
+            wanted = {"metadata": {**named, "labels": labels}, "spec": {"region": name}}
+            await plane.ask("UpdateCluster", cluster=wanted)
+        case 6:
+            with suppress(grpc.aio.AioRpcError):
+                await plane.ask("DeleteBinding", namespace="shop", name=name)
+        case _ if agent is None:
+            with suppress(grpc.aio.AioRpcError):
+                await plane.ask("DeleteCluster", **named, force=True)
+            agents[cluster] = await FakeAgent.joined(plane, cluster, cores=chance.randint(2, 9))
+        case _:
+            wanted_binding = in_namespace("shop", name, chance.randint(1, 4))
+            await scheduled(plane, wanted_binding, wait=False)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_any_mixture_leads_all_to_the_same_and_one_that_starts_later_too(
+    pair: Pair, seed: int
+) -> None:
+    chance, agents = random.Random(seed), dict[str, FakeAgent]()
+    for number in range(60):
+        await act(pair, chance, agents)
+        if number % 12 == 11:
+            await assert_equal(*pair.planes)
+    # A fleet that was brought up to date again and again equals one that is built anew.
+    async with pair.third() as (late, _):
+        await assert_equal(*pair.planes, late)
+    for agent in agents.values():
+        await agent.leave()
+
+
+@asynccontextmanager
+async def unread(pair: Pair) -> AsyncIterator[None]:
+    """Meanwhile b reads nothing of the journal by itself."""
+    stands_still, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        stands_still.set()
+        await goes_on.wait()
+
+    pair.stores[1].before("journal.read", wait)
+    await stands_still.wait()
+    try:
+        yield
+    finally:
+        goes_on.set()
+
+
+@pytest.mark.parametrize("most_ahead", [2000, 3])
+async def test_who_decides_knows_what_others_decided_before_the_journal_tells(
+    pair: Pair,
+    most_ahead: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Also where so much is ahead that the ledgers are read as a whole."""
+    monkeypatch.setattr(journal_reader, "MOST_AHEAD", most_ahead)
+    async with pair.a.connected("member1", report=report()) as stream:
+        await until_ready(pair.b)
+        async with unread(pair):
+            for number in range(6):
+                await scheduled(pair.a, binding(f"web{number}", replicas=2))
+            await stream.say(report=report(sequence=2))
+            await heard(stream, "ack")
+            late = await scheduled(pair.b, binding("late", replicas=5), wait=False)
+            assert not late.decision.clusters
+            little = await scheduled(pair.b, binding("little", replicas=4))
+            assert little.decision.clusters
+        await assert_equal(*pair.planes)
+    assert "went back" not in caplog.text
+
+
+async def test_a_cluster_that_was_made_anew_is_no_older_state_of_the_database(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair.a.connected("member1", report=report()):
+        await until_ready(pair.b)
+        await scheduled(pair.a, binding("web"))
+        await pair.b.follow()
+    async with unread(pair):
+        await pair.a.ask("DeleteCluster", name="member1", force=True)
+        async with pair.a.connected("member1", epoch=2, report=report(2)):
+            await scheduled(pair.b, binding("other", replicas=16), wait=False)
+    await assert_equal(*pair.planes)
+    assert "went back" not in caplog.text
+
+
+async def test_a_report_that_answers_what_is_not_known_here_yet_is_believed(pair: Pair) -> None:
+    agent = await pair.a.enrolled("member1")
+    async with stream_at(pair.a, agent, sequence=1) as stream:
+        await until_ready(pair.b)
+        async with unread(pair):
+            await scheduled(pair.a, binding("web"))
+            told = await heard(stream, "interest")
+            while not told.bindings:
+                told = await heard(stream, "interest")
+            answer = report(
+                2,
+                interest_version=told.version,
+                echo_shapes=[EchoShape(request={"cpu": 1000})],
+                echoes=[Echo(binding="shop/web", shape=0, bound=3)],
+            )
+            async with stream_at(pair.b, agent, 2) as moved:
+                await moved.say(report=answer)
+                await moved.hear("ack")
+    for plane in pair.planes:
+        await plane.follow()
+        (held,) = (await plane.ask("GetBinding", namespace="shop", name="web")).reservations
+        assert (held.bound, held.outstanding) == (3, 0)
+
+
+async def test_a_commit_whose_answer_is_lost_is_read_as_others_are(pair: Pair) -> None:
+    async with pair.a.connected("member1", report=report()):
+        await until_ready(pair.b)
+        for plane, store, name in zip(pair.planes, pair.stores, ("one", "other"), strict=True):
+            store.forget_outcome("decisions.add_all")
+            with pytest.raises(grpc.aio.AioRpcError):
+                await scheduled(plane, binding(name))
+        await assert_equal(*pair.planes)
+        assert await fits(pair.a) == [16 - 2 * 3]
+
+
+async def test_what_is_promised_while_a_report_is_written_is_not_forgotten(pair: Pair) -> None:
+    async def promise() -> None:
+        await scheduled(pair.a, binding("meanwhile"))
+
+    async with pair.a.connected("member1", report=report()) as stream:
+        pair.stores[0].before("reports.advance", promise)
+        await stream.say(report=report(sequence=2))
+        await heard(stream, "ack")
+        await assert_equal(*pair.planes)
+        assert await fits(pair.a) == [16 - 3]
+
+
+async def test_who_slept_longer_than_the_journal_remembers_reads_everything(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(journal_reader, "AWAY_SECONDS", 0.0)
+    async with pair.a.connected("member1", report=report()):
+        await until_ready(pair.b)
+        async with unread(pair):
+            await scheduled(pair.a, binding("web"))
+            async with pair.a.plane.parts.store.transaction() as tx:
+                await tx.journal.prune(-1.0, 1000)
+        await scheduled(pair.a, binding("other"))
+        await assert_equal(*pair.planes)
+    assert "reading everything" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "change",
+    # A kind that is unknown makes a gap in what is known; a version that is newer is in the tables.
+    [
+        f"UPDATE journal SET kind = 'queue' {NEWEST_ENTRY}",
+        f"UPDATE journal SET body = $1 {NEWEST_ENTRY}",
+    ],
+)
+async def test_changes_of_another_release_are_told_and_read_from_the_tables(
+    pair: Pair, change: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(journal_reader, "OUT_OF_ORDER_SECONDS", 0.0)
+    async with pair.a.connected("member1", report=report()):
+        await until_ready(pair.b)
+        async with unread(pair):
+            await scheduled(pair.a, binding("web"))
+            await pair.a.sql(change, *([NEWER] if "$1" in change else []))
+        await scheduled(pair.a, binding("other"))
+        await until(lambda: fits(pair.b), lambda found: found == [16 - 2 * 3])
+        await assert_equal(pair.b, pair.a)
+    assert "of an unknown kind or version are passed over" in caplog.text
+    assert "went back" not in caplog.text
+
+
+async def test_who_cannot_read_a_report_is_not_ready_until_one_comes_that_it_can_read(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_reader, "LONGEST_PAUSE_SECONDS", 0.05)
+    async with pair.a.connected("member1", report=report()) as stream:
+        await until_ready(pair.b)
+        async with unread(pair):
+            await stream.say(report=report(sequence=2))
+            await heard(stream, "ack")
+            ((body,),) = await pair.a.sql("SELECT body::text FROM cluster_report")
+            await pair.a.sql("""UPDATE cluster_report SET body = '{"v": 2}'""")
+        _, why = await until(lambda: readiness(pair.b), lambda page: page[0] == 503)
+        assert "reports of version 2" in why
+        await pair.a.sql("UPDATE cluster_report SET body = $1", body)
+        await stream.say(report=report(sequence=3, nodes=2))
+        await heard(stream, "ack")
+        await until(lambda: readiness(pair.b), lambda page: page[0] == 200)
+        await assert_equal(*pair.planes)
+
+
+@pytest.mark.parametrize("is_long", [True, False])
+async def test_a_transaction_elsewhere_holds_the_journal_back_and_is_named_where_it_lasts(
+    pair: Pair, databases: Databases, monkeypatch: pytest.MonkeyPatch, *, is_long: bool
+) -> None:
+    monkeypatch.setattr(held_back, "LOOK_SECONDS", 0.0)
+    if is_long:
+        monkeypatch.setattr(held_back, "HELD_SECONDS", 0.0)
+    await pair.a.enrolled("member1")
+    await until_ready(pair.b, "Unknown", "AgentSilent")
+    async with stranger(databases) as connection:
+        await pair.a.ask("CordonCluster", name="member1", cordoned=True)
+        for plane in pair.planes:
+            await plane.follow()
+        assert not (await cluster_at(pair.b)).status.cordoned
+        status, why = await readiness(pair.b)
+        pid = connection.get_server_pid()
+        is_named = f"server process {pid}" in why
+        assert (status, is_named) == ((503, True) if is_long else (200, False)), why
+        assert not is_long or ("'wiki'" in why and f"pg_terminate_backend({pid})" in why)
+    await until(lambda: cluster_at(pair.b), lambda cluster: cluster.status.cordoned)
+    await until(lambda: readiness(pair.b), lambda page: page[0] == 200)
+
+
+@asynccontextmanager
+async def stranger(databases: Databases) -> AsyncIterator[asyncpg.Connection]:
+    """A transaction in another database of the server."""
+    url = databases.create("elsewhere")
+    connection: asyncpg.Connection = await connect(url)
+    try:
+        await connection.execute(
+            "SET application_name = 'wiki'; BEGIN; SELECT pg_current_xact_id()"
+        )
+        yield connection
+    finally:
+        await connection.close()
+        databases.drop(url)
+
+
+async def test_what_finds_no_room_any_more_is_shown(pair: Pair) -> None:
+    async def overcommitted(plane: Plane) -> str:
+        conditions = (await cluster_at(plane)).status.conditions
+        return "".join(each.message for each in conditions if each.type == "OverCommitted")
+
+    async with pair.a.connected("member1", report=report(nodes=1)) as stream:
+        await scheduled(pair.a, binding("web", replicas=4))
+        for sequence, cores, said in ((2, 2, "2"), (3, 4, "")):
+            smaller = report(sequence=sequence, nodes=1)
+            smaller.pools.minimums[0] = 1000 * cores
+            await stream.say(report=smaller)
+            await heard(stream, "ack")
+            for plane in pair.planes:
+                await plane.follow()
+                assert (said in await overcommitted(plane)) is True
+                assert bool(await overcommitted(plane)) is bool(said)
