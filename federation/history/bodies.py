@@ -1,14 +1,15 @@
 """Bodies: what the database and trace files keep as a whole, with a version and named fields.
 
-A reader passes over fields that it does not know, and takes the default of one that is missing:
-such a change needs no new version. Whatever an older reader must not pass over does, and so does a
-new value of an enumeration. Must not know what is in a body.
+A reader refuses keys and words of enumerations that it does not know, and takes the default of a
+key that is missing. A new field is written only while it has another value than its default, and
+needs no new version then. Another meaning of an old key does. Must not know what is in a body.
 """
 
 from __future__ import annotations
 
+import re
 from threading import local
-from typing import ClassVar, Final, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 import msgspec
 import zstandard
@@ -34,9 +35,15 @@ class _Contexts(local):
 
 
 _CONTEXTS: Final = _Contexts()
+_UNKNOWN_FIELD: Final = re.compile(
+    r"Object contains unknown field `(.*?)`(?: - at `(?:\$|key)\.?(.*)`)?"
+)
+_UNKNOWN_WORD: Final = re.compile(r"Invalid enum value '(.*?)'(?: - at `(?:\$|key)\.?(.*)`)?")
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Body(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """``v`` is its version, which is written always; ``newest`` is that of this release."""
 
     newest: ClassVar[int] = 1
@@ -46,8 +53,13 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 B = TypeVar("B", bound=Body)
 Decoder: TypeAlias = msgspec.msgpack.Decoder[B] | msgspec.json.Decoder[B]
 
-_MSGPACK: Final = msgspec.msgpack.Decoder(Body)
-_JSON: Final = msgspec.json.Decoder(Body)
+
+class _Version(msgspec.Struct, frozen=True):
+    v: int
+
+
+_MSGPACK: Final = msgspec.msgpack.Decoder(_Version)
+_JSON: Final = msgspec.json.Decoder(_Version)
 
 
 class NewerBody(Unavailable):
@@ -55,25 +67,46 @@ class NewerBody(Unavailable):
 
     reason = "SCHEMA_AHEAD"
 
-    def __init__(self, kind: str, version: int, newest: int) -> None:
+    def __init__(self, message: str, version: int) -> None:
+        """Say what is met, and of which version the body is."""
         self.version = version
-        super().__init__(
-            f"The database holds {kind} of version {version}, which a newer release wrote: this "
-            f"one reads version {newest} and older. Run the newer release."
-        )
+        super().__init__(f"{message} Run the newer release.")
+
+
+class UnknownKey(NewerBody):
+    """A newer release wrote this, with a key or a value that this release does not have."""
+
+
+def refusal(error: msgspec.ValidationError, kind: str, version: int = 1) -> Exception:
+    """Return UnknownKey where an unknown key or word was met, else the error itself."""
+    if (match := _UNKNOWN_FIELD.fullmatch(str(error))) is not None:
+        key, path = match.groups()
+        name = f"{path}.{key}" if path else key
+        unknown = f"key {name!r}"
+    elif (match := _UNKNOWN_WORD.fullmatch(str(error))) is not None:
+        word, path = match.groups()
+        unknown = f"value {word!r} of {path!r}"
+    else:
+        return error
+    return UnknownKey(
+        f"The database holds {kind} with the {unknown}, which this release does not know: a newer "
+        "one wrote it.",
+        version,
+    )
 
 
 def read_body(decoder: Decoder[B], packed: bytes | str, kind: str) -> B:
     """A body, of which ``kind`` says in the plural what it is. Raises NewerBody."""
     try:
         body = decoder.decode(packed)  # type: ignore[arg-type]  # a text is JSON
-    except msgspec.ValidationError:
+    except msgspec.ValidationError as error:
         # A newer version may have other types in fields of these names.
         is_json = isinstance(decoder, msgspec.json.Decoder)
-        form: Decoder[Body] = _JSON if is_json else _MSGPACK
-        _check(form.decode(packed).v, decoder.type.newest, kind)  # type: ignore[arg-type]  # as above
-        raise
-    _check(body.v, body.newest, kind)
+        form: Any = _JSON if is_json else _MSGPACK
+        version = form.decode(packed).v
+        check_version(version, decoder.type.newest, kind)
+        raise refusal(error, kind, version) from error
+    check_version(body.v, body.newest, kind)
     return body
 
 
@@ -95,6 +128,11 @@ def inflated(packed: bytes) -> tuple[bytes, bytes]:
     return _CONTEXTS.decompressor.decompress(frame), packed[end:]
 
 
-def _check(version: int, newest: int, kind: str) -> None:
+def check_version(version: int, newest: int, kind: str) -> None:
+    """Raise NewerBody where a newer release wrote the body."""
     if version > newest:
-        raise NewerBody(kind, version, newest)
+        raise NewerBody(
+            f"The database holds {kind} of version {version}, which a newer release wrote: this "
+            f"one reads version {newest} and older.",
+            version,
+        )

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
 from federation.history.bodies import Body, deflated, inflated, read_body
+from federation.history.cluster_rows import MODELS, ModelRow
+from federation.history.report_rows import (
+    REPORTS,
+    OutstandingRow,
+    ReportRow,
+    outstanding_of_row,
+    outstanding_row,
+)
 from federation.model.cluster import CapacityReport
 from federation.model.grades import ResourceModel
 from federation.model.pools.values import Pools
@@ -21,27 +29,41 @@ from federation.model.reported_pools import reported_pools
 from federation.model.reservations import Outstanding
 
 
-class OpenPromise(msgspec.Struct, frozen=True, array_like=True):
+class OpenPromise(NamedTuple):
     """What is promised and in no report yet, and the decision that promised it."""
 
     outstanding: Outstanding
     decision: str = ""
 
 
-class Picture(Body, frozen=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
     """A cluster: ``report`` without its echoes, None before the first, and what is outstanding, in
     the order in which it is packed. Grades are those of ``model``.
+    """
 
-    ``grade_counts`` are the report's, as pairs in ascending order: a body whose bytes name it has
-    no maps with keys that are numbers.
+    model: ResourceModel
+    report: CapacityReport | None
+    follows_claims: bool
+    promised: tuple[OpenPromise, ...]
+
+
+class _PromiseRow(msgspec.Struct, frozen=True, array_like=True):
+    outstanding: OutstandingRow
+    decision: str = ""
+
+
+class _PictureBody(Body, frozen=True):
+    """``grade_counts`` are the report's, as pairs in ascending order: a body whose bytes name it
+    has no maps with keys that are numbers.
     """
 
     newest: ClassVar[int] = 2
 
-    model: ResourceModel
-    report: CapacityReport | None = None
+    model: ModelRow
+    report: ReportRow | None = None
     follows_claims: bool = False
-    promised: tuple[OpenPromise, ...] = ()
+    promised: tuple[_PromiseRow, ...] = ()
     grade_counts: tuple[tuple[int, int], ...] = ()
 
 
@@ -66,7 +88,7 @@ class KeptPicture(NamedTuple):
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
-_PICTURES: Final = msgspec.msgpack.Decoder(Picture)
+_PICTURES: Final = msgspec.msgpack.Decoder(_PictureBody)
 _ROUNDS: Final = msgspec.msgpack.Decoder(Round)
 
 
@@ -92,25 +114,35 @@ def packed_picture(
             grade_counts={},
         )
     encoded = _ENCODER.encode(
-        Picture(
-            v=Picture.newest,
-            model=model,
-            report=report,
+        _PictureBody(
+            v=_PictureBody.newest,
+            model=MODELS.pack(model),
+            report=None if report is None else REPORTS.pack(report),
             follows_claims=follows_claims,
-            promised=tuple(promised),
+            promised=tuple(
+                _PromiseRow(outstanding_row(each.outstanding), each.decision) for each in promised
+            ),
             grade_counts=grade_counts,
         )
     )
     return hashlib.sha256(encoded).digest(), deflated(encoded)
 
 
-def unpacked_picture(body: bytes) -> Picture:
+def unpacked_picture(packed: bytes) -> Picture:
     """A picture whose report has its grade counts again. Raises NewerBody."""
-    picture = read_body(_PICTURES, inflated(body)[0], "reports")
-    if picture.report is None or not picture.grade_counts:
-        return picture
-    report = replace(picture.report, grade_counts=dict(picture.grade_counts))
-    return msgspec.structs.replace(picture, report=report)
+    body = read_body(_PICTURES, inflated(packed)[0], "reports")
+    report = None if body.report is None else REPORTS.unpack(body.report)
+    if report is not None and body.grade_counts:
+        report = replace(report, grade_counts=dict(body.grade_counts))
+    return Picture(
+        model=MODELS.unpack(body.model),
+        report=report,
+        follows_claims=body.follows_claims,
+        promised=tuple(
+            OpenPromise(outstanding_of_row(each.outstanding), each.decision)
+            for each in body.promised
+        ),
+    )
 
 
 def packed_round(since: int, pictures: Mapping[str, bytes], decided: frozenset[str]) -> bytes:

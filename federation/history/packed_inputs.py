@@ -8,25 +8,26 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
+from federation.history.binding_rows import BINDINGS
 from federation.history.bodies import Body, deflated, inflated, read_body
+from federation.history.cluster_rows import CLUSTERS, DEFAULT_MODEL_ROW, ClusterRow
+from federation.history.input_rows import SURROUNDINGS
 from federation.model.arrays import read_only
 from federation.model.cluster import Cluster
 from federation.model.errors import PreconditionFailed
 from federation.model.placement import Binding
-from federation.runtime.typed_values import converted
 from federation.scheduler.fleet import Column, Fleet, Recent
 from federation.scheduler.plugins.profile import Filter, Permit, Profile, Profiles, Score
 from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugin
 from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.serialization import from_plain, to_plain
-from federation.scheduler.state import ALONE, Surroundings
 
 # Clusters whose specs are kept together: what changes in one is written with these.
 CLUSTERS_PER_PART: Final = 100
@@ -34,16 +35,6 @@ CLUSTERS_PER_PART: Final = 100
 FLEETS_KNOWN: Final = 4
 # Unpacked fleets and profiles.
 BODIES_KNOWN: Final = 16
-# What no plugin of ours reads and changes often, or is large.
-_LEFT_OUT: Final = frozenset({"model", "generation", "resource_version"})
-# By type, each field with its default: to ask a type for them takes longer than to compare.
-_DEFAULTS: Final = {
-    type(default): tuple(
-        (each.name, getattr(default, each.name)) for each in fields(default) if each.compare
-    )
-    for default in (Binding(name=""), Cluster(name=""))
-}
-
 
 Unpacked = TypeVar("Unpacked", Fleet, Profile)
 
@@ -64,15 +55,16 @@ class Packed(NamedTuple):
 
 
 class KeptInputs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a decision keeps itself: the binding's fields that are not their defaults, the names of
-    the fleet's and the profile's bodies, what was known of other bindings, and why shares found no
-    room.
+    """What a decision keeps itself: the binding, the names of the fleet's and the profile's bodies,
+    what was known of other bindings, and why shares found no room.
+
+    ``binding`` and ``surroundings`` are row structs as builtins: who shows a trace needs neither.
     """
 
     binding: dict[str, Any]
     fleet: bytes
     profile: bytes
-    surroundings: Surroundings = ALONE
+    surroundings: dict[str, Any] = {}
     refused: dict[str, str] = {}
 
 
@@ -85,7 +77,7 @@ class _FleetBody(Body, frozen=True):
 
 
 class _ClustersBody(Body, frozen=True):
-    clusters: tuple[Cluster, ...]
+    clusters: tuple[ClusterRow, ...]
 
 
 class _PluginUse(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -130,11 +122,11 @@ class InputPacker:
             fleet = self._fleet(inputs.fleet)
             profile = self._profiles.answer(inputs.profile, partial(_profile, inputs.profile))
         kept = KeptInputs(
-            binding=_stated(inputs.binding),
+            binding=_binding(inputs.binding),
             fleet=fleet.name,
             profile=profile.name,
             # The trace has the triggers.
-            surroundings=replace(inputs.surroundings, triggers=()),
+            surroundings=SURROUNDINGS.builtins(replace(inputs.surroundings, triggers=())),
             refused=dict(refused),
         )
         return kept, (fleet, profile)
@@ -197,10 +189,10 @@ class InputReader:
             unpacked = _unpacked_profile(bodies[kept.profile], self._profiles)
             profile = self._remember(kept.profile, unpacked)
         return DecisionInputs(
-            binding=converted(kept.binding, Binding),
+            binding=BINDINGS.read(kept.binding),
             fleet=fleet,
             profile=profile,
-            surroundings=kept.surroundings,
+            surroundings=SURROUNDINGS.read(kept.surroundings),
         )
 
     def _remember(self, name: bytes, unpacked: Unpacked) -> Unpacked:
@@ -210,13 +202,12 @@ class InputReader:
         return unpacked
 
 
-def _stated(value: Binding | Cluster) -> dict[str, Any]:
-    """The fields that are not their defaults."""
-    return {
-        name: stated
-        for name, default in _DEFAULTS[type(value)]
-        if (stated := getattr(value, name)) != default
-    }
+def _binding(binding: Binding) -> dict[str, Any]:
+    """As it is kept: without what a caller had read of it."""
+    row = BINDINGS.pack(binding)
+    row = msgspec.structs.replace(row, stored_id=0, expected_version=None)
+    plain: dict[str, Any] = msgspec.to_builtins(row)
+    return plain
 
 
 def _named(body: object) -> tuple[bytes, bytes]:
@@ -225,15 +216,20 @@ def _named(body: object) -> tuple[bytes, bytes]:
 
 
 def _clusters(clusters: Iterable[Cluster]) -> tuple[bytes, bytes]:
-    stated = map(_stated, clusters)
-    kept = [{k: v for k, v in each.items() if k not in _LEFT_OUT} for each in stated]
-    return _named({"v": _ClustersBody.newest, "clusters": kept})
+    return _named(_ClustersBody(v=_ClustersBody.newest, clusters=tuple(map(_cluster, clusters))))
+
+
+def _cluster(cluster: Cluster) -> ClusterRow:
+    """Without what no plugin of ours reads and changes often, or is large."""
+    return msgspec.structs.replace(
+        CLUSTERS.pack(cluster), model=DEFAULT_MODEL_ROW, generation=1, resource_version=0
+    )
 
 
 def _unpacked_fleet(packed: bytes, bodies: Mapping[bytes, bytes]) -> Fleet:
     body = read_body(_FLEETS, inflated(packed)[0], "fleets")
     fleet = Fleet.of(
-        cluster
+        CLUSTERS.unpack(cluster)
         for name in body.parts
         for cluster in read_body(_CLUSTERS, inflated(bodies[name])[0], "clusters").clusters
     )

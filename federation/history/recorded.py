@@ -23,8 +23,8 @@ from federation.scheduler.replay import DecisionInputs, Replay, replay
 from federation.scheduler.trace import Trace
 
 
-class SharedPart(Body, frozen=True):
-    """What a replay needs of it."""
+class SharedPart(Body, frozen=True, forbid_unknown_fields=False):
+    """What a replay needs of it: others read more of the same part."""
 
     clusters: tuple[str, ...]
 

@@ -18,6 +18,7 @@ from federation.capacity.cluster_room import ReportId
 from federation.capacity.deductions import Deductions
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
+from federation.history.binding_rows import BINDINGS
 from federation.history.bodies import inflated
 from federation.history.kept_reports import KeptPicture, unpacked_picture
 from federation.history.packed_inputs import InputReader, KeptInputs
@@ -33,7 +34,6 @@ from federation.model.reported_pools import pools_of
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.resources import PODS
 from federation.model.workload import ReplicaRequirements
-from federation.runtime.typed_values import converted
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.promisable import (
     looked_again,
@@ -293,7 +293,7 @@ class _Rebuilt:
         shares = {each.name: each.replicas for each in decision.clusters}
         promises = part.promises or _Promises()
         worth = dict(zip(promises.cluster, promises.certificate, strict=True))
-        binding = converted(part.inputs.binding, Binding) if part.inputs else None
+        binding = BINDINGS.read(part.inputs.binding) if part.inputs else None
         was = {each.name: each.replicas for each in binding.clusters} if binding else {}
         for name, known in self.clusters.items():
             if known.knows(decision):

@@ -33,7 +33,7 @@ _HEADER, _DECISIONS, _END = b"head", b"dcsn", b"end."
 _HEAD: Final = struct.Struct("!4sIIqqI")
 
 
-class TraceHeader(Body, frozen=True):
+class TraceHeader(Body, frozen=True, forbid_unknown_fields=False):
     """What was asked for, in Unix seconds; 0: all that was there."""
 
     since: float = 0.0
@@ -78,7 +78,7 @@ class TracedDeletion(msgspec.Struct, frozen=True, kw_only=True):
     at: int
 
 
-class TraceChunk(Body, frozen=True):
+class TraceChunk(Body, frozen=True, forbid_unknown_fields=False):
     """Decisions in the order of their times, the bodies of what they were made on, by name, and
     what was deleted before the last of them and not before those of the chunk before.
     """

@@ -28,6 +28,15 @@ def converted(value: object, kind: type[Value]) -> Value:
     return msgspec.convert(value, kind)
 
 
+def converted_by_attributes(value: object, kind: type[Value]) -> Value:
+    """Return a value whose fields are attributes of another one, at every level.
+
+    Of an attribute that is missing the default is taken. Raises msgspec.ValidationError.
+    """
+    json_decoder(kind)
+    return msgspec.convert(value, kind, from_attributes=True)
+
+
 def json_decoder(kind: type[Value]) -> msgspec.json.Decoder[Value]:
     """Made once."""
     known = _DECODERS.get(kind)

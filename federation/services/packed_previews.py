@@ -9,24 +9,27 @@ from typing import Any
 
 import msgspec
 
-from federation.history.bodies import Body, deflated, inflated, read_body
+from federation.history.binding_rows import BINDINGS, BindingRow
+from federation.history.bodies import Body, check_version, deflated, inflated, read_body
 from federation.history.packed_inputs import KeptInputs, Packed
 from federation.model.placement import Binding
 from federation.scheduler.decision import Decision
 from federation.scheduler.serialization import from_plain
 from federation.services.packed_traces import (
+    EVIDENCE,
+    EvidenceRow,
     PromiseColumns,
     packed_inputs,
     promise_columns,
     promises_of,
 )
-from federation.services.values import ReportEvidence, Verdict
+from federation.services.values import Verdict
 
 
 class _PreviewBody(Body, frozen=True):
-    binding: Binding
+    binding: BindingRow
     decision: dict[str, Any]
-    evidence: ReportEvidence = ReportEvidence()
+    evidence: EvidenceRow = EvidenceRow()
     promises: PromiseColumns | None = None
     wait: bool = True
     inputs: KeptInputs | None = None
@@ -40,9 +43,9 @@ def packed_preview(binding: Binding, verdict: Verdict, *, wait: bool) -> Packed:
     inputs, shared = packed_inputs(verdict)
     plain = {
         "v": _PreviewBody.newest,
-        "binding": binding,
+        "binding": BINDINGS.pack(binding),
         "decision": verdict.decision.to_plain(),
-        "evidence": verdict.evidence,
+        "evidence": EVIDENCE.pack(verdict.evidence),
         "promises": promise_columns(verdict.promises),
         "wait": wait,
         "inputs": inputs,
@@ -55,8 +58,9 @@ def unpacked_preview(body: bytes) -> tuple[Binding, Verdict, bool]:
     preview = read_body(_PREVIEWS, inflated(body)[0], "previews")
     verdict = Verdict(
         decision=from_plain(Decision, preview.decision),
-        evidence=preview.evidence,
+        evidence=EVIDENCE.unpack(preview.evidence),
         promises=promises_of(preview.promises),
         inputs=preview.inputs,
     )
-    return preview.binding, verdict, preview.wait
+    check_version(preview.binding.v, BindingRow.newest, "previews")
+    return BINDINGS.unpack(preview.binding), verdict, preview.wait

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from itertools import repeat
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from federation.history.packed_inputs import (
     SharedBodies,
 )
 from federation.history.recorded import OwnPart, SharedPart
+from federation.history.rows import Part, Rows
 from federation.model.arrays import plain_column
 from federation.model.reservations import PromiseCertificate
 from federation.scheduler.replay import DecisionInputs
@@ -33,8 +34,18 @@ from federation.services.values import ClusterPromise, ReportEvidence, Verdict
 CLUSTERS_PER_THREAD = 500
 
 
-class _SharedPart(SharedPart, frozen=True):
-    evidence: ReportEvidence = ReportEvidence()
+class EvidenceRow(Part, frozen=True, kw_only=True):
+    """A ``ReportEvidence``."""
+
+    sequences: tuple[int, ...] = ()
+    age_seconds: tuple[float, ...] = ()
+
+
+EVIDENCE: Final = Rows(ReportEvidence, EvidenceRow, "evidence of decisions")
+
+
+class _SharedPart(SharedPart, frozen=True, forbid_unknown_fields=True):
+    evidence: EvidenceRow = EvidenceRow()
 
 
 class PromiseColumns(msgspec.Struct, frozen=True):
@@ -76,7 +87,7 @@ def unpacked_trace(packed: bytes) -> tuple[Trace, ReportEvidence, tuple[ClusterP
     body, rest = inflated(packed)
     shared, own = read_body(_SHARED, body, "traces"), _OWN.decode(inflated(rest)[0])
     trace = Trace.from_plain({"clusters": shared.clusters, **own.trace})
-    return trace, shared.evidence, promises_of(own.promises)
+    return trace, EVIDENCE.unpack(shared.evidence), promises_of(own.promises)
 
 
 def packed_inputs(verdict: Verdict) -> tuple[KeptInputs | None, tuple[SharedBodies, ...]]:
@@ -89,8 +100,15 @@ def packed_inputs(verdict: Verdict) -> tuple[KeptInputs | None, tuple[SharedBodi
 
 def promise_columns(promises: Sequence[ClusterPromise]) -> dict[str, Sequence[Any]] | None:
     """As ``PromiseColumns`` has them; None without any."""
-    columns = zip(*promises, strict=True)
-    return dict(zip(ClusterPromise._fields, columns, strict=True)) if promises else None
+    if not promises:
+        return None
+    return {
+        "cluster": [each.cluster for each in promises],
+        "certificate": [each.certificate for each in promises],
+        "report_epoch": [each.report_epoch for each in promises],
+        "report_sequence": [each.report_sequence for each in promises],
+        "note": [each.note for each in promises],
+    }
 
 
 def promises_of(columns: PromiseColumns | None) -> tuple[ClusterPromise, ...]:
@@ -126,7 +144,9 @@ class _Packer:
         known = self._shared.get(key)
         if known is None:
             part = self._packed(
-                _SharedPart(v=_SharedPart.newest, clusters=clusters, evidence=evidence)
+                _SharedPart(
+                    v=_SharedPart.newest, clusters=clusters, evidence=EVIDENCE.pack(evidence)
+                )
             )
             known = self._shared[key] = (clusters, evidence), part
         return known[1]

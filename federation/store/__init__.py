@@ -16,6 +16,8 @@ file: its rows and the statements over them.
   were made on
 - ``decision_lists``: decisions in lists, the newest first
 - ``decisions``: decisions, the node plans that agents answer, and previews
+- ``document_rows``: row structs of small documents: agents' facts, node plans, nominations, and the
+  breaker
 - ``duties``: background work that one replica does at a time
 - ``engine``: the connection pool, its deadlines, and what the driver's errors mean
 - ``failover``: whether failover is frozen, who has to move, and which evictions go on
@@ -27,6 +29,7 @@ file: its rows and the statements over them.
 - ``migrate``: brings a database to the schema this release needs
 - ``namespace_quotas``: namespace quotas, and what is held in their namespaces
 - ``namespaces``: conditions on a column that holds namespaces
+- ``plan_rows``: row structs of plans and their steps
 - ``plan_tables``: the schema as declared, of plans
 - ``plans``: plans and their steps: rows, and statements over them
 - ``postgres``: the store on PostgreSQL: transactions, and the statements that run in them

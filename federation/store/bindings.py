@@ -7,7 +7,7 @@ not repeated in a document.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import (
@@ -33,9 +33,10 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, JSONPATH, distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.model.placement import Binding, BindingName, groups_of
+from federation.history.binding_rows import BINDINGS, SPECS, BindingSpecRow
+from federation.history.workload_rows import TARGETS
+from federation.model.placement import Binding, BindingName, binding_key, groups_of
 from federation.model.workload import TargetCluster
-from federation.runtime.typed_values import converted
 from federation.services.binding_ports import (
     BindingStanding,
     BindingsToDecide,
@@ -50,21 +51,6 @@ from federation.store.tables import unix_seconds, waiting
 from federation.store.waiting import COLUMNS as WAIT_COLUMNS
 from federation.store.waiting import IS_TRIED, wait_of
 from federation.store.waiting import ORDER as WAITING_ORDER
-
-COLUMNS = (
-    "namespace",
-    "name",
-    "uid",
-    "generation",
-    "resource_version",
-    "clusters",
-    "fresh",
-    "last_scheduled_time",
-    "observed_affinity",
-    "stored_id",
-    "expected_version",
-)
-SPEC = tuple(field.name for field in fields(Binding) if field.name not in COLUMNS)
 
 # Groups have no rows of their own. Numbers are locked in ascending order, whatever they stand for.
 LOCK_GROUPS = text("""
@@ -281,9 +267,9 @@ def _where(row: Row[Any]) -> frozenset[str]:
     return frozenset(target.name for target in targets_of(row.clusters))
 
 
-def binding_spec(binding: Binding) -> dict[str, Any]:
-    """Its parts are encoded with the whole that it becomes a part of."""
-    return {name: getattr(binding, name) for name in SPEC}
+def binding_spec(binding: Binding) -> BindingSpecRow:
+    """Return what has no column of its own, to be encoded with a whole."""
+    return SPECS.pack(binding)
 
 
 def binding_of(row: Row[Any]) -> StoredBinding:
@@ -305,17 +291,22 @@ def binding_of(row: Row[Any]) -> StoredBinding:
 
 def plain_binding(row: Row[Any]) -> Binding:
     """A row of the table."""
-    named = {**row.spec, "namespace": row.namespace, "name": row.name}
-    return replace(
-        converted(named, Binding),
-        uid=row.uid,
-        generation=row.generation,
-        resource_version=row.version,
-        stored_id=row.id,
-        clusters=targets_of(row.clusters),
-        last_scheduled_time=unix_seconds(row.last_scheduled_at),
+    return BINDINGS.read(
+        {
+            **row.spec,
+            "namespace": row.namespace,
+            "name": row.name,
+            "uid": row.uid,
+            "generation": row.generation,
+            "resource_version": row.version,
+            "stored_id": row.id,
+            "clusters": row.clusters,
+            "last_scheduled_time": unix_seconds(row.last_scheduled_at),
+        },
+        f"binding {binding_key(row.namespace, row.name)!r}",
     )
 
 
 def targets_of(clusters: Any) -> tuple[TargetCluster, ...]:
-    return converted(clusters, tuple[TargetCluster, ...])
+    """Return the shares of clusters that a JSONB column holds."""
+    return TARGETS.read_all(clusters)

@@ -10,22 +10,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 from sqlalchemy import Row, Select, Text, any_, bindparam, delete, func, select, update
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from federation.history.cluster_rows import CLUSTERS, SPECS
 from federation.model.cluster import Cluster
 from federation.model.grades import DEFAULT_MODEL
-from federation.runtime.typed_values import converted
 from federation.services.agent_values import AgentFacts
 from federation.services.member_ports import StoredCluster
+from federation.store.document_rows import FACTS
 from federation.store.replica_tables import presence
 from federation.store.reports import BODY, ReportReader
 from federation.store.tables import cluster as table
 from federation.store.tables import cluster_capacity, cluster_report, unix_seconds
-
-COLUMNS = ("name", "uid", "generation", "resource_version", "api_enablements", "ready")
 
 
 class ClusterStatements:
@@ -159,17 +157,20 @@ def _without_report(row: Row[Any]) -> StoredCluster:
 
 
 def _facts(facts: AgentFacts) -> dict[str, object]:
-    return {"facts": _document(facts), "kubernetes_version": facts.kubernetes_version}
+    return {"facts": FACTS.builtins(facts), "kubernetes_version": facts.kubernetes_version}
 
 
 def cluster_spec(cluster: Cluster) -> dict[str, Any]:
-    return {name: part for name, part in _document(cluster).items() if name not in COLUMNS}
+    """Return what has no column of its own, for ``cluster.spec``."""
+    spec: dict[str, Any] = SPECS.builtins(cluster)
+    return spec
 
 
 def cluster_of(row: Row[Any]) -> StoredCluster:
     """From the columns of ``cluster``, without a report."""
-    facts = converted(row.facts, AgentFacts)
-    cluster = converted({**row.spec, "name": row.name}, Cluster)
+    subject = f"cluster {row.name!r}"
+    facts = FACTS.read(row.facts, subject)
+    cluster = CLUSTERS.read({**row.spec, "name": row.name}, subject)
     return StoredCluster(
         id=row.id,
         cluster=replace(
@@ -183,9 +184,3 @@ def cluster_of(row: Row[Any]) -> StoredCluster:
         ),
         facts=facts,
     )
-
-
-def _document(value: object) -> dict[str, Any]:
-    """A value as builtins, for a JSONB column."""
-    document: dict[str, Any] = msgspec.to_builtins(value, str_keys=True)
-    return document

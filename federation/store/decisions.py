@@ -33,10 +33,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.history.bodies import NewerBody
 from federation.history.trace_files import TracedDecision, TracedDeletion
+from federation.history.workload_rows import target_rows
 from federation.model.node_plans import NodePlan
 from federation.model.placement import groups_of
 from federation.model.workload import TargetCluster
-from federation.runtime.typed_values import converted
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.trace import unread_trace
 from federation.services.binding_ports import StoredBinding
@@ -60,6 +60,7 @@ from federation.store.decision_lists import (
     microseconds_of,
     recorded_after,
 )
+from federation.store.document_rows import NODE_PLANS
 from federation.store.partitions import drop_partition, make_partitions, oldest_partition
 from federation.store.prepared import Prepared
 from federation.store.tables import decision as table
@@ -259,7 +260,7 @@ class DecisionStatements:
             .where(node_plan.c.decision_id == known_id)
             .order_by(node_plan.c.cluster_name)
         )
-        return StoredDecision(row, tuple(map(_node_plan_of, plans)))
+        return StoredDecision(row, tuple(map(NODE_PLANS.read, plans)))
 
     async def find(self, decision_ids: Collection[str]) -> Mapping[str, StoredDecision]:
         known = list(filter(None, map(_uuid, decision_ids)))
@@ -273,7 +274,7 @@ class DecisionStatements:
         )
         by_decision = defaultdict[UUID, list[NodePlan]](list)
         for row in plans:
-            by_decision[row.decision_id].append(_node_plan_of(row.body))
+            by_decision[row.decision_id].append(NODE_PLANS.read(row.body))
         return {str(row.id): StoredDecision(row, tuple(by_decision[row.id])) for row in rows}
 
     async def shared(self, names: Collection[bytes]) -> Mapping[bytes, bytes]:
@@ -324,7 +325,7 @@ class DecisionStatements:
             {
                 "ids": [UUID(decision_id) for decision_id, _ in newest],
                 "clusters": [cluster for _, cluster in newest],
-                "bodies": [_json_text(plan) for plan in newest.values()],
+                "bodies": [NODE_PLANS.json(plan) for plan in newest.values()],
             },
         )
 
@@ -386,14 +387,14 @@ def _row(new: NewDecision) -> dict[str, Any]:
         "uid": binding.uid,
         "generation": binding.generation,
         "spec": binding_spec(binding),
-        "clusters": _clusters(new),
+        "clusters": target_rows(_clusters(new)),
         "affinity_group": group,
         "anti_affinity_group": anti_group,
         "observed": new.observed_affinity,
         "placed": new.placed,
         "scheduled_at": binding.last_scheduled_time,
         "outcome": decision.outcome,
-        "decided": decision.clusters,
+        "decided": target_rows(decision.clusters),
         "remainder": decision.remainder,
         "reason": decision.reason,
         "revision": decision.trace.algorithm_revision,
@@ -445,10 +446,6 @@ def _preview_of(row: Row[Any]) -> StoredPreview:
     )
 
 
-def _node_plan_of(body: Any) -> NodePlan:
-    return converted(body, NodePlan)
-
-
 def _json_text(value: object) -> str:
-    """For an array of JSON documents, which travel as texts."""
+    """The rows as one JSON document."""
     return msgspec.json.encode(value).decode()

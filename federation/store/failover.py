@@ -14,9 +14,10 @@ from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.failover.breaker import Breaker
+from federation.history.binding_rows import EVICTION_TASKS
 from federation.model.placement import EVICTION_PRODUCER, Binding, BindingName, EvictionTask
-from federation.runtime.typed_values import converted
 from federation.store.bindings import plain_binding
+from federation.store.document_rows import BREAKERS
 from federation.store.tables import binding
 from federation.store.tables import failover as table
 
@@ -62,16 +63,16 @@ class FailoverStatements:
 
     async def get(self) -> Breaker:
         body = (await self._connection.execute(select(table.c.body))).scalar_one_or_none()
-        return Breaker() if body is None else converted(body, Breaker)
+        return Breaker() if body is None else BREAKERS.read(body)
 
     async def lock(self) -> Breaker:
-        empty = insert(table).values(body=msgspec.to_builtins(Breaker()))
+        empty = insert(table).values(body=BREAKERS.builtins(Breaker()))
         await self._connection.execute(empty.on_conflict_do_nothing())
         locked = select(table.c.body).with_for_update()
-        return converted((await self._connection.execute(locked)).scalar_one(), Breaker)
+        return BREAKERS.read((await self._connection.execute(locked)).scalar_one())
 
     async def put(self, breaker: Breaker) -> None:
-        await self._connection.execute(update(table).values(body=msgspec.to_builtins(breaker)))
+        await self._connection.execute(update(table).values(body=BREAKERS.builtins(breaker)))
 
     async def in_clusters(
         self, clusters: Collection[str], after: BindingName | None, limit: int
@@ -86,7 +87,7 @@ class FailoverStatements:
         return int((await self._connection.execute(EVICTIONS)).scalar_one())
 
     async def put_evictions(self, tasks: Mapping[int, Sequence[EvictionTask]]) -> None:
-        bodies = [msgspec.json.encode(each).decode() for each in tasks.values()]
+        bodies = [EVICTION_TASKS.json_of_all(of_binding) for of_binding in tasks.values()]
         await self._connection.execute(PUT_EVICTIONS, {"ids": [*tasks], "bodies": bodies})
 
     async def leave(self, cluster: str, binding_ids: Collection[int]) -> None:

@@ -26,6 +26,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.history.bodies import Body, NewerBody, read_body
+from federation.history.workload_rows import REQUIREMENTS, RequirementsRow
 from federation.model.echoes import Owner
 from federation.model.reservations import PromiseCertificate, Share
 from federation.model.workload import ReplicaRequirements
@@ -221,7 +222,7 @@ REPORT = "report"
 CLUSTER = "cluster"
 
 
-class OwnerBody(msgspec.Struct, frozen=True, omit_defaults=True):
+class OwnerBody(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """An ``Owner``."""
 
     api_version: str = ""
@@ -246,7 +247,7 @@ class _BindingBody(Body, frozen=True):
     versions: Sequence[int] = ()
     sizes: Sequence[int] = (0,)
     adopted: Sequence[Mapping[str, int]] = msgspec.field(default_factory=lambda: [{}])
-    requirements: Factored[ReplicaRequirements] = ((), ())
+    requirements: Factored[RequirementsRow] = ((), ())
     replicas: Sequence[int] = ()
     components: Factored[str] = (("",), ())
     certificates: Factored[PromiseCertificate] = ((PromiseCertificate.CAREFUL,), ())
@@ -319,6 +320,12 @@ def change_of(kind: str, body: bytes, nonce: int) -> Change:
         return UnknownChange(kind=kind, version=error.version, nonce=nonce)
 
 
+def requirement_rows(column: Sequence[ReplicaRequirements]) -> Factored[RequirementsRow]:
+    """Return a column of requirements as it is stored."""
+    distinct, places = factored(column)
+    return list(map(REQUIREMENTS.pack, distinct)), places
+
+
 def owner_body(owner: Owner | None) -> OwnerBody | None:
     return None if owner is None else OwnerBody(*owner)
 
@@ -339,7 +346,7 @@ def _packed_binding(change: BindingChanged) -> bytes:
             versions=versions,
             sizes=shortened([len(each) for each in shares]),
             adopted=shortened(adopted),
-            requirements=factored(requirements),
+            requirements=requirement_rows(requirements),
             replicas=shortened(replicas),
             components=factored(components),
             certificates=factored(certificates),
@@ -375,9 +382,10 @@ def _binding_of(body: _BindingBody, nonce: int) -> BindingChanged:
     clusters = len(body.clusters)
     sizes = lengthened(body.sizes, clusters)
     count = sum(sizes)
+    distinct, places = body.requirements
     shares = map(
         Share,
-        multiplied(*body.requirements, count),
+        multiplied(list(map(REQUIREMENTS.unpack, distinct)), places, count),
         lengthened(body.replicas, count),
         multiplied(*body.components, count),
         multiplied(*body.certificates, count),

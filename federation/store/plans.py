@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 from sqlalchemy import (
     BigInteger,
     Select,
@@ -32,8 +31,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.placement import Binding, BindingName
 from federation.plans.plan import Plan, PlanState, PlanStep, StepState
-from federation.runtime.typed_values import converted
 from federation.store.bindings import plain_binding
+from federation.store.plan_rows import PLAN_STEPS, PLANS
 from federation.store.plan_tables import plan as table
 from federation.store.plan_tables import plan_step as step_table
 from federation.store.tables import binding
@@ -151,7 +150,7 @@ class PlanStatements:
         found: list[PlanStep] = []
         for start in range(0, len(rows), ROWS_AT_ONCE):
             part = rows[start : start + ROWS_AT_ONCE]
-            found += (converted(row.body, PlanStep) for row in part)
+            found += (PLAN_STEPS.read(row.body) for row in part)
             await asyncio.sleep(0)
         return found
 
@@ -163,7 +162,7 @@ class PlanStatements:
                 "numbers": [step.number for step in rows],
                 "states": [step.state.value for step in rows],
                 "versions": [step.version for step in rows],
-                "bodies": [msgspec.json.encode(step).decode() for step in rows],
+                "bodies": [PLAN_STEPS.json(step) for step in rows],
             }
             await self._connection.execute(PUT_STEPS, given)
 
@@ -173,8 +172,8 @@ def _steps_of(plan_id: int) -> Select[Any]:
 
 
 def _columns(plan: Plan) -> dict[str, object]:
-    return {"state": plan.state, "body": msgspec.to_builtins(plan)}
+    return {"state": plan.state, "body": PLANS.builtins(plan)}
 
 
 def _plan(row: Any) -> Plan:
-    return replace(converted(row.body, Plan), id=row.id)
+    return replace(PLANS.read(row.body), id=row.id)

@@ -14,6 +14,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.history.bodies import Body, read_body
+from federation.history.report_rows import REPORTS, ReportRow
 from federation.model.cluster import CapacityReport
 from federation.model.shapes import Shape
 from federation.services.journal import ReportAdvanced
@@ -26,7 +27,7 @@ BODY: Final = cast(cluster_report.c.body, Text).label("body")
 
 
 class _Body(Body, frozen=True):
-    report: CapacityReport
+    report: ReportRow
 
 
 _BODIES: Final = msgspec.json.Decoder(_Body)
@@ -125,7 +126,7 @@ class ReportStatements:
 
 
 def packed_report(report: CapacityReport) -> str:
-    return msgspec.json.encode(_Body(v=_Body.newest, report=report)).decode()
+    return msgspec.json.encode(_Body(v=_Body.newest, report=REPORTS.pack(report))).decode()
 
 
 class ReportReader:
@@ -138,7 +139,7 @@ class ReportReader:
         self._shapes: dict[Shape, Shape] = {}
 
     def read(self, body: str) -> CapacityReport:
-        report = read_body(_BODIES, body, "reports").report
+        report = REPORTS.unpack(read_body(_BODIES, body, "reports").report)
         shapes = self._shapes
         for echo in report.echoes:
             # Made just now and nobody else's yet: copies would take longer than all the rest.

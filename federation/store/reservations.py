@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import repeat
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from sqlalchemy import (
@@ -31,7 +31,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.history.bodies import Body, read_body
+from federation.history.bodies import Body, read_body, refusal
+from federation.history.workload_rows import REQUIREMENTS, RequirementsRow
 from federation.model.echoes import Owner
 from federation.model.namespace_quotas import held_amounts
 from federation.model.placement import binding_key
@@ -41,7 +42,7 @@ from federation.model.workload import ReplicaRequirements, shared_request
 from federation.services.journal import StoredReservations
 from federation.services.journal_ports import Finished, Holding
 from federation.store.columns import Factored, factored, lengthened, multiplied, shortened
-from federation.store.journal import OwnerBody, owner_body
+from federation.store.journal import OwnerBody, owner_body, requirement_rows
 from federation.store.prepared import Prepared
 from federation.store.tables import reservation as table
 from federation.store.tables import unix_seconds
@@ -266,7 +267,7 @@ class _Body(Body, frozen=True):
 
 
 _BODIES: Final = msgspec.msgpack.Decoder(_Body)
-_REQUIREMENTS: Final = msgspec.msgpack.Decoder(ReplicaRequirements)
+_REQUIREMENTS: Final = msgspec.msgpack.Decoder(RequirementsRow)
 
 
 def clusters_of(row: StoredReservations) -> list[str]:
@@ -300,7 +301,7 @@ def packed_reservations(row: StoredReservations) -> bytes:
             v=_Body.newest,
             owner=owner_body(row.owner),
             clusters=clusters,
-            requirements=factored(requirements),
+            requirements=cast("Factored[msgspec.Raw]", requirement_rows(requirements)),
             replicas=shortened(replicas),
             decisions=factored(decisions),
             components=factored(components),
@@ -352,10 +353,18 @@ class _Repeated:
         packed = bytes(raw)
         known = self._requirements.get(packed)
         if known is None:
-            read = _REQUIREMENTS.decode(packed)
+            read = _requirements_of(packed)
             request = shared_request(read.request)
             known = self._requirements[packed] = replace(read, request=request)
         return known
+
+
+def _requirements_of(packed: bytes) -> ReplicaRequirements:
+    """Raises NewerBody."""
+    try:
+        return REQUIREMENTS.unpack(_REQUIREMENTS.decode(packed))
+    except msgspec.ValidationError as error:
+        raise refusal(error, "reservations") from error
 
 
 def _unpacked(binding: str, body: _Body, repeated: _Repeated) -> tuple[Reservation, ...]:

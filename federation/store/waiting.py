@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 from sqlalchemy import (
     BigInteger,
     Double,
@@ -30,7 +29,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.placement import BindingName
 from federation.model.waiting import Nomination, Wait, WaitState
-from federation.runtime.typed_values import converted
 from federation.services.waiting_ports import (
     NOT_ORDERED,
     GangSummary,
@@ -40,6 +38,7 @@ from federation.services.waiting_ports import (
     QueuePlace,
     WaitTally,
 )
+from federation.store.document_rows import NOMINATIONS
 from federation.store.gangs import gangs_after
 from federation.store.namespaces import in_namespaces
 from federation.store.tables import binding, unix_seconds
@@ -338,7 +337,7 @@ def wait_of(row: Row[Any]) -> Wait | None:
         overtaken_since=unix_seconds(row.wait_overtaken_since),
         overtaken_by=row.wait_overtaken_by,
         earmarked_since=unix_seconds(row.wait_earmarked_since),
-        nominated=None if row.wait_nominated is None else converted(row.wait_nominated, Nomination),
+        nominated=None if row.wait_nominated is None else NOMINATIONS.read(row.wait_nominated),
         gang=row.wait_gang,
         entry=row.wait_entry,
         priority=row.wait_priority if row.wait_gang else 0,
@@ -350,7 +349,7 @@ def wait_of(row: Row[Any]) -> Wait | None:
 
 def _nomination_text(nominated: Nomination | None) -> str | None:
     """For an array of JSON documents, which travel as texts."""
-    return None if nominated is None else msgspec.json.encode(nominated).decode()
+    return None if nominated is None else NOMINATIONS.json(nominated)
 
 
 def _queued(row: Row[Any]) -> QueuedBinding:

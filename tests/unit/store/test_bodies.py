@@ -1,4 +1,4 @@
-"""Bodies of slightly newer or older releases are read; those of a newer version are not."""
+"""Bodies of older releases are read; those with unknown keys or of newer versions are not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from federation.codec.decisions import decision_to_message
-from federation.history.bodies import NewerBody, deflated, inflated
+from federation.history.bodies import NewerBody, UnknownKey, deflated, inflated
 from federation.scheduler.trace import unread_trace
 from federation.services.journal import (
     Change,
@@ -156,12 +156,23 @@ def test_every_body_carries_its_version(kind: Kind) -> None:
 
 
 @kinds
-def test_fields_that_are_unknown_are_passed_over(kind: Kind) -> None:
-    def add(body: Fields) -> None:
-        for fields in (body, body[kind.inner]) if kind.inner else (body,):
-            fields["colour"] = {"deep": [1]}
+def test_keys_that_are_unknown_are_refused(kind: Kind) -> None:
+    places = [()]
+    if kind.inner in ("owner", "report"):
+        places.append((kind.inner,))
+    for place in places:
+        key = ".".join((*place, "colour"))
 
-    assert kind.read(add) == kind.whole
+        def add(body: Fields, place: tuple[str, ...] = place) -> None:
+            for name in place:
+                body = body[name]
+            body["colour"] = {"deep": [1]}
+
+        if isinstance(kind.whole, Change):
+            assert isinstance(kind.read(add), UnknownChange)
+        else:
+            with pytest.raises(UnknownKey, match=f"with the key '{key}'"):
+                kind.read(add)
 
 
 @kinds
