@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
 
+from federation.model.errors import FederationError
 from federation.model.placement import Binding, BindingName
 from federation.model.waiting import Wait
+
+NO_ERRORS: Final[Mapping[BindingName, FederationError]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +43,14 @@ class Peers:
 
 class BindingsToDecide(NamedTuple):
     """Bindings by (namespace, name), where they exist; whether room may be kept for some that wait,
-    and whether one of the namespaces has a quota.
+    and whether one of the namespaces has a quota. ``unread`` are those that only a newer release
+    can read, with the error that says so.
     """
 
     known: Mapping[tuple[str, str], StoredBinding]
     room_is_kept: bool
     has_quotas: bool
+    unread: Mapping[tuple[str, str], FederationError] = NO_ERRORS
 
 
 class BindingStanding(StrEnum):
@@ -58,7 +64,11 @@ class BindingStanding(StrEnum):
 
 
 class Bindings(Protocol):
-    """Bindings and where they run."""
+    """Bindings and where they run.
+
+    What only a newer release can read raises NewerBody. ``waiting``, ``preemptible``, ``earmarked``
+    and ``first_waiting`` leave such bindings out, and log an error.
+    """
 
     async def get(self, namespace: str, name: str) -> StoredBinding | None: ...
 
@@ -110,13 +120,15 @@ class Bindings(Protocol):
         ...
 
     async def find(
-        self, keys: Collection[tuple[str, str]]
+        self, keys: Collection[tuple[str, str]], unread: set[BindingName] | None = None
     ) -> Mapping[tuple[str, str], StoredBinding]:
-        """Those of the (namespace, name) that exist."""
+        """Those of the (namespace, name) that exist. Raises NewerBody for one that only a newer
+        release can read; where ``unread`` is given, that is added to it instead.
+        """
         ...
 
     async def to_decide(self, keys: Collection[tuple[str, str]]) -> BindingsToDecide:
-        """What ``find`` says, and what else is to be read for decisions about all of them."""
+        """The bindings, and what else is to be read for decisions about all of them."""
         ...
 
     async def lock_all(

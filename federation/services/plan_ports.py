@@ -55,7 +55,7 @@ class StoredPlans(Protocol):
 
     async def away(self, after: BindingName | None, limit: int) -> Sequence[Binding]:
         """Bindings that are placed, and not in the first of their affinity groups, by ascending
-        (namespace, name).
+        (namespace, name); without those that only a newer release can read.
         """
         ...
 

@@ -61,13 +61,23 @@ class StoredFailover(Protocol):
         ...
 
     async def in_clusters(
-        self, clusters: Collection[str], after: BindingName | None, limit: int
+        self,
+        clusters: Collection[str],
+        after: BindingName | None,
+        limit: int,
+        *,
+        is_strict: bool = False,
     ) -> Sequence[Binding]:
-        """Bindings that are in one of the clusters, by ascending (namespace, name)."""
+        """Bindings that are in one of the clusters, by ascending (namespace, name).
+
+        Without one that only a newer release can read: ``is_strict`` raises NewerBody there.
+        """
         ...
 
     async def evicted(self, after: BindingName | None, limit: int) -> Sequence[Binding]:
-        """Bindings with graceful evictions of ours, by ascending (namespace, name)."""
+        """Bindings with graceful evictions of ours that this release can read, by ascending
+        (namespace, name).
+        """
         ...
 
     async def evictions(self) -> int:

@@ -36,6 +36,7 @@ file: its rows and the statements over them.
 - ``preemptions``: how many replicas were preempted lately: rows, and statements over them
 - ``prepared``: statements that every batch of decisions runs, given to the driver as they are
 - ``presences``: which replica heard which agent, and which replicas run
+- ``readable_rows``: rows of which some may be unreadable, because a newer release wrote them
 - ``replica_tables``: the schema as declared, of control planes: which run, whom they heard, and
   their duties
 - ``reports``: reports: many are stored at once, each only if it is newer

@@ -34,7 +34,9 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, JSONPATH, distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.history.binding_rows import BINDINGS, SPECS, BindingSpecRow
+from federation.history.bodies import NewerBody
 from federation.history.workload_rows import TARGETS
+from federation.model.errors import FederationError
 from federation.model.placement import Binding, BindingName, binding_key, groups_of
 from federation.model.workload import TargetCluster
 from federation.services.binding_ports import (
@@ -46,6 +48,7 @@ from federation.services.binding_ports import (
 from federation.store.access_tables import namespace_quota
 from federation.store.gangs import GANG
 from federation.store.namespaces import in_namespaces
+from federation.store.readable_rows import readable_page, readable_values
 from federation.store.tables import binding as table
 from federation.store.tables import unix_seconds, waiting
 from federation.store.waiting import COLUMNS as WAIT_COLUMNS
@@ -130,16 +133,31 @@ class BindingStatements:
     async def lock(self, namespace: str, name: str) -> StoredBinding | None:
         return (await self.lock_all([(namespace, name)])).get((namespace, name))
 
-    async def find(self, keys: Collection[BindingName]) -> Mapping[BindingName, StoredBinding]:
-        return await self._keyed(NAMED, keys)
+    async def find(
+        self, keys: Collection[BindingName], unread: set[BindingName] | None = None
+    ) -> Mapping[BindingName, StoredBinding]:
+        if unread is None:
+            return await self._keyed(NAMED, keys)
+        rows = (await self._connection.execute(NAMED, _named(keys))).all()
+        readable = {
+            (stored.binding.namespace, stored.binding.name): stored
+            for stored in readable_values(rows, binding_of)
+        }
+        unread.update({name_of(row) for row in rows} - readable.keys())
+        return readable
 
     async def to_decide(self, keys: Collection[BindingName]) -> BindingsToDecide:
         rows = (await self._connection.execute(TO_DECIDE, _named(keys))).all()
-        return BindingsToDecide(
-            known={(row.namespace, row.name): binding_of(row) for row in rows if row.id},
-            room_is_kept=rows[0].room_is_kept,
-            has_quotas=rows[0].has_quotas,
-        )
+        known: dict[BindingName, StoredBinding] = {}
+        unread: dict[BindingName, FederationError] = {}
+        for row in rows:
+            try:
+                if row.id:
+                    known[name_of(row)] = binding_of(row)
+            except NewerBody as error:
+                unread[name_of(row)] = error
+        first = rows[0]
+        return BindingsToDecide(known, first.room_is_kept, first.has_quotas, unread)
 
     async def lock_all(self, keys: Collection[BindingName]) -> Mapping[BindingName, StoredBinding]:
         return await self._keyed(LOCKED, keys)
@@ -147,7 +165,10 @@ class BindingStatements:
     async def preemptible(
         self, keys: Collection[BindingName], below: int, limit: int
     ) -> Mapping[BindingName, StoredBinding]:
-        return await self._keyed(PREEMPTIBLE, keys, below=below, most=limit)
+        given = {**_named(keys), "below": below, "most": limit}
+        rows = (await self._connection.execute(PREEMPTIBLE, given)).all()
+        readable = readable_values(rows, binding_of)
+        return {(one.binding.namespace, one.binding.name): one for one in readable}
 
     async def peers(self, binding: Binding) -> Peers:
         group, anti_group = groups_of(binding)
@@ -208,12 +229,19 @@ class BindingStatements:
         return [(row.namespace, row.name) for row in await self._connection.execute(statement)]
 
     async def waiting(self, after: int, limit: int) -> Sequence[StoredBinding]:
-        statement = WAITING.where(table.c.id > after).order_by(table.c.id).limit(limit)
-        return [binding_of(row) for row in await self._connection.execute(statement)]
+        return await readable_page(
+            self._connection,
+            lambda last: WAITING.where(table.c.id > last).order_by(table.c.id),
+            after,
+            limit,
+            binding_of,
+            lambda row: int(row.id),
+        )
 
     async def earmarked(self, limit: int, nominated: int = 0) -> Sequence[StoredBinding]:
         given = {"earmarked": limit, "nominated": nominated}
-        return [binding_of(row) for row in await self._connection.execute(KEPT_FOR, given)]
+        rows = (await self._connection.execute(KEPT_FOR, given)).all()
+        return readable_values(rows, binding_of)
 
     async def first_waiting(self, scheduler_names: Collection[str]) -> Sequence[StoredBinding]:
         name = table.c.spec["scheduler_name"].astext
@@ -222,7 +250,7 @@ class BindingStatements:
             .ext(distinct_on(name))
             .order_by(name, *WAITING_ORDER)
         )
-        return [binding_of(row) for row in await self._connection.execute(statement)]
+        return readable_values((await self._connection.execute(statement)).all(), binding_of)
 
     async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:
         holds = func.jsonb_path_exists(
@@ -245,15 +273,19 @@ class BindingStatements:
         await self._connection.execute(newer)
 
     async def _keyed(
-        self, statement: Select[Any], keys: Collection[BindingName], **bounds: int
+        self, statement: Select[Any], keys: Collection[BindingName]
     ) -> Mapping[BindingName, StoredBinding]:
-        rows = await self._connection.execute(statement, {**_named(keys), **bounds})
+        rows = await self._connection.execute(statement, _named(keys))
         return {(row.namespace, row.name): binding_of(row) for row in rows}
 
 
 def _named(keys: Collection[BindingName]) -> dict[str, Any]:
     """As ``NAMED`` takes them."""
     return {"namespaces": [each for each, _ in keys], "names": [each for _, each in keys]}
+
+
+def name_of(row: Row[Any]) -> BindingName:
+    return row.namespace, row.name
 
 
 def _after(statement: Select[Any], after: BindingName | None, limit: int) -> Select[Any]:

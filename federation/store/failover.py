@@ -16,8 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.failover.breaker import Breaker
 from federation.history.binding_rows import EVICTION_TASKS
 from federation.model.placement import EVICTION_PRODUCER, Binding, BindingName, EvictionTask
-from federation.store.bindings import plain_binding
+from federation.store.bindings import name_of, plain_binding
 from federation.store.document_rows import BREAKERS
+from federation.store.readable_rows import readable_page
 from federation.store.tables import binding
 from federation.store.tables import failover as table
 
@@ -75,10 +76,18 @@ class FailoverStatements:
         await self._connection.execute(update(table).values(body=BREAKERS.builtins(breaker)))
 
     async def in_clusters(
-        self, clusters: Collection[str], after: BindingName | None, limit: int
+        self,
+        clusters: Collection[str],
+        after: BindingName | None,
+        limit: int,
+        *,
+        is_strict: bool = False,
     ) -> Sequence[Binding]:
-        found = select(binding).where(IN_ONE_OF.bindparams(clusters=sorted(clusters)))
-        return await self._page(found, after, limit)
+        statement = select(binding).where(IN_ONE_OF.bindparams(clusters=sorted(clusters)))
+        if is_strict:
+            rows = await self._connection.execute(_after(statement, after).limit(limit))
+            return [plain_binding(row) for row in rows]
+        return await self._page(statement, after, limit)
 
     async def evicted(self, after: BindingName | None, limit: int) -> Sequence[Binding]:
         return await self._page(select(binding).where(EVICTED, OURS), after, limit)
@@ -99,7 +108,19 @@ class FailoverStatements:
     async def _page(
         self, statement: Select[Any], after: BindingName | None, limit: int
     ) -> Sequence[Binding]:
-        ordered = statement.order_by(binding.c.namespace, binding.c.name).limit(limit)
-        if after is not None:
-            ordered = ordered.where(tuple_(binding.c.namespace, binding.c.name) > after)
-        return [plain_binding(row) for row in await self._connection.execute(ordered)]
+        return await readable_page(
+            self._connection,
+            lambda last: _after(statement, last),
+            after,
+            limit,
+            plain_binding,
+            name_of,
+        )
+
+
+def _after(statement: Select[Any], after: BindingName | None) -> Select[Any]:
+    """Return the statement for bindings by ascending name, from behind one on."""
+    ordered = statement.order_by(binding.c.namespace, binding.c.name)
+    if after is None:
+        return ordered
+    return ordered.where(tuple_(binding.c.namespace, binding.c.name) > after)

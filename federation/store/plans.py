@@ -31,10 +31,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.placement import Binding, BindingName
 from federation.plans.plan import Plan, PlanState, PlanStep, StepState
-from federation.store.bindings import plain_binding
+from federation.store.bindings import name_of, plain_binding
 from federation.store.plan_rows import PLAN_STEPS, PLANS
 from federation.store.plan_tables import plan as table
 from federation.store.plan_tables import plan_step as step_table
+from federation.store.readable_rows import readable_page
 from federation.store.tables import binding
 
 LOCK_RUNNING = text("SELECT pg_advisory_xact_lock(hashtextextended('fedsched plan', 0))")
@@ -119,11 +120,15 @@ class PlanStatements:
                 binding.c.clusters != text("'[]'"),
             )
             .order_by(binding.c.namespace, binding.c.name)
-            .limit(limit)
         )
-        if after is not None:
-            statement = statement.where(tuple_(binding.c.namespace, binding.c.name) > after)
-        return [plain_binding(row) for row in await self._connection.execute(statement)]
+
+        def rows_after(last: BindingName | None) -> Select[Any]:
+            name = tuple_(binding.c.namespace, binding.c.name)
+            return statement if last is None else statement.where(name > last)
+
+        return await readable_page(
+            self._connection, rows_after, after, limit, plain_binding, name_of
+        )
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         moving = select(step_table.c.plan_id).where(step_table.c.state == StepState.MOVING)

@@ -27,7 +27,7 @@ async def leave_vanished(tx: Transaction, cluster: str, why: str) -> list[Bindin
     changes: list[BindingChanged] = []
     after: BindingName | None = None
     while True:
-        page = await tx.failover.in_clusters([cluster], after, BINDINGS_AT_ONCE)
+        page = await tx.failover.in_clusters([cluster], after, BINDINGS_AT_ONCE, is_strict=True)
         changes += await _left(tx, cluster, why, page)
         if len(page) < BINDINGS_AT_ONCE:
             return changes

@@ -43,6 +43,8 @@ async def read_attempts(
         attempt.holding = holdings.get(attempt.key, NO_HOLDING)
         attempt.newest, attempt.peers, attempt.error = None, NO_PEERS, None
         try:
+            if attempt.key in found.unread:
+                raise found.unread[attempt.key]
             check_version(attempt.binding, known, history)
             attempt.binding = asked_binding(attempt, known)
             attempt.profile = profiles.profile_of(attempt.binding)

@@ -407,11 +407,14 @@ class QueueKeeper:
     async def _try(self) -> None:
         taken = self._queue.take(self._clock.now())
         for first in range(0, len(taken), ROWS_AT_ONCE):
-            part = taken[first : first + ROWS_AT_ONCE]
+            part, unread = taken[first : first + ROWS_AT_ONCE], set[BindingName]()
             async with self._store.reading() as read:
-                found = await read.bindings.find([waiter.key for waiter in part])
+                found = await read.bindings.find([waiter.key for waiter in part], unread)
             for place, waiter in enumerate(part, start=first + 1):
-                self._try_one(waiter, found.get(waiter.key), place)
+                if waiter.key in unread:
+                    self._note_failure(waiter.key)
+                else:
+                    self._try_one(waiter, found.get(waiter.key), place)
 
     def _try_one(self, waiter: Waiter, stored: StoredBinding | None, place: int) -> None:
         if stored is None:

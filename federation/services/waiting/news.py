@@ -52,5 +52,6 @@ class News:
         async with store.reading() as read:
             # Before it is read: what changes meanwhile is read once more.
             self._changed -= names
-            found = await read.bindings.find(unknown)
-        return [*known.values(), *found.values()], unknown - found.keys()
+            unread = set[BindingName]()
+            found = await read.bindings.find(unknown, unread)
+        return [*known.values(), *found.values()], unknown - found.keys() - unread

@@ -166,7 +166,9 @@ def test_inputs_of_decisions_are_read(commit: str) -> None:
     }
     inputs = InputReader(DEFAULT_PROFILES).unpacked(own, bodies)
     assert inputs.binding == binding_at(commit)
-    assert inputs.surroundings == replace(filled(Surroundings), triggers=())
+    assert inputs.surroundings == replace(
+        filled(Surroundings), triggers=(), is_settled=commit != "fe7cb724"
+    )
     (cluster,) = inputs.fleet.clusters
     # Neither the model nor numbers of versions are kept.
     assert cluster == replace(WHOLE_CLUSTER, model=DEFAULT_MODEL, generation=1, resource_version=0)
