@@ -86,7 +86,7 @@ def pairs(model: Any, row: Any, at: str) -> Iterator[tuple[Any, Any]]:
         return
     if is_named_tuple(model):
         # It is stored as an array: its fields have no names there.
-        model = tuple[tuple(get_type_hints(model).values())]  # type: ignore[misc]
+        model = tuple[tuple(get_type_hints(model).values())]  # type: ignore[misc]  # made of hints
     assert not is_dataclass(model), f"{at}: {model} is stored by the names of its own fields"
     origin, arguments = get_origin(model), get_args(model)
     row_origin, row_arguments = get_origin(row), get_args(row)
