@@ -28,6 +28,7 @@ ENABLED = (
     "federation/store/readable_rows.py",
     "migrations",
     "proto/federation",
+    "tests/api/test_newer_bindings.py",
     "tests/architecture/test_words.py",
     "tests/contract/store/test_rows_of_before.py",
     "tests/rows",

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from federation.history.bodies import NewerBody
 from federation.model.errors import (
     Conflict,
     FederationError,
@@ -25,7 +26,7 @@ from federation.services.values import Once, Scheduled
 _Answer: TypeAlias = "asyncio.Future[Scheduled]"
 
 # What is wrong with one item and says nothing about the next.
-ITEM_ERRORS = (InvalidRequest, PreconditionFailed, Conflict)
+ITEM_ERRORS = (InvalidRequest, PreconditionFailed, Conflict, NewerBody)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from federation.history.bodies import NewerBody
 from federation.history.packed_inputs import Packed
 from federation.model.errors import Conflict
 from federation.model.placement import Binding, PreemptionPolicy, binding_key, is_grouped
@@ -277,7 +278,11 @@ async def _unchanged(tx: Transaction, attempts: Sequence[Attempt]) -> list[Attem
     transaction.
     """
     keys = [attempt.key for attempt in attempts if attempt.known is not None]
-    current = await tx.bindings.lock_all(keys) if keys else {}
+    try:
+        current = await tx.bindings.lock_all(keys) if keys else {}
+    except NewerBody:
+        # A newer release wrote one of them since it was read: read all of them again.
+        return []
     return [
         attempt
         for attempt in attempts

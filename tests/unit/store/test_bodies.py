@@ -123,7 +123,7 @@ KINDS: Mapping[str, Kind] = {
     "report": Kind(
         read=edited_report,
         whole=REPORT,
-        missing=("report.model_hash", replace(REPORT, model_hash="")),
+        missing=("report.pools", replace(REPORT, pools=None)),
         inner="report",
     ),
     "trace": Kind(

@@ -181,8 +181,8 @@ def required(model: type) -> Iterator[str]:
 def stored_value(rows: Rows[Any, Any], value: object) -> Any:
     """Return a value as builtins, with the columns of its table among the keys."""
     whole = WHOLE.get(rows.row.__name__)
-    columns = json.loads(whole.json(value)) if whole else {}
-    return {**columns, **json.loads(rows.json(value))}
+    columns = msgspec.to_builtins(whole.pack(value)) if whole else {}
+    return {**columns, **msgspec.to_builtins(rows.pack(value))}
 
 
 @all_rows
@@ -196,12 +196,17 @@ def test_a_value_comes_back_as_it_was(rows: Rows[Any, Any]) -> None:
     assert again == value
 
 
+def is_map(stored: dict[Any, Any]) -> bool:
+    """Say whether keys are values themselves: those of filled maps are numbers, or `key`."""
+    return stored.keys() == {"key"} or any(isinstance(key, int) for key in stored)
+
+
 def places(stored: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield all objects with named keys, and where they are."""
-    if isinstance(stored, list):
+    """Yield all objects that row structs stand for, and where they are; maps are none."""
+    if isinstance(stored, list | tuple):
         for number, part in enumerate(stored):
             yield from places(part, f"{path}[{number}]")
-    elif isinstance(stored, dict) and "key" not in stored:
+    elif isinstance(stored, dict) and not is_map(stored):
         yield path, stored
         for name, part in stored.items():
             yield from places(part, f"{path}.{name}" if path else name)
