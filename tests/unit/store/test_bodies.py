@@ -225,6 +225,8 @@ def test_decisions_of_a_newer_release_are_told_once(caplog: pytest.LogCaptureFix
     (told,) = caplog.records
     assert told.levelno == logging.ERROR
     assert "of version 2" in getattr(told, "fields", {})["why"]
+    # Other tests hear of it again.
+    SKIPPED.over()
 
 
 def test_a_body_that_nobody_can_read_is_of_no_newer_version() -> None:
