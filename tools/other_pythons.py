@@ -30,7 +30,6 @@ PROGRAMS = (
     "test_demo.py::test_it_tells_its_story_and_leaves_nothing",
     "test_karmada.py",
     "test_plugins.py",
-    "test_scorers.py",
     "test_server.py",
     "test_server_outage.py",
     "test_server_start.py::test_serve_migrates_when_told_to",
@@ -42,6 +41,7 @@ PROGRAMS = (
 )
 TESTS = (
     *(f"tests/e2e/{name}" for name in PROGRAMS),
+    "tests/agent/test_starting.py",
     "tests/api/test_bad_input.py",
     "tests/api/test_exported_fleets.py",
     "tests/api/test_stream_faults.py",

@@ -1,4 +1,7 @@
-"""A stranger holds a transaction open in another database: control planes say so, and go on."""
+"""A stranger holds a transaction open in another database: control planes say so, and go on.
+
+Meanwhile no cluster falls silent, and nothing moves: what others hear is not seen.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.control_planes import report, running_control_plane
+from lab.commanded_stores import CommandedStore
+from lab.control_planes import running_control_plane
 from lab.databases import Databases, connect
+from lab.held_clocks import HeldClock
 from lab.patience import until
+from tests.api.drill import FLAGS, LOST_SECONDS, Drill
 from tests.e2e.test_impaired_database import page, readiness
 from tests.e2e.test_server_outage import scheduled
 
@@ -26,10 +32,13 @@ def elsewhere(databases: Databases) -> Iterator[str]:
 async def test_who_holds_the_journal_back_is_named_and_promises_go_on(
     fresh_database_url: str, elsewhere: str, tmp_path: Path
 ) -> None:
-    async with (
-        running_control_plane(fresh_database_url, tmp_path) as running,
-        running.connected("member1", report=report(sequence=1)),
-    ):
+    clock, store = HeldClock(), CommandedStore()
+    async with running_control_plane(
+        fresh_database_url, tmp_path, clock=clock, store=store, **FLAGS
+    ) as running:
+        drill = Drill(running, clock, store)
+        await drill.clusters(a=6, b=9)
+        await drill.run_in("a", web=3)
         stranger = await connect(elsewhere)
         await stranger.execute("SET application_name = 'wiki'; BEGIN; SELECT pg_current_xact_id()")
         ready = partial(readiness, running)
@@ -45,5 +54,14 @@ async def test_who_holds_the_journal_back_is_named_and_promises_go_on(
         )
         assert float(line.split()[-1]) > 0
         assert (await scheduled(running)).decision.clusters
+        await drill.fall_silent("a")
+        await drill.pass_time(2 * LOST_SECONDS, 8)
+        assert (await drill.lost(), list((await drill.status()).silent)) == (set(), [])
         await stranger.close()
         await until(ready, lambda told: told[0] == 200)
+        # It is silent for long enough once it was listened to.
+        await drill.pass_time(LOST_SECONDS - 20, 8)
+        assert await drill.lost() == set()
+        await drill.lose("a")
+        await drill.until_moved("web", b=3)
+        await drill.end()

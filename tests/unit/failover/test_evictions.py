@@ -10,6 +10,7 @@ from federation.failover.evictions import Ending, Progress, ending_of, taken_bac
 from federation.failover.moves import PODS_PENDING, eviction_tasks
 from federation.model.placement import (
     Binding,
+    EvictionTask,
     OnClusterReturn,
     Placement,
     ReplicaScheduling,
@@ -45,6 +46,18 @@ def test_what_is_left_becomes_a_task_and_what_stays_does_not() -> None:
     assert eviction_tasks(WEB, {"x": "gone"}, WEB.clusters, 1.0) == ()
 
 
+BACK = {"is_silent": False, "is_back": True}
+KEEP, BEST = OnClusterReturn.KEEP_ORIGINAL, OnClusterReturn.BEST
+
+
+def ended(
+    binding: Binding, task: EvictionTask, progress: Progress, seconds: float, **given: bool
+) -> Ending | None:
+    """How it ends so many seconds after it began, of 600 that it may last."""
+    known = {"is_known": True, "is_silent": True, "is_back": False, **given}
+    return ending_of(task, binding, progress, 100.0 + seconds, **known, most_seconds=600.0)
+
+
 @pytest.mark.parametrize(
     ("progress", "seconds", "given", "ending"),
     [
@@ -56,63 +69,36 @@ def test_what_is_left_becomes_a_task_and_what_stays_does_not() -> None:
         (Progress(4, 0), 599.0, {"is_ordered": True}, None),
         (Progress(4, 0), 600.0, {"is_ordered": True}, Ending.DEADLINE),
         (Progress(4, 0), 1.0, {"is_known": False}, Ending.CLUSTER_GONE),
-        (Progress(4, 0), 1.0, {"is_silent": False, "is_back": True}, Ending.TAKEN_BACK),
-        (Progress(3, 1), 1.0, {"is_silent": False, "is_back": True}, None),
+        (Progress(4, 0), 1.0, BACK, Ending.TAKEN_BACK),
+        (Progress(3, 1), 1.0, BACK, None),
     ],
 )
 def test_endings(
     progress: Progress, seconds: float, given: dict[str, bool], ending: Ending | None
 ) -> None:
-    known = {"is_known": True, "is_silent": True, "is_back": False, **given}
-    found = ending_of(TASK, MOVED, progress, 100.0 + seconds, **known, most_seconds=600.0)
-    assert found is ending
+    assert ended(MOVED, TASK, progress, seconds, **given) is ending
 
 
-def test_the_original_is_kept_where_that_is_asked_for() -> None:
-    binding = replace(MOVED, on_cluster_return=OnClusterReturn.KEEP_ORIGINAL)
-    for progress in (Progress(3, 1), Progress(0, 4)):
-        found = ending_of(
-            TASK,
-            binding,
-            progress,
-            101.0,
-            is_known=True,
-            is_silent=False,
-            is_back=True,
-            most_seconds=600.0,
-        )
-        assert found is Ending.TAKEN_BACK
-
-
-@pytest.mark.parametrize(("started", "ending"), [(0, True), (1, True), (2, False), (4, False)])
-def test_the_better_one_is_the_one_of_which_more_was_started(started: int, ending: bool) -> None:
-    found = ending_of(
-        TASK,
-        replace(MOVED, on_cluster_return=OnClusterReturn.BEST),
-        Progress(4 - started, started),
-        101.0,
-        is_known=True,
-        is_silent=False,
-        is_back=True,
-        most_seconds=600.0,
-    )
-    assert (found is Ending.TAKEN_BACK) is ending
+@pytest.mark.parametrize(
+    ("policy", "started", "is_original"),
+    [
+        *[(KEEP, started, True) for started in (1, 4)],
+        # The better one is the one of which more was started.
+        *[(BEST, started, started < 2) for started in (0, 1, 2, 4)],
+    ],
+)
+def test_which_one_is_kept_once_its_cluster_is_back(
+    policy: OnClusterReturn, started: int, *, is_original: bool
+) -> None:
+    binding = replace(MOVED, on_cluster_return=policy)
+    found = ended(binding, TASK, Progress(4 - started, started), 1.0, **BACK)
+    assert (found is Ending.TAKEN_BACK) is is_original
 
 
 def test_what_ran_nowhere_keeps_its_binding_away_until_its_time_is_over() -> None:
     task = replace(TASK, reason=PODS_PENDING)
-    for seconds, ending in ((599.0, None), (600.0, Ending.DEADLINE)):
-        found = ending_of(
-            task,
-            MOVED,
-            Progress(0, 4),
-            100.0 + seconds,
-            is_known=True,
-            is_silent=False,
-            is_back=True,
-            most_seconds=600.0,
-        )
-        assert found is ending
+    assert ended(MOVED, task, Progress(0, 4), 599.0, **BACK) is None
+    assert ended(MOVED, task, Progress(0, 4), 600.0, **BACK) is Ending.DEADLINE
 
 
 EVERYWHERE = replace(WEB, placement=Placement(), clusters=targets(a=9, b=9))
@@ -134,9 +120,8 @@ def test_what_is_duplicated_is_missed_until_its_cluster_is_back(
     clusters: dict[str, int], progress: Progress, cluster: dict[str, bool], ending: Ending | None
 ) -> None:
     left = moved(EVERYWHERE, "a", **clusters)
-    known = {"is_known": True, "is_silent": False, "is_back": False, **cluster}
-    found = ending_of(left.eviction_tasks[0], left, progress, 10_000.0, **known, most_seconds=600.0)
-    assert found is ending
+    known = {"is_silent": False, **cluster}
+    assert ended(left, left.eviction_tasks[0], progress, 10_000.0, **known) is ending
 
 
 def test_taking_back_gives_the_share_back_and_no_other() -> None:
