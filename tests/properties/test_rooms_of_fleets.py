@@ -244,10 +244,18 @@ def test_beside_a_binding_as_much_is_left_as_where_it_was_never_promised(
     replicas: int,
     is_last: bool,
 ) -> None:
-    """Also for who remembers what was packed, and asks twice."""
-    last = Outstanding(LAST, requirements, replicas)
-    fleet = fleet_of([(c, [*held, last] if is_last else [last, *held]) for c, held in drawn])
-    made = asked_of(fleet_of(drawn), NAMES, LAST, dict.fromkeys(range(len(drawn)), (last,)))
+    """Also for who remembers what was packed beside more, and asks twice."""
+    last, every = Outstanding(LAST, requirements, replicas), unpacked_rooms(drawn)
+
+    def reported(skipped: int) -> FleetRooms:
+        """The same reports, some of the promises made there, and the binding's."""
+        return FleetRooms.of(
+            each._replace(outstanding=(*others, last) if is_last else (last, *others))
+            for each in every
+            for others in [each.outstanding[skipped:]]
+        )
+
+    made = asked_of(FleetRooms.of(every), NAMES, LAST, dict.fromkeys(range(len(drawn)), (last,)))
     names = NAMES[: len(drawn)]
     binding = Binding(
         namespace="shop",
@@ -256,7 +264,7 @@ def test_beside_a_binding_as_much_is_left_as_where_it_was_never_promised(
         clusters=tuple(TargetCluster(name=name) for name in names),
     )
     by_name, known = {name: c for c, name in enumerate(names)}, KnownPackings()
-    for each in (fleet, *([] if isinstance(made, Refused) else [made])):
+    for each in (reported(0), reported(1), *([] if isinstance(made, Refused) else [made])):
         for pack in (None, known.packed, known.packed):
             own = own_rooms(each, by_name, binding, asked, {}, pack)
             most_c = packable_c(each, requirements, asked, own.rooms)
