@@ -135,9 +135,9 @@ async def test_work_that_fails_keeps_none_from_being_done_and_is_done_again(
     # What was done rests for its time.
     before = done("journal.prune")
     for _ in range(3):
-        held = done("duties.hold")
+        sealed = done("audit.seal")
         world.clock.advance(4)
-        await until(world.queued, lambda _, held=held: done("duties.hold") > held)
+        await until(world.queued, lambda _, sealed=sealed: done("audit.seal") > sealed)
     assert done("journal.prune") == before
 
 
