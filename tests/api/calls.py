@@ -33,7 +33,7 @@ VIEWER, SCHEDULER = access_pb2.ROLE_VIEWER, access_pb2.ROLE_SCHEDULER
 OPERATOR, ADMIN = access_pb2.ROLE_OPERATOR, access_pb2.ROLE_ADMIN
 
 DUPLICATED = ReplicaSchedulingStrategy(replica_scheduling_type="Duplicated")
-DYNAMIC = ReplicaSchedulingStrategy(
+AGGREGATED = ReplicaSchedulingStrategy(
     replica_scheduling_type="Divided", replica_division_preference="Aggregated"
 )
 EQUAL = ReplicaSchedulingStrategy(
@@ -91,7 +91,7 @@ def binding(
     ``request`` is of each replica, ``placement`` has the fields that differ; further fields are
     those of the spec.
     """
-    placed = Placement(replica_scheduling=DYNAMIC)
+    placed = Placement(replica_scheduling=AGGREGATED)
     for field, value in (placement or {}).items():
         placed.ClearField(field)
         placed.MergeFrom(Placement(**{field: value}))

@@ -20,13 +20,13 @@ from federation.v1.scheduling_pb2 import (
 from lab.control_planes import AgentStream
 from lab.fake_agents import FakeAgent
 from lab.patience import until
-from tests.api.calls import BY_ROOM, DUPLICATED, DYNAMIC, EQUAL
+from tests.api.calls import AGGREGATED, BY_ROOM, DUPLICATED, EQUAL
 from tests.api.world import World, shares
 
 serial = itertools.count(1)
 CORES = {"a": 6, "b": 3, "c": 3}
 RUN_OUT = "UPDATE reservation SET lease_expires_at = now() - interval '1 second'"
-STRATEGIES = (DYNAMIC, EQUAL, BY_ROOM, DUPLICATED)
+STRATEGIES = (AGGREGATED, EQUAL, BY_ROOM, DUPLICATED)
 
 
 async def end_leases(world: World) -> None:

@@ -25,7 +25,7 @@ from federation.v1.scheduling_pb2 import (
 )
 from lab.control_planes import Plane, running_control_plane
 from lab.patience import until
-from tests.api.world import DYNAMIC as AGGREGATED
+from tests.api.calls import AGGREGATED
 from tests.api.world import World, shares
 
 WORKLOADS = 20

@@ -22,13 +22,13 @@ from federation.v1.resource_pb2 import (
 )
 from federation.v1.scheduling_pb2 import OUTCOME_UNSCHEDULABLE
 from lab.patience import until
-from tests.api.calls import BY_ROOM, DUPLICATED, DYNAMIC, EQUAL
+from tests.api.calls import AGGREGATED, BY_ROOM, DUPLICATED, EQUAL
 from tests.api.world import World, shares
 
 CORES = {"a": 6, "b": 3, "c": 3}
 FULL = Taint(key="full", effect="NoSchedule")
 LOST = Taint(key="unreachable", effect="NoExecute")
-STRATEGIES = {"equal": EQUAL, "dynamic": BY_ROOM, "aggregated": DYNAMIC}
+STRATEGIES = {"equal": EQUAL, "dynamic": BY_ROOM, "aggregated": AGGREGATED}
 
 
 @pytest.fixture(scope="module")

@@ -81,7 +81,7 @@ def pairs(model: Any, row: Any, at: str) -> Iterator[tuple[Any, Any]]:
         assert is_dataclass(model), f"{at}: {row.__name__} stands for {model}"
         yield model, row
         model_hints, row_hints = get_type_hints(model), get_type_hints(row)
-        for name in row_hints.keys() & model_hints.keys():
+        for name in (name for name in model_hints if name in row_hints):
             yield from pairs(model_hints[name], row_hints[name], f"{row.__name__}.{name}")
         return
     if is_named_tuple(model):
