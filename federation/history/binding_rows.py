@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from federation.history.rows import Document, Documents, Part, Rows, always
+from federation.history.rows import Document, DocumentPart, Documents, Rows, always
 from federation.history.workload_rows import (
     ComponentRow,
     ObjectReferenceRow,
@@ -33,7 +33,7 @@ from federation.model.placement import (
 )
 
 
-class ClusterAffinityRow(Part, frozen=True, kw_only=True):
+class ClusterAffinityRow(DocumentPart, frozen=True, kw_only=True):
     """A ``ClusterAffinity``."""
 
     cluster_names: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class ClusterAffinityRow(Part, frozen=True, kw_only=True):
     match_fields: tuple[RequirementRow, ...] = ()
 
 
-class AffinityGroupRow(Part, frozen=True, kw_only=True):
+class AffinityGroupRow(DocumentPart, frozen=True, kw_only=True):
     """An ``AffinityGroup``. SQL reads the name of the first one."""
 
     name: str
@@ -51,7 +51,7 @@ class AffinityGroupRow(Part, frozen=True, kw_only=True):
     overflow: tuple[ClusterAffinityRow, ...] = ()
 
 
-class SpreadConstraintRow(Part, frozen=True, kw_only=True):
+class SpreadConstraintRow(DocumentPart, frozen=True, kw_only=True):
     """A ``SpreadConstraint``."""
 
     by: SpreadField
@@ -59,14 +59,14 @@ class SpreadConstraintRow(Part, frozen=True, kw_only=True):
     max_groups: int | None = None
 
 
-class StaticWeightRow(Part, frozen=True, kw_only=True):
+class StaticWeightRow(DocumentPart, frozen=True, kw_only=True):
     """A ``StaticWeight``."""
 
     target: ClusterAffinityRow
     weight: int
 
 
-class ClusterLimitRow(Part, frozen=True, kw_only=True):
+class ClusterLimitRow(DocumentPart, frozen=True, kw_only=True):
     """A ``ClusterLimit``."""
 
     target: ClusterAffinityRow
@@ -74,7 +74,7 @@ class ClusterLimitRow(Part, frozen=True, kw_only=True):
     max: int | None = None
 
 
-class ReplicaSchedulingRow(Part, frozen=True, kw_only=True):
+class ReplicaSchedulingRow(DocumentPart, frozen=True, kw_only=True):
     """A ``ReplicaScheduling``. Studies read the type in SQL."""
 
     type: SchedulingType = always(SchedulingType.DUPLICATED)
@@ -85,7 +85,7 @@ class ReplicaSchedulingRow(Part, frozen=True, kw_only=True):
     capacity_bounded: bool = False
 
 
-class PlacementRow(Part, frozen=True, kw_only=True):
+class PlacementRow(DocumentPart, frozen=True, kw_only=True):
     """A ``Placement``. SQL reads the name of its first affinity group."""
 
     affinity: ClusterAffinityRow | None = None
@@ -99,7 +99,7 @@ class PlacementRow(Part, frozen=True, kw_only=True):
     tie_break: TieBreak = TieBreak.HASH
 
 
-class EvictionTaskRow(Part, frozen=True, kw_only=True):
+class EvictionTaskRow(DocumentPart, frozen=True, kw_only=True):
     """An ``EvictionTask``. SQL reads its producer, and studies read the other fixed keys."""
 
     from_cluster: str
@@ -112,7 +112,7 @@ class EvictionTaskRow(Part, frozen=True, kw_only=True):
     clusters_before: tuple[TargetRow, ...] = ()
 
 
-class GangRow(Part, frozen=True, kw_only=True):
+class GangRow(DocumentPart, frozen=True, kw_only=True):
     """A ``Gang``. SQL reads its name and size."""
 
     name: str

@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from federation.history.rows import Document, Documents, Part, Rows, always
+from federation.history.rows import Document, DocumentPart, Documents, Rows, always
 from federation.model.cluster import Cluster, TaintEffect
 from federation.model.grades import DEFAULT_MODEL, ResourceModel
 
 
-class TaintRow(Part, frozen=True, kw_only=True):
+class TaintRow(DocumentPart, frozen=True, kw_only=True):
     """A ``Taint``."""
 
     key: str
@@ -23,7 +23,7 @@ class TaintRow(Part, frozen=True, kw_only=True):
     time_added: float | None = None
 
 
-class GradeRangeRow(Part, frozen=True, kw_only=True):
+class GradeRangeRow(DocumentPart, frozen=True, kw_only=True):
     """A ``GradeRange``."""
 
     name: str
@@ -31,14 +31,14 @@ class GradeRangeRow(Part, frozen=True, kw_only=True):
     max: int
 
 
-class GradeRow(Part, frozen=True, kw_only=True):
+class GradeRow(DocumentPart, frozen=True, kw_only=True):
     """A ``Grade``."""
 
     grade: int
     ranges: tuple[GradeRangeRow, ...]
 
 
-class ModelRow(Part, frozen=True, kw_only=True):
+class ModelRow(DocumentPart, frozen=True, kw_only=True):
     """A ``ResourceModel``."""
 
     grades: tuple[GradeRow, ...] = ()
@@ -68,7 +68,7 @@ class ClusterSpecRow(Document, frozen=True, kw_only=True):
     held: bool = always(False)
 
 
-class ClusterRow(ClusterSpecRow, frozen=True, kw_only=True):
+class KeptClusterRow(ClusterSpecRow, frozen=True, kw_only=True):
     """A whole ``Cluster``, in the inputs of decisions and with columns of the table."""
 
     name: str
@@ -80,4 +80,4 @@ class ClusterRow(ClusterSpecRow, frozen=True, kw_only=True):
 
 
 SPECS: Final = Documents(Cluster, ClusterSpecRow, "clusters")
-CLUSTERS: Final = Documents(Cluster, ClusterRow, "clusters")
+CLUSTERS: Final = Documents(Cluster, KeptClusterRow, "clusters")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from federation.history.rows import Part, Rows
+from federation.history.rows import DocumentPart, Rows
 from federation.scheduler.state import Surroundings
 
 
-class SurroundingsRow(Part, frozen=True, kw_only=True):
+class SurroundingsRow(DocumentPart, frozen=True, kw_only=True):
     """A ``Surroundings``."""
 
     affinity_peers: tuple[frozenset[str], ...] = ()

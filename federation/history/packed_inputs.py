@@ -17,7 +17,7 @@ import numpy as np
 
 from federation.history.binding_rows import BINDINGS
 from federation.history.bodies import Body, deflated, inflated, read_body
-from federation.history.cluster_rows import CLUSTERS, DEFAULT_MODEL_ROW, ClusterRow
+from federation.history.cluster_rows import CLUSTERS, DEFAULT_MODEL_ROW, KeptClusterRow
 from federation.history.input_rows import SURROUNDINGS
 from federation.model.arrays import read_only
 from federation.model.cluster import Cluster
@@ -77,7 +77,7 @@ class _FleetBody(Body, frozen=True):
 
 
 class _ClustersBody(Body, frozen=True):
-    clusters: tuple[ClusterRow, ...]
+    clusters: tuple[KeptClusterRow, ...]
 
 
 class _PluginUse(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -219,7 +219,7 @@ def _clusters(clusters: Iterable[Cluster]) -> tuple[bytes, bytes]:
     return _named(_ClustersBody(v=_ClustersBody.newest, clusters=tuple(map(_cluster, clusters))))
 
 
-def _cluster(cluster: Cluster) -> ClusterRow:
+def _cluster(cluster: Cluster) -> KeptClusterRow:
     """Without what no plugin of ours reads and changes often, or is large."""
     return msgspec.structs.replace(
         CLUSTERS.pack(cluster), model=DEFAULT_MODEL_ROW, generation=1, resource_version=0

@@ -10,13 +10,13 @@ from typing import Final
 import msgspec
 
 from federation.history.cluster_rows import TaintRow
-from federation.history.rows import Part, Rows, always
+from federation.history.rows import DocumentPart, Rows, always
 from federation.history.workload_rows import REQUIREMENTS, RequirementsRow
 from federation.model.cluster import CapacityReport
 from federation.model.reservations import Outstanding, PromiseCertificate
 
 
-class ResourceSummaryRow(Part, frozen=True, kw_only=True):
+class ResourceSummaryRow(DocumentPart, frozen=True, kw_only=True):
     """A ``ResourceSummary``."""
 
     allocatable: dict[str, int] = msgspec.field(default_factory=dict)
@@ -24,7 +24,7 @@ class ResourceSummaryRow(Part, frozen=True, kw_only=True):
     allocating: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class NodeSummaryRow(Part, frozen=True, kw_only=True):
+class NodeSummaryRow(DocumentPart, frozen=True, kw_only=True):
     """A ``NodeSummary``."""
 
     total: int = 0
@@ -32,14 +32,14 @@ class NodeSummaryRow(Part, frozen=True, kw_only=True):
     graded: int = 0
 
 
-class ReportedPoolRow(Part, frozen=True, kw_only=True):
+class ReportedPoolRow(DocumentPart, frozen=True, kw_only=True):
     """A ``ReportedPool``."""
 
     taints: tuple[TaintRow, ...] = ()
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class ReportedPoolsRow(Part, frozen=True, kw_only=True):
+class ReportedPoolsRow(DocumentPart, frozen=True, kw_only=True):
     """A ``ReportedPools``."""
 
     label_keys: tuple[str, ...]
@@ -55,7 +55,7 @@ class ReportedPoolsRow(Part, frozen=True, kw_only=True):
     kubernetes_minor: int = 0
 
 
-class EchoRow(Part, frozen=True, kw_only=True):
+class EchoRow(DocumentPart, frozen=True, kw_only=True):
     """An ``Echo``."""
 
     binding: str
@@ -66,7 +66,7 @@ class EchoRow(Part, frozen=True, kw_only=True):
     finished: int = 0
 
 
-class ReportRow(Part, frozen=True, kw_only=True):
+class ReportRow(DocumentPart, frozen=True, kw_only=True):
     """A ``CapacityReport``."""
 
     epoch: int
@@ -84,7 +84,7 @@ class ReportRow(Part, frozen=True, kw_only=True):
     source: str = ""
 
 
-class OutstandingRow(Part, frozen=True, array_like=True):
+class OutstandingRow(DocumentPart, frozen=True, array_like=True):
     """An ``Outstanding``. It is stored as an array, so that its keys have no names."""
 
     binding: str

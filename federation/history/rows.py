@@ -26,7 +26,7 @@ def always(default: Value) -> Value:
     return field
 
 
-class Part(
+class DocumentPart(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
     """A value inside a document. A field is not written while it has its default."""

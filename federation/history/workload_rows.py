@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from federation.history.rows import Part, Rows, always
+from federation.history.rows import DocumentPart, Rows, always
 from federation.model.cluster import TaintEffect
 from federation.model.workload import (
     Operator,
@@ -20,7 +20,7 @@ from federation.model.workload import (
 )
 
 
-class RequirementRow(Part, frozen=True, kw_only=True):
+class RequirementRow(DocumentPart, frozen=True, kw_only=True):
     """A ``Requirement``."""
 
     key: str
@@ -28,14 +28,14 @@ class RequirementRow(Part, frozen=True, kw_only=True):
     values: tuple[str, ...] = ()
 
 
-class NodeSelectorTermRow(Part, frozen=True, kw_only=True):
+class NodeSelectorTermRow(DocumentPart, frozen=True, kw_only=True):
     """A ``NodeSelectorTerm``."""
 
     match_expressions: tuple[RequirementRow, ...] = ()
     match_fields: tuple[RequirementRow, ...] = ()
 
 
-class TolerationRow(Part, frozen=True, kw_only=True):
+class TolerationRow(DocumentPart, frozen=True, kw_only=True):
     """A ``Toleration``."""
 
     key: str = ""
@@ -45,7 +45,7 @@ class TolerationRow(Part, frozen=True, kw_only=True):
     toleration_seconds: int | None = None
 
 
-class NodeClaimRow(Part, frozen=True, kw_only=True):
+class NodeClaimRow(DocumentPart, frozen=True, kw_only=True):
     """A ``NodeClaim``."""
 
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
@@ -53,7 +53,7 @@ class NodeClaimRow(Part, frozen=True, kw_only=True):
     tolerations: tuple[TolerationRow, ...] = ()
 
 
-class RequirementsRow(Part, frozen=True, kw_only=True):
+class RequirementsRow(DocumentPart, frozen=True, kw_only=True):
     """A ``ReplicaRequirements``."""
 
     request: dict[str, int] = msgspec.field(default_factory=dict)
@@ -62,7 +62,7 @@ class RequirementsRow(Part, frozen=True, kw_only=True):
     priority_class_name: str = ""
 
 
-class ComponentRow(Part, frozen=True, kw_only=True):
+class ComponentRow(DocumentPart, frozen=True, kw_only=True):
     """A ``Component``."""
 
     name: str
@@ -70,7 +70,7 @@ class ComponentRow(Part, frozen=True, kw_only=True):
     requirements: RequirementsRow = RequirementsRow()
 
 
-class ObjectReferenceRow(Part, frozen=True, kw_only=True):
+class ObjectReferenceRow(DocumentPart, frozen=True, kw_only=True):
     """An ``ObjectReference``."""
 
     api_version: str = ""
@@ -80,7 +80,7 @@ class ObjectReferenceRow(Part, frozen=True, kw_only=True):
     uid: str = ""
 
 
-class TargetRow(Part, frozen=True, kw_only=True):
+class TargetRow(DocumentPart, frozen=True, kw_only=True):
     """A ``TargetCluster``."""
 
     name: str

@@ -22,7 +22,7 @@ from federation.history.packed_inputs import (
     SharedBodies,
 )
 from federation.history.recorded import OwnPart, SharedPart
-from federation.history.rows import Part, Rows
+from federation.history.rows import DocumentPart, Rows
 from federation.model.arrays import plain_column
 from federation.model.reservations import PromiseCertificate
 from federation.scheduler.replay import DecisionInputs
@@ -34,7 +34,7 @@ from federation.services.values import ClusterPromise, ReportEvidence, Verdict
 CLUSTERS_PER_THREAD = 500
 
 
-class EvidenceRow(Part, frozen=True, kw_only=True):
+class EvidenceRow(DocumentPart, frozen=True, kw_only=True):
     """A ``ReportEvidence``."""
 
     sequences: tuple[int, ...] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from federation.failover.breaker import Breaker, ScopeKind
-from federation.history.rows import Document, Documents, Part, always
+from federation.history.rows import Document, DocumentPart, Documents, always
 from federation.history.workload_rows import TargetRow
 from federation.model.node_plans import NodePlan
 from federation.model.waiting import Nomination
@@ -24,7 +24,7 @@ class FactsRow(Document, frozen=True, kw_only=True):
     api_enablements: frozenset[tuple[str, str]] | None = None
 
 
-class NodeShareRow(Part, frozen=True, kw_only=True):
+class NodeShareRow(DocumentPart, frozen=True, kw_only=True):
     """A ``NodeShare``."""
 
     node: str
@@ -58,7 +58,7 @@ class NominationRow(Document, frozen=True, kw_only=True):
     avoids: tuple[str, ...] = ()
 
 
-class FreezeRow(Part, frozen=True, kw_only=True):
+class FreezeRow(DocumentPart, frozen=True, kw_only=True):
     """A ``Freeze``."""
 
     by: str
@@ -66,14 +66,14 @@ class FreezeRow(Part, frozen=True, kw_only=True):
     reason: str
 
 
-class FreezeScopeRow(Part, frozen=True, kw_only=True):
+class FreezeScopeRow(DocumentPart, frozen=True, kw_only=True):
     """A ``FreezeScope``."""
 
     kind: ScopeKind
     name: str
 
 
-class FrozenPlaceRow(Part, frozen=True, kw_only=True):
+class FrozenPlaceRow(DocumentPart, frozen=True, kw_only=True):
     """A ``FrozenPlace``."""
 
     place: FreezeScopeRow

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from federation.history.rows import Document, Documents, Part, always
+from federation.history.rows import Document, DocumentPart, Documents, always
 from federation.history.workload_rows import TargetRow
 from federation.plans.plan import Plan, PlanKind, PlanState, PlanStep, StepState
 
@@ -31,7 +31,7 @@ class PlanStepRow(Document, frozen=True, kw_only=True):
     version: int = 1
 
 
-class UnfixedRow(Part, frozen=True, kw_only=True):
+class UnfixedRow(DocumentPart, frozen=True, kw_only=True):
     """An ``Unfixed``."""
 
     namespace: str
@@ -40,7 +40,7 @@ class UnfixedRow(Part, frozen=True, kw_only=True):
     reason: str
 
 
-class GainRow(Part, frozen=True, kw_only=True):
+class GainRow(DocumentPart, frozen=True, kw_only=True):
     """A ``Gain``."""
 
     wanted: int
@@ -49,7 +49,7 @@ class GainRow(Part, frozen=True, kw_only=True):
     unit: str = always("replicas")
 
 
-class PlanLimitsRow(Part, frozen=True, kw_only=True):
+class PlanLimitsRow(DocumentPart, frozen=True, kw_only=True):
     """A ``PlanLimits``."""
 
     moves_at_once: int = 10
