@@ -67,13 +67,14 @@ async def opens(agent: Caller) -> bool:
     """Whether the agent of member1 is let in."""
     async with AgentStream(agent, "member1") as stream:
         await stream.say(hello=hello())
-        message = None
         try:
-            message = await stream.next()
+            while (message := await stream.next()) is not None:
+                if message.HasField("welcome"):
+                    return True
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNAUTHENTICATED:
                 raise
-        return message is not None and message.HasField("welcome")
+        return False
 
 
 async def rounds(commanded: CommandedStore, count: int = 3) -> None:

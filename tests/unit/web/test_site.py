@@ -12,6 +12,7 @@ import pytest
 
 from federation.certificates import make_certificates
 from federation.web import connections
+from federation.web import server as web_server
 from lab.browser import Browser
 from lab.commanded_stores import CommandedStore
 from lab.control_planes import RunningControlPlane, running_control_plane
@@ -132,8 +133,10 @@ async def test_held_connections_keep_nobody_out(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The oldest of whoever has most has to go."""
-    monkeypatch.setattr(connections, "PER_ADDRESS", 30)
-    monkeypatch.setattr(connections, "IN_ALL", 40)
+    monkeypatch.setattr(web_server, "PER_ADDRESS", 30)
+    monkeypatch.setattr(web_server, "IN_ALL", 40)
+    # No connection ends here because of its age.
+    monkeypatch.setattr(connections, "LIFETIME_SECONDS", 2 * PATIENCE_SECONDS)
     async with (
         running_control_plane(database_url, tmp_path) as running,
         AsyncExitStack() as stack,
