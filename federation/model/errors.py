@@ -46,7 +46,9 @@ class FederationError(Exception):
         facts: Mapping[str, str] = NO_FACTS,
     ) -> None:
         """``facts`` tell programs what the message tells people, by names of the reason."""
-        super().__init__(message or type(self).__doc__ or "")
+        # Without a message the first paragraph of the class says what is wrong.
+        summary, _, _ = (type(self).__doc__ or "").partition("\n\n")
+        super().__init__(message or " ".join(summary.split()))
         self.facts = facts
         if reason is not None:
             self.reason = reason

@@ -40,7 +40,8 @@ HEARTBEAT_SECONDS = 600.0
 
 @pytest.fixture(scope="module")
 def flags() -> dict[str, str]:
-    return {"heartbeat_seconds": str(HEARTBEAT_SECONDS)}
+    # Clocks go on by hours here, and no stream ends of age meanwhile.
+    return {"heartbeat_seconds": str(HEARTBEAT_SECONDS), "max_stream_seconds": "86400"}
 
 
 @pytest_asyncio.fixture(loop_scope="module")

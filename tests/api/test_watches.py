@@ -373,10 +373,10 @@ async def test_a_store_that_fails_ends_the_watch_which_can_be_resumed(world: Wor
     await change(world, "a")
     watch = Watch(world)
     await watch.until_it_knows(await listed(world))
+    # It reads what b has become, and cannot.
+    world.store.fail_at("bindings.find")
     await change(world, "b")
-    world.store.is_reachable = False
     assert (await watch.end())[0] == "UNAVAILABLE"
-    world.store.is_reachable = True
     watch.cut()
     await watch.until_it_knows(await listed(world))
     watch.cut()
