@@ -163,6 +163,16 @@ def make_deciders(
     )
 
 
+def make_scheduling(
+    store: Store,
+    fleet: FleetOwner,
+    agents: Agents,
+    clock: Clock,
+    profiles: Profiles = DEFAULT_PROFILES,
+) -> Scheduling:
+    return make_deciders(store, fleet, agents, clock, profiles).scheduling
+
+
 async def join(
     registration: Registration, name: str, *, cluster_uid: str | None = None
 ) -> IssuedCredential:

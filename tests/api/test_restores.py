@@ -257,21 +257,23 @@ async def test_an_emptied_database_is_told_as_that(world: World) -> None:
     assert await is_placed(late, "web", 4)
 
 
-@pytest.mark.parametrize("seed", range(2, 4))
+@pytest.mark.parametrize("seed", [6, 7])
 async def test_whatever_is_put_back_no_core_is_promised_twice(world: World, seed: int) -> None:
     choices = random.Random(seed)
     planes = [await world.start()]
     agent = await world.joined(planes[0])
     planes += [await world.start(), await world.start()]
     names, copies, has_reported = itertools.count(), list[str](), True
-    kinds = {"schedule": 40, "report": 15, "release": 10, "start": 5, "copy": 10, "put back": 10}
-    for _ in range(20):
+    is_lost, placed_after_losses = False, 0
+    kinds = {"schedule": 40, "report": 25, "release": 10, "start": 5, "copy": 10, "put back": 10}
+    for _ in range(40):
         # The agent stays with the first.
         plane = choices.choice(planes)
         match choices.choices([*kinds], [*kinds.values()])[0]:
             case "schedule":
                 is_promised = await is_placed(plane, f"b{next(names)}", choices.randint(1, 3))
                 assert has_reported or not is_promised
+                placed_after_losses += is_promised and is_lost
             case "report":
                 await agent.report()
                 has_reported = True
@@ -283,10 +285,14 @@ async def test_whatever_is_put_back_no_core_is_promised_twice(world: World, seed
             case "copy":
                 copies.append(world.copy())
             case _ if copies:
+                before = await promised(plane)
                 world.put_back(copies.pop(choices.randrange(len(copies))))
                 has_reported = False
+                is_lost |= before != await promised(plane)
         held = await promised(plane)
         assert sum(held.values()) <= CORES, held
+    # The seeds are such that something is promised after promises were lost.
+    assert placed_after_losses
     await agent.report()
     left = CORES - sum((await promised(planes[0])).values())
     has_asked = len(agent.resyncs)

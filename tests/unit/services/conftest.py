@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.placement import Binding, ClusterAffinity, Placement
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting, ReportTimes
-from federation.services.ports import Store
+from federation.services.ports import Store, Transaction
 from federation.services.scheduling.bindings import Scheduling
 from federation.store.postgres import PostgresStore
 from lab.services import (
@@ -97,6 +101,27 @@ class Streams:
         """Nobody to send away."""
 
 
+class MeddledStore:
+    """A store in which something happens just before a transaction. Implements ports.Store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.meddle: Callable[[], Awaitable[object]] | None = None
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        meddle, self.meddle = self.meddle, None
+        if meddle is not None:
+            await meddle()
+        async with self._store.transaction() as tx:
+            yield tx
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Transaction]:
+        async with self._store.reading() as tx:
+            yield tx
+
+
 @dataclass(frozen=True, kw_only=True)
 class ControlPlane:
     """One of several over one database, that follows the others when told to."""
@@ -114,14 +139,19 @@ def one(fleet: FleetOwner, deciders: Deciders) -> ControlPlane:
 
 
 @pytest.fixture
+def meddled(store: PostgresStore) -> MeddledStore:
+    return MeddledStore(store)
+
+
+@pytest.fixture
 async def other(
-    one: ControlPlane, store: PostgresStore, agents: Agents, clock: StillClock
+    one: ControlPlane, meddled: MeddledStore, agents: Agents, clock: StillClock
 ) -> ControlPlane:
     """A second one, started when the clusters of ``one`` had joined."""
     del one
-    fleet = FleetOwner(store)
+    fleet = FleetOwner(meddled)
     await fleet.load(grace_until=clock.now() + 3600)
-    return ControlPlane(fleet=fleet, deciders=make_deciders(store, fleet, agents, clock))
+    return ControlPlane(fleet=fleet, deciders=make_deciders(meddled, fleet, agents, clock))
 
 
 def only(cluster: str, replicas: int = 2) -> Binding:
@@ -136,3 +166,17 @@ async def held(store: Store, binding: Binding = WEB) -> dict[str, int]:
     async with store.reading() as read:
         row = await read.reservations.of(binding.namespace, binding.name)
     return {each.cluster: each.replicas for each in row.reservations} if row else {}
+
+
+async def rows(engine: AsyncEngine, table: str) -> int:
+    async with engine.connect() as connection:
+        counted = await connection.execute(text(f"SELECT count(*) FROM {table}"))
+        return int(counted.scalar_one())
+
+
+async def run_out(engine: AsyncEngine) -> None:
+    """All leases, one second ago."""
+    async with engine.begin() as connection:
+        await connection.execute(
+            text("UPDATE reservation SET lease_expires_at = now() - interval '1 second'")
+        )
