@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -42,7 +43,7 @@ def shell_home(tmp_path: Path) -> Path:
     """A folder with ``fedctl`` and a context."""
     program = tmp_path / "bin" / "fedctl"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m federation.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m federation.cli "$@"\n')
     program.chmod(0o755)
     (tmp_path / "config.yaml").write_text("contexts: {prod: {endpoint: 'a:1'}}\n")
     return tmp_path
