@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ class Sample:
     cpu_seconds: float
 
 
-class _Sampler:
+class _Sampler(ABC):
     """Looks at a process and its children again and again, until it is closed."""
 
     def __init__(self, pid: int) -> None:
@@ -76,8 +77,9 @@ class _Sampler:
         self._closed.set()
         self._thread.join()
 
+    @abstractmethod
     def look(self) -> None:
-        raise NotImplementedError
+        """Take a sample."""
 
     def _run(self) -> None:
         while not self._closed.wait(SAMPLE_SECONDS):
