@@ -24,6 +24,7 @@ from federation.history.trace_files import (
     beginning,
     chunk_bytes,
 )
+from federation.history.workload_rows import target_rows
 from federation.model.cluster import Cluster
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import (
@@ -195,7 +196,7 @@ def traced(verdicts: Iterable[Verdict]) -> tuple[list[TracedDecision], dict[byte
                 name=binding.name,
                 at=round(decision.trace.now * 1e6),
                 outcome=decision.outcome,
-                clusters=decision.clusters,
+                clusters=tuple(target_rows(decision.clusters)),
                 remainder=decision.remainder,
                 reason=decision.reason,
                 trace=packed.body,

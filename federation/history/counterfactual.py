@@ -42,8 +42,9 @@ class _Result(NamedTuple):
 
     @classmethod
     def of(cls, decision: Decision | TracedDecision) -> _Result:
+        clusters = decision.targets if isinstance(decision, TracedDecision) else decision.clusters
         is_placed = decision.outcome in PLACED
-        return cls(decision.outcome, decision.clusters if is_placed else None, decision.remainder)
+        return cls(decision.outcome, clusters if is_placed else None, decision.remainder)
 
     def plain(self) -> list[Any]:
         shares = [[each.name, each.replicas] for each in self.clusters or ()]
@@ -117,7 +118,7 @@ class Counterfactual:
         known = known_inputs(decision.trace)
         if known is None:
             # It says what a binding lost: all of it where nothing is named.
-            self._take_over(decision, _Result.of(decision)._replace(clusters=decision.clusters))
+            self._take_over(decision, _Result.of(decision)._replace(clusters=decision.targets))
             return
         try:
             inputs = self._reader.unpacked(known.kept, bodies)

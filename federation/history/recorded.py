@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from threading import local
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
-from federation.history.bodies import Body, inflated, read_body
+from federation.history.bodies import Body, inflated, read_body, refusal
 from federation.history.packed_inputs import InputReader, KeptInputs
+from federation.history.trace_rows import TRACES, TraceRow, column_of
 from federation.model.errors import PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.workload import TargetCluster
@@ -32,12 +33,21 @@ class SharedPart(Body, frozen=True, forbid_unknown_fields=False):
 class OwnPart(msgspec.Struct, frozen=True):
     """What a replay needs of it."""
 
-    trace: dict[str, Any]
+    trace: TraceRow
+    inputs: KeptInputs | None = None
+
+
+class _InputsPart(msgspec.Struct, frozen=True):
+    """The own part without its trace."""
+
     inputs: KeptInputs | None = None
 
 
 _SHARED = msgspec.msgpack.Decoder(SharedPart)
-_OWN = msgspec.msgpack.Decoder(OwnPart, strict=False)
+_OWN = msgspec.msgpack.Decoder(OwnPart, strict=False, dec_hook=column_of)
+_INPUTS = msgspec.msgpack.Decoder(_InputsPart)
+
+Part = TypeVar("Part", bound=OwnPart)
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,15 +87,28 @@ def with_triggers(inputs: DecisionInputs, trace: Trace) -> DecisionInputs:
 def unpacked(packed: bytes) -> tuple[Trace, KeptInputs | None]:
     """A trace, and what is kept with it of the decision's inputs, if any. Raises NewerBody."""
     body, rest = inflated(packed)
-    shared, own = read_body(_SHARED, body, "traces"), _OWN.decode(inflated(rest)[0])
-    return Trace.from_plain({"clusters": shared.clusters, **own.trace}), own.inputs
+    shared, own = read_body(_SHARED, body, "traces"), read_own_part(_OWN, rest)
+    return trace_of(own.trace, shared.clusters), own.inputs
+
+
+def read_own_part(decoder: msgspec.msgpack.Decoder[Part], packed: bytes) -> Part:
+    """Return the part of a packed trace that follows the shared one. Raises UnknownKey."""
+    try:
+        return decoder.decode(inflated(packed)[0])
+    except msgspec.ValidationError as error:
+        raise refusal(error, "traces") from error
+
+
+def trace_of(row: TraceRow, clusters: tuple[str, ...]) -> Trace:
+    """Return a trace whose clusters' names were stored apart."""
+    return TRACES.unpack(msgspec.structs.replace(row, clusters=clusters))
 
 
 def inputs_of(packed: bytes) -> KeptInputs | None:
     """What is kept with a trace of the decision's inputs, if any. Raises NewerBody."""
     body, rest = inflated(packed)
     read_body(_SHARED, body, "traces")
-    return _OWN.decode(inflated(rest)[0]).inputs
+    return _INPUTS.decode(inflated(rest)[0]).inputs
 
 
 class _Checked(local):

@@ -18,6 +18,7 @@ import msgspec
 
 from federation.history.bodies import Body, DamagedBody, NewerBody, deflated, inflated, read_body
 from federation.history.recorded import Recorded
+from federation.history.workload_rows import TARGETS, TargetRow
 from federation.model.errors import InvalidRequest, LimitExceeded
 from federation.model.placement import binding_key
 from federation.model.workload import TargetCluster
@@ -48,7 +49,7 @@ class TracedDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     name: str
     at: int
     outcome: Outcome
-    clusters: tuple[TargetCluster, ...] = ()
+    clusters: tuple[TargetRow, ...] = ()
     remainder: int = 0
     reason: str = ""
     trace: bytes
@@ -58,11 +59,16 @@ class TracedDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         """Its binding, as people write it."""
         return binding_key(self.namespace, self.name)
 
+    @property
+    def targets(self) -> tuple[TargetCluster, ...]:
+        """Its shares."""
+        return tuple(map(TARGETS.unpack, self.clusters))
+
     def recorded(self, bodies: Mapping[bytes, bytes]) -> Recorded:
         """With the bodies of what it was made on."""
         return Recorded(
             outcome=self.outcome,
-            clusters=self.clusters,
+            clusters=self.targets,
             remainder=self.remainder,
             reason=self.reason,
             trace=self.trace,

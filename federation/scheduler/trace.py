@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray
-from federation.scheduler.serialization import from_plain, to_plain
+from federation.scheduler.serialization import to_plain
 
 # Raised whenever the same inputs may give another answer: a replay under another revision says so.
 ALGORITHM_REVISION = 3
@@ -180,11 +180,6 @@ class Trace:
         """As builtins only, fit for JSON."""
         plain: dict[str, Any] = to_plain(self)
         return plain
-
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Trace:
-        """The trace that was stored; quotas come back rounded to three places."""
-        return from_plain(cls, plain)
 
     @property
     def selected_c(self) -> BoolArray:

@@ -5,16 +5,13 @@ Must not talk to the database.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from federation.history.binding_rows import BINDINGS, BindingRow
 from federation.history.bodies import Body, check_version, deflated, inflated, read_body
 from federation.history.packed_inputs import KeptInputs, Packed
+from federation.history.trace_rows import DECISIONS, DecisionRow, column_of, plain_column_of
 from federation.model.placement import Binding
-from federation.scheduler.decision import Decision
-from federation.scheduler.serialization import from_plain
 from federation.services.packed_traces import (
     EVIDENCE,
     EvidenceRow,
@@ -28,14 +25,14 @@ from federation.services.values import Verdict
 
 class _PreviewBody(Body, frozen=True):
     binding: BindingRow
-    decision: dict[str, Any]
+    decision: DecisionRow
     evidence: EvidenceRow = EvidenceRow()
     promises: PromiseColumns | None = None
     wait: bool = True
     inputs: KeptInputs | None = None
 
 
-_PREVIEWS = msgspec.json.Decoder(_PreviewBody)
+_PREVIEWS = msgspec.json.Decoder(_PreviewBody, dec_hook=column_of)
 
 
 def packed_preview(binding: Binding, verdict: Verdict, *, wait: bool) -> Packed:
@@ -44,20 +41,20 @@ def packed_preview(binding: Binding, verdict: Verdict, *, wait: bool) -> Packed:
     plain = {
         "v": _PreviewBody.newest,
         "binding": BINDINGS.pack(binding),
-        "decision": verdict.decision.to_plain(),
+        "decision": DECISIONS.pack(verdict.decision),
         "evidence": EVIDENCE.pack(verdict.evidence),
         "promises": promise_columns(verdict.promises),
         "wait": wait,
         "inputs": inputs,
     }
-    return Packed(deflated(msgspec.json.encode(plain)), shared)
+    return Packed(deflated(msgspec.json.encode(plain, enc_hook=plain_column_of)), shared)
 
 
 def unpacked_preview(body: bytes) -> tuple[Binding, Verdict, bool]:
     """What ``packed_preview`` made this of. Raises NewerBody."""
     preview = read_body(_PREVIEWS, inflated(body)[0], "previews")
     verdict = Verdict(
-        decision=from_plain(Decision, preview.decision),
+        decision=DECISIONS.unpack(preview.decision),
         evidence=EVIDENCE.unpack(preview.evidence),
         promises=promises_of(preview.promises),
         inputs=preview.inputs,

@@ -7,7 +7,7 @@ Must not talk to the database. A body is two compressed parts: what decisions on
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, Final
 
@@ -21,9 +21,9 @@ from federation.history.packed_inputs import (
     Packed,
     SharedBodies,
 )
-from federation.history.recorded import OwnPart, SharedPart
+from federation.history.recorded import OwnPart, SharedPart, read_own_part, trace_of
 from federation.history.rows import DocumentPart, Rows
-from federation.model.arrays import plain_column
+from federation.history.trace_rows import TRACES, column_of, plain_column_of
 from federation.model.reservations import PromiseCertificate
 from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.trace import Trace
@@ -58,13 +58,12 @@ class PromiseColumns(msgspec.Struct, frozen=True):
     note: Sequence[str] = ()
 
 
-class _OwnPart(OwnPart, frozen=True):
+class _OwnPart(OwnPart, frozen=True, forbid_unknown_fields=True):
     promises: PromiseColumns | None = None
 
 
 _SHARED = msgspec.msgpack.Decoder(_SharedPart)
-_OWN = msgspec.msgpack.Decoder(_OwnPart, strict=False)
-_OWN_FIELDS = tuple(each.name for each in fields(Trace) if each.name != "clusters")
+_OWN = msgspec.msgpack.Decoder(_OwnPart, strict=False, dec_hook=column_of)
 
 
 def packed_traces(verdicts: Iterable[Verdict]) -> list[Packed]:
@@ -85,8 +84,8 @@ async def packed_off_loop(verdicts: Sequence[Verdict], threads: Threads = PACKIN
 def unpacked_trace(packed: bytes) -> tuple[Trace, ReportEvidence, tuple[ClusterPromise, ...]]:
     """What ``packed_traces`` made this of; quotas come back rounded. Raises NewerBody."""
     body, rest = inflated(packed)
-    shared, own = read_body(_SHARED, body, "traces"), _OWN.decode(inflated(rest)[0])
-    trace = Trace.from_plain({"clusters": shared.clusters, **own.trace})
+    shared, own = read_body(_SHARED, body, "traces"), read_own_part(_OWN, rest)
+    trace = trace_of(own.trace, shared.clusters)
     return trace, EVIDENCE.unpack(shared.evidence), promises_of(own.promises)
 
 
@@ -152,10 +151,10 @@ class _Packer:
         return known[1]
 
     def own_part(self, verdict: Verdict, inputs: KeptInputs | None) -> bytes:
-        trace = verdict.decision.trace
-        own = {name: getattr(trace, name) for name in _OWN_FIELDS}
+        # The shared part has the clusters.
+        trace = TRACES.pack(replace(verdict.decision.trace, clusters=()))
         promises = promise_columns(verdict.promises)
-        return self._packed({"trace": own, "promises": promises, "inputs": inputs})
+        return self._packed({"trace": trace, "promises": promises, "inputs": inputs})
 
     def _packed(self, value: object) -> bytes:
         # An encoder of its own would know the packer, and only the garbage collector free them.
@@ -163,12 +162,10 @@ class _Packer:
 
     def _column(self, column: object) -> Any:
         """How an array is written; one that refuses to be written to may well be shared."""
-        if not isinstance(column, np.ndarray):
-            raise TypeError(f"a trace holds a {type(column).__name__}")
-        if column.flags.writeable:
-            return plain_column(column)
+        if not isinstance(column, np.ndarray) or column.flags.writeable:
+            return plain_column_of(column)
         known = self._columns.get(id(column))
         if known is None:
-            encoded = msgspec.Raw(msgspec.msgpack.encode(plain_column(column)))
+            encoded = msgspec.Raw(msgspec.msgpack.encode(plain_column_of(column)))
             known = self._columns[id(column)] = column, encoded
         return known[1]

@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.history.trace_files import TracedDecision, TracedDeletion
+from federation.history.workload_rows import target_rows
 from federation.scheduler.decision import Outcome
 from federation.services.listed_decisions import (
     DecisionFilter,
@@ -156,7 +157,7 @@ def _traced(row: Row[Any]) -> TracedDecision:
         name=row.name,
         at=microseconds_of(row.created_at),
         outcome=Outcome(row.outcome),
-        clusters=targets_of(row.clusters),
+        clusters=tuple(target_rows(targets_of(row.clusters))),
         remainder=row.remainder,
         reason=row.reason,
         trace=bytes(row.trace),

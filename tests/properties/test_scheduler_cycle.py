@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from hashlib import blake2b
 
+import msgspec
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.history.trace_rows import TRACES, TraceRow, column_of, plain_column_of
 from federation.model.cluster import Cluster, Taint, TaintEffect
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import (
@@ -31,7 +32,6 @@ from federation.model.workload import ObjectReference, TargetCluster
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.fleet import Fleet
-from federation.scheduler.trace import Trace
 
 TAINT = Taint(key="dedicated", effect=TaintEffect.NO_SCHEDULE)
 DIVIDED = SchedulingType.DIVIDED
@@ -328,5 +328,7 @@ def test_a_trace_survives_json(
     binding: Binding,
     spread: tuple[SpreadConstraint, ...],
 ) -> None:
-    plain = decided(spread_over(binding, spread), *fleet).trace.to_plain()
-    assert Trace.from_plain(json.loads(json.dumps(plain))).to_plain() == plain
+    trace = decided(spread_over(binding, spread), *fleet).trace
+    stored = msgspec.json.encode(TRACES.pack(trace), enc_hook=plain_column_of)
+    row = msgspec.json.decode(stored, type=TraceRow, dec_hook=column_of)
+    assert TRACES.unpack(row).to_plain() == trace.to_plain()

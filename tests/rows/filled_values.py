@@ -9,6 +9,8 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 PLAIN = {str: str, int: int, float: float, bool: bool, bytes: bytes}
 
 
@@ -27,6 +29,8 @@ def filled(
         return frozenset({filled(arguments[0], path)})
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return {filled(arguments[0], f"{path}.key"): filled(arguments[1], path)}
+    if origin is np.ndarray:
+        return np.array([plain_value(int, path, default) % 100], dtype=get_args(arguments[1])[0])
     if issubclass(kind, Enum):
         return next(member for member in reversed(kind) if member is not default)
     if kind in PLAIN:

@@ -133,11 +133,6 @@ def test_triggers_are_facts() -> None:
     triggered = replace(decision.trace, triggers=("replicas changed", "cluster m4 is gone"))
     facts = trace_to_message(triggered).facts
     assert [each.value for each in facts if each.name == "trigger"] == list(triggered.triggers)
-    assert Trace.from_plain(triggered.to_plain()).triggers == triggered.triggers
-    # Traces of before there were triggers.
-    plain = triggered.to_plain()
-    del plain["triggers"]
-    assert Trace.from_plain(plain).triggers == ()
 
 
 def test_an_unschedulable_decision_names_no_cluster() -> None:
@@ -206,8 +201,3 @@ def test_seats_won_by_the_tie_order_and_limits_that_changed_a_share_are_told() -
     assert [each.limited_by for each in clusters] == ["others", "min"]
     assert not any(each.remainder_seat for each in clusters)
     assert why(clusters[1]) == "selected; raised to the least replicas asked for"
-    assert Trace.from_plain(trace.to_plain()).division.limit_c.tolist() == [4, 1]
-    # Traces of before limits were recorded.
-    plain = trace.to_plain()
-    del plain["division"]["limit_k"]
-    assert Trace.from_plain(plain).division.limit_c.tolist() == [0, 0]

