@@ -22,6 +22,7 @@ ENABLED = (
     "federation/history/input_rows.py",
     "federation/history/report_rows.py",
     "federation/history/rows.py",
+    "federation/history/trace_rows.py",
     "federation/history/workload_rows.py",
     "federation/store/document_rows.py",
     "federation/store/plan_rows.py",

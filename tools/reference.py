@@ -36,6 +36,7 @@ MADE = "Made by `make reference`: changes belong into the sources."
 API = "federation/v1"
 # Where protobuf keeps comments: field numbers of descriptor.proto.
 MESSAGES, ENUMS, SERVICES, FIELDS, NESTED, NESTED_ENUMS, VALUES, METHODS = 4, 5, 6, 2, 3, 4, 2, 2
+SYNTAX = 12
 COMMANDS: Mapping[str, click.Command] = {
     "fedctl": fedctl,
     "federation": federation,
@@ -148,6 +149,7 @@ def metrics_page() -> str:
 
 def api_page() -> str:
     files = descriptors()
+    conventions = [paragraph for file in files for paragraph in conventions_of(file)]
     services = [
         section
         for file in files
@@ -158,6 +160,8 @@ def api_page() -> str:
     return "\n".join(
         [
             f"# API\n\n{MADE} Package `federation.v1`; sources in `proto/federation/v1`.\n",
+            "# Conventions\n",
+            *conventions,
             "# Services\n",
             *services,
             "# Messages\n",
@@ -185,6 +189,14 @@ def descriptors() -> list[FileDescriptorProto]:
         if status != 0:
             raise SystemExit("the protos do not compile, see above")
         return list(FileDescriptorSet.FromString(written.read_bytes()).file)
+
+
+def conventions_of(file: FileDescriptorProto) -> Iterator[str]:
+    """Yield the paragraphs of a file's header after its title, which concern all services."""
+    for location in file.source_code_info.location:
+        if tuple(location.path) == (SYNTAX,):
+            _, *paragraphs = location.leading_comments.strip().split("\n\n")
+            yield from (_paragraph(cell(text)) for text in paragraphs)
 
 
 def comment(file: FileDescriptorProto, place: Place) -> str:

@@ -46,20 +46,25 @@ def get() -> None:
     """List what the control plane knows."""
 
 
-def placed_text(spec: resource_pb2.ResourceBindingSpec) -> str:
-    """Pods with a cluster of those asked for, ``3/5``; yes or no for what has no pods."""
-    asked = sum(each.replicas for each in spec.components) if spec.components else spec.replicas
-    if not asked:
-        return "yes" if spec.clusters else "no"
+def requested_pods(spec: resource_pb2.ResourceBindingSpec) -> int:
+    """Return the pods that a binding asks for, in its present clusters if each gets all of it."""
+    pods = sum(part.replicas for part in spec.components) if spec.components else spec.replicas
     scheduling = spec.placement.replica_scheduling
     is_divided = (
         spec.placement.HasField("replica_scheduling")
         and scheduling.replica_scheduling_type != SchedulingType.DUPLICATED
     )
     if spec.components or not is_divided:
-        # Each of the clusters gets all of it.
-        asked *= max(1, len(spec.clusters))
-    return f"{sum(each.replicas for each in spec.clusters)}/{asked}"
+        pods *= max(1, len(spec.clusters))
+    return pods
+
+
+def placed_text(spec: resource_pb2.ResourceBindingSpec) -> str:
+    """Pods with a cluster of those asked for, ``3/5``; yes or no for what has no pods."""
+    pods = requested_pods(spec)
+    if not pods:
+        return "yes" if spec.clusters else "no"
+    return f"{sum(each.replicas for each in spec.clusters)}/{pods}"
 
 
 def _placed(binding: resource_pb2.ResourceBinding) -> float:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from federation.cli import output as show
+from federation.cli.fleet import requested_pods
 from federation.cli.following import show_list
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.names import Kinds
@@ -217,16 +218,10 @@ def holding_of(namespace: str, specs: Sequence[resource_pb2.ResourceBindingSpec]
     return NamespaceUse(
         namespace=namespace,
         bindings=len(specs),
-        asked=sum(
-            sum(each.replicas for each in spec.components) or spec.replicas for spec in specs
-        ),
+        asked=sum(map(requested_pods, specs)),
         placed=placed,
         amounts=amounts,
     )
-
-
-def _asked(spec: resource_pb2.ResourceBindingSpec) -> int:
-    return sum(each.replicas for each in spec.components) or spec.replicas
 
 
 def _add(

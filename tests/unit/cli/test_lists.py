@@ -233,6 +233,18 @@ def test_what_components_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row.split()[:5] == ["ml", "1", "5", "5", "2"]
 
 
+def test_a_namespace_asks_for_as_many_replicas_as_its_bindings_show(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clusters = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 3}]
+    spec = {"replicas": 3, "clusters": clusters}
+    document = {"metadata": {"namespace": "shop", "name": "in-each"}, "spec": spec}
+    answer_with(monkeypatch, list_bindings=[of(resource_pb2.ResourceBinding, **document)])
+    _, row = asked("top", "namespaces").stdout.splitlines()
+    assert row.split()[:4] == ["shop", "1", "6", "6"]
+    assert "6/6" in asked("get", "bindings").stdout
+
+
 class Following:
     """A connection whose list is told anew, or whose watch is."""
 
