@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -25,8 +26,11 @@ from lab.programs import clean_up_when_ended, parser
 # PostgreSQL runs without our variables, and programs that a test leaves behind without a parent.
 MARK = "FEDSCHED_STALLED_RUN"
 STOPPED_STATES = "TtZX"
+ENDED_STATES = "ZX"
 # Processes that start while others are being stopped are found by looking again.
 MAX_LOOKS = 50
+# Told to end, tests still remove what they have made; whoever has not ended by then is killed.
+END_SECONDS, LOOK_SECONDS = 60.0, 0.05
 BUSY = "while True: pass"
 
 
@@ -89,6 +93,30 @@ def stand_still(mark: str, seconds: float) -> None:
                 os.kill(process, signal.SIGCONT)
 
 
+def end_all(mark: str) -> None:
+    """Tell all processes of the command to end, and return when none of them is left."""
+    # PostgreSQL is not to be told from others' processes once its parent has ended.
+    ours: set[int] = set()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + END_SECONDS
+        signalled: set[int] = set()
+        while ours := still_running(mark, ours):
+            for process in ours - signalled:
+                with suppress(ProcessLookupError):
+                    os.kill(process, number)
+            signalled |= ours
+            if time.monotonic() > deadline:
+                break
+            time.sleep(LOOK_SECONDS)
+
+
+def still_running(mark: str, earlier: AbstractSet[int]) -> set[int]:
+    """Return the processes of the command that run, and of `earlier` ones those that still do."""
+    all_processes = processes()
+    candidates = members(mark, all_processes) | (earlier & all_processes.keys())
+    return {each for each in candidates if all_processes[each][1] not in ENDED_STATES}
+
+
 @contextmanager
 def busy_loops(count: int) -> Iterator[None]:
     loops = [subprocess.Popen([sys.executable, "-S", "-c", BUSY]) for _ in range(count)]
@@ -121,9 +149,10 @@ def run(
                 stand_still(mark, seconds)
                 pause = every
             return process.wait()
-        finally:
-            # Told to end, this program tells the command, too.
-            process.terminate()
+        except BaseException:
+            # Told to end, this program ends the command with all that it started.
+            end_all(mark)
+            raise
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
