@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
@@ -21,7 +20,7 @@ from federation.services.values import DecisionRecord, ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from lab.decisions import make_decision
-from lab.patience import PATIENCE_SECONDS
+from lab.patience import until
 
 
 @pytest.fixture
@@ -59,9 +58,13 @@ AGE_DECISIONS = "UPDATE decision SET created_at = now() - interval '9 days', day
 
 async def until_waiting(engine: AsyncEngine, count: int = 1) -> None:
     """Returns when as many connections wait for a lock."""
-    async with asyncio.timeout(PATIENCE_SECONDS), engine.connect() as connection:
-        while (await connection.execute(WAITING)).scalar_one() < count:
+    async with engine.connect() as connection:
+
+        async def waiting() -> int:
             await connection.rollback()
+            return int((await connection.execute(WAITING)).scalar_one())
+
+        await until(waiting, lambda found: found >= count)
 
 
 def new_decision(

@@ -163,7 +163,6 @@ class Member:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
             except ConnectionError:
-                await asyncio.sleep(0)
                 return self.agent.done()
             writer.close()
             return True

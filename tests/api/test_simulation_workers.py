@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profil
 from federation.scheduler.state import CycleState
 from federation.v1.resource_pb2 import Cluster, Taint
 from federation.v1.simulation_pb2 import SimulateRequest
+from lab import patience
 from lab.control_planes import (
     SECONDS,
     Plane,
@@ -94,13 +94,10 @@ def workers() -> set[int]:
 async def until(holds: Callable[[], bool]) -> None:
     """What simulates gives way to others: beside many it takes a while to start."""
 
-    def wait() -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not holds():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+    async def held() -> bool:
+        return await asyncio.to_thread(holds)
 
-    await asyncio.to_thread(wait)
+    await patience.until(held, bool)
 
 
 async def until_gone(pid: int) -> None:

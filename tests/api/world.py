@@ -38,6 +38,9 @@ Answer = TypeVar("Answer")
 # The cluster that nothing but ``settle`` uses.
 SETTLER = "settler"
 
+# How long the clock of a world stands still at most where its time is to pass.
+LONGEST_TURN_SECONDS = 0.01
+
 serial = itertools.count(1)
 
 
@@ -238,7 +241,7 @@ class World:
             self.clock.advance(1)
             return await ask()
 
-        return await until(ask_later, holds)
+        return await until(ask_later, holds, longest_pause_seconds=LONGEST_TURN_SECONDS)
 
     async def until_queued(self, *names: str) -> None:
         """Return when these are what waits, in this order."""

@@ -35,6 +35,7 @@ from lab.patience import PATIENCE_SECONDS
 from lab.servers import Server, await_status, embedded_of, federation, started
 
 SECONDS = PATIENCE_SECONDS
+POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +109,7 @@ class Running:
                 unavailable = code() is grpc.StatusCode.UNAVAILABLE
                 if not unavailable or time.monotonic() > deadline:
                     raise
+                time.sleep(POLL_SECONDS)
 
 
 @pytest.fixture

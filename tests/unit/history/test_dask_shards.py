@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -49,7 +48,6 @@ class Dask:
 
     async def address(self) -> str:
         async def told() -> bytes:
-            await asyncio.sleep(0)
             return self._told.read_bytes() if self._told.exists() else b""
 
         content = await until(told, lambda content: content.endswith(b"}"))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import os
 import select
 import signal
@@ -17,8 +16,8 @@ from federation.embedded_postgres.binaries import PostgresBinaries, find_binarie
 from federation.embedded_postgres.home import RunAs
 from federation.embedded_postgres.process import launch, read_postmaster, serves
 from federation.embedded_postgres.server import DataDirectoryInUse, EmbeddedPostgres
-from lab.databases import connect, run
-from lab.patience import PATIENCE_SECONDS
+from lab.databases import connect, connected, run
+from lab.patience import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="waits for processes by pidfd")
 
@@ -133,21 +132,17 @@ def test_crashed_backend_is_survived_by_the_server(server: EmbeddedPostgres) -> 
             await connection.fetchval("SELECT pg_sleep(20)")
         connection.terminate()
 
-    async def connect_again() -> object:
-        async with asyncio.timeout(DEADLINE_MS / 1000):
-            while True:
-                try:
-                    connection = await connect(server.url)
-                except (asyncpg.PostgresError, OSError):
-                    continue
-                answer = await connection.fetchval("SELECT 1")
-                await connection.close()
-                return answer
+    async def answer() -> object:
+        try:
+            async with connected(server.url) as connection:
+                return await connection.fetchval("SELECT 1")
+        except (asyncpg.PostgresError, OSError):
+            return None
 
     server.start()
     run(crash())
     assert not server.ensure_running()
-    assert run(connect_again()) == 1
+    run(until(answer, lambda found: found == 1))
 
 
 def test_stale_lock_file_with_a_number_in_use_again_is_overcome(
@@ -266,9 +261,8 @@ def test_watched_server_ends_when_the_pipe_closes(
 
 
 async def until_ready(data: Path) -> int:
-    async with asyncio.timeout(DEADLINE_MS / 1000):
-        while True:
-            postmaster = read_postmaster(data)
-            if postmaster is not None and postmaster.ready:
-                return postmaster.pid
-            await asyncio.sleep(0)
+    async def pid() -> int:
+        postmaster = read_postmaster(data)
+        return postmaster.pid if postmaster is not None and postmaster.ready else 0
+
+    return await until(pid, bool)
