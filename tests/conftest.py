@@ -5,6 +5,7 @@ Must not hide what a test is about: everything else a test needs is made in the 
 
 from __future__ import annotations
 
+import gc
 import itertools
 import logging
 import os
@@ -25,8 +26,16 @@ from lab.databases import Databases
 from lab.patience import PATIENCE_SECONDS
 from tests import durations, examples
 
-# The data is thrown away at the end: waiting for the disk would test nothing.
-THROWN_AWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+# The data is thrown away at the end: waiting for the disk would test nothing, and what is vacuumed
+# is gone before anybody needs the space. Each database of a server costs turns of autovacuum.
+THROWN_AWAY = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "autovacuum": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+}
 
 HERE = Path(__file__).parent
 # Folders of tests that run whole programs: an error in a log fails them.
@@ -70,6 +79,13 @@ def terminate_once(_number: int, _frame: FrameType | None) -> NoReturn:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     durations.add_option(parser)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Keep garbage collections from looking through all that was found and imported: it stays."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

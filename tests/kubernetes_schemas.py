@@ -2,22 +2,35 @@
 
 `make install` puts it into a folder of its own, which programs must not import from: `import
 kubernetes` would import it wherever it finds it, for more than a second of CPU in every program.
+Nor is it imported here before something is checked: every worker finds all tests.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
-from importlib.resources import files
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-FOLDER = str(Path(sys.prefix, "schemas"))
+FOLDER = Path(sys.prefix, "schemas")
+SCHEMAS = FOLDER / "kubernetes_validate" / "kubernetes-json-schema"
 
-sys.path.append(FOLDER)
-try:
-    import kubernetes_validate
-finally:
-    sys.path.remove(FOLDER)
 
-SCHEMAS = files(kubernetes_validate) / "kubernetes-json-schema"
-ValidationError = kubernetes_validate.ValidationError
-validate = kubernetes_validate.validate
+@cache
+def package() -> Any:
+    """The package itself: ``validate`` and ``ValidationError`` are there."""
+    sys.path.append(str(FOLDER))
+    try:
+        return importlib.import_module("kubernetes_validate")
+    finally:
+        sys.path.remove(str(FOLDER))
+
+
+def validate(document: Any, version: str, *, strict: bool) -> None:
+    package().validate(document, version, strict=strict)
+
+
+def json_schemas() -> Any:
+    """The package jsonschema, which is as long to import."""
+    return importlib.import_module("jsonschema")

@@ -8,12 +8,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
 from tests import kubernetes_schemas
 from tests.helm import TemplateError, merged, render
+from tests.kubernetes_schemas import json_schemas
 from tests.unit.deploy.chart_values import (
     ACCESS,
     AGENT,
@@ -186,10 +186,10 @@ def test_what_an_agent_cannot_do_without_is_asked_for() -> None:
 
 def test_the_schema_takes_the_values_and_refuses_what_is_none() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-    jsonschema.Draft202012Validator.check_schema(schema)
+    json_schemas().Draft202012Validator.check_schema(schema)
     own = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     for values in (own, merged(own, EVERYTHING)):
-        jsonschema.validate(values, schema)
+        json_schemas().validate(values, schema)
     for wrong in (
         {"replicas": 2},
         {"controlPlane": {"replicas": "two"}},
@@ -198,8 +198,8 @@ def test_the_schema_takes_the_values_and_refuses_what_is_none() -> None:
         {"image": {"digest": "sha256:abc"}},
         {"metrics": {"from": []}},
     ):
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(merged(own, wrong), schema)
+        with pytest.raises(json_schemas().ValidationError):
+            json_schemas().validate(merged(own, wrong), schema)
 
 
 @pytest.mark.skipif(shutil.which("helm") is None, reason="no helm to compare with")

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
@@ -20,6 +19,7 @@ from federation.runtime.serving_rules import check_serving
 from federation.runtime.setting_options import OPTIONS
 from tests import kubernetes_schemas
 from tests.helm import TemplateError, merged, render
+from tests.kubernetes_schemas import json_schemas
 from tests.unit.deploy.chart_values import (
     ACCESS,
     AGENT,
@@ -45,7 +45,7 @@ def rendered(values: Values, namespace: str = "fedsched") -> dict[tuple[str, str
     """What Kubernetes takes, of values that the schema takes."""
     own = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-    jsonschema.validate(merged(own, values), schema)
+    json_schemas().validate(merged(own, values), schema)
     objects = by_name(render(CHART, values, namespace=namespace))
     known = (each for each in objects.values() if "monitoring.coreos" not in each["apiVersion"])
     for document in known:
@@ -222,7 +222,7 @@ def test_what_would_not_start_is_not_rendered(values: Values, named: str) -> Non
     ids=str,
 )
 def test_the_schema_refuses_what_is_none(wrong: Values) -> None:
-    with pytest.raises(jsonschema.ValidationError):
+    with pytest.raises(json_schemas().ValidationError):
         rendered({"controlPlane": wrong})
 
 

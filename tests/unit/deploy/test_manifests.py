@@ -46,7 +46,7 @@ def test_kubernetes_takes_it(path: Path, version: str) -> None:
 def test_a_wrong_field_is_found() -> None:
     deployment = one("Deployment")
     deployment["spec"]["replicaz"] = 2
-    with pytest.raises(kubernetes_schemas.ValidationError):
+    with pytest.raises(kubernetes_schemas.package().ValidationError):
         kubernetes_schemas.validate(deployment, NEWEST, strict=True)
 
 
