@@ -6,6 +6,7 @@ Must not know the schema: what is truncated and what is put back is read from th
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -79,8 +80,15 @@ class Databases:
 
     def copy(self, name: str, url: str) -> str:
         """A copy of a database as it is now; who is connected to it is cut off."""
-        self._on_server(lambda server: server.execute(CUT_OFF, make_url(url).database))
-        return self.create(name, template=url)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            self._on_server(lambda server: server.execute(CUT_OFF, make_url(url).database))
+            try:
+                return self.create(name, template=url)
+            except asyncpg.ObjectInUseError:
+                # Somebody was about to connect.
+                if time.monotonic() > deadline:
+                    raise
 
     def put_back(self, url: str, copy_url: str) -> None:
         """A copy in place of the database that it is of, and of all connections to it."""

@@ -38,10 +38,12 @@ from lab.control_planes import (
 from lab.held_clocks import HeldClock
 from lab.patience import until
 from tests.api.conftest import emptied
+from tests.api.world import LONGEST_TURN_SECONDS
 
 HEARTBEAT_SECONDS, LOST_SECONDS = 60.0, 100.0
 ROUND_SECONDS, DAY_SECONDS = 0.3, 86_400.0
 STEP_SECONDS, TURNS = 1.0, 5
+SILENT = ("Unknown", "AgentSilent")
 FLAGS = {"heartbeat_seconds": f"{HEARTBEAT_SECONDS}", "lost_seconds": f"{LOST_SECONDS}"}
 
 
@@ -92,6 +94,18 @@ class Pair:
             seconds -= STEP_SECONDS
             for _ in range(TURNS):
                 await asyncio.sleep(0)
+
+    async def until_silent(self, plane: Plane, *clocks: HeldClock) -> None:
+        """Return when member1's agent counts as silent there; meanwhile these clocks go on.
+
+        What a control plane could not hear because its machine was slow, it forgives.
+        """
+
+        async def ready_later() -> tuple[str, str]:
+            await self.pass_time(1, *clocks)
+            return await ready_at(plane)
+
+        await until(ready_later, SILENT.__eq__, longest_pause_seconds=LONGEST_TURN_SECONDS)
 
 
 @pytest.fixture(scope="module")

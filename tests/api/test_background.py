@@ -21,6 +21,7 @@ from tests.api.world import World
 TRIES = 4
 EXPIRE = "expire leases"
 RUN_OUT = "UPDATE duty SET expires_at = now() - interval '1 second'"
+PROMISES_RUN_OUT = "UPDATE reservation SET lease_expires_at = now() - interval '1 second'"
 
 
 async def holder(world: World, name: str = EXPIRE) -> Any:
@@ -45,6 +46,8 @@ async def test_one_does_each_duty_and_another_takes_over_when_its_lease_has_run_
     world: World, rival: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
+    await world.clusters(a=1)
+    assert await world.placed("web", lease_seconds=3600) == {"a": 1}
     planes = {id_of(each): each for each in (world, rival)}
     row = await world.pass_until(lambda: holder(world), lambda row: row["holder"] in planes)
     first = planes.pop(row["holder"])
@@ -56,13 +59,19 @@ async def test_one_does_each_duty_and_another_takes_over_when_its_lease_has_run_
             "expires_at = now() + interval '1 hour'",
             id_of(other),
         )
+        await world.plane.sql(PROMISES_RUN_OUT)
 
     # Another has taken over before the transaction that does the work: it changes nothing.
+    other.store.is_reachable = False
     first.store.before("duties.check", take_over)
     await first.pass_until(lambda: logged(world, caplog, "duty lost"), bool)
-    first.store.forget_acts()
+    await rounds(first, 2)
+    assert await first.held() == {"a": 1}
     taken = await holder(world)
     assert taken["holder"] == id_of(other)
+    # The other one does it.
+    other.store.is_reachable = True
+    await other.pass_until(first.held, lambda held: not held)
     # Every lease runs out while the other one is cut off: who is here takes them.
     other.store.is_reachable = False
     await world.plane.sql(RUN_OUT)

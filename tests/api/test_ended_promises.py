@@ -192,6 +192,9 @@ class Story:
         is_new = not holds and not tasks and not await world.shares(name)
         if is_new and shown.decision.outcome == OUTCOME_SCHEDULED:
             assert answer.decision.outcome == OUTCOME_SCHEDULED
+        if answer.decision.outcome == OUTCOME_SCHEDULED:
+            # From now on all of it is held again, also where a promise had ended.
+            self.ended -= {(name, cluster) for cluster in CORES}
         placed = answer.decision.outcome in (OUTCOME_SCHEDULED, OUTCOME_PARTIAL)
         assert placed or answer.queued
 

@@ -227,12 +227,14 @@ async def test_an_agent_that_was_told_of_a_later_version_is_believed_once(world:
         await stream.say(hello=hello())
         await stream.hear("welcome")
         await stream.say(report=report(sequence=2, nodes=1, interest_version=told))
+        await heard(stream, "resync")
         assert not await is_placed(plane, "web", 1)
+        await stream.say(report=report(sequence=3, nodes=1, interest_version=told))
         while (message := await stream.next()) is not None and not message.HasField("ack"):
             if message.HasField("resync"):
-                await stream.say(report=report(sequence=3, nodes=1, interest_version=told))
+                await stream.say(report=report(sequence=4, nodes=1, interest_version=told))
         assert await is_placed(plane, "web", 1)
-        await stream.say(report=report(sequence=4, interest_version=told + 2**40))
+        await stream.say(report=report(sequence=5, interest_version=told + 2**40))
         assert "interestVersion" in (await heard(stream, "refusal")).reason
 
 

@@ -224,11 +224,18 @@ async def test_a_grown_fleet_is_told_its_new_pace(
             assert (await stream.hear("welcome")).heartbeat_seconds == pytest.approx(2e4)
 
 
-async def test_a_store_that_is_away_ends_no_stream(api: Plane, commanded: CommandedStore) -> None:
+async def test_a_store_that_is_away_ends_no_stream(
+    api: Plane, commanded: CommandedStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def told() -> list[str]:
+        return [each.message for each in caplog.records]
+
     async with api.connected("member1", report=report()) as stream:
         commanded.is_reachable = False
-        await asyncio.sleep(0.2)
+        await until(told, lambda messages: "streams not looked after" in messages)
         commanded.is_reachable = True
+        for _ in range(2):
+            commanded.fail_at("credentials.ages")
         await rounds(commanded)
         await heard_nothing(stream)
 
