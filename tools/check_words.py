@@ -24,6 +24,9 @@ ENABLED = (
     "federation/history/rows.py",
     "federation/history/trace_rows.py",
     "federation/history/workload_rows.py",
+    "federation/model/reason_codes.py",
+    "federation/model/reason_texts.py",
+    "federation/model/reasons.py",
     "federation/store/document_rows.py",
     "federation/store/plan_rows.py",
     "federation/store/readable_rows.py",
@@ -33,6 +36,7 @@ ENABLED = (
     "tests/architecture/test_words.py",
     "tests/contract/store/test_rows_of_before.py",
     "tests/rows",
+    "tests/unit/model/test_reasons.py",
     "tests/unit/store/test_row_structs.py",
     "tests/unit/store/test_rows_of_before.py",
     "tools",
@@ -86,7 +90,7 @@ DIRECTIVE = re.compile(r"#\s*(?:noqa|type:|ruff:|pragma:|!|-\*-)|.*buf:lint")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
+class Passage:
     """A docstring or a block of comments, and the line where it begins."""
 
     line: int
@@ -157,16 +161,16 @@ def target_names(target: ast.expr) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.id
 
 
-def docstrings(tree: ast.Module) -> Iterator[Text]:
+def docstrings(tree: ast.Module) -> Iterator[Passage]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         content = ast.get_docstring(node, clean=True)
         if content is not None:
-            yield Text(line=node.body[0].lineno, content=content, is_docstring=True)
+            yield Passage(line=node.body[0].lineno, content=content, is_docstring=True)
 
 
-def comments(source: str) -> Iterator[Text]:
+def comments(source: str) -> Iterator[Passage]:
     """Yield the comments of a Python file; neighbouring lines of one column are one text."""
     yield from joined(
         (*token.start, token.string.lstrip("#").strip())
@@ -175,7 +179,7 @@ def comments(source: str) -> Iterator[Text]:
     )
 
 
-def proto_comments(source: str) -> Iterator[Text]:
+def proto_comments(source: str) -> Iterator[Passage]:
     """Yield the comments of a proto file as texts whose first word counts, as in docstrings."""
     lines = [
         (number, match.start(), match.group(1).strip())
@@ -183,25 +187,25 @@ def proto_comments(source: str) -> Iterator[Text]:
         if (match := re.search(r"(?<![:\"])//(.*)$", line)) and not DIRECTIVE.match(line)
     ]
     for text in joined(lines):
-        yield Text(line=text.line, content=text.content, is_docstring=True)
+        yield Passage(line=text.line, content=text.content, is_docstring=True)
 
 
-def joined(lines: Iterable[tuple[int, int, str]]) -> Iterator[Text]:
+def joined(lines: Iterable[tuple[int, int, str]]) -> Iterator[Passage]:
     block: list[str] = []
     first_line, last = 0, (-1, -1)
     for line, column, content in lines:
         if block and (line, column) != (last[0] + 1, last[1]):
-            yield Text(line=first_line, content="\n".join(block), is_docstring=False)
+            yield Passage(line=first_line, content="\n".join(block), is_docstring=False)
             block = []
         if not block:
             first_line = line
         block.append(content)
         last = (line, column)
     if block:
-        yield Text(line=first_line, content="\n".join(block), is_docstring=False)
+        yield Passage(line=first_line, content="\n".join(block), is_docstring=False)
 
 
-def text_findings(text: Text) -> Iterator[tuple[int, str]]:
+def text_findings(text: Passage) -> Iterator[tuple[int, str]]:
     first = re.match(r"[\w']+", text.content)
     if text.is_docstring and first and first.group() in FIRST_WORDS:
         yield text.line, f"begins with '{first.group()}': a noun or a verb comes first"

@@ -23,6 +23,8 @@
   a page
 - ``quantity``: Kubernetes quantity strings ("500m", "1.5Gi", "2e3"), read and written exactly
 - ``readable``: amounts and spans of time as people read them
+- ``reason_codes``, ``reason_texts``, ``reasons``: why something came out as it did: codes, their
+  English, and values with typed parameters
 - ``releases``: how far two programs of fedsched are apart, by their versions
 - ``reported_pools``: pools between what is reckoned with and what is reported, both ways and
   without loss
