@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from federation.model.estimate import Bound, Source
+from federation.model.reasons import NO_REASON, stored_reason
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.trace import (
@@ -26,26 +27,27 @@ def make_decision(*shares: tuple[str, int], outcome: Outcome = Outcome.SCHEDULED
     share_c = np.array([dict(shares).get(name, 0) for name in names], dtype=np.int64)
     none_c = np.zeros(len(names), dtype=np.int64)
     selected_k = np.flatnonzero(share_c)
+    is_whole = outcome is Outcome.SCHEDULED
     return Decision(
         outcome=outcome,
         clusters=tuple(TargetCluster(name=name, replicas=count) for name, count in sorted(shares)),
-        remainder=0 if outcome is Outcome.SCHEDULED else 3,
-        reason="" if outcome is Outcome.SCHEDULED else "2 clusters lack capacity",
+        remainder=0 if is_whole else 3,
+        reason=stored_reason("" if is_whole else "2 clusters lack capacity"),
         trace=Trace(
             clusters=names,
             now=1000.5,
             profile="default-scheduler",
             affinity_group="near",
-            trials=(GroupTrial(name="near", outcome=outcome.value, reason=""),),
+            trials=(GroupTrial(name="near", outcome=outcome.value, reason=NO_REASON),),
             inputs=InputTrace(
                 previous_c=none_c - 1,
                 available_c=share_c * 2,
                 source_c=np.full(len(names), Source.MODELS, dtype=np.int8),
                 bound_c=np.full(len(names), Bound.NONE, dtype=np.int8),
-                estimate_reasons={0: "the resource model lacks example.com/gpu"},
+                estimate_reasons={0: stored_reason("the resource model lacks example.com/gpu")},
             ),
             filtering=FilterTrace(
-                refusals=(Refusal(filter="ClusterReady", reason="is not ready"),),
+                refusals=(Refusal(filter="ClusterReady", reason=stored_reason("is not ready")),),
                 refusal_c=np.where(share_c > 0, -1, 0),
                 tier_c=none_c,
             ),

@@ -127,7 +127,7 @@ class ControlPlane:
             if more is not None:
                 decision = schedule(candidate, self.fleet, more, now=0.0)
         if decision.outcome is not Outcome.SCHEDULED:
-            self.refusals[binding.uid] = decision.reason
+            self.refusals[binding.uid] = str(decision.reason)
             return None
         return Shown(candidate, decision.clusters)
 

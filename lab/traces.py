@@ -198,7 +198,7 @@ def traced(verdicts: Iterable[Verdict]) -> tuple[list[TracedDecision], dict[byte
                 outcome=decision.outcome,
                 clusters=tuple(target_rows(decision.clusters)),
                 remainder=decision.remainder,
-                reason=decision.reason,
+                reason=str(decision.reason),
                 trace=packed.body,
             )
         )

@@ -19,6 +19,8 @@ from federation.capacity.layers import KnownRoom
 from federation.capacity.packing import Packing, pack, packed_in_place
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.pools.matching import Match
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Amount, Reason
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
 
@@ -90,7 +92,7 @@ def _groups(
 
 def promised_together(
     fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]
-) -> Promised | dict[int, str]:
+) -> Promised | dict[int, Reason]:
     """Pack all that is wanted, component after component; every cluster's ask is a simple one.
 
     The fleet with all of it, or why there is too little room, by the clusters where there is.
@@ -123,11 +125,11 @@ def _with_all(fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]) ->
 
 def _packed_together(
     fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]
-) -> Promised | dict[int, str]:
+) -> Promised | dict[int, Reason]:
     positions, residues = fleet.layers.gathered(list(asks))
     place_by = {position: place for place, position in enumerate(positions)}
     promised: dict[int, tuple[Assignment, ...]] = {}
-    reasons: dict[int, str] = {}
+    reasons: dict[int, Reason] = {}
     known: KnownRoom | None = None
     strict: list[int] = []
     for turn, each in enumerate(_rounds(_groups((c for c in positions if c in asks), asks))):
@@ -154,8 +156,8 @@ def _packed_together(
             for wanted, here in each.wanted:
                 for position in here:
                     if most_c[position] < wanted.to_pack:
-                        text = shortage_text(int(most_c[position]), wanted)
-                        reasons.setdefault(position, text)
+                        reason = shortage(int(most_c[position]), wanted)
+                        reasons.setdefault(position, reason)
         for wanted, here in each.wanted:
             for c in here:
                 one = Assignment(wanted, packing.takes, place_by[c], fleet.resources(c))
@@ -204,6 +206,6 @@ def _strict_c(fleet: FleetRooms, one: _Round) -> BoolArray | None:
     return strict_c
 
 
-def shortage_text(most: int, wanted: Outstanding) -> str:
+def shortage(most: int, wanted: Outstanding) -> Reason:
     """Why something is refused for want of room."""
-    return f"{most} of {wanted.to_pack} replicas find room"
+    return Reason.of(ReasonCode.FEWER_FIT, Amount(most), Amount(wanted.to_pack))

@@ -21,6 +21,8 @@ from federation.capacity.second_looks import MAX_REFINED_CLUSTERS, refined_most,
 from federation.capacity.worth import careful_most
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Amount, Reason
 from federation.model.reservations import (
     MOST_RESERVE,
     RESERVE_PART,
@@ -58,12 +60,14 @@ class RoomLimit(NamedTuple):
     """The most replicas that may be promised; ``kept_back`` says why not all that fit."""
 
     replicas: int
-    kept_back: str = ""
+    kept_back: Reason = NO_REASON
 
-    def shortage(self, wanted: int) -> str:
+    def shortage(self, wanted: int) -> Reason:
         """Why so many are refused."""
-        why = f": {self.kept_back}" if self.kept_back else ""
-        return f"{self.replicas} of {wanted} replicas find room{why}"
+        amounts = Amount(self.replicas), Amount(wanted)
+        if not self.kept_back:
+            return Reason.of(ReasonCode.FEWER_FIT, *amounts)
+        return Reason.of(ReasonCode.FEWER_FIT_BECAUSE, *amounts, self.kept_back)
 
 
 class RoomLimits:
@@ -138,9 +142,9 @@ class RoomLimits:
             return RoomLimit(room.most(requirements, certificate, wanted.to_pack))
         filled, spread = room.most_by_view(requirements)
         shape = request_shape(requirements.request)
-        most, why = careful_most(filled, spread, room.held, shape), ""
+        most, why = careful_most(filled, spread, room.held, shape), NO_REASON
         if most < min(filled, spread):
-            why = f"{min(filled, spread) - most} are kept back beside what is on its way"
+            why = Reason.of(ReasonCode.MARGIN_KEPT, Amount(min(filled, spread) - most))
         if most >= wanted.to_pack and self._leaves_room_for_large(position, requirements):
             beside = max_beside_large(room, requirements, most)
             if beside.replicas < most:
@@ -189,11 +193,11 @@ def careful_c(fleet: FleetRooms, requirements: ReplicaRequirements) -> IntArray:
 
 def careful_beside_large(
     fleet: FleetRooms, requirements: ReplicaRequirements
-) -> tuple[IntArray, dict[int, str]]:
+) -> tuple[IntArray, dict[int, Reason]]:
     """``careful_c``, held to room for large pods where that is looked at; and where that is less,
     why.
     """
-    most_c, reasons = careful_c(fleet, requirements), dict[int, str]()
+    most_c, reasons = careful_c(fleet, requirements), dict[int, Reason]()
     for position in ranked_mixed(fleet, requirements, most_c):
         room = fleet.rooms[position]
         if room is not None:

@@ -32,6 +32,7 @@ from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
 from federation.model.pools.matching import Match
 from federation.model.pools.values import Pools
+from federation.model.reasons import Reason
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.shapes import Shape, request_shape
 from federation.model.workload import ReplicaRequirements
@@ -71,7 +72,7 @@ class KnownBesideLarge:
 
     large: tuple[Held | None, bool] = (None, False)
     tally: tuple[Held | None, object] = (None, None)
-    found: tuple[Held | None, dict[Hashable, tuple[int, str]]] = (None, {})
+    found: tuple[Held | None, dict[Hashable, tuple[int, Reason]]] = (None, {})
     shares: dict[Hashable, float] = field(default_factory=dict)
 
 

@@ -17,6 +17,8 @@ from federation.model.cluster import CapacityReport, ClusterState, ResourceSumma
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.grades import ResourceModel, minimums, model_hash
 from federation.model.positions import GONE, UNMOVED, Moves
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Reason
 from federation.model.resources import MAX_AMOUNT, PODS
 
 # Stands for the model of a cluster without grade counts that can be used.
@@ -60,7 +62,7 @@ class FleetCapacity:
     model_positions: Mapping[ResourceModel, int]
     model_c: npt.NDArray[np.int64]
     count_cg: npt.NDArray[np.float64]
-    ungraded: Mapping[int, str]
+    ungraded: Mapping[int, Reason]
     nodes_c: npt.NDArray[np.int64]
     as_of_c: npt.NDArray[np.float64]
     sequence_c: npt.NDArray[np.int64]
@@ -151,7 +153,7 @@ class FleetCapacity:
         free_c: npt.NDArray[np.int64] = np.minimum(self.free_rc[self.rows[PODS]], MAX_REPLICAS)
         return np.maximum(free_c, 0, out=free_c)
 
-    def _ungraded_after(self, moves: Moves) -> Mapping[int, str]:
+    def _ungraded_after(self, moves: Moves) -> Mapping[int, Reason]:
         if moves is UNMOVED or not self.ungraded:
             return self.ungraded
         moved_c = moves.positions(len(self)).tolist()
@@ -239,19 +241,19 @@ def _why_ungraded(
     model: InternedModel,
     *,
     modeling_enabled: bool,
-) -> str:
+) -> Reason:
     """Why the grade counts of a report cannot be used; empty when they can."""
     if not modeling_enabled:
-        return "resource modelling is switched off"
+        return Reason(ReasonCode.MODELLING_OFF)
     if not state.cluster.modeling_enabled:
-        return "resource modelling is switched off for the cluster"
+        return Reason(ReasonCode.MODELLING_OFF_FOR_CLUSTER)
     if not model.columns:
-        return "the cluster has no resource model"
+        return Reason(ReasonCode.NO_RESOURCE_MODEL)
     if not report.grade_counts:
-        return "the report has no grade counts"
+        return Reason(ReasonCode.NO_GRADE_COUNTS)
     if report.model_hash != model.hash:
-        return "the report was graded under another resource model"
-    return ""
+        return Reason(ReasonCode.OTHER_RESOURCE_MODEL)
+    return NO_REASON
 
 
 def _interned(model: ResourceModel) -> InternedModel:

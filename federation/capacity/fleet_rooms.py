@@ -30,15 +30,15 @@ from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import KnownHolds, strict_most_c
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
-from federation.model.pools.matching import Match, keys_not_carried
+from federation.model.pools.matching import Match, keys_not_carried, untold_by_pools
 from federation.model.pools.values import Pools
 from federation.model.positions import GONE, Moves
+from federation.model.reasons import Reason
 from federation.model.reservations import Outstanding, careful_reserve
 from federation.model.shapes import Shape
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
 _NOTHING: Final[Mapping[int, Sequence[Outstanding]]] = MappingProxyType({})
-NOT_TOLD_APART: Final = "the cluster's pools do not tell nodes apart by {keys}"
 
 
 class UnpackedRoom(NamedTuple):
@@ -296,7 +296,7 @@ class FleetRooms:
             limit_c,
         )
 
-    def told(self, requirements: ReplicaRequirements) -> tuple[BoolArray, dict[int, str]]:
+    def told(self, requirements: ReplicaRequirements) -> tuple[BoolArray, dict[int, Reason]]:
         """Which clusters' pools can tell where replicas may run, and why others cannot."""
         told_c = ~self.layers.unknown_c
         verdict_p = self.kinds.verdicts(requirements.node_claim)
@@ -308,7 +308,7 @@ class FleetRooms:
             if site is not None and not site.is_told(verdict_p):
                 told_c[position] = False
                 missing = keys_not_carried(site.pools.label_keys, requirements.node_claim)
-                reasons[position] = NOT_TOLD_APART.format(keys=", ".join(missing))
+                reasons[position] = untold_by_pools(tuple(missing))
         return told_c, reasons
 
     def telling(self, positions: list[int], claim: NodeClaim | None) -> list[int]:

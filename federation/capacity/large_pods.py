@@ -25,11 +25,12 @@ from federation.capacity.pool_kinds import PoolKinds
 from federation.model.arrays import BoolArray, FloatArray, IntArray
 from federation.model.pools.bounds import per_replica
 from federation.model.pools.values import SCORED
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Amount, Reason
 from federation.model.reservations import RESERVE_PART, Outstanding
 from federation.model.shapes import request_shape
 from federation.model.workload import ReplicaRequirements
 
-ROOM_KEPT: Final = "room kept for"
 # A large pod asks for more than one in so many of what the largest node that suits it has.
 LARGE_PART: Final = 4
 # Pods that ask for more than one in so many are put on nodes one by one; smaller ones are spread.
@@ -68,7 +69,7 @@ class BesideLarge(NamedTuple):
     """How many replicas leave room for large pods, and why no more do."""
 
     replicas: int
-    reason: str = ""
+    reason: Reason = NO_REASON
 
 
 class Shortfall(NamedTuple):
@@ -120,7 +121,7 @@ def max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int) 
 def _max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int) -> BesideLarge:
     tally = _tally(room)
     pods = sum(lump.replicas for lump in tally.lumps.values() if lump.is_large)
-    kept_for = f"{ROOM_KEPT} {pods} large {'pod' if pods == 1 else 'pods'}"
+    kept_for = Reason.of(ReasonCode.KEPT_FOR_LARGE_PODS, Amount(pods))
     nodes = _Nodes.of(room).filled_with(tally.small)
     # As often as steps allow, the first time without anything more.
     looks = MAX_STEPS // (nodes.node_count * (len(tally.lumps) + 2)) - 1

@@ -18,7 +18,8 @@ from federation.capacity.some_clusters import SomeClusters, in_tables
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS, Bound, LevelAnswer, Source
 from federation.model.pools.bounds import fit_in_k, per_replica, tighter_lower_k, upper_k
-from federation.model.pools.matching import Match, keys_not_carried
+from federation.model.pools.matching import Match, keys_not_carried, untold_by_pools
+from federation.model.reasons import Reason
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
 # Of a block's cells: where more have nodes that are not alike, the sums of all are looked at.
@@ -37,7 +38,7 @@ class PoolBounds:
     lower_c: IntArray
     upper_c: IntArray
     answered_c: BoolArray
-    reasons: dict[int, str]
+    reasons: dict[int, Reason]
     beside_promises_c: BoolArray | None = None
 
     @classmethod
@@ -102,7 +103,7 @@ def _bounds_of_some(
     demanded = per_replica(requirements.request)
     pools_c = [cells.pools[position] for position in some.position_c]
     answered_c = np.array([pools is not None for pools in pools_c])
-    reasons: dict[int, str] = {}
+    reasons: dict[int, Reason] = {}
     if some.verdict_k is not None:
         is_unknown_k = (some.verdict_k == Match.UNKNOWN) & (some.cells.count_k > 0)
         unknown_c = np.logical_or.reduceat(is_unknown_k, some.first_c)
@@ -210,7 +211,7 @@ def _any_c(block: CellBlock, verdict_k: npt.NDArray[np.int8] | None, verdict: Ma
     return any_c
 
 
-def _reasons(block: CellBlock, unknown_c: BoolArray, claim: NodeClaim | None) -> dict[int, str]:
+def _reasons(block: CellBlock, unknown_c: BoolArray, claim: NodeClaim | None) -> dict[int, Reason]:
     reasons = {}
     for position in np.flatnonzero(unknown_c).tolist():
         pool = block.pools[int(block.cells.pool_k[block.first_c[position]])]
@@ -218,6 +219,5 @@ def _reasons(block: CellBlock, unknown_c: BoolArray, claim: NodeClaim | None) ->
     return reasons
 
 
-def _untold(label_keys: tuple[str, ...], claim: NodeClaim | None) -> str:
-    keys = ", ".join(keys_not_carried(label_keys, claim))
-    return f"the cluster's pools do not tell nodes apart by {keys}"
+def _untold(label_keys: tuple[str, ...], claim: NodeClaim | None) -> Reason:
+    return untold_by_pools(tuple(keys_not_carried(label_keys, claim)))

@@ -16,7 +16,7 @@ from federation.capacity.assignments import Held
 from federation.capacity.batch_packing import (
     Promised,
     promised_together,
-    shortage_text,
+    shortage,
     simple_asks,
 )
 from federation.capacity.careful import (
@@ -39,6 +39,8 @@ from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.strict_bounds import strict_promises_hold
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Reason
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.shapes import Shape
 from federation.model.workload import ReplicaRequirements
@@ -62,9 +64,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Nothing is promised to anybody. ``reasons`` say why, for people, by cluster name."""
+    """Nothing is promised to anybody. ``reasons`` say why by cluster name."""
 
-    reasons: Mapping[str, str]
+    reasons: Mapping[str, Reason]
 
 
 def packable_c(
@@ -82,7 +84,7 @@ def packable(
     requirements: ReplicaRequirements,
     asked: Certificate | None,
     own: Mapping[int, tuple[Room, int]],
-) -> tuple[IntArray, Mapping[int, str]]:
+) -> tuple[IntArray, Mapping[int, Reason]]:
     """How many more replicas can be promised in each cluster (axis c), 0..MAX_REPLICAS; by position
     for what room is kept where it is.
 
@@ -90,7 +92,7 @@ def packable(
     ``careful`` says. ``own`` has, for every cluster where the binding is, the room without it and
     how many of its replicas need some there: they come first.
     """
-    reasons: dict[int, str] = {}
+    reasons: dict[int, Reason] = {}
     if asked is Certificate.STRICT:
         filled_c, spread_c = fleet.most_by_view(requirements)
         # Spreading finds less where promises that lost their room keep nodes from others.
@@ -167,7 +169,7 @@ def promised(
         _answers, fleet, binding, asks, limits, allow_unproven=allow_unproven, pack=pack
     )
     for position, found in answer(others - sure).items():
-        if isinstance(found, str):
+        if isinstance(found, Reason):
             reasons[position] = found
         elif found is not None:
             rooms[position] = found
@@ -193,7 +195,7 @@ def _answers(
     *,
     allow_unproven: bool,
     pack: Packer | None,
-) -> Mapping[int, Room | str | None]:
+) -> Mapping[int, Room | Reason | None]:
     """What ``_promised`` says at some positions."""
     asking = {
         position: _promised(
@@ -303,12 +305,12 @@ class _Ask:
 
 def _promised(
     ask: _Ask, limits: RoomLimits, *, allow_unproven: bool
-) -> Repacking[Room | str | None]:
+) -> Repacking[Room | Reason | None]:
     """The room with what is wanted, None where there is no room to show it, or why not."""
     grown = ask.grown
     unproven = [each for each in grown if each.certificate is PromiseCertificate.UNPROVEN]
     if unproven and not allow_unproven:
-        return "nothing shows whether there is room"
+        return Reason(ReasonCode.NOTHING_SHOWS_ROOM)
     if ask.room is None:
         return None
     if not ask.wanted:
@@ -320,29 +322,31 @@ def _promised(
 
 def _grown_room(
     ask: _Ask, room: Room, grown: Sequence[Outstanding], limits: RoomLimits
-) -> Repacking[Room | str]:
+) -> Repacking[Room | Reason]:
     """The room with what the binding wants in place of what it had, or why it has none for that."""
     made = yield from room.leaving(ask.binding)
     made = made.with_all(each for each in ask.wanted if each not in grown)
     if made is not room and made.stuck(ask.binding) > room.stuck(ask.binding):
-        return "packed anew, others that were promised room would find none"
+        return Reason(ReasonCode.STRANDS_OTHERS)
     if limits.lacks_set(made, grown):
-        return "a whole set finds no room beside what is kept back"
+        return Reason(ReasonCode.NO_WHOLE_SET)
     for each in grown:
         if each.certificate.is_packed:
             after = yield from _with_packed(made, each, limits.lacks(made, ask.position, each))
-            if isinstance(after, str):
+            if isinstance(after, Reason):
                 return after
             made = after
         else:
             made = made.with_one(each)
     # What is credited needs no room of its own, but may come before its place is free.
     if made.holds_strict and not strict_promises_hold(made.pools, made.contending):
-        return "strict promises would no longer be sure of their room"
+        return Reason(ReasonCode.STRICT_UNSURE)
     return made
 
 
-def _with_packed(room: Room, wanted: Outstanding, lacks: RoomLimit | None) -> Repacking[Room | str]:
+def _with_packed(
+    room: Room, wanted: Outstanding, lacks: RoomLimit | None
+) -> Repacking[Room | Reason]:
     """The room with all of what is wanted, or why it is refused; ``lacks`` says how little of it
     may be promised where not all may.
     """
@@ -353,7 +357,7 @@ def _with_packed(room: Room, wanted: Outstanding, lacks: RoomLimit | None) -> Re
         return room.with_one(wanted)
     made = yield from room.rearranging((*room.outstanding, wanted))
     if made.stuck() > room.stuck():
-        return shortage_text(min(most_filled, most_spread), wanted)
+        return shortage(min(most_filled, most_spread), wanted)
     return made
 
 

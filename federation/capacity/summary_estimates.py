@@ -23,6 +23,8 @@ from federation.model.estimate import (
     Source,
     merge,
 )
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Reason, Word
 from federation.model.workload import ReplicaRequirements
 
 # What Karmada's simulation takes as the pod slots of every node it makes up.
@@ -30,6 +32,7 @@ PODS_PER_SIMULATED_NODE: Final = 110
 
 # The rule that counts what the lower ends of grades hold, and no more.
 SURE_RULE: Final = ModelRule.BOUNDARY
+NOT_REPORTED: Final = Reason(ReasonCode.NOT_REPORTED)
 
 # Shapes times clusters reckoned at once: more would leave a core's own cache.
 NUMBERS_AT_ONCE: Final = 50_000
@@ -135,7 +138,7 @@ def summary_level(capacity: FleetCapacity, request: Mapping[str, int]) -> LevelA
         replicas_c=replicas_c,
         answered_c=reported_c,
         bound_c=np.zeros(len(capacity), dtype=np.int8),
-        reasons=dict.fromkeys(unreported, "the cluster has not reported yet"),
+        reasons=dict.fromkeys(unreported, NOT_REPORTED),
     )
 
 
@@ -147,7 +150,7 @@ class GradedAnswers:
     sure_sc: _Int64Array
     answered_c: npt.NDArray[np.bool_]
     bound_c: npt.NDArray[np.int8]
-    reasons: dict[int, str]
+    reasons: dict[int, Reason]
 
     def of(self, place: int) -> LevelAnswer:
         """The level ``models`` for one of the shapes."""
@@ -181,7 +184,7 @@ def models_level(
         lacking = sorted(names - model.minimums.keys())
         if lacking:
             answered_c = answered_c & ~of_model_c
-            reason = f"the resource model lacks {', '.join(lacking)}"
+            reason = Reason.of(ReasonCode.MODEL_LACKS_RESOURCES, tuple(map(Word, lacking)))
             reasons |= dict.fromkeys(np.flatnonzero(of_model_c).tolist(), reason)
         elif names:
             for by_rule, total_sc in totals.items():

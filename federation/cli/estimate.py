@@ -240,7 +240,7 @@ def offline_rows(
             "bound": bound_word(bound),
             "atMost": None if upper < 0 else upper,
             "ignoresNodeClaim": requirements.chooses_nodes and 0 < source <= BLIND_UP_TO,
-            "note": estimates.reasons.get(position, ""),
+            "note": str(estimates.reasons.get(position, "")),
         }
         for position, (state, replicas, source, bound, unknown, upper) in enumerate(columns)
     ]

@@ -131,7 +131,7 @@ def _written(binding: Binding, decision: Decision) -> dict[str, Any]:
         "binding": binding.key,
         "outcome": decision.outcome.value,
         "clusters": [{"name": each.name, "replicas": each.replicas} for each in decision.clusters],
-        "reason": decision.reason,
+        "reason": str(decision.reason),
     }
 
 
@@ -154,7 +154,9 @@ def _show(
     rows = []
     for binding, decision in decided:
         shares = " ".join(map(share_text, decision.clusters))
-        rows.append((binding.key, decision.outcome.value, shares or "-", decision.reason or "-"))
+        rows.append(
+            (binding.key, decision.outcome.value, shares or "-", str(decision.reason) or "-")
+        )
     columns = ["BINDING", "OUTCOME", "CLUSTERS", "REASON"]
     show.print_table(columns, rows, prose=["CLUSTERS", "REASON"])
     inputs.warn_of_bindings(warnings)

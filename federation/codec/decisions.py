@@ -177,7 +177,7 @@ def put_decision(record: RecordView, message: scheduling_pb2.Decision) -> None:
     message.outcome = OUTCOME_NUMBERS[decision.outcome]
     put_targets(decision.clusters, message.clusters.add)
     message.remainder = decision.remainder
-    message.reason = decision.reason
+    message.reason = str(decision.reason)
     message.create_time.CopyFrom(timestamp_from_seconds(record.created_at))
     message.warnings.extend(decision.trace.warnings)
     message.triggers.extend(decision.trace.triggers)
@@ -264,7 +264,7 @@ def _put_trace(trace: Trace, message: scheduling_pb2.Trace) -> None:
     for name, value in _facts(trace):
         message.facts.add(name=name, value=value)
     message.attempts.extend(
-        " ".join(filter(None, (each.name, each.outcome, each.reason and f"({each.reason})")))
+        " ".join(filter(None, (each.name, each.outcome, f"({each.reason})" if each.reason else "")))
         for each in trace.trials
     )
 
@@ -326,13 +326,13 @@ def _put_cluster_traces(trace: Trace, message: scheduling_pb2.Trace) -> None:
         cluster = message.clusters.add(
             name=name,
             filter=refused.filter if refused else "",
-            reason=refused.reason if refused else "",
+            reason=str(refused.reason) if refused else "",
             score=score,
             available_replicas=available,
             availability_unknown=unknown,
             source=source,
             bound=bound,
-            estimate_note=inputs.estimate_reasons.get(position, ""),
+            estimate_note=str(inputs.estimate_reasons.get(position, "")),
             selected=selected,
             previous_replicas=max(previous, 0),
             weight=weight,

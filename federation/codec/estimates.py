@@ -186,7 +186,7 @@ def estimates_to_message(
             blind_c = (estimates.source_c > Source.NONE) & (estimates.source_c <= BLIND_UP_TO)
             message.ignores_node_claim.extend((first + np.flatnonzero(blind_c)).tolist())
         for position in sorted(estimates.reasons)[: MAX_NOTES - len(message.notes)]:
-            message.notes.add(position=first + position, reason=estimates.reasons[position])
+            message.notes.add(position=first + position, reason=str(estimates.reasons[position]))
     return message
 
 

@@ -207,7 +207,7 @@ class VirtualFleet:
             kind if is_placed else StepKind.WAITS,
             binding.key,
             decision.clusters,
-            decision.reason,
+            str(decision.reason),
         )
         if decision.outcome is Outcome.SCHEDULED:
             self._queue.since.pop(key, None)
@@ -227,7 +227,7 @@ class VirtualFleet:
         binding = self._bindings[key] = replace(self._bindings[key], clusters=decision.clusters)
         self._queue.decided[key] = decision
         self._queue.since.setdefault(key, self._now)
-        self._tell(StepKind.PREEMPTED, binding.key, decision.clusters, decision.reason)
+        self._tell(StepKind.PREEMPTED, binding.key, decision.clusters, str(decision.reason))
 
     def _take_in(self, event: FleetEvent) -> None:
         name, now = event.subject, self._now
@@ -411,7 +411,7 @@ class VirtualFleet:
         if not decision.is_placed:
             self._stuck.add(key)
             self._queue.decided[key] = decision
-            self._tell(StepKind.STAYS, binding.key, binding.clusters, decision.reason)
+            self._tell(StepKind.STAYS, binding.key, binding.clusters, str(decision.reason))
             return
         tasks = eviction_tasks(binding, left, decision.clusters, self._now)
         after = replace(binding, clusters=decision.clusters)

@@ -127,7 +127,7 @@ class VirtualQueue:
         if self._bindings[key].suspended:
             return SUSPENDED
         gang = self._bindings[key].gang
-        return "" if gang is None else gate_of(gang, self._members(key[0], gang.name))
+        return "" if gang is None else str(gate_of(gang, self._members(key[0], gang.name)))
 
     def waiting(self, began: float) -> list[WaitingStep]:
         """Who waits, in order; those of one gang at one position."""
@@ -174,7 +174,8 @@ class VirtualQueue:
     def _lacking(self, gang: Gang, keys: Sequence[BindingName]) -> str:
         first = min(keys)
         members = self._members(first[0], gang.name)
-        return missing(gang, members) if self.gate(first) else short_of(self.decided[first])
+        lack = missing(gang, members) if self.gate(first) else short_of(self.decided[first])
+        return str(lack)
 
     def _step(self, key: BindingName, position: int, began: float) -> WaitingStep:
         decision = self.decided[key]
@@ -183,7 +184,7 @@ class VirtualQueue:
             position=position,
             since=self.since[key] - began,
             remainder=decision.remainder,
-            short_of=short_of(decision),
+            short_of=str(short_of(decision)),
             gate="" if position else self.gate(key),
         )
 

@@ -19,12 +19,12 @@ from federation.model.cluster import UNREACHABLE_KEY, Cluster, ClusterState, Tai
 from federation.model.component_sets import shape_of
 from federation.model.estimate import EstimateOptions, Estimates, Source
 from federation.model.placement import Binding, Placement
-from federation.scheduler.fleet import Column, Fleet
+from federation.model.reasons import NO_REASON, Reason, says_the_same
+from federation.scheduler.fleet import Column, Fleet, unready_reason
 from federation.scheduler.plugins.profile import DEFAULT_NAME, DEFAULT_PROFILE, Profile, Profiles
 
 _FLEETS_KNOWN: Final = 8
 # What a cluster's own spec says; a recorded reason of these words follows from it.
-_CORDONED: Final = "is cordoned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +166,15 @@ class ChangedFleets:
         }
         fleet = Fleet.of([*kept.values(), *new.values()])
         from_c = read_only(np.array([recorded.index.get(name, -1) for name in fleet.names]))
-        # Silent then, silent now; whether it is cordoned its spec says.
-        silent = ["" if c < 0 else recorded.unready[c] for c in from_c.tolist()]
-        silent = ["" if why == _CORDONED else why for why in silent]
+        silent = [NO_REASON if c < 0 else _silence(recorded, c) for c in from_c.tolist()]
         is_order_kept = np.array_equal(from_c, np.arange(len(recorded)))
         return fleet.without(Column.of(silent)), None if is_order_kept else from_c
+
+
+def _silence(recorded: Fleet, c: int) -> Reason:
+    """Return why nothing could grow in a recorded cluster beside its own state.
+
+    Silent then, silent now: its own state may be changed.
+    """
+    why = recorded.unready[c]
+    return NO_REASON if says_the_same(why, unready_reason(recorded.clusters[c])) else why

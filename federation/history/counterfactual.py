@@ -15,7 +15,7 @@ import numpy as np
 
 from federation.history.changes import ChangedFleet, ChangedFleets, WhatIfChange
 from federation.history.packed_inputs import InputReader
-from federation.history.recorded import KnownInputs, known_inputs
+from federation.history.recorded import KnownInputs, known_inputs, stored_refusals
 from federation.history.trace_files import TracedDecision, TracedDeletion
 from federation.history.what_ifs import MOST_DIFFERENT, DifferentDecision, WhatIf
 from federation.history.worlds import REPLICAS, Axes, UnitAmounts, World
@@ -163,7 +163,7 @@ class Counterfactual:
         changed = self._changed_inputs(key, known, inputs, fleet)
         made = changed.decide(self._left(unit), known.now)
         if known.kept.refused and self._is_refused(known, inputs, made):
-            made = without_room(made, known.kept.refused)
+            made = without_room(made, stored_refusals(known.kept.refused))
         self._recorded.figures.outcomes[decision.outcome] += 1
         self._settle(self._recorded, key, _Result.of(decision), unit)
         self._changed.figures.outcomes[made.outcome] += 1

@@ -23,6 +23,7 @@ from federation.model.arrays import read_only
 from federation.model.cluster import Cluster
 from federation.model.errors import PreconditionFailed
 from federation.model.placement import Binding
+from federation.model.reasons import Reason, stored_reason
 from federation.scheduler.fleet import Column, Fleet, Recent
 from federation.scheduler.plugins.profile import Filter, Permit, Profile, Profiles, Score
 from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugin
@@ -115,7 +116,7 @@ class InputPacker:
         self._profiles: Recent[Profile, SharedBodies] = Recent()
 
     def packed(
-        self, inputs: DecisionInputs, refused: Mapping[str, str]
+        self, inputs: DecisionInputs, refused: Mapping[str, Reason]
     ) -> tuple[KeptInputs, tuple[SharedBodies, ...]]:
         """What the decision keeps, and the bodies that it names."""
         with self._lock:
@@ -127,7 +128,7 @@ class InputPacker:
             profile=profile.name,
             # The trace has the triggers.
             surroundings=SURROUNDINGS.builtins(replace(inputs.surroundings, triggers=())),
-            refused=dict(refused),
+            refused={name: str(reason) for name, reason in refused.items()},
         )
         return kept, (fleet, profile)
 
@@ -150,7 +151,7 @@ class InputPacker:
             _FleetBody(
                 v=_FleetBody.newest,
                 parts=tuple(name for _, name, _ in self._parts.values()),
-                unready=fleet.unready.values,
+                unready=tuple(map(str, fleet.unready.values)),
                 unready_c=tuple(fleet.unready.code_c.tolist()),
             )
         )
@@ -234,7 +235,8 @@ def _unpacked_fleet(packed: bytes, bodies: Mapping[bytes, bytes]) -> Fleet:
         for cluster in read_body(_CLUSTERS, inflated(bodies[name])[0], "clusters").clusters
     )
     unready = Column(
-        code_c=read_only(np.array(body.unready_c, dtype=np.int64)), values=body.unready
+        code_c=read_only(np.array(body.unready_c, dtype=np.int64)),
+        values=tuple(map(stored_reason, body.unready)),
     )
     return replace(
         fleet,

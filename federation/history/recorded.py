@@ -6,6 +6,7 @@ snapshot share (the clusters' names, their reports) with the version of both, an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from threading import local
 from typing import Final, NamedTuple, TypeVar
@@ -15,9 +16,10 @@ import numpy as np
 
 from federation.history.bodies import Body, inflated, read_body, refusal
 from federation.history.packed_inputs import InputReader, KeptInputs
-from federation.history.trace_rows import TRACES, TraceRow, column_of
+from federation.history.trace_rows import TRACES, TraceRow, part_of
 from federation.model.errors import PreconditionFailed
 from federation.model.estimate import Estimates
+from federation.model.reasons import Reason, stored_reason, stored_reasons
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.replay import DecisionInputs, Replay, replay
@@ -44,7 +46,7 @@ class _InputsPart(msgspec.Struct, frozen=True):
 
 
 _SHARED = msgspec.msgpack.Decoder(SharedPart)
-_OWN = msgspec.msgpack.Decoder(OwnPart, strict=False, dec_hook=column_of)
+_OWN = msgspec.msgpack.Decoder(OwnPart, strict=False, dec_hook=part_of)
 _INPUTS = msgspec.msgpack.Decoder(_InputsPart)
 
 Part = TypeVar("Part", bound=OwnPart)
@@ -72,10 +74,15 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
             outcome=self.outcome,
             clusters=self.clusters,
             remainder=self.remainder,
-            reason=self.reason,
+            reason=stored_reason(self.reason),
             trace=trace,
         )
-        return replay(with_triggers(inputs, trace), stored, kept.refused)
+        return replay(with_triggers(inputs, trace), stored, stored_refusals(kept.refused))
+
+
+def stored_refusals(refused: Mapping[str, str]) -> dict[str, Reason]:
+    """Read why shares found no room, by cluster."""
+    return {name: stored_reason(text) for name, text in refused.items()}
 
 
 def with_triggers(inputs: DecisionInputs, trace: Trace) -> DecisionInputs:
@@ -185,7 +192,7 @@ def known_inputs(packed: bytes) -> KnownInputs | None:
             replicas_c=np.array(known.available_c, dtype=np.int64),
             source_c=np.array(known.source_c, dtype=np.int8),
             bound_c=np.array(known.bound_c, dtype=np.int8),
-            reasons=known.estimate_reasons,
+            reasons=stored_reasons(known.estimate_reasons),
         ),
         shares=dict(zip(trace.division.position_k, trace.division.share_k, strict=True)),
     )

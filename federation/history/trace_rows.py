@@ -1,7 +1,7 @@
 """Row structs of decisions and of their traces.
 
-Must not know in which bodies they stand. Columns of a trace are arrays in the structs too: an
-encoder needs `plain_column_of` as its hook, a decoder `column_of`.
+Must not know in which bodies they stand. Columns of a trace are arrays in the structs too, and
+reasons are reasons: an encoder needs `plain_part_of` as its hook, a decoder `part_of`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from federation.history.rows import DocumentPart, Rows
 from federation.history.workload_rows import TargetRow
 from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray, plain_column
+from federation.model.reasons import Reason, stored_reason
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.trace import Trace
 
@@ -25,14 +26,14 @@ class InputTraceRow(DocumentPart, frozen=True, kw_only=True):
     available_c: IntArray
     source_c: LevelArray
     bound_c: LevelArray
-    estimate_reasons: dict[int, str]
+    estimate_reasons: dict[int, Reason]
 
 
 class RefusalRow(DocumentPart, frozen=True, kw_only=True):
     """A ``Refusal``."""
 
     filter: str
-    reason: str
+    reason: Reason
 
 
 class FilterTraceRow(DocumentPart, frozen=True, kw_only=True):
@@ -95,7 +96,7 @@ class GroupTrialRow(DocumentPart, frozen=True, kw_only=True):
 
     name: str
     outcome: str
-    reason: str
+    reason: Reason
 
 
 class TraceRow(DocumentPart, frozen=True, kw_only=True):
@@ -124,15 +125,19 @@ class DecisionRow(DocumentPart, frozen=True, kw_only=True):
     outcome: Outcome
     clusters: tuple[TargetRow, ...]
     remainder: int
-    reason: str
+    reason: Reason
     trace: TraceRow
 
 
-def column_of(kind: Any, plain: Any) -> Any:
-    """Return the array of a stored column, of the type that its struct declares.
+def part_of(kind: Any, plain: Any) -> Any:
+    """Return a stored reason, or the array of a stored column of the type that its struct declares.
 
     Raises ValueError or TypeError, from which a decoder makes a ValidationError.
     """
+    if kind is Reason:
+        if not isinstance(plain, str):
+            raise TypeError(f"a reason is text, not {type(plain).__name__}")
+        return stored_reason(plain)
     try:
         column = np.array(plain, dtype=get_args(get_args(kind)[1])[0])
     except OverflowError as error:
@@ -142,11 +147,13 @@ def column_of(kind: Any, plain: Any) -> Any:
     return column
 
 
-def plain_column_of(column: object) -> list[Any]:
-    """Return a column as it is stored. Floats are rounded. Raises TypeError."""
-    if not isinstance(column, np.ndarray):
-        raise TypeError(f"a trace holds a {type(column).__name__}")
-    return plain_column(column)
+def plain_part_of(part: object) -> str | list[Any]:
+    """Return a reason as text, and a column with its floats rounded. Raises TypeError."""
+    if isinstance(part, Reason):
+        return str(part)
+    if not isinstance(part, np.ndarray):
+        raise TypeError(f"a trace holds a {type(part).__name__}")
+    return plain_column(part)
 
 
 TRACES: Final = Rows(Trace, TraceRow, "traces")

@@ -5,13 +5,16 @@ Pure. Must not know how reports travel or are stored, nor how a level arrives at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Reason, joined
 
 # Replicas travel as int32 on every wire; no level answers more.
 MAX_REPLICAS: Final = 2**31 - 1
@@ -66,8 +69,8 @@ class EstimateOptions:
 
 # Levels up to this one know totals and counts of nodes, not their labels.
 BLIND_UP_TO: Final = Source.MODELS
-IGNORES_CLAIM: Final = "the node selector and affinity are ignored"
-CANNOT_SEE_NODES: Final = "models and summary cannot see node selectors and affinity"
+IGNORES_CLAIM: Final = Reason(ReasonCode.NODE_CHOICE_IGNORED)
+CANNOT_SEE_NODES: Final = Reason(ReasonCode.NODES_UNSEEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,7 +86,7 @@ class LevelAnswer:
     replicas_c: npt.NDArray[np.int64]
     answered_c: npt.NDArray[np.bool_]
     bound_c: npt.NDArray[np.int8]
-    reasons: dict[int, str] = field(default_factory=dict)
+    reasons: dict[int, Reason] = field(default_factory=dict)
     sure_c: npt.NDArray[np.int64] | None = None
 
 
@@ -101,7 +104,7 @@ class Estimates:
     replicas_c: npt.NDArray[np.int64]
     source_c: npt.NDArray[np.int8]
     bound_c: npt.NDArray[np.int8]
-    reasons: dict[int, str]
+    reasons: dict[int, Reason]
     upper_c: npt.NDArray[np.int64] | None = None
     sure_c: npt.NDArray[np.int64] | None = None
 
@@ -154,10 +157,9 @@ def unknown(size: int) -> Estimates:
 def ignoring_claims(estimates: Estimates) -> Estimates:
     """The same for a request that chooses its nodes, saying which levels did not heed that."""
     blind_c = (estimates.source_c > Source.NONE) & (estimates.source_c <= BLIND_UP_TO)
-    reasons = dict(estimates.reasons)
-    for position in np.flatnonzero(blind_c).tolist():
-        said = reasons.get(position)
-        reasons[position] = f"{said}; {IGNORES_CLAIM}" if said else IGNORES_CLAIM
+    reasons = with_clauses(
+        estimates.reasons, dict.fromkeys(np.flatnonzero(blind_c).tolist(), IGNORES_CLAIM)
+    )
     # Which of the nodes may be chosen nobody sees: none is sure.
     return replace(estimates, reasons=reasons, sure_c=None)
 
@@ -168,13 +170,9 @@ def improved(estimates: Estimates, answer: LevelAnswer, rule: Merge) -> Estimate
     if rule is Merge.MINIMUM and answer.source > Source.MODELS:
         less_c = answer.replicas_c < estimates.replicas_c
         take_c = take_c & (estimates.unknown_c | less_c)
-    reasons = dict(answer.reasons)
-    for position, reason in estimates.reasons.items():
-        if take_c[position]:
-            # Why a lesser level than the one that answered could not, nobody needs to know.
-            continue
-        said = reasons.get(position)
-        reasons[position] = f"{said}; {reason}" if said else reason
+    # Why a lesser level than the one that answered could not, nobody needs to know.
+    lesser = {c: reason for c, reason in estimates.reasons.items() if not take_c[c]}
+    reasons = with_clauses(answer.reasons, lesser)
     return Estimates(
         replicas_c=np.where(take_c, answer.replicas_c, estimates.replicas_c),
         source_c=np.where(take_c, np.int8(answer.source), estimates.source_c),
@@ -183,6 +181,22 @@ def improved(estimates: Estimates, answer: LevelAnswer, rule: Merge) -> Estimate
         upper_c=_upper_beside(estimates, answer),
         sure_c=_sure_beside(estimates, answer, take_c),
     )
+
+
+def with_clauses(reasons: Mapping[int, Reason], clauses: Mapping[int, Reason]) -> dict[int, Reason]:
+    """Return the reasons by position with more clauses behind them; equal pairs share a value."""
+    both = dict(reasons)
+    values: dict[tuple[Reason, Reason], Reason] = {}
+    for position, clause in clauses.items():
+        reason = both.get(position)
+        if reason is None:
+            both[position] = clause
+            continue
+        pair = reason, clause
+        if pair not in values:
+            values[pair] = joined(reason, clause)
+        both[position] = values[pair]
+    return both
 
 
 def _sure_beside(

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from federation.model.readable import amount
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Amount, Reason, Word
 from federation.model.workload import ReplicaRequirements
 
 REPLICAS: Final = ""
 # What says of a binding that it waits for its quota, in the words of what is scarce.
-SHORT_OF_QUOTA: Final = "quota of namespace "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,19 +50,18 @@ def beyond_quota(
     used: Mapping[str, int],
     before: Mapping[str, int],
     after: Mapping[str, int],
-) -> str:
-    """Which limits a binding would pass that is to hold ``after``; "" where it passes none.
+) -> Reason:
+    """Which limits a binding would pass that is to hold ``after``; NO_REASON: none.
 
     ``used`` is what all hold with ``before``. What does not grow passes no limit.
     """
     then = moved_amounts(used, before, after)
-    passed = [
-        f"{name or 'replicas'} {_text(name, then[name])} of {_text(name, limit)}"
+    passed = tuple(
+        (Word(name), Amount(then[name]), Amount(limit))
         for name, limit in sorted(quota.limits.items())
         if after.get(name, 0) > before.get(name, 0) and then[name] > limit
-    ]
-    return f"short of {SHORT_OF_QUOTA}{quota.namespace}: {', '.join(passed)}" if passed else ""
-
-
-def _text(name: str, number: int) -> str:
-    return amount(name, number) if name else str(number)
+    )
+    if not passed:
+        return NO_REASON
+    exceeded = Reason.of(ReasonCode.QUOTA_EXCEEDED, Word(quota.namespace), passed)
+    return Reason.of(ReasonCode.SHORT_OF, exceeded)

@@ -18,8 +18,6 @@ _QUOTED: Final = re.compile(rf"{OPENING}[^{OPENING}{CLOSING}]+{CLOSING}")
 _QUOTATION: Final = re.compile(rf"{OPENING}[^{CLOSING}]*(?:{CLOSING}|$)")
 # On a page quotation marks of ASCII and angle brackets are written as entities within texts.
 _SHOWN_QUOTATION: Final = re.compile(rf"{OPENING}[^{CLOSING}<\"]*(?:{CLOSING}|(?=[<\"])|$)")
-CLAUSE_SEPARATOR: Final = "; "
-_CLAUSE_END: Final = re.compile(rf"{CLAUSE_SEPARATOR}(?![^{OPENING}{CLOSING}]*{CLOSING})")
 _HIDDEN: Final = f"{OPENING}{HIDDEN_SENTENCE}{CLOSING}"
 
 
@@ -28,11 +26,6 @@ def quoted(sentence: str) -> str:
     if not sentence or _QUOTED.fullmatch(sentence):
         return sentence
     return f"{OPENING}{sentence.translate(_MARKS)}{CLOSING}"
-
-
-def clauses_of(text: str) -> list[str]:
-    """The clauses of a text of ours; a quotation is part of one, whatever it holds."""
-    return _CLAUSE_END.split(text)
 
 
 def without_quotations(text: str) -> str:

@@ -10,7 +10,7 @@
 - ``plugins``: the plugins of a cycle: filters, scores, permits, and the profiles that name them
 - ``preemption``: which replicas make room for a binding of higher priority
 - ``promisable``: how many more replicas can be promised in each cluster, as far as rooms can tell
-- ``reasons``: why a binding could not be scheduled, in words with numbers
+- ``reasons``: why a binding could not be scheduled, with numbers
 - ``replay``: what a decision was made on, and the same decision made again from it
 - ``resolved_placement``: what a placement comes to on a fleet, worked out once for all bindings
   that ask the same

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Reason, Word
+
 # Each one costs a decision for every binding of the group.
 MAX_COMMON_CLUSTERS: Final = 10
 
 
-def stays_text(name: str, reason: str) -> str:
-    """Say why a binding stays: another one of its group, of that name, has no place."""
-    return f"{name}, which must stay together with it, has no place: {reason}"
+def stays_reason(name: str, why: Reason) -> Reason:
+    """Return why a binding stays: another one of its group, of that name, has no place."""
+    return Reason.of(ReasonCode.COMPANION_STAYS, Word(name), why)
 
 
 def common_clusters(rooms: Sequence[Mapping[str, int]], units: Sequence[int]) -> list[str]:

@@ -24,7 +24,9 @@ import numpy as np
 from federation.model.arrays import BoolArray, IntArray, filled, read_only
 from federation.model.estimate import BLIND_UP_TO, Estimates, Source
 from federation.model.placement import Binding
-from federation.model.readable import counted, plural
+from federation.model.readable import counted
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Amount, Reason, clauses_of, joined
 from federation.model.workload import TargetCluster
 from federation.scheduler.affinity import unnamed
 from federation.scheduler.decision import Decision, Outcome
@@ -35,11 +37,11 @@ from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import FILTERS
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile
 from federation.scheduler.reasons import (
-    closed_text,
-    refusals_text,
-    unknown_text,
+    closed_reason,
+    refusals_reason,
+    unknown_reason,
     unmet_spread_texts,
-    unnamed_text,
+    unnamed_reason,
 )
 from federation.scheduler.resolved_placement import Group, Terms
 from federation.scheduler.selection.spread import Selection
@@ -98,7 +100,7 @@ class _Attempt:
 
     group: str
     outcome: Outcome
-    reason: str
+    reason: Reason
     placed: int
     remainder: int
     filtering: FilterTrace
@@ -369,21 +371,21 @@ def _attempt(
         objection = (
             run_permits(state, profile.permits, divided.share_c * demand.unit_replicas)
             if profile.permits
-            else ""
+            else NO_REASON
         )
         if objection:
-            outcome, reason = Outcome.UNSCHEDULABLE, "; ".join(filter(None, (objection, reason)))
+            outcome, reason = Outcome.UNSCHEDULABLE, joined(objection, reason)
     is_placed = outcome in {Outcome.SCHEDULED, Outcome.PARTIAL}
     if outcome is not Outcome.SCHEDULED:
         closed_k = chosen_k[~state.fleet.ready_c[chosen_k]]
         details = [
-            closed_text(closed_k, state.fleet),
-            refusals_text(filtering),
-            unnamed_text(unnamed(group.affinities, state.fleet)),
+            closed_reason(closed_k, state.fleet),
+            refusals_reason(filtering),
+            unnamed_reason(unnamed(group.affinities, state.fleet)),
         ]
         if demand.need.heeds_capacity:
-            details.append(unknown_text(availability, feasible_c))
-        reason = "; ".join(text for text in (reason, *details) if text)
+            details.append(unknown_reason(availability, feasible_c))
+        reason = joined(reason, *details)
     return _Attempt(
         group=group.name,
         outcome=outcome,
@@ -407,41 +409,38 @@ def _filtered(group: Group, state: CycleState, profile: Profile, demand: Demand)
 
 def _ending(
     demand: Demand, filtering: FilterTrace, selection: Selection, division: Division
-) -> tuple[Outcome, str]:
+) -> tuple[Outcome, Reason]:
     """How the stages end, and the reason where that is not SCHEDULED."""
     if not (filtering.refusal_c < 0).any():
         full = any(refusal.filter == _CAPACITY.name for refusal in filtering.refusals)
         outcome = Outcome.UNSCHEDULABLE if full else Outcome.NO_FIT
-        return outcome, "no cluster passes the filters"
+        return outcome, Reason(ReasonCode.NO_CLUSTER_PASSES)
     if selection.shortage:
         outcome = Outcome.UNSCHEDULABLE if selection.lacks_capacity else Outcome.NO_FIT
         return outcome, selection.shortage
     if division.conflict:
         return Outcome.UNSCHEDULABLE, division.conflict
     if not division.missing:
-        return Outcome.SCHEDULED, ""
+        return Outcome.SCHEDULED, NO_REASON
     placed = int(division.share_k.sum())
     if demand.rule.strategy is DivisionStrategy.DUPLICATED:
         # Every cluster has all of it: what one lacks keeps no other from having it.
         is_enough = placed >= demand.least
-        missing = plural(division.missing, "replica")
-        are = "is" if division.missing == 1 else "are"
-        reason = f"{missing} {are} missing in clusters where nothing may grow now"
+        code, amounts = ReasonCode.REPLICAS_MISSING, [Amount(division.missing)]
     else:
         is_enough = demand.partial and placed >= demand.least
-        are = "is" if placed == 1 else "are"
-        reason = f"{plural(placed, 'replica')} {are} available, {demand.units} wanted"
-    if demand.least > 1 and not is_enough:
-        reason = f"{reason}, and at least {demand.least} together (minAvailable)"
-    return Outcome.PARTIAL if is_enough else Outcome.UNSCHEDULABLE, reason
+        code, amounts = ReasonCode.REPLICAS_AVAILABLE, [Amount(placed), Amount(demand.units)]
+    minimum = Amount(demand.least if demand.least > 1 and not is_enough else 0)
+    outcome = Outcome.PARTIAL if is_enough else Outcome.UNSCHEDULABLE
+    return outcome, Reason.of(code, *amounts, minimum)
 
 
 def _warnings(asked: _Asked, best: _Attempt, availability: Estimates) -> Iterator[str]:
     """What people should know beside the decision: what had no effect, and what it rests on."""
     binding = asked.binding
-    text = unnamed_text(asked.terms.unnamed)
-    if text and text not in best.reason:
-        yield text
+    nowhere = unnamed_reason(asked.terms.unnamed)
+    if nowhere and nowhere not in clauses_of(best.reason):
+        yield str(nowhere)
     yield from unmet_spread_texts(asked.demand.constraints, best.division, asked.fleet)
     parts = [binding.requirements, *(each.requirements for each in binding.components)]
     if any(each.chooses_nodes for each in parts):

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from federation.model.placement import Binding, gang_to_join
+from federation.model.reasons import Reason, joined
 from federation.model.workload import TargetCluster
 from federation.scheduler.serialization import to_plain
 from federation.scheduler.trace import Trace
@@ -31,14 +32,14 @@ class Decision:
     """Where the replicas go, by ascending cluster name, and why.
 
     ``clusters`` is empty for UNSCHEDULABLE and NO_FIT. ``remainder`` counts the replicas that no
-    cluster got: all of them then, some when PARTIAL, none when SCHEDULED. ``reason`` is for
-    people, empty when SCHEDULED.
+    cluster got: all of them then, some when PARTIAL, none when SCHEDULED. ``reason`` has
+    no clause when SCHEDULED.
     """
 
     outcome: Outcome
     clusters: tuple[TargetCluster, ...]
     remainder: int
-    reason: str
+    reason: Reason
     trace: Trace
 
     @property
@@ -50,6 +51,10 @@ class Decision:
         """As builtins only, fit for JSON, the trace included."""
         plain: dict[str, Any] = to_plain(self)
         return plain
+
+    def explained(self, *clauses: Reason) -> Decision:
+        """Return the decision with more clauses behind its reason."""
+        return replace(self, reason=joined(self.reason, *clauses))
 
 
 def by_itself(decision: Decision, binding: Binding) -> Decision:

@@ -18,6 +18,8 @@ from federation.model.arrays import BoolArray, IntArray, read_only
 from federation.model.cluster import Cluster, Taint
 from federation.model.errors import InvalidRequest
 from federation.model.positions import Moves
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Reason, Text
 from federation.model.workload import TargetCluster
 
 Value = TypeVar("Value", bound=Hashable)
@@ -122,7 +124,7 @@ class Fleet:
     """Clusters in ascending order of their names; every array of a cycle follows it (axis c).
 
     ``provider`` and ``region`` are "" where not set; ``apis`` is None where nobody has said.
-    ``unready`` says why nothing may grow in a cluster, "" where it may: ``ready_c``.
+    ``unready`` says why nothing may grow in a cluster, NO_REASON where it may: ``ready_c``.
     """
 
     clusters: tuple[Cluster, ...]
@@ -130,7 +132,7 @@ class Fleet:
     encoded_names: tuple[bytes, ...]
     index: Mapping[str, int]
     ready_c: BoolArray
-    unready: Column[str]
+    unready: Column[Reason]
     provider: Column[str]
     region: Column[str]
     zones: Column[tuple[str, ...]]
@@ -147,7 +149,7 @@ class Fleet:
     # ask for what others asked for.
     terms: Recent[Any, Any] = field(init=False, default_factory=Recent)
     _targets: dict[tuple[int, int], TargetCluster] = field(init=False, default_factory=dict)
-    _lesser: dict[tuple[bytes, tuple[str, ...]], Fleet] = field(init=False, default_factory=dict)
+    _lesser: dict[tuple[bytes, tuple[Reason, ...]], Fleet] = field(init=False, default_factory=dict)
 
     @classmethod
     def of(cls, clusters: Iterable[Cluster]) -> Fleet:
@@ -155,7 +157,7 @@ class Fleet:
         ordered = tuple(sorted(clusters, key=lambda cluster: cluster.name))
         names = tuple(cluster.name for cluster in ordered)
         index = {name: position for position, name in enumerate(names)}
-        unready = Column.of(map(_why_unready, ordered))
+        unready = Column.of(map(unready_reason, ordered))
         if len(index) < len(names):
             twice = next(a for a, b in pairwise(names) if a == b)
             raise InvalidRequest.of("clusters", f"cluster {twice!r} is given twice")
@@ -193,7 +195,7 @@ class Fleet:
         def column(before: Column[Value], of: Callable[[Cluster], Value]) -> Column[Value]:
             return before.after(moves, {c: of(cluster) for c, cluster in changes.items()})
 
-        unready = column(self.unready, _why_unready)
+        unready = column(self.unready, unready_reason)
         return Fleet(
             clusters=tuple(clusters),
             names=names,
@@ -217,7 +219,7 @@ class Fleet:
     def __len__(self) -> int:
         return len(self.names)
 
-    def without(self, lost: Column[str]) -> Fleet:
+    def without(self, lost: Column[Reason]) -> Fleet:
         """The same fleet, where clusters are not ready either that are ``lost`` for some reason."""
         lost_c = lost.where(bool)
         if not lost_c.any():
@@ -230,7 +232,7 @@ class Fleet:
             lesser = self._lesser[key] = self._without(lost_c, lost)
         return lesser
 
-    def _without(self, lost_c: BoolArray, lost: Column[str]) -> Fleet:
+    def _without(self, lost_c: BoolArray, lost: Column[Reason]) -> Fleet:
         newly_c = lost_c & self.ready_c
         code_c = np.where(newly_c, len(self.unready.values) + lost.code_c, self.unready.code_c)
         unready = Column(code_c=read_only(code_c), values=(*self.unready.values, *lost.values))
@@ -277,13 +279,17 @@ class Fleet:
         return mask_c
 
 
-def _why_unready(cluster: Cluster) -> str:
+def unready_reason(cluster: Cluster) -> Reason:
+    """Return why nothing may grow in a cluster by its own state, NO_REASON where it may."""
     if not cluster.ready:
-        return "is not Ready"
+        return Reason(ReasonCode.NOT_READY)
     if cluster.held:
-        return "is held until somebody accepts it"
-    because = f" ({cluster.cordon_reason})" if cluster.cordon_reason else ""
-    return f"is cordoned{because}" if cluster.cordoned else ""
+        return Reason(ReasonCode.HELD)
+    if not cluster.cordoned:
+        return NO_REASON
+    if not cluster.cordon_reason:
+        return Reason(ReasonCode.CORDONED)
+    return Reason.of(ReasonCode.CORDONED_BECAUSE, Text(cluster.cordon_reason))
 
 
 def _label(key: str, cluster: Cluster) -> str | None:

@@ -15,6 +15,8 @@ from itertools import product
 from typing import Final, TypeAlias
 
 from federation.model.placement import Binding, SchedulingType
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Amount, BindingRef, ClusterName, Reason
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
@@ -22,8 +24,8 @@ from federation.scheduler.trace import undivided_trace
 
 # Of the least urgent ones.
 MOST_CANDIDATES: Final = 128
-NOTHING_HELPS: Final = "nothing of lower priority makes room"
-SPENT: Final = "no more replicas may be preempted within this minute"
+NOTHING_HELPS: Final = Reason(ReasonCode.NOTHING_HELPS)
+SPENT: Final = Reason(ReasonCode.PREEMPTION_SPENT)
 # Within any minute, where nobody says otherwise.
 MOST_REPLICAS: Final = 1000
 MOST_OF_NAMESPACE: Final = 100
@@ -154,8 +156,8 @@ def loss_decision(
     binding: Binding, lost: Mapping[str, int], by: str, names: tuple[str, ...], now: float
 ) -> Decision:
     """What is decided of who loses so much in a fleet of clusters of these names."""
-    left, by = shares_left(binding, lost), f"preempted by {by}"
-    where = ", ".join(f"{count} in {name}" for name, count in sorted(lost.items()))
+    left = shares_left(binding, lost)
+    losses = tuple((Amount(count), ClusterName(name)) for name, count in sorted(lost.items()))
     is_divided = binding.placement.replica_scheduling.type is SchedulingType.DIVIDED
     missing = binding.replicas - sum(each.replicas for each in left)
     kept = {each.name: each.replicas for each in left}
@@ -164,8 +166,8 @@ def loss_decision(
         outcome=Outcome.PARTIAL if left else Outcome.UNSCHEDULABLE,
         clusters=left,
         remainder=max(missing, 0) if is_divided else sum(lost.values()),
-        reason=f"{by}: {where}",
-        trace=undivided_trace(names, now, stays, by),
+        reason=Reason.of(ReasonCode.PREEMPTED, BindingRef.of(by), losses),
+        trace=undivided_trace(names, now, stays, f"preempted by {by}"),
     )
 
 

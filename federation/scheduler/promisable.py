@@ -17,18 +17,28 @@ from federation.capacity.careful import PromiseTerms
 from federation.capacity.cluster_room import Room
 from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.fleet_rooms import FleetRooms
-from federation.capacity.large_pods import ROOM_KEPT
 from federation.capacity.reserve import packable
 from federation.capacity.second_looks import looked_again_c
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import BLIND_UP_TO, Bound, Estimates, Source
 from federation.model.placement import Binding, Certificate
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import (
+    NO_REASON,
+    Amount,
+    BindingRef,
+    ClusterName,
+    Reason,
+    clauses_of,
+    joined,
+)
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 
-NO_POOLS: Final = "the cluster reports no node pools, and nothing else proves that there is room"
-OVERCOMMITTED: Final = "the cluster is over-committed"
+NO_POOLS: Final = Reason(ReasonCode.NO_POOLS)
+# Estimates with these say what stands in the way of more, wherever room is lacking.
+_STUCK: Final = frozenset({ReasonCode.OVER_COMMITTED, ReasonCode.KEPT_FOR_LARGE_PODS})
 NOTHING_KNOWN: Final[Mapping[int, int]] = MappingProxyType({})
 _MOST_NAMED: Final = 3
 
@@ -42,10 +52,10 @@ def requirements_of(binding: Binding) -> tuple[ReplicaRequirements, ...]:
 
 def told_by_pools(
     rooms: FleetRooms, wanted: tuple[ReplicaRequirements, ...]
-) -> tuple[BoolArray, dict[int, str]]:
+) -> tuple[BoolArray, dict[int, Reason]]:
     """Where pools can tell whether every part of a workload fits, and why not elsewhere."""
     told_c = np.ones(len(rooms), dtype=np.bool_)
-    reasons: dict[int, str] = {}
+    reasons: dict[int, Reason] = {}
     for requirements in wanted:
         here_c, why = rooms.told(requirements)
         told_c &= here_c
@@ -55,25 +65,30 @@ def told_by_pools(
     return told_c, reasons
 
 
-def stuck_text(room: Room) -> str:
+def stuck_reason(room: Room) -> Reason:
     """Who lost the room that was promised, and how much of it."""
     stuck = Counter[str]()
     for each in room.overcommitted:
         stuck[each.outstanding.binding] += each.unplaced
-    named = [f"{count} of {binding}" for binding, count in stuck.most_common(_MOST_NAMED)]
-    more = len(stuck) - len(named)
-    others = f" and {more} more bindings" if more else ""
-    return f"{OVERCOMMITTED}: promised replicas lost their room, {', '.join(named)}{others}"
+    named = tuple(
+        (BindingRef.of(binding), Amount(count)) for binding, count in stuck.most_common(_MOST_NAMED)
+    )
+    return Reason.of(ReasonCode.OVER_COMMITTED, named, Amount(len(stuck) - len(named)))
 
 
-def stuck_notes(reasons: Mapping[int, str], names: Sequence[str]) -> dict[int, str]:
+def stuck_notes(reasons: Mapping[int, Reason], names: Sequence[str]) -> dict[int, Reason]:
     """Of the reasons of estimates, by position, those that tell of stuck promises, and of room that
     is kept for large pods.
     """
+    stuck = {
+        why
+        for why in set(reasons.values())
+        if any(clause.code in _STUCK for clause in clauses_of(why))
+    }
     return {
-        position: f"{names[position]}: {why}"
+        position: Reason.of(ReasonCode.IN_CLUSTER, ClusterName(names[position]), why)
         for position, why in reasons.items()
-        if why.startswith((OVERCOMMITTED, ROOM_KEPT))
+        if why in stuck
     }
 
 
@@ -81,7 +96,7 @@ def promisable(
     rooms: FleetRooms,
     binding: Binding,
     asked: Certificate | None,
-    told: tuple[BoolArray, Mapping[int, str]],
+    told: tuple[BoolArray, Mapping[int, Reason]],
     own: Mapping[int, tuple[Room, int]],
     beside: Mapping[int, int] = NOTHING_KNOWN,
 ) -> Estimates:
@@ -101,7 +116,7 @@ def promisable(
     for position in rooms.overcommitted_c.nonzero()[0].tolist():
         room = rooms.rooms[position]
         if room is not None:
-            reasons[position] = stuck_text(room)
+            reasons[position] = stuck_reason(room)
     return Estimates(
         replicas_c=most_c * told_c,
         source_c=told_c * np.int8(Source.POOLS),
@@ -168,24 +183,31 @@ def _sure_instead_c(chosen_c: BoolArray, better: Estimates, other: Estimates) ->
     return np.where(chosen_c, better_c, other_c)
 
 
-def without_room(decision: Decision, refusals: Mapping[str, str]) -> Decision:
+def without_room(decision: Decision, refusals: Mapping[str, Reason]) -> Decision:
     """The decision where its shares find no room: nothing is placed, and what was stays.
 
     ``refusals`` say why by the name of the cluster, or under "" what a plugin says of all.
     """
-    reasons = "; ".join(f"{name}: {why}" for name, why in sorted(refusals.items()))
     wanted = decision.remainder + sum(target.replicas for target in decision.clusters)
     return replace(
         decision,
         outcome=Outcome.UNSCHEDULABLE,
         clusters=(),
         remainder=wanted,
-        reason=refusals.get("") or f"there is no room for the shares: {reasons}",
+        reason=refusals.get("") or _no_room_for_shares(refusals),
     )
 
 
-def refused_by(decision: Decision, why: str) -> Decision:
+def _no_room_for_shares(refusals: Mapping[str, Reason]) -> Reason:
+    first, *further = [
+        Reason.of(ReasonCode.IN_CLUSTER, ClusterName(name), refusals[name])
+        for name in sorted(refusals)
+    ] or [NO_REASON]
+    return joined(Reason.of(ReasonCode.NO_ROOM_FOR_SHARES, first), *further)
+
+
+def refused_by(decision: Decision, why: Reason) -> Decision:
     """The decision where nothing is placed because of others, or for reasons of its own too."""
     if decision.outcome in (Outcome.SCHEDULED, Outcome.PARTIAL):
         return without_room(decision, {"": why})
-    return replace(decision, reason=f"{decision.reason}; {why}")
+    return decision.explained(why)

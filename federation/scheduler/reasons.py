@@ -1,4 +1,4 @@
-"""Why a binding could not be scheduled, in words with numbers.
+"""Why a binding could not be scheduled, as reasons with numbers.
 
 Must not decide: it reads what the stages recorded.
 """
@@ -15,6 +15,8 @@ from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import Estimates
 from federation.model.placement import SpreadConstraint, SpreadField
 from federation.model.readable import plural
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Amount, ClusterName, Reason, counted
 from federation.scheduler.division.values import DivisionStrategy
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.trace import DivisionTrace, FilterTrace
@@ -28,41 +30,45 @@ _DIVIDERS: Final[Mapping[str, str]] = {
 }
 
 
-def refusals_text(filtering: FilterTrace) -> str:
+def refusals_reason(filtering: FilterTrace) -> Reason:
     """How many clusters were refused, by reason; empty when none was.
 
     For instance ``2 of 5 clusters were refused: is not Ready (1), has no region (1)``.
     """
     refused = filtering.refusal_c[filtering.refusal_c >= 0]
     if not len(refused):
-        return ""
+        return NO_REASON
     counts = np.bincount(refused, minlength=len(filtering.refusals)).tolist()
     reasons = [refusal.reason for refusal in filtering.refusals]
-    named = _most_first(zip(reasons, counts, strict=True))
-    clusters = plural(len(filtering.refusal_c), "cluster")
-    were = "was" if len(refused) == 1 else "were"
-    return f"{len(refused)} of {clusters} {were} refused: {named}"
+    return Reason.of(
+        ReasonCode.CLUSTERS_REFUSED,
+        Amount(len(refused)),
+        Amount(len(filtering.refusal_c)),
+        counted(zip(reasons, counts, strict=True)),
+    )
 
 
-def closed_text(closed_k: IntArray, fleet: Fleet) -> str:
+def closed_reason(closed_k: IntArray, fleet: Fleet) -> Reason:
     """Which of the selected clusters keep what they have, and why; empty when none does.
 
     For instance ``east is stale, west is stale``.
     """
-    named = [f"{fleet.names[c]} {fleet.unready[c]}" for c in sorted(closed_k.tolist())]
-    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    return f"{', '.join(named[:_MOST_NAMED])}{more}"
+    closed = sorted(closed_k.tolist())
+    if not closed:
+        return NO_REASON
+    named = tuple((ClusterName(fleet.names[c]), fleet.unready[c]) for c in closed[:_MOST_NAMED])
+    return Reason.of(ReasonCode.CLUSTERS_CLOSED, named, Amount(len(closed) - len(named)))
 
 
-def unnamed_text(unnamed: Sequence[str]) -> str:
+def unnamed_reason(unnamed: Sequence[str]) -> Reason:
     """Which names no cluster has; empty when there is none.
 
     For instance ``no cluster is named east, west``.
     """
     if not unnamed:
-        return ""
-    more = f" and {len(unnamed) - _MOST_NAMED} more" if len(unnamed) > _MOST_NAMED else ""
-    return f"no cluster is named {', '.join(unnamed[:_MOST_NAMED])}{more}"
+        return NO_REASON
+    named = tuple(map(ClusterName, unnamed[:_MOST_NAMED]))
+    return Reason.of(ReasonCode.CLUSTERS_UNNAMED, named, Amount(len(unnamed) - len(named)))
 
 
 def unmet_spread_texts(
@@ -98,7 +104,7 @@ def _groups_of(clusters: Iterable[int], by: SpreadField, fleet: Fleet) -> Collec
     return {int(column.code_c[each]) for each in clusters}
 
 
-def unknown_text(availability: Estimates, feasible_c: BoolArray) -> str:
+def unknown_reason(availability: Estimates, feasible_c: BoolArray) -> Reason:
     """How many feasible clusters count as full because nothing could estimate them, and why.
 
     For instance ``3 clusters have no estimate and count as full: the cluster's pools do not tell
@@ -106,18 +112,7 @@ def unknown_text(availability: Estimates, feasible_c: BoolArray) -> str:
     """
     (unknown,) = np.nonzero(availability.unknown_c & feasible_c)
     if not len(unknown):
-        return ""
-    text = (
-        "1 cluster has no estimate and counts as full"
-        if len(unknown) == 1
-        else f"{len(unknown)} clusters have no estimate and count as full"
-    )
+        return NO_REASON
     reasons = availability.reasons
     known = Counter(reasons[position] for position in unknown.tolist() if position in reasons)
-    return f"{text}: {_most_first(known.items())}" if known else text
-
-
-def _most_first(counted: Iterable[tuple[str, int]]) -> str:
-    """Reasons with how often they came, the commonest first."""
-    ordered = sorted(counted, key=lambda pair: (-pair[1], pair[0]))
-    return ", ".join(f"{reason} ({count})" for reason, count in ordered)
+    return Reason.of(ReasonCode.CLUSTERS_UNKNOWN, Amount(len(unknown)), counted(known.items()))

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding
+from federation.model.reasons import Reason, goes_on_from
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision
 from federation.scheduler.fleet import Fleet
@@ -71,7 +72,7 @@ class Replay:
     decision: Decision = field(repr=False)
 
 
-def replay(inputs: DecisionInputs, stored: Decision, refused: Mapping[str, str]) -> Replay:
+def replay(inputs: DecisionInputs, stored: Decision, refused: Mapping[str, Reason]) -> Replay:
     """Decides again on what the stored decision was made on. Raises PluginFailed.
 
     ``refused`` says why shares found no room, by cluster; empty where they did. What was scarce,
@@ -88,7 +89,7 @@ def replay(inputs: DecisionInputs, stored: Decision, refused: Mapping[str, str])
     decision = inputs.decide(known, trace.now)
     if refused:
         decision = without_room(decision, refused)
-    if decision.reason and stored.reason.startswith(f"{decision.reason}; "):
+    if goes_on_from(stored.reason, decision.reason):
         decision = replace(decision, reason=stored.reason)
     decision = replace(decision, trace=replace(decision.trace, preempted=trace.preempted))
     before, after = _compared(stored), _compared(decision)

@@ -6,7 +6,6 @@ for decisions that failed, and for no others.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, MutableMapping
 from dataclasses import replace
@@ -17,7 +16,16 @@ import numpy as np
 from federation.model.arrays import IntArray
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding
-from federation.model.quotations import CLAUSE_SEPARATOR, clauses_of
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import (
+    NO_REASON,
+    NO_REASONS,
+    Amount,
+    Reason,
+    Word,
+    clauses_of,
+    counted,
+)
 from federation.model.resources import PODS
 from federation.model.workload import (
     NodeClaim,
@@ -31,12 +39,16 @@ from federation.scheduler.demand import Demand
 # How many more of a binding fit into each cluster.
 Estimating = Callable[[Binding], Estimates]
 
-NOBODY: Final[Mapping[int, str]] = {}
 _CAPACITY: Final = "Capacity"
 _MOST_NOTES: Final = 3
-_SHORT: Final = "short of "
-# A clause that repeats how many replicas lack a place, and gives no cause.
-_COUNTED: Final = re.compile(r"\d+ (?:replica is|replicas are) (?:available|missing)\b")
+# Clauses that say how many replicas lack a place, and give no cause.
+_COUNTED: Final = frozenset(
+    {
+        ReasonCode.REPLICAS_AVAILABLE,
+        ReasonCode.REPLICAS_MISSING,
+        ReasonCode.SPREAD_TOO_SMALL,
+    }
+)
 _ANY_NODE: Final = NodeClaim(tolerations=(Toleration(operator=TolerationOperator.EXISTS),))
 
 
@@ -47,8 +59,8 @@ def with_scarcity(
     *,
     refused: Collection[int] = (),
     untold: Collection[int] = (),
-    stuck: Mapping[int, str] = NOBODY,
-    remembered: MutableMapping[Hashable, str] | None = None,
+    stuck: Mapping[int, Reason] = NO_REASONS,
+    remembered: MutableMapping[Hashable, Reason] | None = None,
 ) -> Decision:
     """The decision with what is scarce in its reason, where it failed for want of room.
 
@@ -58,25 +70,28 @@ def with_scarcity(
     """
     lacking_c = _lacking(decision, binding, refused)
     lacking_c[list(untold)] = 0
-    text = _remembered_text(binding, lacking_c, estimating, remembered)
+    scarce = _remembered_scarcity(binding, lacking_c, estimating, remembered)
     notes = [note for position, note in stuck.items() if lacking_c[position]]
-    clauses = [decision.reason, *([text] if text else []), *notes[:_MOST_NOTES]]
-    return replace(decision, reason=CLAUSE_SEPARATOR.join(clauses))
+    return decision.explained(scarce, *notes[:_MOST_NOTES])
 
 
-def short_of(decision: Decision) -> str:
+def short_of(decision: Decision) -> Reason:
     """Name in one clause what the replicas without a place lack; the decision has all clauses."""
     clauses = clauses_of(decision.reason)
-    scarce = next((text for text in clauses if text.startswith(_SHORT)), "")
-    if scarce:
-        return scarce.removeprefix(_SHORT)
+    for clause in clauses:
+        match clause:
+            case Reason(ReasonCode.SHORT_OF, (Reason() as scarce,)):
+                return scarce
+            case _:
+                pass
     refusal_c = decision.trace.filtering.refusal_c
     if len(refusal_c) and (refusal_c >= 0).all():
         code, count = Counter(refusal_c.tolist()).most_common(1)[0]
         reason = decision.trace.filtering.refusals[code].reason
-        return f"suitable clusters: {reason} ({count} of {len(refusal_c)})"
-    is_number_alone = _COUNTED.match(clauses[0]) is not None
-    return clauses[1] if is_number_alone and len(clauses) > 1 else clauses[0]
+        amounts = Amount(count), Amount(len(refusal_c))
+        return Reason.of(ReasonCode.SUITABLE_CLUSTERS, reason, *amounts)
+    first, *further = clauses or (NO_REASON,)
+    return further[0] if further and first.code in _COUNTED else first
 
 
 def _lacking(decision: Decision, binding: Binding, refused: Collection[int]) -> IntArray:
@@ -102,54 +117,53 @@ def _lacking(decision: Decision, binding: Binding, refused: Collection[int]) -> 
     return lacking_c
 
 
-def _remembered_text(
+def _remembered_scarcity(
     binding: Binding,
     lacking_c: IntArray,
     estimating: Estimating,
-    remembered: MutableMapping[Hashable, str] | None,
-) -> str:
+    remembered: MutableMapping[Hashable, Reason] | None,
+) -> Reason:
     """Many that wait ask for the same."""
     if remembered is None or binding.components:
-        return _scarcity_text(replace(binding, clusters=()), lacking_c, estimating)
+        return _scarcity(replace(binding, clusters=()), lacking_c, estimating)
     wanted = binding.requirements
     claim = wanted.node_claim.key if wanted.node_claim else None
     question = frozenset(wanted.request.items()), claim, lacking_c.tobytes()
-    text = remembered.get(question)
-    if text is None:
-        text = _scarcity_text(replace(binding, clusters=()), lacking_c, estimating)
-        remembered[question] = text
-    return text
+    scarce = remembered.get(question)
+    if scarce is None:
+        scarce = _scarcity(replace(binding, clusters=()), lacking_c, estimating)
+        remembered[question] = scarce
+    return scarce
 
 
-def _scarcity_text(binding: Binding, lacking_c: IntArray, estimating: Estimating) -> str:
+def _scarcity(binding: Binding, lacking_c: IntArray, estimating: Estimating) -> Reason:
     """For instance ``short of memory in 3 clusters, cpu in 1``; empty where none is short.
 
     A cluster is short of the resource of which it has the least, counted in replicas, or of all
     together where each by itself would do.
     """
     if not lacking_c.any():
-        return ""
+        return NO_REASON
     found = estimating(binding)
     (short,) = ((found.replicas_c < lacking_c) & ~found.unknown_c).nonzero()
     if not len(short):
-        return ""
+        return NO_REASON
     resources = sorted(_resources(binding) - {PODS})
-    names = [PODS, *resources, "nodes that suit", f"{' and '.join(resources)} together"]
-    alone_nj = np.array(
-        [
-            estimating(_asking(binding, name)).replicas_c[short]
-            for name in names[: 1 + len(resources)]
-        ]
-    )
+    names = [PODS, *resources]
+    scarcities = [
+        *(Reason.of(ReasonCode.RESOURCE, Word(name)) for name in names),
+        Reason(ReasonCode.SUITABLE_NODES),
+        Reason.of(ReasonCode.RESOURCES_TOGETHER, tuple(map(Word, resources))),
+    ]
+    alone_nj = np.array([estimating(_asking(binding, name)).replicas_c[short] for name in names])
     scarcest_j = alone_nj.argmin(axis=0)
-    scarcest_j[alone_nj.min(axis=0) >= lacking_c[short]] = len(names) - 1
+    scarcest_j[alone_nj.min(axis=0) >= lacking_c[short]] = len(scarcities) - 1
     if not alone_nj[0].all():
         on_any_j = estimating(_asking(binding, PODS, _ANY_NODE)).replicas_c[short]
-        scarcest_j[(alone_nj[0] == 0) & (on_any_j > 0)] = len(names) - 2
-    counted = Counter(names[scarcest] for scarcest in scarcest_j.tolist())
-    first, *others = sorted(counted.items(), key=lambda pair: (-pair[1], pair[0]))
-    text = f"{_SHORT}{first[0]} in {first[1]} cluster{'s' if first[1] > 1 else ''}"
-    return ", ".join([text, *(f"{name} in {count}" for name, count in others)])
+        scarcest_j[(alone_nj[0] == 0) & (on_any_j > 0)] = len(scarcities) - 2
+    clusters = Counter(scarcities[scarcest] for scarcest in scarcest_j.tolist())
+    scarce = Reason.of(ReasonCode.SCARCE_RESOURCES, counted(clusters.items()))
+    return Reason.of(ReasonCode.SHORT_OF, scarce)
 
 
 def _asking(binding: Binding, resource: str, claim: NodeClaim | None = None) -> Binding:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 import numpy as np
 
 from federation.model.arrays import plain_column
+from federation.model.reasons import Reason
 
 Value = TypeVar("Value")
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
@@ -27,6 +28,8 @@ def to_plain(value: object) -> Any:
         return value
     if isinstance(value, np.ndarray):
         return plain_column(value)
+    if kind is Reason:
+        return str(value)
     if isinstance(value, Enum):
         return value.value
     names = _names(kind)

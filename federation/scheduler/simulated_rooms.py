@@ -19,6 +19,7 @@ from federation.model.arrays import BoolArray
 from federation.model.cluster import ClusterState
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate
+from federation.model.reasons import Reason
 from federation.model.reported_pools import pools_of
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import Component, TargetCluster
@@ -67,7 +68,7 @@ class SimulatedRooms:
 
     def take(
         self, binding: Binding, clusters: Collection[TargetCluster], asked: Certificate | None
-    ) -> Mapping[str, str]:
+    ) -> Mapping[str, Reason]:
         """Promise what is decided, all of it or nothing; why not, by the name of the cluster."""
         asks = self._asks(binding, clusters, asked)
         own = [c for c in asks if (room := self._rooms.rooms[c]) and room.holdings_of(binding.key)]
@@ -78,12 +79,12 @@ class SimulatedRooms:
         )
         return self._took(promise(self._rooms, self._names, binding.key, asks, own, terms))
 
-    def take_less(self, kept: Iterable[KeptShares]) -> Mapping[str, str]:
+    def take_less(self, kept: Iterable[KeptShares]) -> Mapping[str, Reason]:
         """``take`` for many bindings that keep only so much of what they have."""
         asks = {each[0].key: self._asks(*each) for each in kept}
         return self._took(promise_less(self._rooms, self._names, asks, self._lessened))
 
-    def _took(self, taken: FleetRooms | Refused) -> Mapping[str, str]:
+    def _took(self, taken: FleetRooms | Refused) -> Mapping[str, Reason]:
         if isinstance(taken, Refused):
             return taken.reasons
         self._rooms, self._lessened = taken, {}

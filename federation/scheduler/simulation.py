@@ -22,10 +22,11 @@ from federation.model.component_sets import shape_of
 from federation.model.errors import InvalidRequest
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
 from federation.model.placement import Binding, Certificate, Gang, PreemptionPolicy, gang_to_join
-from federation.model.waiting import SUSPENDED
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Amount, ClusterName, Reason
 from federation.model.workload import TargetCluster
 from federation.scheduler.closed_rooms import ClosedRooms, could_hold
-from federation.scheduler.common_clusters import common_clusters, stays_text
+from federation.scheduler.common_clusters import common_clusters, stays_reason
 from federation.scheduler.cycle import room_for, schedule
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
@@ -51,8 +52,10 @@ from federation.scheduler.scarcity import short_of, with_scarcity
 from federation.scheduler.simulated_peers import PlacedPeer, Places, counting_at, surroundings_of
 from federation.scheduler.simulated_rooms import KeptShares, SimulatedRooms
 from federation.scheduler.validation import violations_of
-from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of, unplaced_text
+from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of, unplaced_reason
 from federation.scheduler.waiting.kept import earmark_in, kept_before, room_is_kept_for
+
+_STATED = Reason(ReasonCode.STATED_BY_CALLER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +160,7 @@ class Simulation:
         self.__dict__.update(before)
         first = missed[0]
         lacking = short_of(decisions[first])
-        why = unplaced_text(gang, joining[first].name, lacking, len(missed) - 1)
+        why = unplaced_reason(gang, joining[first].name, lacking, len(missed) - 1)
         return [refused_by(each, why) if each.is_placed else each for each in decisions]
 
     def decide_moves(self, group: Sequence[Binding]) -> list[Decision]:
@@ -175,7 +178,7 @@ class Simulation:
             if all(decision.is_placed for decision in decisions):
                 return decisions
         lacking = next(n for n, decision in enumerate(first) if not decision.is_placed)
-        why = stays_text(group[lacking].name, short_of(first[lacking]))
+        why = stays_reason(group[lacking].name, short_of(first[lacking]))
         return [refused_by(each, why) if each.is_placed else each for each in first]
 
     def _decide_counting_at(self, group: Sequence[Binding], places: Places) -> list[Decision]:
@@ -227,7 +230,7 @@ class Simulation:
         units = {self.fleet.index[each.name]: each.replicas for each in new}
         self._take(dict.fromkeys(units, 1) if demand.in_sets else units, _shape(binding))
 
-    def _decide_gated(self, binding: Binding, gate: str) -> Decision:
+    def _decide_gated(self, binding: Binding, gate: Reason) -> Decision:
         before = self._as_it_is()
         decision = refused_by(self._decide(binding), gate)
         self.__dict__.update(before)
@@ -249,7 +252,7 @@ class Simulation:
         Raises InvalidRequest for a scheduler name without a profile, and PluginFailed.
         """
         if binding.suspended:
-            return self._decide_gated(binding, f"scheduling is {SUSPENDED}")
+            return self._decide_gated(binding, Reason(ReasonCode.SUSPENDED))
         return self._with_room_made([binding])[0]
 
     def _decide(self, binding: Binding) -> Decision:
@@ -295,7 +298,7 @@ class Simulation:
                 stuck=stuck_notes(availability.reasons, self.fleet.names),
             )
             if kept_for:
-                decision = replace(decision, reason=f"{decision.reason}; {kept_for}")
+                decision = decision.explained(kept_for)
         if self._options.reserve or heeds_capacity:
             self._take(added_c, shape)
         if decision.clusters:
@@ -304,14 +307,14 @@ class Simulation:
             self._placed[binding.key] = PlacedPeer(binding, decision, ran)
         return decision
 
-    def _beside_kept(self, binding: Binding, available: Estimates) -> tuple[Estimates, str]:
+    def _beside_kept(self, binding: Binding, available: Estimates) -> tuple[Estimates, Reason]:
         """What of that is available which is kept for nobody that comes before it, and for whom the
-        rest is kept, "" where all is available.
+        rest is kept, NO_REASON where all is available.
         """
         kept = kept_before(self.kept, lambda each: each[0], binding)
         first = self.first(binding)
         if not (kept or first):
-            return available, ""
+            return available, NO_REASON
         before, names, closed = self._as_it_is(), self.fleet.names, ClosedRooms()
         for waiting, lacking in kept:
             passes_c, room_c = self._room_for(waiting)
@@ -331,7 +334,7 @@ class Simulation:
             passes_c, _ = self._room_for(waiting)
             left_c = left_c * ~passes_c
         if not (left_c < available.replicas_c).any():
-            return available, ""
+            return available, NO_REASON
         left = replace(available, replicas_c=np.minimum(available.replicas_c, left_c))
         return left, room_is_kept_for(each.key for each in (*(one for one, _ in kept), *first))
 
@@ -364,17 +367,14 @@ class Simulation:
         self.__dict__.update(before)
         candidates = self._candidates(bindings, decisions)
         losses = least_loss(candidates, partial(self._makes_room, bindings, candidates))
-        why = ""
+        why = NO_REASON
         if losses is None or not self._lose(candidates, losses, bindings[0].key):
             why = NOTHING_HELPS
         elif not self._may_preempt(losses_by_namespace(candidates, losses)):
             why = SPENT
         if losses is None or why:
             self.__dict__.update(after)
-            return [
-                each if each.is_placed else replace(each, reason=f"{each.reason}; {why}")
-                for each in decisions
-            ]
+            return [each if each.is_placed else each.explained(why) for each in decisions]
         told = loss_texts(candidates, losses)
         return [
             replace(each, trace=replace(each.trace, preempted=told))
@@ -445,7 +445,7 @@ class Simulation:
         source_c, bound_c = estimates.source_c.copy(), estimates.bound_c.copy()
         replicas_c[stated] = [self._stated[position] for position in stated.tolist()]
         source_c[stated], bound_c[stated] = Source.EXACT, Bound.NONE
-        reasons = estimates.reasons | dict.fromkeys(stated.tolist(), "stated by the caller")
+        reasons = estimates.reasons | dict.fromkeys(stated.tolist(), _STATED)
         return Estimates(replicas_c=replicas_c, source_c=source_c, bound_c=bound_c, reasons=reasons)
 
     def _added(self, binding: Binding, decision: Decision, demand: Demand) -> dict[int, int]:
@@ -474,8 +474,9 @@ class Simulation:
         availability: Estimates,
     ) -> Decision:
         """A share that does not fit makes the whole binding unschedulable."""
-        lacking = ", ".join(
-            f"{self.fleet.names[c]} {int(availability.replicas_c[c])} of {units}"
+        names, left = self.fleet.names, availability.replicas_c.tolist()
+        lacking = tuple(
+            (ClusterName(names[c]), Amount(left[c]), Amount(units))
             for c, units in sorted(short_c.items())
         )
         return replace(
@@ -483,11 +484,11 @@ class Simulation:
             outcome=Outcome.UNSCHEDULABLE,
             clusters=(),
             remainder=demand.units * demand.unit_replicas,
-            reason=f"shares do not fit where the division puts them: {lacking}",
+            reason=Reason.of(ReasonCode.SHARES_DO_NOT_FIT, lacking),
         )
 
 
-def _gate(gang: Gang, members: Iterable[Binding]) -> str:
+def _gate(gang: Gang, members: Iterable[Binding]) -> Reason:
     return gate_of(gang, [GangMember.of(each, None) for each in members])
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from federation.model.arrays import BoolArray, IntArray, filled, read_only
 from federation.model.placement import SpreadField, TieBreak
+from federation.model.reasons import NO_REASON, Reason
 from federation.scheduler.demand import Demand
 from federation.scheduler.division.strategies import divide
 from federation.scheduler.division.ties import Direction, TieOrder
@@ -95,13 +96,13 @@ def _weighted_mean(weighted: Sequence[tuple[IntArray, int]], count: int) -> IntA
     return total_c // max(sum(weight for _, weight in weighted), 1)
 
 
-def run_permits(state: CycleState, permits: Sequence[Permit], replicas_c: IntArray) -> str:
-    """The first objection to the shares, with the plugin that has it; "" when none has."""
+def run_permits(state: CycleState, permits: Sequence[Permit], replicas_c: IntArray) -> Reason:
+    """The first objection to the shares, with the plugin that has it; NO_REASON when none has."""
     for plugin in permits:
         objection = objection_by(plugin, state, replicas_c)
         if objection:
-            return f"{plugin.name}: {objection}"
-    return ""
+            return objection
+    return NO_REASON
 
 
 def candidate_order(

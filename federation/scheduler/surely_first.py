@@ -13,8 +13,10 @@ from typing import Final
 import numpy as np
 
 from federation.model.arrays import BoolArray, IntArray
-from federation.model.estimate import Estimates, Source
+from federation.model.estimate import Estimates, Source, with_clauses
 from federation.model.placement import Binding, TieBreak
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import SET_ASIDE, Reason, has_code, without_code
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 from federation.scheduler.division.values import DivisionStrategy
@@ -24,9 +26,6 @@ _RANKING: Final = {
     DivisionStrategy.AGGREGATED,
     DivisionStrategy.FILL_FIRST,
 }
-SET_ASIDE: Final = (
-    "set aside, as others surely hold all: by its grades perhaps no node holds a replica"
-)
 
 
 def unsure_c(
@@ -39,26 +38,28 @@ def unsure_c(
         return None
     found_c = np.zeros(len(placed_c), np.bool_)
     if availability.sure_c is None:
-        found_c[[c for c, why in availability.reasons.items() if why.startswith(SET_ASIDE)]] = True
+        found_c[
+            [c for c, why in availability.reasons.items() if has_code(why, ReasonCode.SET_ASIDE)]
+        ] = True
     else:
         found_c = (availability.source_c == Source.MODELS) & (availability.sure_c == 0)
         found_c &= (availability.replicas_c > 0) & ~placed_c
     return found_c if found_c.any() else None
 
 
-def with_notes(reasons: Mapping[int, str], aside_c: BoolArray) -> dict[int, str]:
+def with_notes(reasons: Mapping[int, Reason], aside_c: BoolArray) -> dict[int, Reason]:
     """The notes of estimates, by position, once clusters are set aside."""
     noted = without_notes(reasons)
-    for position in np.flatnonzero(aside_c).tolist():
-        said = noted.get(position)
-        noted[position] = f"{SET_ASIDE}; {said}" if said else SET_ASIDE
-    return noted
+    aside = dict.fromkeys(np.flatnonzero(aside_c).tolist(), SET_ASIDE)
+    # It comes first where there is another clause.
+    behind = {c: why for c, why in noted.items() if c in aside}
+    return noted | with_clauses(aside, behind)
 
 
-def without_notes(reasons: Mapping[int, str]) -> dict[int, str]:
+def without_notes(reasons: Mapping[int, Reason]) -> dict[int, Reason]:
     """The notes of estimates where no cluster is set aside."""
-    left = {c: why.removeprefix(SET_ASIDE).removeprefix("; ") for c, why in reasons.items()}
-    return {c: why for c, why in left.items() if why}
+    values = {why: without_code(why, ReasonCode.SET_ASIDE) for why in set(reasons.values())}
+    return {c: values[why] for c, why in reasons.items() if values[why]}
 
 
 def is_sure(

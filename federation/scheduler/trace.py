@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray
+from federation.model.reasons import Reason
 from federation.scheduler.serialization import to_plain
 
 # Raised whenever the same inputs may give another answer: a replay under another revision says so.
@@ -30,7 +31,7 @@ class InputTrace:
     available_c: IntArray
     source_c: LevelArray
     bound_c: LevelArray
-    estimate_reasons: dict[int, str]
+    estimate_reasons: dict[int, Reason]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class Refusal:
     """Why a filter refused clusters."""
 
     filter: str
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -147,7 +148,7 @@ class GroupTrial:
 
     name: str
     outcome: str
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -317,13 +317,15 @@ def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
         rows |= {"inputs of decisions": prune_inputs, "plans": prune_plans}
     work = {f"prune {what}": in_one(each) for what, each in rows.items()}
     work["make partitions"] = unless_used(_make_partitions)
+    at_once = dict.fromkeys(work, PRUNED_AT_ONCE)
     if keep_decisions_seconds:
         work["prune decisions"] = unless_used(prune_decisions)
+        at_once["prune decisions"] = DECISIONS_PRUNED_AT_ONCE
     return [
         Duty(
             name=name,
             work=each,
-            at_once=DECISIONS_PRUNED_AT_ONCE if name == "prune decisions" else PRUNED_AT_ONCE,
+            at_once=at_once[name],
             every_seconds=PRUNE_EVERY_SECONDS,
         )
         for name, each in work.items()

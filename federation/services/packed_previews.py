@@ -10,7 +10,7 @@ import msgspec
 from federation.history.binding_rows import BINDINGS, BindingRow
 from federation.history.bodies import Body, check_version, deflated, inflated, read_body
 from federation.history.packed_inputs import KeptInputs, Packed
-from federation.history.trace_rows import DECISIONS, DecisionRow, column_of, plain_column_of
+from federation.history.trace_rows import DECISIONS, DecisionRow, part_of, plain_part_of
 from federation.model.placement import Binding
 from federation.services.packed_traces import (
     EVIDENCE,
@@ -32,7 +32,7 @@ class _PreviewBody(Body, frozen=True):
     inputs: KeptInputs | None = None
 
 
-_PREVIEWS = msgspec.json.Decoder(_PreviewBody, dec_hook=column_of)
+_PREVIEWS = msgspec.json.Decoder(_PreviewBody, dec_hook=part_of)
 
 
 def packed_preview(binding: Binding, verdict: Verdict, *, wait: bool) -> Packed:
@@ -47,7 +47,7 @@ def packed_preview(binding: Binding, verdict: Verdict, *, wait: bool) -> Packed:
         "wait": wait,
         "inputs": inputs,
     }
-    return Packed(deflated(msgspec.json.encode(plain, enc_hook=plain_column_of)), shared)
+    return Packed(deflated(msgspec.json.encode(plain, enc_hook=plain_part_of)), shared)
 
 
 def unpacked_preview(body: bytes) -> tuple[Binding, Verdict, bool]:

@@ -23,7 +23,7 @@ from federation.history.packed_inputs import (
 )
 from federation.history.recorded import OwnPart, SharedPart, read_own_part, trace_of
 from federation.history.rows import DocumentPart, Rows
-from federation.history.trace_rows import TRACES, column_of, plain_column_of
+from federation.history.trace_rows import TRACES, part_of, plain_part_of
 from federation.model.reservations import PromiseCertificate
 from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.trace import Trace
@@ -63,7 +63,7 @@ class _OwnPart(OwnPart, frozen=True, forbid_unknown_fields=True):
 
 
 _SHARED = msgspec.msgpack.Decoder(_SharedPart)
-_OWN = msgspec.msgpack.Decoder(_OwnPart, strict=False, dec_hook=column_of)
+_OWN = msgspec.msgpack.Decoder(_OwnPart, strict=False, dec_hook=part_of)
 
 
 def packed_traces(verdicts: Iterable[Verdict]) -> list[Packed]:
@@ -163,9 +163,9 @@ class _Packer:
     def _column(self, column: object) -> Any:
         """How an array is written; one that refuses to be written to may well be shared."""
         if not isinstance(column, np.ndarray) or column.flags.writeable:
-            return plain_column_of(column)
+            return plain_part_of(column)
         known = self._columns.get(id(column))
         if known is None:
-            encoded = msgspec.Raw(msgspec.msgpack.encode(plain_column_of(column)))
+            encoded = msgspec.Raw(msgspec.msgpack.encode(plain_part_of(column)))
             known = self._columns[id(column)] = column, encoded
         return known[1]

@@ -20,6 +20,7 @@ from federation.model.cluster import Cluster, ClusterState
 from federation.model.estimate import Estimates
 from federation.model.node_plans import NodePlan
 from federation.model.placement import Binding, binding_key
+from federation.model.reasons import Reason
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.waiting import Wait
 from federation.model.workload import Component, ReplicaRequirements
@@ -215,7 +216,7 @@ class Verdict:
     # For replays; as they were packed where it comes from a preview.
     inputs: DecisionInputs | KeptInputs | None = None
     # Why shares found no room, by cluster, or under "" why a plugin kept nothing for them.
-    refused: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, Reason] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

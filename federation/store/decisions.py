@@ -36,6 +36,7 @@ from federation.history.trace_files import TracedDecision, TracedDeletion
 from federation.history.workload_rows import target_rows
 from federation.model.node_plans import NodePlan
 from federation.model.placement import groups_of
+from federation.model.reasons import stored_reason
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.trace import unread_trace
@@ -216,7 +217,7 @@ class StoredDecision:
                 outcome=Outcome(row.outcome),
                 clusters=targets_of(row.clusters),
                 remainder=row.remainder,
-                reason=row.reason,
+                reason=stored_reason(row.reason),
                 trace=trace,
             ),
             evidence=evidence,
@@ -396,7 +397,7 @@ def _row(new: NewDecision) -> dict[str, Any]:
         "outcome": decision.outcome,
         "decided": target_rows(decision.clusters),
         "remainder": decision.remainder,
-        "reason": decision.reason,
+        "reason": str(decision.reason),
         "revision": decision.trace.algorithm_revision,
         "triggers": decision.trace.triggers,
     }

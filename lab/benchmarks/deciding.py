@@ -425,7 +425,7 @@ def replay_all(made: Sequence[Verdict], shared: Sequence[SharedBodies]) -> None:
             outcome=decision.outcome,
             clusters=decision.clusters,
             remainder=decision.remainder,
-            reason=decision.reason,
+            reason=str(decision.reason),
             trace=packed.body,
             bodies=bodies,
         ).replayed(InputReader(DEFAULT_PROFILES))

@@ -105,7 +105,8 @@ RIVALS, MOST_REPLICAS, AT_LAST = 24, 16, 2
 PRIORITIES: Final = range(-4, 0)
 OF_ALL, OF_A_NAMESPACE = 400, 280
 _LOSS: Final = re.compile(r"(\S+): (\d+) in (\S+), priority (-?\d+)")
-_PREEMPTED: Final = "preempted by "
+# Decisions are stored with their reasons as text.
+_PREEMPTED: Final = re.compile(r"preempted by (\S+): ")
 _DECIDED = "SELECT id::text FROM decision WHERE outcome <> 'NO_FIT'"
 _SPENT = "SELECT extract(epoch FROM at)::float8 AS at, namespace, replicas::int FROM preemption"
 
@@ -165,8 +166,7 @@ async def read_losses(
         record = StoredDecision(cast(Any, SimpleNamespace(**row))).unpacked()
         key = f"{record.namespace}/{record.name}"
         losses += [_loss(record.id, key, text) for text in record.decision.trace.preempted]
-        if record.decision.reason.startswith(_PREEMPTED):
-            by = record.decision.reason.removeprefix(_PREEMPTED).partition(": ")[0]
+        if by := _preemptor(str(record.decision.reason)):
             told.setdefault(key, Counter())[by] += 1
     return losses, told, spent
 
@@ -180,6 +180,12 @@ async def judged(
     if (taken := sum(each.replicas for each in losses)) != sum(each.replicas for each in spent):
         wrong.append(f"{taken} replicas were preempted, and counted were {spent}")
     return wrong, losses
+
+
+def _preemptor(reason: str) -> str:
+    """The key of the binding that took replicas by a decision with this reason, or none."""
+    match = _PREEMPTED.match(reason)
+    return match[1] if match else ""
 
 
 def _loss(decision: str, by: str, text: str) -> Loss:

@@ -32,6 +32,8 @@ from federation.model.placement import (
     StaticWeight,
     TieBreak,
 )
+from federation.model.pools.matching import untold_by_pools
+from federation.model.reasons import stored_reason
 from federation.model.workload import (
     Component,
     ObjectReference,
@@ -99,7 +101,7 @@ def fleet(chance: random.Random) -> Fleet:
         for name in NAMES
     ]
     silent = [chance.choice(["", "", "", "", "is stale"]) for _ in NAMES]
-    return Fleet.of(clusters).without(Column.of(silent))
+    return Fleet.of(clusters).without(Column.of(map(stored_reason, silent)))
 
 
 def binding(chance: random.Random, number: int) -> Binding:
@@ -149,7 +151,7 @@ def verdict(chance: random.Random, number: int, fleets: list[Fleet]) -> Verdict:
         replicas_c=fits_c,
         source_c=np.where(fits_c == 9, Source.NONE, Source.POOLS).astype(np.int8),
         bound_c=np.full(CLUSTERS, Bound.LOWER, dtype=np.int8),
-        reasons={0: "the cluster's pools do not tell nodes apart by disk"},
+        reasons={0: untold_by_pools(("disk",))},
     )
     inputs = DecisionInputs(
         binding=binding(chance, number),
@@ -162,7 +164,7 @@ def verdict(chance: random.Random, number: int, fleets: list[Fleet]) -> Verdict:
     decision = inputs.decide(known, 1000.0 + number / 8)
     refused = {}
     if decision.clusters and chance.random() < 0.1:
-        refused = {decision.clusters[0].name: "its largest node has room for 2"}
+        refused = {decision.clusters[0].name: stored_reason("its largest node has room for 2")}
         decision = without_room(decision, refused)
     return Verdict(decision=decision, evidence=ReportEvidence(), inputs=inputs, refused=refused)
 
@@ -183,7 +185,7 @@ def main() -> None:
                 "outcome": decision.outcome,
                 "clusters": msgspec.to_builtins(decision.clusters),
                 "remainder": decision.remainder,
-                "reason": decision.reason,
+                "reason": str(decision.reason),
                 "trace": text_of(packed.body),
             }
         )

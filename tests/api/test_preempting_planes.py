@@ -63,7 +63,7 @@ async def test_what_the_other_one_preempted_meanwhile_counts(world: World, rival
     await rival.plane.follow()
     rival.store.before("journal.lock", lambda: world.schedule("u2", 1, only=["a"], **urgent()))
     answer = await rival.schedule("u3", 1, only=["b"], **urgent())
-    assert answer.decision.reason.endswith(SPENT)
+    assert answer.decision.reason.endswith(str(SPENT))
     assert await world.shares("lower") == {"b": 3}
     await world.plane.sql("DELETE FROM preemption")
 

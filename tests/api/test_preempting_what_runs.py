@@ -202,7 +202,7 @@ async def test_pods_that_are_too_small_make_no_room(world: World) -> None:
     await begin(world)
     await run(world)
     answer = await ask(world, replicas=1, request={"cpu": "1", "memory": "100Gi"})
-    assert answer.decision.reason.endswith(NOTHING_HELPS)
+    assert answer.decision.reason.endswith(str(NOTHING_HELPS))
     assert await world.shares("low") == {"b": 3}
 
 
@@ -236,7 +236,7 @@ async def test_room_is_made_for_a_whole_set_of_components_or_for_none(world: Wor
     # One core is free; the cluster has six.
     large = components(("driver", 1, "1"), ("worker", 6, "1"))
     refused = await ask(world, "large", "a", 7, **large)
-    assert refused.decision.reason.endswith(NOTHING_HELPS)
+    assert refused.decision.reason.endswith(str(NOTHING_HELPS))
     assert await world.shares("low") == {"a": 5}
     job = components(("driver", 1, "1"), ("worker", 2, "1"), ("sink", 1, "2"))
     answer = await ask(world, "job", "a", 4, **job)
@@ -261,13 +261,13 @@ async def test_who_does_not_wait_preempts_nothing_that_runs(world: World) -> Non
     await begin(world)
     await run(world)
     answer = await world.schedule("urgent", 2, only=["b"], wait=False, **urgent())
-    assert answer.decision.reason.endswith(NOTHING_HELPS)
+    assert answer.decision.reason.endswith(str(NOTHING_HELPS))
     # Nor does an atomic batch: none of it waits.
     results = await world.batch(
         *(world.workload(f"batch-{name}", 1, only=[name], **urgent()) for name in "bc"),
         atomic=True,
     )
-    assert any(each.decision.reason.endswith(NOTHING_HELPS) for each in results)
+    assert any(each.decision.reason.endswith(str(NOTHING_HELPS)) for each in results)
     assert await world.shares("low") == {"b": 3}
 
 
@@ -284,7 +284,7 @@ async def test_the_limit_holds_for_what_runs_too(world: World) -> None:
     await run_many(world, IN_NAMESPACE + 2)
     assert await preempted(world, await ask(world, cluster="a", replicas=IN_NAMESPACE))
     refused = await ask(world, "more", "a", 1)
-    assert refused.decision.reason.endswith(SPENT)
+    assert refused.decision.reason.endswith(str(SPENT))
     assert await world.shares("low") == {"a": 2}
 
 
@@ -293,7 +293,7 @@ async def test_so_many_wait_for_others_to_leave_and_no_more(world: World) -> Non
     for number in range(MOST_NOMINATED):
         await world.schedule(f"w{number}", only=["a"], **urgent())
     refused = await world.schedule("more", only=["a"], **urgent())
-    assert refused.decision.reason.endswith(CROWDED)
+    assert refused.decision.reason.endswith(str(CROWDED))
     assert await world.shares("low") == {"a": 1}
 
 

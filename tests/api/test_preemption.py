@@ -10,6 +10,7 @@ import pytest
 
 from federation.codec.bindings import binding_from_message
 from federation.model.cluster import Cluster, ClusterState
+from federation.model.reasons import clauses_of
 from federation.scheduler.preemption import NOTHING_HELPS, SPENT
 from federation.scheduler.simulation import Simulation, SimulationOptions
 from federation.v1.resource_pb2 import ResourceBinding
@@ -142,7 +143,7 @@ async def test_who_may_not_be_preempted_is_spared(
     await place(world, "filling", 3, "b", priority=20)
     answer = await world.schedule("urgent", only=["b"], **urgent())
     assert answer.decision.outcome == OUTCOME_UNSCHEDULABLE
-    assert answer.decision.reason.endswith(NOTHING_HELPS)
+    assert answer.decision.reason.endswith(str(NOTHING_HELPS))
     assert await where(world, "other") == [{cluster: 3}]
     # Asked again it is told the same, and nothing is written.
     again = await world.schedule("urgent", only=["b"], **urgent())
@@ -154,7 +155,7 @@ async def test_who_does_not_ask_for_it_preempts_nobody(world: World) -> None:
     await place(world, "low", 3, "b")
     answer = await world.schedule("high", only=["b"], priority=10)
     assert answer.decision.outcome == OUTCOME_UNSCHEDULABLE
-    assert NOTHING_HELPS not in answer.decision.reason
+    assert str(NOTHING_HELPS) not in answer.decision.reason
     assert await where(world, "low") == [{"b": 3}]
 
 
@@ -203,7 +204,7 @@ async def test_so_many_replicas_are_preempted_within_a_minute_and_no_more(world:
     await world.schedule(world.workload("low", only=["b"], namespace=f"{world.namespace}-more"))
     assert await place(world, "u1", IN_NAMESPACE - 1, "a", **urgent()) == {"a": IN_NAMESPACE - 1}
     refused = await world.schedule("u2", 2, only=["a"], **urgent())
-    assert refused.decision.reason.endswith(SPENT)
+    assert refused.decision.reason.endswith(str(SPENT))
     # It is tried again by itself.
     await until(lambda: world.wait_of("u2"), lambda wait: wait.state == WAIT_STATE_BACKOFF)
     assert await place(world, "u3", 1, "a", **urgent()) == {"a": 1}
@@ -233,9 +234,9 @@ async def test_a_simulation_preempts_as_the_service_does(world: World) -> None:
     bindings = [binding_from_message(workload) for workload in workloads]
     simulated = Simulation(states, SimulationOptions(), now=0.0).decide_all(bindings)
     live = [(await world.got(workload.metadata.name)).decision for workload in workloads]
-    assert [(shares(each.clusters), each.remainder, each.reason) for each in simulated] == [
+    assert [(shares(each.clusters), each.remainder, str(each.reason)) for each in simulated] == [
         (shares(each.clusters), each.remainder, each.reason) for each in live
     ]
     assert shares(simulated[0].clusters) == {"a": 2}
-    assert f"preempted by {world.namespace}/second" in simulated[1].reason
-    assert simulated[5].reason.endswith(NOTHING_HELPS)
+    assert f"preempted by {world.namespace}/second" in str(simulated[1].reason)
+    assert NOTHING_HELPS in clauses_of(simulated[5].reason)

@@ -101,7 +101,7 @@ async def test_where_nothing_shows_room_only_a_setting_makes_promises(
     await join(world, bare=totals(5, source=""))
     answer = await world.schedule("web", wait=False)
     assert answer.decision.outcome == OUTCOME_UNSCHEDULABLE
-    assert NO_POOLS in f"{answer.decision.trace}{answer.decision.reason}"
+    assert str(NO_POOLS) in f"{answer.decision.trace}{answer.decision.reason}"
     clock, store = HeldClock(), CommandedStore()
     flags = {"allow_unproven": "true"}
     async with running_control_plane(

@@ -137,7 +137,7 @@ def test_whom_it_is_kept_for_gets_it() -> None:
     own.claims = claims
     decide_all(working, [late, own], NOW)
     assert not late.is_placed
-    assert "room is kept for shop/waits-1" in late.verdict.decision.reason
+    assert "room is kept for shop/waits-1" in str(late.verdict.decision.reason)
     assert sum(each.replicas for each in own.verdict.decision.clusters) == 5
 
 

@@ -21,6 +21,7 @@ from federation.model.cluster import Cluster, Taint, TaintEffect
 from federation.model.errors import PreconditionFailed
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import Binding, SpreadConstraint
+from federation.model.reasons import stored_reason
 from federation.model.workload import ObjectReference
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.fleet import Column, Fleet
@@ -75,6 +76,7 @@ SURROUNDINGS = st.builds(
     anti_affinity_peers=st.lists(st.frozensets(NAMES, max_size=3), max_size=2).map(tuple),
     triggers=st.just(("replicas changed",)),
 )
+TELL_NOTHING = stored_reason("its pools tell nothing")
 LOST = st.lists(st.sampled_from(["", "", "is stale", "cannot be seen"]), min_size=7, max_size=7)
 
 
@@ -84,7 +86,7 @@ def known(count: int, fits: list[int]) -> Estimates:
         replicas_c=replicas_c,
         source_c=np.where(replicas_c == 7, Source.NONE, Source.POOLS).astype(np.int8),
         bound_c=np.full(count, Bound.LOWER, dtype=np.int8),
-        reasons={c: "its pools tell nothing" for c in range(count) if fits[c] == 7},
+        reasons={c: TELL_NOTHING for c in range(count) if fits[c] == 7},
     )
 
 
@@ -101,7 +103,7 @@ def recorded(verdict: Verdict, *company: Verdict) -> Recorded:
         outcome=decision.outcome,
         clusters=decision.clusters,
         remainder=decision.remainder,
-        reason=decision.reason,
+        reason=str(decision.reason),
         trace=packed.body,
         bodies=bodies,
     )
@@ -124,7 +126,7 @@ def test_a_decision_replays_equal(
     profile: str,
 ) -> None:
     clusters, fits = fleet
-    made_on = Fleet.of(clusters).without(Column.of(lost[: len(clusters)]))
+    made_on = Fleet.of(clusters).without(Column.of(map(stored_reason, lost[: len(clusters)])))
     inputs = DecisionInputs(
         binding=spread_over(binding, spread),
         fleet=made_on,
@@ -137,9 +139,9 @@ def test_a_decision_replays_equal(
     company = a_verdict(), replace(verdict, evidence=ReportEvidence())
     assert_equal(recorded(verdict, *company).replayed(InputReader(PROFILES)))
     if decision.clusters:
-        refused = {decision.clusters[0].name: "only 2 of 3 find room"}
+        refused = {decision.clusters[0].name: stored_reason("only 2 of 3 find room")}
         nowhere = without_room(decision, refused)
-        nowhere = replace(nowhere, reason=f"{nowhere.reason}; short of cpu in 1 cluster")
+        nowhere = nowhere.explained(stored_reason("short of cpu in 1 cluster"))
         verdict = replace(verdict, decision=nowhere, refused=refused)
         assert_equal(recorded(verdict).replayed(InputReader(PROFILES)))
 

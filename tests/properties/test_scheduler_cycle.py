@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.history.trace_rows import TRACES, TraceRow, column_of, plain_column_of
+from federation.history.trace_rows import TRACES, TraceRow, part_of, plain_part_of
 from federation.model.cluster import Cluster, Taint, TaintEffect
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import (
@@ -329,6 +329,6 @@ def test_a_trace_survives_json(
     spread: tuple[SpreadConstraint, ...],
 ) -> None:
     trace = decided(spread_over(binding, spread), *fleet).trace
-    stored = msgspec.json.encode(TRACES.pack(trace), enc_hook=plain_column_of)
-    row = msgspec.json.decode(stored, type=TraceRow, dec_hook=column_of)
+    stored = msgspec.json.encode(TRACES.pack(trace), enc_hook=plain_part_of)
+    row = msgspec.json.decode(stored, type=TraceRow, dec_hook=part_of)
     assert TRACES.unpack(row).to_plain() == trace.to_plain()

@@ -21,6 +21,8 @@ from federation.model.placement import (
     SpreadConstraint,
     SpreadField,
 )
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Reason
 from federation.model.workload import (
     ObjectReference,
     TargetCluster,
@@ -157,7 +159,9 @@ def questions(draw: st.DrawFn) -> list[Question]:
 
 
 def answered(fleet: Fleet, asked: Question) -> dict[str, Any]:
-    lost = Column.of("is stale" if name in asked.lost else "" for name in fleet.names)
+    lost = Column.of(
+        Reason(ReasonCode.STALE) if name in asked.lost else NO_REASON for name in fleet.names
+    )
     return schedule(
         asked.binding,
         fleet.without(lost),

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.model.placement import SpreadConstraint, SpreadField
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Amount, clauses_of
 from federation.scheduler.fleet import Column
 from federation.scheduler.selection.regions import Region, choose_regions
 from federation.scheduler.selection.spread import Need, Shortlist, select
@@ -96,9 +98,12 @@ def test_selection_is_right_and_complete(
         assert not selection.lacks_capacity
     elif best < need.total:
         assert selection.lacks_capacity
-        assert f" {need.total} wanted" in selection.shortage
-        bounded = selection.shortage.startswith("no more than ")
-        named = int(selection.shortage.removeprefix("no more than ").split()[0])
+        (shortage, *_) = clauses_of(selection.shortage)
+        bounded = shortage.code is ReasonCode.SPREAD_HOPELESS
+        held, _, total = shortage.parameters
+        assert isinstance(held, Amount)
+        assert total == Amount(need.total)
+        named = held.number
         assert best <= named < need.total if bounded else named == best
     else:
         assert not selection.shortage

@@ -11,6 +11,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from federation.model.reasons import Reason, stored_reason
+
 PLAIN = {str: str, int: int, float: float, bool: bool, bytes: bytes}
 
 
@@ -31,6 +33,8 @@ def filled(
         return {filled(arguments[0], f"{path}.key"): filled(arguments[1], path)}
     if origin is np.ndarray:
         return np.array([plain_value(int, path, default) % 100], dtype=get_args(arguments[1])[0])
+    if kind is Reason:
+        return stored_reason(plain_value(str, path, default))
     if issubclass(kind, Enum):
         return next(member for member in reversed(kind) if member is not default)
     if kind in PLAIN:

@@ -20,6 +20,7 @@ from federation.model.cluster import CapacityReport, Cluster
 from federation.model.grades import ResourceModel
 from federation.model.node_plans import NodePlan
 from federation.model.placement import Binding
+from federation.model.reasons import stored_reason
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.waiting import Nomination
 from federation.plans.plan import Plan, PlanStep
@@ -80,7 +81,7 @@ def documents() -> dict[str, Any]:
             profile=next(iter(DEFAULT_PROFILES.by_name.values())),
             surroundings=filled(Surroundings),
         ),
-        {"a": "no room"},
+        {"a": stored_reason("no room")},
     )
     packed["kept inputs"] = msgspec.msgpack.encode(inputs)
     verdict = Verdict(
@@ -88,7 +89,7 @@ def documents() -> dict[str, Any]:
             outcome=Outcome.PARTIAL,
             clusters=binding.clusters,
             remainder=3,
-            reason="too few",
+            reason=stored_reason("too few"),
             trace=unread_trace("a warning"),
         ),
         evidence=ReportEvidence(sequences=(3,), age_seconds=(0.5,)),

@@ -77,7 +77,7 @@ def test_models(line: dict[str, Any]) -> None:
             assert line["out"] == 0
             assert estimates.replicas_c.tolist() == summary.replicas_c.tolist()
             assert estimates.source_c.tolist() == [Source.SUMMARY]
-            assert "the resource model lacks" in estimates.reasons[0]
+            assert "the resource model lacks" in str(estimates.reasons[0])
 
 
 def why_different_from_older(recorded: dict[str, Any], line: dict[str, Any]) -> str:

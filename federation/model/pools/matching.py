@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 from federation.model.pools.values import NodePool
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Reason, Word
 from federation.model.selectors import matches_requirement
 from federation.model.tolerations import Tolerations
 from federation.model.workload import NodeClaim, NodeSelectorTerm, Operator, Requirement
@@ -54,6 +57,13 @@ def keys_not_carried(label_keys: Collection[str], claim: NodeClaim | None) -> li
     terms = claim.required_terms or ()
     fields = {each.key for term in terms for each in term.match_fields} & {NAME_FIELD}
     return sorted((claim.label_keys - set(label_keys)) | fields)
+
+
+# Clusters with the same labels get one value.
+@lru_cache(maxsize=1024)
+def untold_by_pools(keys: tuple[str, ...]) -> Reason:
+    """Return why pools cannot answer for a claim on labels and fields that they do not carry."""
+    return Reason.of(ReasonCode.POOLS_LACK_LABELS, tuple(map(Word, keys)))
 
 
 def _by_term(pool: NodePool, label_keys: Collection[str], term: NodeSelectorTerm) -> Match:

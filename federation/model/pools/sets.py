@@ -13,8 +13,9 @@ from typing import Final
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import per_replica
 from federation.model.pools.cell_order import smallest_first
-from federation.model.pools.matching import Match, keys_not_carried, pool_match
+from federation.model.pools.matching import Match, keys_not_carried, pool_match, untold_by_pools
 from federation.model.pools.values import Pools
+from federation.model.reasons import NO_REASON, Reason
 from federation.model.workload import Component
 
 # The kind of a node on which no replica of any component fits any more.
@@ -29,7 +30,7 @@ class SetEstimate:
 
     sets: int
     answered: bool = True
-    reason: str = ""
+    reason: Reason = NO_REASON
 
 
 def sets_that_fit(
@@ -48,9 +49,7 @@ def sets_that_fit(
     if any(Match.UNKNOWN in row for row in verdicts):
         claims = [each.requirements.node_claim for each in components]
         keys = {key for claim in claims for key in keys_not_carried(pools.label_keys, claim)}
-        told = ", ".join(sorted(keys))
-        reason = f"the cluster's pools do not tell nodes apart by {told}"
-        return SetEstimate(sets=0, answered=False, reason=reason)
+        return SetEstimate(sets=0, answered=False, reason=untold_by_pools(tuple(sorted(keys))))
     if not components:
         return SetEstimate(sets=0)
     kinds = _NodeKinds(pools.cells.resources, components)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from federation.model.arrays import BoolArray, IntArray, LevelArray
-from federation.model.readable import plural
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Amount, Reason
 from federation.scheduler.division.apportion import Apportionment, apportion
 from federation.scheduler.division.few import divide_few
 from federation.scheduler.division.values import (
@@ -104,17 +105,17 @@ def divide_tier(rule: DivisionRule, candidates: Candidates, replicas: int) -> Di
     return _DIVISIONS[rule.strategy](rule, candidates, replicas)
 
 
-def _limit_conflict(rule: DivisionRule, candidates: Candidates, replicas: int) -> str:
+def _limit_conflict(rule: DivisionRule, candidates: Candidates, replicas: int) -> Reason:
     if rule.strategy is DivisionStrategy.DUPLICATED or not candidates.floor_k.any():
-        return ""
+        return NO_REASON
     least = int(candidates.floor_k.sum())
     if least > replicas:
-        return f"the least replicas per cluster add up to {least}, {replicas} are wanted"
+        return Reason.of(ReasonCode.MINIMUMS_EXCEED_REPLICAS, Amount(least), Amount(replicas))
     most_k = candidates.capacity_k if rule.heeds_capacity else candidates.ceiling_k
     short = int((candidates.floor_k > most_k).sum())
     if short:
-        return f"{plural(short, 'cluster')} cannot hold the least replicas asked of them"
-    return ""
+        return Reason.of(ReasonCode.MINIMUMS_DO_NOT_FIT, Amount(short))
+    return NO_REASON
 
 
 def _duplicate(_rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:

@@ -12,6 +12,7 @@ import numpy as np
 
 from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray
 from federation.model.placement import DivisionPreference, ReplicaScheduling, SchedulingType
+from federation.model.reasons import NO_REASON, Reason
 from federation.scheduler.division.apportion import TieKeys
 from federation.scheduler.trace import TierFacts
 
@@ -151,4 +152,4 @@ class Division:
     limit_k: LevelArray
     facts: tuple[TierFacts, ...]
     missing: int = 0
-    conflict: str = ""
+    conflict: Reason = NO_REASON

@@ -1,7 +1,8 @@
 """Filter plugins: which clusters cannot take the binding, and why.
 
 Must not rank. Each answers (refused clusters, reason) pairs over the whole fleet at once; no pair
-means that every cluster passes.
+means that every cluster passes. A plug-in that does not come with the scheduler answers its reason
+as text.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from federation.model.arrays import BoolArray
 from federation.model.cluster import Taint
 from federation.model.errors import InvalidRequest
 from federation.model.placement import SpreadField
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Amount, Reason, Word
 from federation.model.tolerations import Tolerations
 from federation.model.workload import Toleration
 from federation.scheduler.state import CycleState
 
-Refusals = Sequence[tuple[BoolArray, str]]
+Refusals = Sequence[tuple[BoolArray, Reason | str]]
 FilterPlugin = Callable[[CycleState], Refusals]
 
 
@@ -43,7 +46,8 @@ def taint_toleration(state: CycleState) -> Refusals:
         taint = covering.first_untolerated(taints, state.now)
         if taint is not None:
             refused_c = (column.code_c == code) & ~state.placed_c
-            refusals.append((refused_c, f"has the untolerated taint {taint_text(taint)}"))
+            reason = Reason.of(ReasonCode.UNTOLERATED_TAINT, Word(taint_text(taint)))
+            refusals.append((refused_c, reason))
     return refusals
 
 
@@ -79,7 +83,7 @@ def taint_text(taint: Taint) -> str:
 
 def cluster_affinity(state: CycleState) -> Refusals:
     """Outside the affinity, or the affinity group with all its overflow tiers."""
-    return ((state.tier_c < 0, "does not match the cluster affinity"),)
+    return ((state.tier_c < 0, Reason(ReasonCode.OUTSIDE_AFFINITY)),)
 
 
 def api_enablement(state: CycleState) -> Refusals:
@@ -89,7 +93,7 @@ def api_enablement(state: CycleState) -> Refusals:
         return ()
     wanted = (resource.api_version, resource.kind)
     lacks_c = state.fleet.apis.where(lambda apis: apis is not None and wanted not in apis)
-    reason = f"does not have the API {resource.api_version} {resource.kind}"
+    reason = Reason.of(ReasonCode.API_MISSING, Word(resource.api_version), Word(resource.kind))
     return ((lacks_c & ~state.placed_c, reason),)
 
 
@@ -104,7 +108,10 @@ _PROPERTY_MISSING: Mapping[SpreadField, Callable[[CycleState], BoolArray]] = {
 def spread_constraint(state: CycleState) -> Refusals:
     """Clusters that lack a property which a spread constraint groups by."""
     return [
-        (_PROPERTY_MISSING[constraint.by](state), f"has no {constraint.by}")
+        (
+            _PROPERTY_MISSING[constraint.by](state),
+            Reason.of(ReasonCode.PROPERTY_MISSING, Word(constraint.by.value)),
+        )
         for constraint in state.binding.placement.spread_constraints
         if constraint.by is not SpreadField.CLUSTER
     ]
@@ -116,7 +123,7 @@ def cluster_eviction(state: CycleState) -> Refusals:
     if not tasks:
         return ()
     refused_c = state.fleet.named(task.from_cluster for task in tasks)
-    return ((refused_c, "is being evicted"),)
+    return ((refused_c, Reason(ReasonCode.BEING_EVICTED)),)
 
 
 def workload_affinity(state: CycleState) -> Refusals:
@@ -128,7 +135,7 @@ def workload_affinity(state: CycleState) -> Refusals:
         holding_c = state.fleet.named(names)
         if holding_c.any():
             refused_c |= ~holding_c
-    return ((refused_c & ~state.placed_c, "does not hold the workloads of its affinity group"),)
+    return ((refused_c & ~state.placed_c, Reason(ReasonCode.PEERS_ELSEWHERE)),)
 
 
 def workload_anti_affinity(state: CycleState) -> Refusals:
@@ -136,7 +143,7 @@ def workload_anti_affinity(state: CycleState) -> Refusals:
     refused_c = np.zeros(len(state.fleet), np.bool_)
     for names in state.surroundings.anti_affinity_peers:
         refused_c |= state.fleet.named(names)
-    return ((refused_c & ~state.placed_c, "holds a workload of its anti-affinity group"),)
+    return ((refused_c & ~state.placed_c, Reason(ReasonCode.HOLDS_ANTI_AFFINE)),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +163,7 @@ _ONE_REPLICA = CapacityArgs()
 def capacity(state: CycleState, args: CapacityArgs = _ONE_REPLICA) -> Refusals:
     """Clusters where too few replicas fit; never one that already holds replicas."""
     short_c = (state.capacity_c < args.min_replicas) & (state.prior_c == 0)
-    count = "one replica" if args.min_replicas == 1 else f"{args.min_replicas} replicas"
-    return ((short_c, f"has no room for {count}"),)
+    return ((short_c, Reason.of(ReasonCode.NO_ROOM_FOR, Amount(args.min_replicas))),)
 
 
 # What these refuse follows from the fleet, the placement and the workload's API alone, for a

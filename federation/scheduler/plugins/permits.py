@@ -10,9 +10,12 @@ from dataclasses import dataclass
 
 from federation.model.arrays import IntArray
 from federation.model.errors import InvalidRequest
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Amount, Reason
 from federation.scheduler.state import CycleState
 
-PermitPlugin = Callable[[CycleState, IntArray], str]
+# "" permits. A plug-in that does not come with the scheduler answers its objection as text.
+PermitPlugin = Callable[[CycleState, IntArray], Reason | str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +33,14 @@ class GangArgs:
 _WHOLE_GANG = GangArgs()
 
 
-def gang(state: CycleState, replicas_c: IntArray, args: GangArgs = _WHOLE_GANG) -> str:
+def gang(state: CycleState, replicas_c: IntArray, args: GangArgs = _WHOLE_GANG) -> Reason | str:
     """A partial placement only where enough of the workload runs to be worth anything."""
     placed = int(replicas_c.sum())
     wanted = state.binding.replicas
     if placed * 100 >= wanted * args.min_available_percent:
         return ""
-    return f"{placed} of {wanted} replicas are less than {args.min_available_percent} percent"
+    amounts = Amount(placed), Amount(wanted), Amount(args.min_available_percent)
+    return Reason.of(ReasonCode.GANG_PERCENT_UNMET, *amounts)
 
 
 PERMITS: Mapping[str, PermitPlugin] = {"Gang": gang}

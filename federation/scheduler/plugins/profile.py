@@ -12,6 +12,7 @@ from typing import Final
 from federation.model.arrays import FloatArray, IntArray
 from federation.model.errors import InvalidRequest, Violation
 from federation.model.placement import Binding, Certificate
+from federation.model.reasons import Reason
 from federation.scheduler.plugins.filters import FILTERS, FilterPlugin
 from federation.scheduler.plugins.permits import PermitPlugin
 from federation.scheduler.plugins.scores import SCORES, ScorePlugin
@@ -52,7 +53,7 @@ class Reserve:
     """A plugin that keeps something for a decision, and what undoes that, if anything does."""
 
     name: str
-    run: Callable[[CycleState, IntArray], str]
+    run: Callable[[CycleState, IntArray], Reason | str]
     undo: Callable[[CycleState, IntArray], None] | None = None
 
 

@@ -15,6 +15,8 @@ import numpy as np
 from federation.model.arrays import BoolArray, FloatArray, IntArray
 from federation.model.errors import PluginFailed
 from federation.model.quotations import quoted
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Reason, Text, Word
 from federation.scheduler.plugins.filters import FILTERS
 from federation.scheduler.plugins.permits import PERMITS
 from federation.scheduler.plugins.profile import (
@@ -46,7 +48,7 @@ def _is_ours(plugin: Filter | Permit | Reserve) -> bool:
     return any(run is ours for ours in _OURS)
 
 
-def refusals_by(plugin: Filter, state: CycleState) -> list[tuple[BoolArray, str]]:
+def refusals_by(plugin: Filter, state: CycleState) -> list[tuple[BoolArray, Reason]]:
     """What a filter refuses, and why. Raises PluginFailed."""
     answer = _answer(plugin.name, plugin.run, state)
     if not isinstance(answer, (list, tuple)) and (
@@ -82,13 +84,19 @@ def scores_by(plugin: Score, state: CycleState) -> IntArray:
     return copied_c
 
 
-def objection_by(plugin: Permit, state: CycleState, replicas_c: IntArray) -> str:
-    """Why a permit plugin objects to these shares, "" when it does not. Raises PluginFailed."""
+def objection_by(plugin: Permit, state: CycleState, replicas_c: IntArray) -> Reason:
+    """Return why a permit plugin objects to these shares, NO_REASON when it does not.
+
+    Raises PluginFailed.
+    """
     return _objection(plugin, state, replicas_c)
 
 
-def keep_by(plugin: Reserve, state: CycleState, replicas_c: IntArray) -> str:
-    """Why a reserve plugin keeps nothing for these shares, "" when it does. Raises PluginFailed."""
+def keep_by(plugin: Reserve, state: CycleState, replicas_c: IntArray) -> Reason:
+    """Return why a reserve plugin keeps nothing for these shares, NO_REASON when it does.
+
+    Raises PluginFailed.
+    """
     return _objection(plugin, state, replicas_c)
 
 
@@ -117,9 +125,12 @@ def order_by(plugin: QueueSort, state: SortState) -> FloatArray:
     return rounded_w
 
 
-def _objection(plugin: Permit | Reserve, state: CycleState, replicas_c: IntArray) -> str:
+def _objection(plugin: Permit | Reserve, state: CycleState, replicas_c: IntArray) -> Reason:
     objection = _answer(plugin.name, plugin.run, state, _shown(replicas_c))
-    return "" if objection == "" else _reason(plugin, objection)
+    if isinstance(objection, str) and not objection:
+        return NO_REASON
+    reason = _reason(plugin, objection)
+    return Reason.of(ReasonCode.PLUGIN_OBJECTS, Word(plugin.name), reason)
 
 
 def _shown(replicas_c: IntArray) -> IntArray:
@@ -146,12 +157,18 @@ def _check_array(name: str, array: object, kinds: str, count: int) -> None:
         raise _wrong(name, f"answered an array of shape {array.shape}, not {(count,)}")
 
 
-def _reason(plugin: Filter | Permit | Reserve, reason: object) -> str:
-    """Quoted unless the scheduler's own code says it: it may name what not everybody may see."""
-    if not (isinstance(reason, str) and 0 < len(reason) <= MAX_REASON and reason.isprintable()):
+def _reason(plugin: Filter | Permit | Reserve, reason: object) -> Reason:
+    """Return the reason of the scheduler's own code as it is, and others as sentences.
+
+    A sentence may name what not everybody may see.
+    """
+    if isinstance(reason, Reason) and _is_ours(plugin):
+        return reason
+    text = str(reason) if isinstance(reason, Reason) else reason
+    if not (isinstance(text, str) and 0 < len(text) <= MAX_REASON and text.isprintable()):
         rule = f"gave no reason, which is up to {MAX_REASON} printable characters"
         raise _wrong(plugin.name, rule)
-    return reason if _is_ours(plugin) else quoted(reason)
+    return Reason.of(ReasonCode.PLUGIN_TEXT, Text(text))
 
 
 def _kind(answer: object) -> str:

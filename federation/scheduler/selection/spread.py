@@ -15,7 +15,8 @@ import numpy as np
 
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.placement import SpreadConstraint, SpreadField
-from federation.model.readable import plural
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Amount, Parameter, Reason, Word, joined
 from federation.scheduler.fleet import Column
 from federation.scheduler.selection.regions import Region, choose_regions
 from federation.scheduler.selection.search import UNLIMITED, Found, Level, SearchProblem, search
@@ -73,7 +74,7 @@ class Selection:
     rule: str
     group_scores: dict[str, int] = field(default_factory=dict)
     proven: bool = True
-    shortage: str = ""
+    shortage: Reason = NO_REASON
     lacks_capacity: bool = False
 
 
@@ -275,13 +276,13 @@ def _keeps(shortlist: Shortlist, bounds: Mapping[SpreadField, _Bounds], choice: 
     )
 
 
-def _hopeless(shortlist: Shortlist, bounds: Mapping[SpreadField, _Bounds], need: Need) -> str:
+def _hopeless(shortlist: Shortlist, bounds: Mapping[SpreadField, _Bounds], need: Need) -> Reason:
     """Why no search is needed: even the roomiest clusters anywhere do not hold the replicas."""
     most = bounds.get(SpreadField.CLUSTER, _NO_BOUNDS).most
     held = int(np.sort(shortlist.capacity_k)[::-1][:most].sum())
     if held >= need.total or need.partial:
-        return ""
-    return f"no more than {_too_small(held, need, bounds)}"
+        return NO_REASON
+    return _too_small(ReasonCode.SPREAD_HOPELESS, held, need, bounds)
 
 
 def _count(shortlist: Shortlist, by: SpreadField, choice: IntArray) -> int:
@@ -298,11 +299,12 @@ def _searched(shortlist: Shortlist, bounds: Mapping[SpreadField, _Bounds], need:
     refused = Selection(order_k=nothing, rule="search")
     everything = np.arange(len(shortlist))
     clusters = bounds.get(SpreadField.CLUSTER, _NO_BOUNDS)
-    unkept = f"no choice keeps all spread constraints ({_wishes(bounds)})"
+    unkept = Reason.of(ReasonCode.SPREAD_UNKEPT, _wishes(bounds))
     for by, bound in bounds.items():
         there = _count(shortlist, by, everything)
         if there < bound.least:
-            shortage = f"{there} {by}s have candidates, {bound.least} wanted"
+            amounts = Amount(there), Amount(bound.least)
+            shortage = Reason.of(ReasonCode.TOO_FEW_GROUPS, Word(by.value), *amounts)
             return replace(refused, shortage=shortage)
         if by is not SpreadField.CLUSTER:
             # What so few clusters cannot cover is not a lack of capacity.
@@ -318,29 +320,32 @@ def _searched(shortlist: Shortlist, bounds: Mapping[SpreadField, _Bounds], need:
     found = search(_problem(shortlist, bounds, plain_k))
     refused = replace(refused, proven=found.proven)
     if not len(found.choice_k):
-        return replace(refused, shortage=unkept + _doubt(found))
+        return replace(refused, shortage=joined(unkept, _doubt(found)))
     held = int(held_k[found.choice_k].sum())
     if held >= need.total or need.partial:
         return replace(refused, order_k=found.choice_k)
-    shortage = _too_small(held, need, bounds) + _doubt(found)
+    shortage = joined(_too_small(ReasonCode.SPREAD_TOO_SMALL, held, need, bounds), _doubt(found))
     return replace(refused, shortage=shortage, lacks_capacity=True)
 
 
-def _doubt(found: Found) -> str:
-    return "" if found.proven else "; not proven, the search was cut short"
+def _doubt(found: Found) -> Reason:
+    return NO_REASON if found.proven else Reason(ReasonCode.SEARCH_CUT_SHORT)
 
 
-def _too_small(held: int, need: Need, bounds: Mapping[SpreadField, _Bounds]) -> str:
-    available = f"{plural(held, 'replica')} {'is' if held == 1 else 'are'} available"
-    return f"{available} under the spread constraints ({_wishes(bounds)}), {need.total} wanted"
+def _too_small(
+    code: ReasonCode, held: int, need: Need, bounds: Mapping[SpreadField, _Bounds]
+) -> Reason:
+    return Reason.of(code, Amount(held), _wishes(bounds), Amount(need.total))
 
 
-def _wishes(bounds: Mapping[SpreadField, _Bounds]) -> str:
-    """The constraints in words: "region 2 to 3, cluster at least 4"."""
-    return ", ".join(
-        f"{by} at least {bound.least}"
-        if bound.most == UNLIMITED
-        else f"{by} {bound.least} to {bound.most}"
+def _wishes(bounds: Mapping[SpreadField, _Bounds]) -> Parameter:
+    """The constraints: each with its field, its minimum, and its maximum or 0 without one."""
+    return tuple(
+        (
+            Word(by.value),
+            Amount(bound.least),
+            Amount(0 if bound.most == UNLIMITED else bound.most),
+        )
         for by, bound in bounds.items()
     )
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from federation.model.errors import Violation
 from federation.model.placement import Binding, Gang
-from federation.model.quotations import clauses_of
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Amount, Parameter, Reason, Word, clauses_of, joined
 from federation.model.waiting import Wait
 
 _MOST_NAMED: Final = 10
@@ -39,24 +40,26 @@ class GangMember:
         )
 
 
-def gate_of(gang: Gang, members: Sequence[GangMember]) -> str:
-    """What all members wait for, "" where the gang is complete."""
+def gate_of(gang: Gang, members: Sequence[GangMember]) -> Reason:
+    """What all members wait for, NO_REASON where the gang is complete."""
     here = sum(each.is_here for each in members)
     if here >= gang.size:
-        return ""
-    are = "is" if here == 1 else "are"
-    return f"{here} of {gang.size} members of gang {gang.name} {are} here"
+        return NO_REASON
+    amounts = Amount(here), Amount(gang.size)
+    return Reason.of(ReasonCode.GANG_INCOMPLETE, *amounts, Word(gang.name))
 
 
-def missing(gang: Gang, members: Sequence[GangMember]) -> str:
+def missing(gang: Gang, members: Sequence[GangMember]) -> Reason:
     """Who an incomplete gang lacks, beside whom."""
     here = [each.name for each in members if each.is_here]
     suspended = [each.name for each in members if not each.is_here]
-    lacking = gang.size - len(here)
-    text = f"{lacking} member{'s' if lacking > 1 else ''} of gang {gang.name}"
-    notes = [f"here: {_named(here)}"] if here else []
-    notes += [f"suspended: {_named(suspended)}"] if suspended else []
-    return f"{text} ({', '.join(notes)})" if notes else text
+    return Reason.of(
+        ReasonCode.GANG_LACKS_MEMBERS,
+        Amount(gang.size - len(here)),
+        Word(gang.name),
+        *_first_names(here),
+        *_first_names(suspended),
+    )
 
 
 class Roster:
@@ -95,11 +98,20 @@ class Roster:
         return None
 
 
-def unplaced_text(gang: Gang, name: str, why: str, more: int) -> str:
+def unplaced_reason(gang: Gang, name: str, why: Reason, more: int) -> Reason:
     """What members are told that would have had room, because of another one."""
-    nor = f", nor {'was' if more == 1 else 'were'} {more} more" if more else ""
-    first = clauses_of(why)[0]
-    return f"{name} of gang {gang.name} was not placed{nor}; short of room for {name}: {first}"
+    member = Word(name)
+    scarce = Reason.of(ReasonCode.ROOM_FOR_MEMBER, member, clauses_of(why)[0])
+    return joined(
+        Reason.of(ReasonCode.GANG_MEMBER_UNPLACED, member, Word(gang.name), Amount(more)),
+        Reason.of(ReasonCode.SHORT_OF, scarce),
+    )
+
+
+def _first_names(names: Sequence[str]) -> tuple[Parameter, Parameter]:
+    """The first names, and how many there are beyond them."""
+    first = names[:_MOST_NAMED]
+    return tuple(map(Word, first)), Amount(len(names) - len(first))
 
 
 def _named(names: Sequence[str]) -> str:

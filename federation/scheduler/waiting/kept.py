@@ -10,6 +10,8 @@ from itertools import takewhile
 from typing import Final, NamedTuple, TypeVar
 
 from federation.model.placement import Binding
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import BindingRef, Reason
 
 T = TypeVar("T")
 
@@ -59,6 +61,6 @@ def goes_with(one: Binding, other: Binding) -> bool:
     return one.namespace == other.namespace and (one.name == other.name or is_of_gang)
 
 
-def room_is_kept_for(keys: Iterable[str]) -> str:
+def room_is_kept_for(keys: Iterable[str]) -> Reason:
     """Why less is left than reports say."""
-    return f"room is kept for {', '.join(keys)}, which waited before"
+    return Reason.of(ReasonCode.ROOM_KEPT_FOR, tuple(map(BindingRef.of, keys)))

@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from federation.model.errors import FederationError
 from federation.model.estimate import Bound, LevelAnswer, Source
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Amount, Reason, Text
 from federation.model.reservations import Outstanding
 from federation.model.workload import Component
 from federation.services.agent_ports import AgentEstimates
@@ -23,10 +25,6 @@ from federation.services.fleet.known_estimates import shape_key
 from federation.services.values import ExactQuestion
 
 NOTHING: Final[Mapping[str, Sequence[Outstanding]]] = MappingProxyType({})
-BESIDE: Final = (
-    "counted beside {waiting} promised replicas, put on the first nodes with room: "
-    "they are on no node yet"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,7 +38,7 @@ class ExactAnswers:
     replicas_sc: npt.NDArray[np.int64]
     answered_c: npt.NDArray[np.bool_]
     beside_promises_c: npt.NDArray[np.bool_]
-    reasons: dict[int, str]
+    reasons: dict[int, Reason]
 
     def level(self, position: int) -> LevelAnswer:
         """The level ``exact`` for one of the questions."""
@@ -73,18 +71,18 @@ async def ask_agents(
     )
     asked = 1 if question.components else len(question.shapes)
     replicas_sc = np.zeros((asked, len(clusters)), dtype=np.int64)
-    reasons = {}
+    reasons: dict[int, Reason] = {}
     for position, answer in enumerate(answers):
-        if isinstance(answer, str):
+        if isinstance(answer, Reason):
             reasons[position] = answer
             continue
         replicas_sc[:, position] = answer
         if assumed := questions[position].assumed:
             waiting = sum(component.replicas for each in assumed for component in each)
-            reasons[position] = BESIDE.format(waiting=waiting)
+            reasons[position] = Reason.of(ReasonCode.COUNTED_BESIDE_PROMISES, Amount(waiting))
     return ExactAnswers(
         replicas_sc=replicas_sc,
-        answered_c=np.array([not isinstance(answer, str) for answer in answers], dtype=np.bool_),
+        answered_c=np.array([not isinstance(answer, Reason) for answer in answers], dtype=np.bool_),
         beside_promises_c=np.array([bool(each.assumed) for each in questions], dtype=np.bool_),
         reasons=reasons,
     )
@@ -107,11 +105,11 @@ def _beside(question: ExactQuestion, outstanding: Sequence[Outstanding]) -> Exac
 
 async def _ask(
     agents: AgentEstimates, cluster: str, question: ExactQuestion, timeout_seconds: float
-) -> tuple[int, ...] | str:
+) -> tuple[int, ...] | Reason:
     """The numbers, or why there are none."""
     if not agents.sees_nodes(cluster):
-        return "no agent that sees its nodes is connected"
+        return Reason(ReasonCode.NO_AGENT)
     try:
         return await agents.estimate(cluster, question, timeout_seconds)
     except FederationError as error:
-        return error.message
+        return Reason.of(ReasonCode.ERROR_TEXT, Text(error.message))

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from federation.model.reasons import Reason
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import Change, ClusterChanged
 from federation.services.ports import Timer
@@ -29,7 +30,7 @@ class Readiness:
         self._fleet = fleet
         self._clock = clock
         self._tell = tell
-        self._unseen: dict[str, str] = {}
+        self._unseen: dict[str, Reason] = {}
 
     async def keep_looking(self) -> None:
         """Until cancelled."""

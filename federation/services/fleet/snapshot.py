@@ -18,7 +18,7 @@ from collections.abc import (
     ValuesView,
 )
 from dataclasses import dataclass, field, replace
-from typing import Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,12 +32,14 @@ from federation.model.arrays import BoolArray
 from federation.model.cluster import ClusterState
 from federation.model.errors import InvalidRequest, Violation
 from federation.model.positions import UNMOVED, Moves
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Reason, Word
 from federation.model.reservations import Outstanding
 from federation.scheduler.fleet import Column, Fleet
 from federation.services.agent_values import AgentPresence
 from federation.services.values import ReportEvidence
 
-STALE = "is stale: its agent is silent"
+STALE: Final = Reason(ReasonCode.STALE)
 EVIDENCE_DECIMALS = 3
 
 # What is outstanding by position, and where that is to be found anew.
@@ -57,12 +59,13 @@ class ClusterPicture:
     presence: AgentPresence
 
     @property
-    def unseen(self) -> str:
+    def unseen(self) -> Reason:
         """Why the cluster is not seen as it is, empty where it is."""
         blindness = self.presence.blindness
         if blindness is None:
-            return ""
-        return f"cannot be seen since {blindness.since_text}: {blindness.reason}"
+            return NO_REASON
+        since, cause = Word(blindness.since_text), Word(blindness.reason)
+        return Reason.of(ReasonCode.UNSEEN, since, cause)
 
 
 def shown_of(presence: AgentPresence) -> tuple[object, ...]:
@@ -135,7 +138,7 @@ class FleetSnapshot:
     outstanding: OutstandingByCluster
     silent_after_c: npt.NDArray[np.float64]
     may_return_c: BoolArray
-    unseen: Column[str]
+    unseen: Column[Reason]
     # For the time last asked about: decisions are made by the hundred at one.
     _evidence: dict[float, ReportEvidence] = field(init=False, default_factory=dict)
 
@@ -220,7 +223,7 @@ class FleetSnapshot:
         states, clusters = {}, {}
         ledgers = list(self.ledgers)
         silent_after_c, may_return_c = self.silent_after_c.copy(), self.may_return_c.copy()
-        newly_unseen: dict[int, str] = {}
+        newly_unseen: dict[int, Reason] = {}
         for position, each in by_position.items():
             before = self.states[position]
             if each.state is not before:
@@ -278,7 +281,7 @@ class FleetSnapshot:
         """
         return self.fleet.without(self.unseen_at(now))
 
-    def unseen_at(self, now: float) -> Column[str]:
+    def unseen_at(self, now: float) -> Column[Reason]:
         """Why each cluster is stale or not seen as it is at ``now``, "" where it is neither."""
         silent_c = self.silent_after_c < now
         if not silent_c.any():

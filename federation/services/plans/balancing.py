@@ -16,6 +16,8 @@ import numpy as np
 from federation.model.arrays import FloatArray, IntArray
 from federation.model.placement import BindingName
 from federation.model.quantity import divide_up
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Reason
 from federation.model.resources import CPU
 from federation.plans.bound import most_levelled
 from federation.plans.plan import Gain, PlanLimits, Unfixed
@@ -41,7 +43,7 @@ from federation.services.plans.search import (
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 
-_FULL: Final = "is as full as the plan lets it become"
+_FULL: Final = Reason(ReasonCode.FULL_BY_PLAN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

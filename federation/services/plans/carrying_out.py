@@ -212,7 +212,7 @@ class CarryingOut:
                 return replace(step, state=StepState.MOVING, began_at=now)
             return _ended(step, StepState.SKIPPED, now, error.message)
         if set(_clusters(scheduled)) != set(step.after):
-            return _ended(step, StepState.SKIPPED, now, scheduled.record.decision.reason)
+            return _ended(step, StepState.SKIPPED, now, str(scheduled.record.decision.reason))
         tell(self._observers, [scheduled])
         return replace(step, state=StepState.MOVING, began_at=now)
 

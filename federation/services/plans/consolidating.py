@@ -14,6 +14,8 @@ import numpy as np
 
 from federation.model.arrays import FloatArray
 from federation.model.placement import BindingName
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Reason
 from federation.plans.bound import most_emptied
 from federation.plans.plan import CLUSTERS, Gain, PlanLimits, Unfixed
 from federation.services.plans.questions import (
@@ -35,7 +37,7 @@ from federation.services.plans.ways import in_order
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 
-_EMPTY: Final = "is empty, and the plan keeps it so"
+_EMPTY: Final = Reason(ReasonCode.EMPTY_BY_PLAN)
 # Of a cluster that the relaxed best empties by so much it is tried first to empty it whole.
 EMPTIED_AT_BEST: Final = 0.5
 

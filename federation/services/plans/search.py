@@ -22,6 +22,8 @@ from federation.model.placement import (
     groups_of,
     is_grouped,
 )
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Reason
 from federation.model.workload import TargetCluster
 from federation.plans.plan import DO_NOT_MOVE, Gain, PlanLimits, PlanStep, Unfixed, is_pinned
 from federation.scheduler.decision import Outcome
@@ -38,8 +40,8 @@ from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
 
 # The reasons, in refusals, why clusters get nothing more by a plan.
-TO_BE_EMPTIED: Final = "is to be emptied"
-OUTSIDE: Final = "is not among the plan's clusters"
+TO_BE_EMPTIED: Final = Reason(ReasonCode.TO_BE_EMPTIED)
+OUTSIDE: Final = Reason(ReasonCode.OUTSIDE_PLAN)
 BEYOND: Final = "the plan has as many moves as it may have: make another one once it is done"
 TOO_LONG: Final = "better moves were looked for long enough: name fewer clusters"
 # So many moves are tried, by count: equal fleets have equal plans however fast they are made.
@@ -299,7 +301,7 @@ def refused(working: WorkingCopy, attempt: Attempt, now: float, peers: PlannedPe
         return why
     decision = attempt.verdict.decision
     if decision.outcome is not Outcome.SCHEDULED:
-        return decision.reason
+        return str(decision.reason)
     peers.add(attempt)
     return ""
 

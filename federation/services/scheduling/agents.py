@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from federation.model.errors import (
     DeadlineMissed,
@@ -19,6 +19,8 @@ from federation.model.errors import (
 from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.model.placement import Binding
 from federation.model.readable import plural
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Reason
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.runtime.batching import Batcher
@@ -33,7 +35,7 @@ from federation.services.values import (
     worth_now,
 )
 
-NOT_CONNECTED = "no agent that sees its nodes is connected"
+NO_AGENT: Final = Reason(ReasonCode.NO_AGENT)
 # The first plans of a batch wait a moment so that others can join them.
 BATCH_SECONDS = 0.02
 
@@ -50,6 +52,7 @@ class _Said(NamedTuple):
 
     plan: NodePlan
     by_agent: bool
+    was_asked: bool = True
 
 
 class NodePlans:
@@ -123,12 +126,12 @@ class NodePlans:
     async def _settle(self, record: DecisionRecord, said: Sequence[_Said]) -> None:
         """Keeps plans; what was promised by plan is only careful where no agent keeps the plan."""
         planned = _planned(record)
-        for plan, _ in said:
+        for plan, *_ in said:
             if plan.cluster in planned and not plan.claimed:
                 await self._releases.downgrade(
                     record.namespace, record.name, record.id, plan.cluster, plan.message
                 )
-        answers = [plan for plan, _ in said if plan.message != NOT_CONNECTED]
+        answers = [each.plan for each in said if each.was_asked]
         if answers:
             await self._batches.put(record.id, (record.id, answers))
 
@@ -136,8 +139,8 @@ class NodePlans:
         wanted = sum(share.replicas for share in order.shares)
         by_agent = False
         if not self._agents.sees_nodes(cluster):
-            plan = NodePlan(cluster=cluster, unplaced=wanted, message=NOT_CONNECTED)
-            return _Said(plan, by_agent)
+            plan = NodePlan(cluster=cluster, unplaced=wanted, message=str(NO_AGENT))
+            return _Said(plan, by_agent, was_asked=False)
         try:
             plan = await self._agents.place(cluster, order, timeout_seconds)
         except DeadlineMissed:

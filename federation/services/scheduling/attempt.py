@@ -17,6 +17,8 @@ from federation.model.arrays import IntArray
 from federation.model.errors import FederationError
 from federation.model.namespace_quotas import NamespaceQuota
 from federation.model.placement import Binding, BindingName, EvictionTask
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Reason, Text
 from federation.model.waiting import Nomination
 from federation.model.workload import TargetCluster
 from federation.runtime import spans
@@ -132,7 +134,7 @@ class Attempt:
     peers: Peers = NO_PEERS
     # Who else is of the gang that it joins, and what that waits for; then who is placed with it.
     roster: tuple[GangMember, ...] | None = None
-    gate: str = ""
+    gate: Reason = NO_REASON
     companions: tuple[Attempt, ...] = ()
     newest: PackedDecision | None = None
     claims: RoomClaims = NO_CLAIMS
@@ -158,7 +160,7 @@ class Attempt:
     losses: Mapping[str, int] = field(default_factory=dict)
     limits: PreemptionLimits | None = None
     nominated: Nomination | None = None
-    awaits: str = ""
+    awaits: Reason = NO_REASON
     # What plugins were shown of the decision, and those that keep something for it.
     shown: tuple[CycleState, IntArray] | None = None
     kept: list[Reserve] = field(default_factory=list)
@@ -243,9 +245,16 @@ class Attempt:
         return self.is_placed or (not is_all_or_nothing and bool(self.known or self.wait))
 
     @property
-    def short_of(self) -> str:
+    def short_of(self) -> Reason:
         """What there is too little of for what has no place, or who has to leave first."""
         return self.awaits or short_of(self.verdict.decision)
+
+    @property
+    def lack(self) -> Reason:
+        """What others are told that are not placed because of this one."""
+        if self.error is not None:
+            return Reason.of(ReasonCode.ERROR_TEXT, Text(self.error.message))
+        return short_of(self.verdict.decision)
 
     @property
     def leaves_waiting(self) -> bool:

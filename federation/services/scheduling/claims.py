@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from federation.model.estimate import Estimates
 from federation.model.placement import Certificate
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Amount, BindingRef, ClusterName, Reason, Word
 from federation.model.waiting import Leaving, Nomination
 from federation.scheduler.closed_rooms import ClosedRooms
 from federation.scheduler.plugins.profile import Profile
@@ -43,9 +45,9 @@ def beside_claims(
     attempt: Attempt,
     available: Estimates,
     now: float,
-) -> tuple[Estimates, str]:
+) -> tuple[Estimates, Reason]:
     """What of that is available which is kept for nobody that comes before the attempt, and for
-    whom the rest is kept, "" where all is available.
+    whom the rest is kept, NO_REASON where all is available.
     """
     keeping = [each for each in attempt.claims.earmarked if _keeps_room(each[0], now)]
     earmarked = kept_before(keeping, lambda each: each[0].binding, attempt.candidate)
@@ -55,38 +57,39 @@ def beside_claims(
         if profile.name == attempt.profile.name and _is_first(stored, attempt)
     ]
     if not (earmarked or first):
-        return available, ""
+        return available, NO_REASON
     asked = attempt.candidate.certificate or attempt.profile.certificate
     left_c = _beside(working, attempt, earmarked, asked, now)
     for stored, profile in first:
         seen = _seen(working, stored, profile, now)
         left_c[[working.snapshot.positions[name] for name in seen.reach]] = 0
     if not (left_c < available.replicas_c).any():
-        return available, ""
+        return available, NO_REASON
     left = replace(available, replicas_c=np.minimum(available.replicas_c, left_c))
     return left, room_is_kept_for(stored.binding.key for stored, _ in (*earmarked, *first))
 
 
-def awaited(working: WorkingCopy, stored: StoredBinding | None, now: float) -> str:
-    """Who has to leave first, of those that it preempted; "" where it waits for nobody."""
+def awaited(working: WorkingCopy, stored: StoredBinding | None, now: float) -> Reason:
+    """Who has to leave first, of those that it preempted; NO_REASON: nobody."""
     nominated = stored.wait.nominated if stored and stored.wait else None
     if nominated is None or now >= nominated.until:
-        return ""
+        return NO_REASON
     return waits_for(nominated, [still_there(working, each) for each in nominated.leaving])
 
 
-def waits_for(nominated: Nomination, left: Sequence[int]) -> str:
-    """The same in words, where so many of each are there still."""
+def waits_for(nominated: Nomination, left: Sequence[int]) -> Reason:
+    """The same, where so many of each are there still."""
     staying = [
-        f"{n} {'replica' if n == 1 else 'replicas'} of {each.binding} to leave {each.cluster}"
+        (Amount(n), BindingRef.of(each.binding), ClusterName(each.cluster))
         for each, n in zip(nominated.leaving, left, strict=True)
         if n
     ]
     if not staying:
-        return ""
-    more = f" and {len(staying) - MOST_NAMED} more" if len(staying) > MOST_NAMED else ""
+        return NO_REASON
+    named = tuple(staying[:MOST_NAMED])
     since = datetime.fromtimestamp(nominated.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return f"waits for {', '.join(staying[:MOST_NAMED])}{more}, since {since}"
+    omitted = Amount(len(staying) - len(named))
+    return Reason.of(ReasonCode.AWAITS_LEAVING, named, omitted, Word(since))
 
 
 def still_there(working: WorkingCopy, leaving: Leaving) -> int:

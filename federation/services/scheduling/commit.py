@@ -396,7 +396,7 @@ def _new_wait(attempt: Attempt, binding_id: int) -> NewWait:
         name=candidate.name,
         priority=candidate.priority,
         remainder=decision.remainder,
-        short_of=attempt.short_of,
+        short_of=str(attempt.short_of),
         nominated=attempt.nominated,
         is_changed=candidate.generation != before,
     )

@@ -22,6 +22,7 @@ from federation.failover.moves import (
 from federation.model.errors import FederationError, NotFound, PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate, EvictionTask, binding_key
+from federation.model.reasons import Reason
 from federation.model.reservations import Share
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.promisable import stuck_notes, without_room
@@ -159,10 +160,9 @@ def _take(attempt: Attempt, reserved: Reserved) -> None:
     attempt.verdict = replace(attempt.verdict, promises=reserved.promises)
 
 
-def tell(attempt: Attempt, why: str) -> None:
+def tell(attempt: Attempt, why: Reason) -> None:
     """Add to the reason of its decision."""
-    decision = attempt.verdict.decision
-    decision = replace(decision, reason=f"{decision.reason}; {why}")
+    decision = attempt.verdict.decision.explained(why)
     attempt.verdict = replace(attempt.verdict, decision=decision)
     attempt.standing = standing_of(attempt)
 
@@ -264,7 +264,7 @@ def _take_room(
         _tell_scarcity(working, attempt, asked, refused.reasons)
 
 
-def refuse(attempt: Attempt, reasons: Mapping[str, str]) -> None:
+def refuse(attempt: Attempt, reasons: Mapping[str, Reason]) -> None:
     """Nothing of it is placed; why not, as ``without_room`` takes it."""
     attempt.requested = None
     decision = without_room(attempt.verdict.decision, reasons)
@@ -418,7 +418,8 @@ def _gist(decision: Decision) -> tuple[object, ...]:
         decision.outcome,
         decision.clusters,
         decision.remainder,
-        decision.reason,
+        # The newest one was stored.
+        str(decision.reason),
         trace.profile,
         trace.affinity_group,
     )

@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, BindingName, gang_to_join
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Reason, Text, Word
 from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of, missing
 from federation.services.binding_ports import StoredBinding
 from federation.services.journal import BindingChanged
@@ -29,7 +31,7 @@ async def join_gang(read: Transaction, batch: Sequence[Attempt]) -> list[Attempt
     ``gate`` then.
     """
     for attempt in batch:
-        attempt.roster, attempt.gate, attempt.companions = None, "", ()
+        attempt.roster, attempt.gate, attempt.companions = None, NO_REASON, ()
     every = await _of_gang(read, batch[0].candidate)
     roster = Roster(GangMember.of(each.binding, each.wait) for each in every)
     for attempt in batch:
@@ -45,7 +47,7 @@ async def join_gang(read: Transaction, batch: Sequence[Attempt]) -> list[Attempt
     # It stands for all of them where that is looked at again.
     joined[0].roster = _members(every)
     gang = gang_to_join(joined[0].candidate)
-    gate = gate_of(gang, roster.members) if gang else ""
+    gate = gate_of(gang, roster.members) if gang else NO_REASON
     for attempt in joined:
         attempt.gate = gate
     if gate:
@@ -77,8 +79,11 @@ def with_companions(joined: Sequence[Attempt], companions: Sequence[Attempt]) ->
     """
     wrong = next((each for each in companions if each.error is not None), None)
     if wrong is not None:
+        gate = Reason.of(
+            ReasonCode.GANG_MEMBER_WRONG, Word(wrong.binding.name), Text(str(wrong.error))
+        )
         for attempt in joined:
-            attempt.gate = f"{wrong.binding.name} of the same gang: {wrong.error}"
+            attempt.gate = gate
         companions = ()
     joined[0].companions = tuple(companions)
     return [*joined, *companions]
@@ -132,8 +137,8 @@ async def settle_gang(
             gang=name[1],
             entry=first.name,
             priority=max(each.binding.priority for each in waiting),
-            gate=gate,
-            short_of=missing(gangs[0], members) if gate else "",
+            gate=str(gate),
+            short_of=str(missing(gangs[0], members)) if gate else "",
             timeout_seconds=min(timeouts, default=None),
         )
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from federation.model.arrays import IntArray, read_only
 from federation.model.errors import LimitExceeded, PluginFailed
+from federation.model.reasons import NO_REASON, Reason
 from federation.runtime.log_fields import working_on
 from federation.scheduler.plugins.run import hear_by, keep_by, undo_by
 from federation.scheduler.state import CycleState
@@ -24,13 +25,13 @@ from federation.services.troubles import tell_plugin_failure
 logger = logging.getLogger(__name__)
 
 
-def keep(working: WorkingCopy, attempt: Attempt, now: float) -> str:
-    """Let plugins keep what the decision needs; why one does not, "" where all do.
+def keep(working: WorkingCopy, attempt: Attempt, now: float) -> Reason:
+    """Let plugins keep what the decision needs; why one does not, NO_REASON where all do.
 
     Where one does not, nothing is kept. Raises PluginFailed.
     """
     if not attempt.profile.keeps_or_hears:
-        return ""
+        return NO_REASON
     attempt.shown = _shown(working, attempt, now)
     for plugin in attempt.profile.reserves:
         try:
@@ -40,9 +41,9 @@ def keep(working: WorkingCopy, attempt: Attempt, now: float) -> str:
             raise
         if objection:
             let_go([attempt])
-            return f"{plugin.name}: {objection}"
+            return objection
         attempt.kept.append(plugin)
-    return ""
+    return NO_REASON
 
 
 def let_go(attempts: Iterable[Attempt]) -> None:

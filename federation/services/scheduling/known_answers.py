@@ -13,6 +13,7 @@ from federation.capacity.ledger import ClusterLedger
 from federation.capacity.reserve import FleetRooms, PackedRooms
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate
+from federation.model.reasons import Reason
 from federation.scheduler.decision import Decision
 from federation.scheduler.promisable import looked_again
 from federation.scheduler.replay import DecisionInputs
@@ -68,7 +69,7 @@ class KnownAnswers:
     beside_own: Memo[Hashable, tuple[Sequence[ClusterLedger], Estimates]]
     seen_again: Memo[Hashable, Estimates | None]
     refusals: Memo[Hashable, KnownRefusal]
-    scarce: dict[Certificate | None, Memo[Hashable, str]] = field(default_factory=dict)
+    scarce: dict[Certificate | None, Memo[Hashable, Reason]] = field(default_factory=dict)
     lessened: PackedRooms = field(default_factory=dict)
 
     @classmethod
@@ -77,7 +78,7 @@ class KnownAnswers:
         clusters = len(rooms.sites)
         return cls(rooms, Memo(clusters), Memo(clusters), Memo(clusters), Memo(clusters))
 
-    def scarcities(self, asked: Certificate | None) -> Memo[Hashable, str]:
+    def scarcities(self, asked: Certificate | None) -> Memo[Hashable, Reason]:
         """What was found to be scarce, by question."""
         if asked not in self.scarce:
             self.scarce[asked] = Memo(len(self.rooms.sites))

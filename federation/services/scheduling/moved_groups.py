@@ -12,9 +12,8 @@ from typing import TypeAlias
 from uuid import uuid4
 
 from federation.model.placement import Binding, groups_of
-from federation.scheduler.common_clusters import common_clusters, stays_text
+from federation.scheduler.common_clusters import common_clusters, stays_reason
 from federation.scheduler.demand import Demand
-from federation.scheduler.scarcity import short_of
 from federation.scheduler.state import Surroundings
 from federation.scheduler.triggers import evicting_taints, leaving
 from federation.services.binding_ports import Peers
@@ -135,8 +134,7 @@ def _room(
 def _leave_in_place(attempts: Sequence[Attempt]) -> None:
     """Refuse those that have a place, because of the first that has none."""
     lacking = next(each for each in attempts if each.error or not each.is_placed)
-    reason = lacking.error.message if lacking.error else short_of(lacking.verdict.decision)
-    why = stays_text(lacking.binding.name, reason)
+    why = stays_reason(lacking.binding.name, lacking.lack)
     for attempt in attempts:
         attempt.requested = attempt.reserved = None
         let_go([attempt])

@@ -14,12 +14,8 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from federation.model.errors import Conflict, FederationError, Unavailable
-from federation.model.placement import (
-    Binding,
-    BindingName,
-    Certificate,
-    EvictionTask,
-)
+from federation.model.placement import Binding, BindingName, Certificate, EvictionTask
+from federation.model.reasons import Reason
 from federation.scheduler.decision import by_itself
 from federation.scheduler.plugins.profile import Profile, Profiles
 from federation.services.binding_ports import StoredBinding
@@ -208,7 +204,7 @@ class DecisionPipeline:
         known = self._fleet.known_estimates
         return WorkingCopy(self._fleet.snapshot, known, allow_unproven=self._allow_unproven)
 
-    def closed(self, working: WorkingCopy) -> Mapping[str, str]:
+    def closed(self, working: WorkingCopy) -> Mapping[str, Reason]:
         """The clusters where nothing may grow now, and why."""
         fleet = working.snapshot.fleet_at(self._clock.now())
         return {fleet.names[c]: fleet.unready[c] for c in (~fleet.ready_c).nonzero()[0].tolist()}

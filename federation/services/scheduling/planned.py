@@ -113,7 +113,7 @@ class PlannedMove:
                 raise PreconditionFailed(text, reason="NOT_FEASIBLE")
             return
         if decision.outcome is not Outcome.SCHEDULED:
-            raise PreconditionFailed(decision.reason, reason="NOT_FEASIBLE")
+            raise PreconditionFailed(str(decision.reason), reason="NOT_FEASIBLE")
         after = {each.name: each.replicas for each in decision.clusters}
         for target in binding.clusters:
             if not self.leaves_group and target.name in self.why and target.name in after:

@@ -15,6 +15,8 @@ from typing import Final
 
 from federation.model.errors import InvalidRequest, NotPlacedTogether
 from federation.model.placement import PreemptionPolicy, is_grouped
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Amount, Reason
 from federation.model.waiting import Leaving, Nomination
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import Profiles
@@ -50,7 +52,7 @@ from federation.services.values import Scheduled
 DEFAULT_LIMITS: Final = PreemptionLimits(replicas=MOST_REPLICAS, in_namespace=MOST_OF_NAMESPACE)
 # Of the least urgent ones.
 MOST_BINDINGS: Final = 100
-CROWDED: Final = f"no more than {MOST_NOMINATED} at once may wait for others to leave"
+CROWDED: Final = Reason.of(ReasonCode.PREEMPTION_CROWDED, Amount(MOST_NOMINATED))
 
 
 def wants_preemption(attempts: Sequence[Attempt]) -> bool:

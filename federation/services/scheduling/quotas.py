@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from federation.model.namespace_quotas import beyond_quota, held_amounts, moved_amounts
+from federation.model.reasons import NO_REASON, Reason
 from federation.model.reservations import Reservation
 from federation.services.ports import Transaction
 from federation.services.scheduling.attempt import Attempt, QuotaRoom
@@ -36,11 +37,11 @@ async def read_quotas(
         attempt.quota, attempt.held = rooms[attempt.key[0]], held.get(attempt.key, {})
 
 
-def beyond(attempt: Attempt) -> str:
-    """Which limits of its namespace it would pass; "" where it passes none, and is counted."""
+def beyond(attempt: Attempt) -> Reason:
+    """Which limits of its namespace it would pass; NO_REASON: none, and it is counted."""
     room, requested = attempt.quota, attempt.requested
     if room is None or requested is None:
-        return ""
+        return NO_REASON
     shares = (share for shares in requested.shares.values() for share in shares)
     after = held_amounts((share.replicas, share.requirements) for share in shares)
     passed = beyond_quota(room.quota, room.used, attempt.held, after)

@@ -12,8 +12,7 @@ from copy import copy
 from federation.model.errors import NotPlacedTogether
 from federation.model.placement import gang_to_join
 from federation.scheduler.decision import Outcome
-from federation.scheduler.scarcity import short_of
-from federation.scheduler.waiting.gangs import unplaced_text
+from federation.scheduler.waiting.gangs import unplaced_reason
 from federation.scheduler.waiting.queue import Seen
 from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import Attempt
@@ -160,8 +159,7 @@ def _leave_waiting(
     gang, why = gang_to_join(first.candidate), first.gate
     if gang is not None and not why:
         lacking = missed[0]
-        reason = lacking.error.message if lacking.error else short_of(lacking.verdict.decision)
-        why = unplaced_text(gang, lacking.binding.name, reason, len(missed) - 1)
+        why = unplaced_reason(gang, lacking.binding.name, lacking.lack, len(missed) - 1)
     working.forget()
     for attempt in attempts:
         attempt.requested = attempt.reserved = None

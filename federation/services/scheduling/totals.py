@@ -17,6 +17,8 @@ from federation.capacity.ledger import LedgerInWork
 from federation.model.arrays import BoolArray
 from federation.model.estimate import EstimateOptions, Estimates, Source
 from federation.model.placement import Binding
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Amount, Reason
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.resources import PODS
 from federation.model.shapes import request_shape
@@ -66,13 +68,15 @@ class TotalsInWork:
         """Whether those of any cluster are."""
         return bool(self.relayed_c.any())
 
-    def short(self, unit: ReplicaRequirements, checked: Mapping[str, int]) -> dict[str, str]:
+    def short(self, unit: ReplicaRequirements, checked: Mapping[str, int]) -> dict[str, Reason]:
         """Where they leave less than so many more units by now, and how much."""
         if not checked:
             return {}
         positions, left_c = self._snapshot.positions, self.left(unit).replicas_c
         return {
-            name: f"by its totals there is room for {left_c[positions[name]]} more, not {more}"
+            name: Reason.of(
+                ReasonCode.TOTALS_TOO_SMALL, Amount(int(left_c[positions[name]])), Amount(more)
+            )
             for name, more in checked.items()
             if left_c[positions[name]] < more
         }

@@ -26,6 +26,8 @@ from federation.model.arrays import BoolArray, read_only
 from federation.model.component_sets import shape_of
 from federation.model.estimate import Estimates, ignoring_claims
 from federation.model.placement import Binding, Certificate
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Reason
 from federation.model.reservations import Outstanding, PromiseCertificate, Share
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.closed_rooms import ClosedRooms
@@ -66,7 +68,7 @@ from federation.services.scheduling.totals import (
 RoomsBeside: TypeAlias = "tuple[WorkingCopy, ClosedRooms]"
 _Part: TypeAlias = tuple[int, PromiseCertificate]
 # Where pools can tell, and why not elsewhere, for what was wanted last.
-_Told: TypeAlias = tuple[tuple[ReplicaRequirements, ...], BoolArray, Mapping[int, str]]
+_Told: TypeAlias = tuple[tuple[ReplicaRequirements, ...], BoolArray, Mapping[int, Reason]]
 
 
 class WorkingCopy:
@@ -156,13 +158,13 @@ class WorkingCopy:
         self._totals = TotalsInWork(self.snapshot, self._known, self._ledgers)
         self._answers, self._shadows = KnownAnswers.about(self.rooms), {}
 
-    def closed(self, reasons: Mapping[str, str]) -> WorkingCopy:
+    def closed(self, reasons: Mapping[str, Reason]) -> WorkingCopy:
         """The same fleet, with nothing promised since, where these clusters get nothing more.
 
-        Each name has its reason, which a refusal states of the cluster: ``is to be emptied``.
+        Each name has its reason, which a refusal states of the cluster.
         """
         fleet = self.snapshot.fleet
-        closed = Column.of(reasons.get(name, "") for name in fleet.names)
+        closed = Column.of(reasons.get(name, NO_REASON) for name in fleet.names)
         return self._of(replace(self.snapshot, fleet=fleet.without(closed)))
 
     def ahead(self) -> WorkingCopy:
@@ -250,7 +252,7 @@ class WorkingCopy:
             found = available[question] = self._availability(binding, asked)
         return found
 
-    def scarcities(self, asked: Certificate | None) -> dict[Hashable, str] | None:
+    def scarcities(self, asked: Certificate | None) -> dict[Hashable, Reason] | None:
         """What was found to be scarce since the rooms changed last, for ``with_scarcity``. None:
         what is available also depends on more than rooms.
         """
@@ -328,9 +330,8 @@ class WorkingCopy:
     def reserve(self, request: ReservationRequest) -> Reserved | Refused:
         """Take the room for all shares, or for none."""
         positions = self.snapshot.positions
-        gone = [name for name in request.shares if name not in positions]
-        if gone:
-            return Refused(reasons=dict.fromkeys(gone, "the cluster is gone"))
+        if gone := [name for name in request.shares if name not in positions]:
+            return Refused(reasons=dict.fromkeys(gone, Reason(ReasonCode.CLUSTER_GONE)))
         if short := self._totals.short(request.unit, request.checked):
             return Refused(reasons=short)
         given = self._given(request)
@@ -472,7 +473,7 @@ class WorkingCopy:
             is_checked = False
         return (CHECKED, more) if is_checked else (PromiseCertificate.UNPROVEN, 0)
 
-    def _told(self, binding: Binding) -> tuple[BoolArray, Mapping[int, str]]:
+    def _told(self, binding: Binding) -> tuple[BoolArray, Mapping[int, Reason]]:
         """Where pools can tell whether every part of the workload fits, and why not elsewhere."""
         wanted = requirements_of(binding)
         # Promises do not change it, and one binding after the other wants the same.

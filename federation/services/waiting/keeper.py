@@ -17,6 +17,7 @@ from typing import Final
 
 from federation.model.errors import LimitExceeded, NotFound
 from federation.model.placement import BindingName, PreemptionPolicy, binding_key
+from federation.model.reasons import clauses_of
 from federation.model.waiting import Wait
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.preemption import SPENT
@@ -445,7 +446,7 @@ class QueueKeeper:
         error = None if answer.cancelled() else answer.exception()
         if isinstance(error, NotFound):
             queue.placed(waiter.key)
-        elif answer.cancelled() or error or SPENT in attempt.verdict.decision.reason:
+        elif answer.cancelled() or error or SPENT in clauses_of(attempt.verdict.decision.reason):
             self._note_failure(waiter.key)
         elif attempt.has_progressed:
             self._note_placed(waiter, answer.result())
@@ -464,7 +465,7 @@ class QueueKeeper:
             self._queue.wake([waiter.want])
         for each in (attempt, *attempt.companions):
             if each.standing is not None and each.known is not None:
-                self._refused[each.known.id] = each.short_of
+                self._refused[each.known.id] = str(each.short_of)
 
     def _note_placed(self, waiter: Waiter, scheduled: Scheduled) -> None:
         self._give_up_room(waiter.key)

@@ -205,7 +205,7 @@ def fit_of(answer: EstimateAnswer) -> Fit:
             source=source_word(source),
             bound=bound_word(bound),
             age_seconds=age if sequence else None,
-            note=estimates.reasons.get(position, ""),
+            note=str(estimates.reasons.get(position, "")),
         )
         for position, (name, replicas, source, bound, age, sequence) in enumerate(columns)
     ]

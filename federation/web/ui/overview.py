@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from federation.model.cluster import ClusterState, ResourceSummary
+from federation.model.reasons import Reason
 from federation.model.reservations import Outstanding
 from federation.model.resources import CPU, MEMORY, PODS, is_extended
 from federation.services.fleet.registry import FleetOwner
@@ -205,7 +206,11 @@ def in_order(rows: Iterable[ClusterRow], by: str) -> list[ClusterRow]:
 
 
 def _row(
-    state: ClusterState, unseen: str, outstanding: Sequence[Outstanding], *, is_overcommitted: bool
+    state: ClusterState,
+    unseen: Reason,
+    outstanding: Sequence[Outstanding],
+    *,
+    is_overcommitted: bool,
 ) -> ClusterRow:
     cluster, report = state.cluster, state.report
     health, note = _health(state, unseen, is_overcommitted=is_overcommitted)
@@ -246,12 +251,12 @@ def meters_of(summary: ResourceSummary, outstanding: Iterable[Outstanding]) -> M
     }
 
 
-def _health(state: ClusterState, unseen: str, *, is_overcommitted: bool) -> tuple[Health, str]:
+def _health(state: ClusterState, unseen: Reason, *, is_overcommitted: bool) -> tuple[Health, str]:
     cluster = state.cluster
     if cluster.lost_since is not None:
         return Health.LOST, "its agent was silent for too long: what runs here is moved elsewhere"
     if unseen:
-        return Health.UNSEEN, unseen
+        return Health.UNSEEN, str(unseen)
     if not cluster.ready:
         return Health.NOT_READY, "its Ready condition is not True"
     if state.report is None:

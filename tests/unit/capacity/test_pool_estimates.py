@@ -20,6 +20,7 @@ from federation.model.pools.matching import Match, pool_match
 from federation.model.pools.sets import SetEstimate, sets_that_fit
 from federation.model.pools.values import NodeColumn, NodeColumns, NodePool, Pools
 from federation.model.positions import Moves
+from federation.model.reasons import texts_of
 from federation.model.workload import (
     Component,
     NodeClaim,
@@ -114,7 +115,7 @@ def test_a_selector_on_a_label_that_pools_lack_is_unknown_and_says_so() -> None:
         asking(1000, NodeClaim(node_selector={"zone": "a"})),
     )
     assert found.answered_c.tolist() == [False, False, True, True]
-    assert found.reasons == {1: "the cluster's pools do not tell nodes apart by zone"}
+    assert texts_of(found.reasons) == {1: "the cluster's pools do not tell nodes apart by zone"}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -243,7 +244,7 @@ def test_sets_are_unknown_when_a_component_is() -> None:
     unknown = component(1, {}, {"disk": "ssd"})
     found = sets_that_fit(TWO_ZONES, [component(1, {"cpu": 1}), unknown])
     assert not found.answered
-    assert found.reason == "the cluster's pools do not tell nodes apart by disk"
+    assert str(found.reason) == "the cluster's pools do not tell nodes apart by disk"
 
 
 def test_what_takes_too_long_is_finished_on_single_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

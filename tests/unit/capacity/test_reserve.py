@@ -21,6 +21,7 @@ from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
 from federation.model.pools.bounds import per_replica, upper_k
 from federation.model.pools.values import Cells, NodePool, Pools
+from federation.model.reasons import texts_of
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.resources import MAX_AMOUNT
 from federation.model.workload import (
@@ -95,7 +96,7 @@ def taken(answer: FleetRooms | Refused) -> Room:
 
 def why(answer: FleetRooms | Refused) -> str:
     assert isinstance(answer, Refused)
-    return answer.reasons["member1"]
+    return str(answer.reasons["member1"])
 
 
 def left_of(cells: Cells) -> list[tuple[int, tuple[int, ...]]]:
@@ -401,7 +402,7 @@ def test_pools_tell_of_a_claim_or_say_which_labels_they_lack() -> None:
     fleet = FleetRooms.of([room_of((1, 10)), None, tainted])
     told_c, reasons = fleet.told(cpu(1, RACK))
     assert told_c.tolist() == [False, False, True], "taints keep it away, whatever the labels are"
-    assert reasons == {0: "the cluster's pools do not tell nodes apart by rack"}
+    assert texts_of(reasons) == {0: "the cluster's pools do not tell nodes apart by rack"}
     told_c, reasons = fleet.told(cpu(1, ZONE))
     assert (told_c.tolist(), reasons) == ([True, False, True], {})
     assert packable_c(fleet, cpu(1, RACK), None, {}).tolist() == [0, 0, 0]

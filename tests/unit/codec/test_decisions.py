@@ -25,6 +25,7 @@ from federation.model.placement import (
     ReplicaScheduling,
     SchedulingType,
 )
+from federation.model.reasons import stored_reason
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import TargetCluster
 from federation.scheduler.cycle import schedule
@@ -87,7 +88,7 @@ def decide(replicas: int) -> Decision:
         replicas_c=np.array([6, 2, 9]),
         source_c=np.array([Source.MODELS, Source.SUMMARY, Source.NONE], dtype=np.int8),
         bound_c=np.zeros(3, dtype=np.int8),
-        reasons={2: "never reported"},
+        reasons={2: stored_reason("never reported")},
     )
     return schedule(binding, fleet, availability, now=1_700_000_000.0)
 

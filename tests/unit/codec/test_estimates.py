@@ -17,6 +17,7 @@ from federation.codec.estimates import (
 )
 from federation.model.errors import InvalidRequest
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Merge, ModelRule, Source
+from federation.model.reasons import stored_reason
 from federation.v1 import estimates_pb2, resource_pb2
 from tests.unit.codec.documents import violations
 
@@ -93,7 +94,7 @@ def test_answers_are_packed_shape_after_shape() -> None:
         replicas_c=np.array([0, 3]),
         source_c=np.array([Source.NONE, Source.SUMMARY], dtype=np.int8),
         bound_c=np.array([Bound.NONE, Bound.NONE], dtype=np.int8),
-        reasons={0: "no report"},
+        reasons={0: stored_reason("no report")},
     )
     answer: Any = SimpleNamespace(
         fleet_generation="g1",

@@ -37,10 +37,10 @@ def sentences(key: str) -> list[str]:
     )
     lost = loss_decision(loser, {"eu": 1}, key, ("eu",), 0.0)
     return [
-        waits_for(leaving(key), [1]),
-        waits_for(leaving(key, "shop/web"), [3, 2]),
+        str(waits_for(leaving(key), [1])),
+        str(waits_for(leaving(key, "shop/web"), [3, 2])),
         *loss_texts([candidate], [2]),
-        lost.reason,
+        str(lost.reason),
         *lost.trace.triggers,
         f"cpu in 3 clusters; {room_is_kept_for([key, 'shop/web'])}",
         f"preempted by {key}",
@@ -63,8 +63,8 @@ def test_no_sentence_names_who_may_not_be_seen() -> None:
 
 
 def test_several_who_may_not_be_seen_are_told_once() -> None:
-    text = room_is_kept_for(["shop/web", *FOREIGN])
-    assert hidden_in(text, SHOP) == room_is_kept_for(["shop/web", HIDDEN])
+    text = str(room_is_kept_for(["shop/web", *FOREIGN]))
+    assert hidden_in(text, SHOP) == f"room is kept for shop/web, {HIDDEN}, which waited before"
 
 
 def test_own_names_and_other_texts_stay() -> None:
@@ -79,7 +79,7 @@ def test_own_names_and_other_texts_stay() -> None:
 
 
 def test_waits_and_messages_are_seen_without_them() -> None:
-    short_of = waits_for(leaving("secret/db"), [3])
+    short_of = str(waits_for(leaving("secret/db"), [3]))
     wait = Wait(
         state=WaitState.UNSCHEDULABLE, since=1.0, short_of=short_of, overtaken_by="secret/db"
     )

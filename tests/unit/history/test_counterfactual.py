@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.history import counterfactual
-from federation.history.changes import WhatIfChange
+from federation.history.changes import ChangedFleets, WhatIfChange
 from federation.history.trace_files import TracedDecision, TracedDeletion, TraceFile
 from federation.history.what_ifs import WhatIf
 from federation.history.windows import played, windows_of
+from federation.history.worlds import Axes
 from federation.model.arrays import BoolArray
 from federation.model.cluster import (
     CapacityReport,
@@ -29,8 +30,9 @@ from federation.model.cluster import (
 )
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, Placement
+from federation.model.reasons import NO_REASON, stored_reason
 from federation.scheduler.decision import Outcome
-from federation.scheduler.fleet import Fleet
+from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.profile import (
     DEFAULT_PROFILE,
     DEFAULT_PROFILES,
@@ -263,3 +265,23 @@ def test_windows_have_every_decision_once(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="more than 10000 windows of 60 s"):
         windows_of(trace, 60)
     assert windows_of(TraceFile.opened(write_trace(path, [], {})), 60) == []
+
+
+def test_a_cordon_with_a_reason_ends_with_the_change_and_silence_does_not() -> None:
+    cordoned = Cluster(name="a", cordoned=True, cordon_reason="repair; until noon")
+    stale = stored_reason("is stale: its agent is silent")
+    recorded = Fleet.of([cordoned, Cluster(name="b"), Cluster(name="c")]).without(
+        Column.of([NO_REASON, stale, NO_REASON])
+    )
+    specs = {name: ClusterState(cluster=Cluster(name=name)) for name in "ab"}
+    changed = ChangedFleets(WhatIfChange(clusters=specs), Axes()).of(recorded)
+    assert changed.fleet.ready_c.tolist() == [True, False, True]
+    assert changed.fleet.unready[1] == stale
+    kept = ChangedFleets(WhatIfChange(cordoned=frozenset({"c"})), Axes()).of(recorded)
+    assert list(map(str, kept.fleet.unready.values)) == [
+        "is cordoned (repair; until noon)",
+        "",
+        "is cordoned",
+        "",
+        str(stale),
+    ]

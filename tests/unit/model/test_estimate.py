@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from federation.model.estimate import Bound, LevelAnswer, Merge, Source, merge
+from federation.model.reasons import stored_reasons, texts_of
 
 
 def answer(
@@ -18,7 +19,7 @@ def answer(
         replicas_c=np.array([0 if each is None else each for each in replicas], dtype=np.int64),
         answered_c=np.array([each is not None for each in replicas]),
         bound_c=np.full(len(replicas), bound, dtype=np.int8),
-        reasons=reasons or {},
+        reasons=stored_reasons(reasons or {}),
     )
 
 
@@ -52,7 +53,7 @@ def test_minimum_takes_a_better_level_where_no_report_answers() -> None:
 
 
 def test_reasons_of_all_levels_are_kept_the_best_first() -> None:
-    assert merge(LEVELS, Merge.QUALITY).reasons == {
+    assert texts_of(merge(LEVELS, Merge.QUALITY).reasons) == {
         1: "the agent was late",
         3: "the report has no grade counts; the cluster has not reported yet",
     }

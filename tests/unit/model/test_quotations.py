@@ -8,7 +8,6 @@ from federation.model.quotations import (
     CLOSING,
     HIDDEN_SENTENCE,
     OPENING,
-    clauses_of,
     page_without_quotations,
     quoted,
     without_quotations,
@@ -43,10 +42,3 @@ def test_nothing_is_left_of_a_text_that_was_cut(sentence: str, length: int) -> N
 def test_an_empty_sentence_stays_empty() -> None:
     assert quoted("") == ""
     assert without_quotations("plain words") == "plain words"
-
-
-@given(st.lists(st.text(st.sampled_from("ab; "), min_size=1), min_size=1))
-@example(["a; b; c"])
-def test_a_quoted_sentence_is_part_of_one_clause(sentences: list[str]) -> None:
-    clauses = [f"cluster {number}: {quoted(each)}" for number, each in enumerate(sentences)]
-    assert clauses_of("; ".join(clauses)) == clauses

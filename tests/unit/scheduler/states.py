@@ -17,6 +17,7 @@ from federation.model.placement import (
     ReplicaScheduling,
     SchedulingType,
 )
+from federation.model.reasons import stored_reasons
 from federation.model.workload import TargetCluster
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision
@@ -41,7 +42,7 @@ def estimates(
         replicas_c=np.array([each or 0 for each in replicas], dtype=np.int64),
         source_c=np.array(sources, dtype=np.int8),
         bound_c=np.full(len(replicas), Bound.LOWER, dtype=np.int8),
-        reasons=reasons or {},
+        reasons=stored_reasons(reasons or {}),
     )
 
 

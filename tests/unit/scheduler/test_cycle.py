@@ -22,6 +22,8 @@ from federation.model.placement import (
     StaticWeight,
     TieBreak,
 )
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Reason, stored_reason
 from federation.model.workload import (
     Component,
     NodeClaim,
@@ -187,7 +189,7 @@ def test_decisions(
     if reason is None:
         assert decision.reason
     else:
-        assert decision.reason == reason
+        assert str(decision.reason) == reason
     assert decision.trace.warnings == ()
 
 
@@ -197,7 +199,7 @@ def test_a_partial_placement_has_at_least_what_is_asked_for_over_all_clusters() 
     assert (enough.outcome, shares(enough)) == (PARTIAL, {"a": 3, "b": 2, "c": 1})
     few = decide(wanted, {"a": 3, "b": 2})
     assert (few.outcome, few.clusters, few.remainder) == (UNSCHEDULABLE, (), 9)
-    assert "5 replicas are available, 9 wanted, and at least 6 together" in few.reason
+    assert "5 replicas are available, 9 wanted, and at least 6 together" in str(few.reason)
     # What runs counts, and stays where it is.
     placed = replace(wanted, clusters=web(9, prior={"a": 5}).clusters)
     grown = decide(placed, {"a": 0, "b": 1, "c": 0})
@@ -250,7 +252,7 @@ def test_names_that_no_cluster_has_are_warned_of_or_are_part_of_the_reason(
     assert decision.trace.warnings == ("no cluster is named east",)
     affinity = named("a", "west", "east", exclude=("old", "b"))
     too_many = decide(web(9, affinity=affinity), {"a": 4})
-    assert too_many.reason.endswith("; no cluster is named east, old, west")
+    assert str(too_many.reason).endswith("; no cluster is named east, old, west")
     assert too_many.trace.warnings == ()
 
 
@@ -258,8 +260,8 @@ def test_names_of_other_affinity_groups_are_not_told() -> None:
     spare = group("far", "a", overflow=(named("spare", "b"),))
     decision = decide(web(9, affinity_groups=(group("near", "typo"), spare)), {"a": 4, "b": 2})
     assert decision.trace.affinity_group == "far"
-    assert decision.reason.endswith("; no cluster is named spare")
-    assert decision.trace.trials[0].reason.endswith("; no cluster is named typo")
+    assert str(decision.reason).endswith("; no cluster is named spare")
+    assert str(decision.trace.trials[0].reason).endswith("; no cluster is named typo")
 
 
 def test_reasons_count_what_filters_refused_and_why_there_is_no_estimate() -> None:
@@ -270,16 +272,16 @@ def test_reasons_count_what_filters_refused_and_why_there_is_no_estimate() -> No
         Cluster(name="d"),
     )
     decision = decide(web(9), {"d": 4}, clusters=clusters)
-    assert decision.reason == (
+    assert str(decision.reason) == (
         "4 replicas are available, 9 wanted; 3 of 4 clusters were refused:"
         " has the untolerated taint gpu=yes:NoSchedule (2), is not Ready (1)"
     )
     refusals = [refusal.filter for refusal in decision.trace.filtering.refusals]
     assert refusals == ["ClusterReady", "TaintToleration"]
-    assert decide(web(1), {}, clusters=()).reason == "no cluster passes the filters"
+    assert str(decide(web(1), {}, clusters=()).reason) == "no cluster passes the filters"
     told = {0: "of no account", 1: "no pool tells zones apart", 2: "no pool tells zones apart"}
     decision = decide(web(5), {"a": 2, "b": None, "c": None}, reasons=told)
-    assert decision.reason.endswith("and count as full: no pool tells zones apart (2)")
+    assert str(decision.reason).endswith("and count as full: no pool tells zones apart (2)")
 
 
 def test_replicas_of_unknown_clusters_are_placed_again() -> None:
@@ -313,7 +315,7 @@ def test_a_component_set_goes_to_one_cluster_whole_and_stays_there() -> None:
     assert shares(decide(binding, {"a": 0, "b": 2, "c": 1})) == {"b": 5}
     full = decide(binding, {"a": 0, "b": 0, "c": 0})
     assert (full.outcome, full.remainder) == (UNSCHEDULABLE, 5)
-    assert "has no room for one replica (3)" in full.reason
+    assert "has no room for one replica (3)" in str(full.reason)
     placed = replace(binding, clusters=(TargetCluster(name="c", replicas=5),))
     assert shares(decide(placed, {"a": 9, "b": 9, "c": 0})) == {"c": 5}
 
@@ -428,7 +430,9 @@ def test_nothing_is_warned_of_where_spread_is_met_or_cannot_be(
 @pytest.mark.parametrize(
     "fleet",
     [
-        Fleet.of([Cluster(name="a"), Cluster(name="b")]).without(Column.of(["is stale", ""])),
+        Fleet.of([Cluster(name="a"), Cluster(name="b")]).without(
+            Column.of([Reason(ReasonCode.STALE), NO_REASON])
+        ),
         Fleet.of([Cluster(name="a", cordoned=True), Cluster(name="b")]),
         Fleet.of([Cluster(name="a", ready=False), Cluster(name="b")]),
     ],
@@ -448,7 +452,7 @@ def duplicated(lost: dict[str, str], **fields: Any) -> Decision:
     """Five replicas in each of a, b and c, of which a and b have two."""
     clusters = tuple(TargetCluster(name=name, replicas=2) for name in "ab")
     binding = Binding(name="web", replicas=5, requirements=CORE, clusters=clusters, **fields)
-    left = Fleet.of(ABC).without(Column.of([lost.get(name, "") for name in "abc"]))
+    left = Fleet.of(ABC).without(Column.of(stored_reason(lost.get(name, "")) for name in "abc"))
     return decide(binding, PLENTY, fleet=left)
 
 
@@ -456,7 +460,7 @@ def test_what_is_duplicated_and_missing_in_lost_clusters_is_told() -> None:
     decision = duplicated({"a": "is stale", "b": "cannot be seen"})
     assert (decision.outcome, decision.remainder) == (PARTIAL, 6)
     assert shares(decision) == {"a": 2, "b": 2, "c": 5}
-    assert decision.reason == (
+    assert str(decision.reason) == (
         "6 replicas are missing in clusters where nothing may grow now; "
         "a is stale, b cannot be seen"
     )

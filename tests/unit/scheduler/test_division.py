@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from federation.model.reasons import NO_REASON
 from federation.scheduler.division.strategies import divide
 from federation.scheduler.division.values import (
     Candidates,
@@ -101,7 +102,7 @@ def test_shares(
 ) -> None:
     division = divided(rule, replicas, **given)
     assert division.share_k.tolist() == expected
-    assert (division.missing, division.conflict) == (0, "")
+    assert (division.missing, division.conflict) == (0, NO_REASON)
     assert modes is None or [facts.mode for facts in division.facts] == modes
 
 
@@ -136,10 +137,10 @@ def test_what_fits_nowhere_and_limits_that_cannot_be_kept_are_told() -> None:
     assert division.share_k.tolist() == [10, 20, 5]
     assert divided(DYNAMIC, 30, **TIERS).missing == 4
     assert [facts.wanted for facts in divided(DYNAMIC, 12, **TIERS).facts] == [8, 4]
-    assert divided(DYNAMIC, 6, available=[9, 9], floor=[3, 4]).conflict == (
+    assert str(divided(DYNAMIC, 6, available=[9, 9], floor=[3, 4]).conflict) == (
         "the least replicas per cluster add up to 7, 6 are wanted"
     )
-    assert divided(DYNAMIC, 6, available=[2, 9], floor=[3, 0]).conflict == (
+    assert str(divided(DYNAMIC, 6, available=[2, 9], floor=[3, 0]).conflict) == (
         "1 cluster cannot hold the least replicas asked of them"
     )
 

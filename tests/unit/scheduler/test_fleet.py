@@ -8,6 +8,7 @@ from federation.model.cluster import Cluster
 from federation.model.errors import InvalidRequest
 from federation.model.placement import ClusterAffinity, Placement
 from federation.model.positions import Moves
+from federation.model.reasons import NO_REASON, stored_reason
 from federation.scheduler.fleet import MAX_LABEL_COLUMNS, Column, Fleet
 from federation.scheduler.resolved_placement import MAX_REMEMBERED_SELECTORS, Terms
 
@@ -25,12 +26,12 @@ def test_clusters_stand_in_the_order_of_their_names_and_each_is_there_once() -> 
 
 def test_lost_clusters_are_not_ready_for_the_reason_given_unless_they_were_not_before() -> None:
     fleet = Fleet.of([Cluster(name="a", cordoned=True), Cluster(name="b"), Cluster(name="c")])
-    lost = fleet.without(Column.of(["is stale", "is unseen", ""]))
-    reasons = [lost.unready.values[code] for code in lost.unready.code_c]
+    lost = fleet.without(Column.of(map(stored_reason, ["is stale", "is unseen", ""])))
+    reasons = [str(lost.unready.values[code]) for code in lost.unready.code_c]
     assert reasons == ["is cordoned", "is unseen", ""]
     assert lost.ready_c.tolist() == [False, False, True]
     assert fleet.ready_c.tolist() == [False, True, True]
-    assert fleet.without(Column.of(["", "", ""])) is fleet
+    assert fleet.without(Column.of([NO_REASON] * 3)) is fleet
 
 
 def test_columns_of_labels_are_bounded_and_end_when_no_placement_names_them() -> None:

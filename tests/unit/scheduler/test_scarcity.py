@@ -14,14 +14,15 @@ from federation.capacity.reserve import FleetRooms, packable_c
 from federation.model.cluster import Cluster
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import Binding, ClusterAffinity, ClusterLimit, Gang
-from federation.model.quotations import quoted
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Amount, Reason, Text, clauses_of, joined, stored_reason
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements, TargetCluster
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Outcome
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Permit
 from federation.scheduler.scarcity import short_of, with_scarcity
-from federation.scheduler.waiting.gangs import unplaced_text
+from federation.scheduler.waiting.gangs import unplaced_reason
 from tests.pools import cells_of, one_pool
 from tests.unit.scheduler import states
 from tests.unit.scheduler.states import DYNAMIC, estimates
@@ -64,8 +65,10 @@ class Decided:
             profile=replace(DEFAULT_PROFILE, permits=tuple(permits)),
         )
         explained = with_scarcity(decision, binding, self.estimates, **shown)
-        assert replace(explained, reason="").to_plain() == replace(decision, reason="").to_plain()
-        self.outcome, self.before, self.reason = decision.outcome, decision.reason, explained.reason
+        plain, before = explained.to_plain(), decision.to_plain()
+        assert plain | {"reason": ""} == before | {"reason": ""}
+        self.outcome = decision.outcome
+        self.before, self.reason = str(decision.reason), str(explained.reason)
 
     def estimates(self, binding: Binding) -> Estimates:
         told_c, reasons = self._rooms.told(binding.requirements)
@@ -161,33 +164,37 @@ def test_a_queue_shows_one_clause_of_a_reason() -> None:
     elsewhere = web(2, affinity=ClusterAffinity(cluster_names=("d",)))
     nowhere = schedule(elsewhere, fleet, unknown, now=5)
     assert nowhere.outcome is Outcome.NO_FIT
-    assert "; " in nowhere.reason
+    assert len(clauses_of(nowhere.reason)) > 1
     refused = "suitable clusters: does not match the cluster affinity (2 of 3)"
-    assert short_of(nowhere) == refused
+    assert str(short_of(nowhere)) == refused
     blind = schedule(web(2), fleet, unknown, now=5)
-    assert blind.reason.startswith(
+    assert str(blind.reason).startswith(
         "0 replicas are available, 2 wanted; 1 of 3 clusters was refused"
     )
-    assert short_of(blind) == "1 of 3 clusters was refused: is cordoned (1)"
+    assert str(short_of(blind)) == "1 of 3 clusters was refused: is cordoned (1)"
     # A sentence of a plug-in is one clause, whatever it says.
-    quotation = quoted("no; short of money")
-    assert short_of(replace(blind, reason=f"{quotation}; 1 more")) == quotation
+    sentence = Reason.of(ReasonCode.PLUGIN_TEXT, Text("no; short of money"))
+    assert short_of(replace(blind, reason=joined(sentence, stored_reason("1 more")))) == sentence
 
 
 def test_how_many_replicas_are_available_is_no_shortage() -> None:
     decision = replace(
         schedule(web(2), Fleet.of([Cluster(name="a")]), estimates([None]), now=5),
-        reason="1 replica is available, 2 wanted; something else is scarce",
+        reason=joined(
+            Reason.of(ReasonCode.REPLICAS_AVAILABLE, Amount(1), Amount(2), Amount(0)),
+            stored_reason("something else is scarce"),
+        ),
     )
-    assert short_of(decision) == "something else is scarce"
+    assert str(short_of(decision)) == "something else is scarce"
 
 
 def test_of_a_gang_the_first_clause_of_a_reason_stands_there_and_no_quotation_is_cut() -> None:
     train = Gang(name="train", size=3)
-    text = unplaced_text(train, "w1", "0 replicas are available, 1 wanted; short of cpu", 0)
-    assert text == (
+    available = Reason.of(ReasonCode.REPLICAS_AVAILABLE, Amount(0), Amount(1), Amount(0))
+    short = stored_reason("short of cpu")
+    assert str(unplaced_reason(train, "w1", joined(available, short), 0)) == (
         "w1 of gang train was not placed; short of room for w1: 0 replicas are available, 1 wanted"
     )
-    sentence = quoted("no; not on Fridays")
-    text = unplaced_text(train, "w1", f"{sentence}; short of cpu", 1)
+    sentence = Reason.of(ReasonCode.PLUGIN_TEXT, Text("no; not on Fridays"))
+    text = str(unplaced_reason(train, "w1", joined(sentence, short), 1))
     assert text.endswith(f"nor was 1 more; short of room for w1: {sentence}")

@@ -28,6 +28,7 @@ from federation.model.placement import (
     SpreadField,
     TieBreak,
 )
+from federation.model.reasons import SET_ASIDE
 from federation.model.reservations import Outstanding
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.cycle import schedule
@@ -36,7 +37,6 @@ from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
 from federation.scheduler.replay import DecisionInputs, replay
 from federation.scheduler.state import ALONE, Surroundings
-from federation.scheduler.surely_first import SET_ASIDE
 from tests.unit.scheduler import states
 from tests.unit.scheduler.states import AGGREGATED, DYNAMIC, FILL_FIRST, shares
 

@@ -171,7 +171,7 @@ def test_stored_keys_stay_as_they_are() -> None:
 def test_a_field_at_its_default_is_not_written(row: type[msgspec.Struct]) -> None:
     value = filled(PAIRS[row], only_required=True)
     packed = Rows(PAIRS[row], row, "values").pack(value)
-    written = msgspec.json.encode(packed, enc_hook=trace_rows.plain_column_of)
+    written = msgspec.json.encode(packed, enc_hook=trace_rows.plain_part_of)
     assert json.loads(written).keys() - set(required(PAIRS[row])) == {
         field.encode_name
         for field in msgspec.structs.fields(row)
@@ -204,16 +204,16 @@ def test_a_value_comes_back_as_it_was(rows: Rows[Any, Any]) -> None:
 def test_a_decision_comes_back_as_it_was() -> None:
     decision = filled(Decision)
     packed = msgspec.json.encode(
-        trace_rows.DECISIONS.pack(decision), enc_hook=trace_rows.plain_column_of
+        trace_rows.DECISIONS.pack(decision), enc_hook=trace_rows.plain_part_of
     )
-    row = msgspec.json.decode(packed, type=trace_rows.DecisionRow, dec_hook=trace_rows.column_of)
+    row = msgspec.json.decode(packed, type=trace_rows.DecisionRow, dec_hook=trace_rows.part_of)
     assert trace_rows.DECISIONS.unpack(row).to_plain() == decision.to_plain()
 
 
 def edited_decision(name: str, part: object) -> Decision:
     """Return the decision that is read where one part of its stored trace is another one."""
     packed = msgspec.to_builtins(
-        trace_rows.DECISIONS.pack(filled(Decision)), enc_hook=trace_rows.plain_column_of
+        trace_rows.DECISIONS.pack(filled(Decision)), enc_hook=trace_rows.plain_part_of
     )
     *outer, last = name.split(".")
     holder = packed["trace"]
@@ -224,7 +224,7 @@ def edited_decision(name: str, part: object) -> Decision:
     else:
         holder[last] = part
     return trace_rows.DECISIONS.unpack(
-        msgspec.convert(packed, trace_rows.DecisionRow, dec_hook=trace_rows.column_of)
+        msgspec.convert(packed, trace_rows.DecisionRow, dec_hook=trace_rows.part_of)
     )
 
 

@@ -44,7 +44,7 @@ def refused(
     for refused_c, reason in FILTERS[name](state):
         for cluster, is_refused in zip(state.fleet.names, refused_c.tolist(), strict=True):
             if is_refused:
-                reasons.setdefault(cluster, reason)
+                reasons.setdefault(cluster, str(reason))
     return reasons
 
 

@@ -41,7 +41,7 @@ def test_a_gang_runs_when_enough_of_it_does(
     assert decision.outcome is outcome
     if outcome is Outcome.UNSCHEDULABLE:
         assert (decision.clusters, decision.remainder) == ((), 10)
-        assert decision.reason.startswith(
+        assert str(decision.reason).startswith(
             f"Gang: {fits} of 10 replicas are less than {least_percent} percent"
         )
 
@@ -73,7 +73,8 @@ def test_capacity_asks_for_as_many_as_it_is_told_to_but_never_drops_what_runs() 
     binding = Binding(name="web", replicas=9, clusters=(TargetCluster(name="c", replicas=1),))
     state = state_of([Cluster(name=name) for name in "abc"], binding, fits={"a": 3, "b": 2, "c": 0})
     ((refused_c, reason),) = capacity(state, CapacityArgs(min_replicas=3))
-    assert (refused_c.tolist(), reason) == ([False, True, False], "has no room for 3 replicas")
+    assert refused_c.tolist() == [False, True, False]
+    assert str(reason) == "has no room for 3 replicas"
 
 
 SCORES = {each.name: each for each in DEFAULT_PROFILE.scores}

@@ -11,6 +11,7 @@ import pytest
 from federation.model.cluster import Cluster, Taint, TaintEffect
 from federation.model.errors import PluginFailed
 from federation.model.placement import Binding
+from federation.model.reasons import NO_REASON
 from federation.model.workload import ObjectReference
 from federation.scheduler.plugins.filters import FILTERS
 from federation.scheduler.plugins.profile import (
@@ -131,7 +132,7 @@ def test_what_a_plugin_changes_later_changes_nothing() -> None:
     )
     kept_c[:] = 0
     refused_c[:] = False
-    assert (score_c.tolist(), mask_c.tolist(), reason) == (
+    assert (score_c.tolist(), mask_c.tolist(), str(reason)) == (
         [1, 2, 3],
         [True, False, False],
         "“is full”",
@@ -158,12 +159,12 @@ def test_the_longest_names_there_may_be_fit_into_a_reason() -> None:
 def test_reserve_and_post_bind_plugins_are_held_to_the_same() -> None:
     replicas_c = np.array([1, 2, 0])
     keeps = Reserve(name="Keeps", run=lambda _state, _c: "", undo=raises(KeyError("x")))
-    assert keep_by(keeps, state(), replicas_c) == ""
+    assert keep_by(keeps, state(), replicas_c) == NO_REASON
     with pytest.raises(PluginFailed, match="Keeps failed: it raised KeyError"):
         undo_by(keeps, state(), replicas_c)
     undo_by(Reserve(name="Forgets", run=lambda _state, _c: ""), state(), replicas_c)
     objects = Reserve(name="Objects", run=lambda _state, _c: "no licence")
-    assert keep_by(objects, state(), replicas_c) == "“no licence”"
+    assert str(keep_by(objects, state(), replicas_c)) == "Objects: “no licence”"
     with pytest.raises(PluginFailed, match="gave no reason"):
         keep_by(Reserve(name="Bad", run=lambda _state, _c: None), state(), replicas_c)  # type: ignore[arg-type,return-value]  # wrong by intent
 
