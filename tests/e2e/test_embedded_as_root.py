@@ -1,3 +1,5 @@
+"""The embedded PostgreSQL of root: it runs as another user, in a folder of its own."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""The embedded PostgreSQL: started, stopped, discarded, and refused with its last words."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""The embedded PostgreSQL and its owner, killed in turn: no acknowledged row is lost."""
+
 from __future__ import annotations
 
 import os
@@ -180,7 +182,7 @@ def start_parent(directory: Path) -> tuple[subprocess.Popen[str], int]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[2],
     )
     assert parent.stdout is not None
     return parent, int(parent.stdout.readline())

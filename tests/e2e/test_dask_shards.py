@@ -23,7 +23,7 @@ from federation.scheduler.plugins.profile import DEFAULT_PROFILES
 from lab.patience import PATIENCE_SECONDS, until
 from lab.traces import BEGAN, Storm, fleet_of, requests, traced, write_trace
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 CORDONED = WhatIfChange(cordoned=frozenset({"member003"}))
 # Its workers are gone for good once a second passes without any.
 SOON = 1.0
