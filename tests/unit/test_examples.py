@@ -69,6 +69,7 @@ def test_a_profile_scales_what_a_test_says(tmp_path: Path, profile: str, tried: 
         env={
             "PYTHONPATH": str(Path(examples.__file__).resolve().parents[1]),
             "HYPOTHESIS_PROFILE": profile,
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         },
     )
     assert ended.stdout.count(f"tried {tried}\n") == 2, ended.stdout

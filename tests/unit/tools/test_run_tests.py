@@ -5,6 +5,7 @@ Must not run our own tests: a folder of its own has the few it takes.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,23 +32,35 @@ def test_passes_the_second_time():
     assert was_tried
 """
 BROKEN = "def test_never_passes():\n    assert False\n"
+# Those of ours take most of the time that pytest needs to start.
+FEW_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
 GOOD = "def test_passes():\n    assert True\n"
 MANY = "import pytest\n@pytest.mark.parametrize('n', range({count}))\ndef test_many(n): assert 0\n"
 
 
-def passes(folder: Path, *, strict: bool = False, **files: str) -> tuple[bool, str]:
+def passes(
+    folder: Path, *, strict: bool = False, workers: int = 0, **files: str
+) -> tuple[bool, str]:
+    """Return whether all tests of these files pass, and what was printed; 0: without workers."""
     (folder / "pytest.ini").write_text("[pytest]\n")
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text)
     lines: list[str] = []
-    is_good = all_pass(sys.executable, workers=2, strict=strict, folder=folder, show=lines.append)
+    is_good = all_pass(
+        sys.executable,
+        workers=workers,
+        strict=strict,
+        folder=folder,
+        variables=FEW_PLUGINS,
+        show=lines.append,
+    )
     return is_good, "".join(lines)
 
 
 def test_an_unsteady_one_passes_and_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    is_good, said = passes(tmp_path, unsteady=UNSTEADY, good=GOOD)
+    is_good, said = passes(tmp_path, workers=2, unsteady=UNSTEADY, good=GOOD)
     assert is_good
     assert "1 failed, 1 passed" in said
     assert "slowest 25 durations" in said
@@ -105,7 +118,12 @@ def commands_of(*make: str) -> str:
 def collected(folder: Path, arguments: list[str]) -> list[str]:
     command = [sys.executable, "-m", "pytest", "-qq", "--collect-only", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, *arguments], cwd=folder, capture_output=True, text=True, check=True
+        [*command, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **FEW_PLUGINS},
     )
     return [line.partition(":")[0] for line in done.stdout.splitlines() if line]
 
