@@ -20,6 +20,7 @@ import pytest
 from hypothesis import settings
 
 import federation.runtime.native_libraries  # noqa: F401 - before numpy
+from federation.garbage import COLLECT_AFTER
 from federation.runtime.logs import PROGRAMS
 from lab import program_logs
 from lab.databases import Databases
@@ -38,8 +39,10 @@ THROWN_AWAY = {
 }
 
 HERE = Path(__file__).parent
-# Folders of tests that run whole programs: an error in a log fails them.
-CHECKED_LOGS = ("bridge", "e2e", "truth", "chaos", "attack", "docs", "drills", "replays", "skew")
+# Folders of tests that run whole programs, with the limits of databases that are shipped.
+PROGRAMS_RUN = ("bridge", "e2e", "truth", "chaos", "attack", "docs", "drills", "replays", "skew")
+# Folders of tests that an error in a log fails.
+CHECKED_LOGS = (*PROGRAMS_RUN, "api", "agent")
 
 serial = itertools.count(1)
 
@@ -83,9 +86,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Keep garbage collections from looking through all that was found and imported: it stays."""
+    """Keep garbage collections from looking through all that was found and imported: it stays.
+
+    They look as seldom as those of our programs do.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -177,14 +184,14 @@ def no_unexpected_error(request: pytest.FixtureRequest) -> Iterator[None]:
 def fail_on_unexpected_errors(request: pytest.FixtureRequest) -> None:
     """Take what was logged in any case, so that no later test fails because of it."""
     errors = program_logs.RECORDS.take(program_logs.expected_by(request.node))
-    if checks_logs(request.path):
+    if is_within(CHECKED_LOGS, request.path):
         program_logs.fail_on(errors)
 
 
 @cache
-def checks_logs(path: Path) -> bool:
-    """Return whether the tests of a file fail on errors in logs: those of whole programs do."""
-    return path.is_relative_to(HERE) and path.relative_to(HERE).parts[0] in CHECKED_LOGS
+def is_within(folders: tuple[str, ...], path: Path) -> bool:
+    """Return whether a file of tests is in one of these folders."""
+    return path.is_relative_to(HERE) and path.relative_to(HERE).parts[0] in folders
 
 
 LIMITS = ("POOL_WAIT_SECONDS", "CONNECT_SECONDS", "COMMAND_SECONDS")
@@ -195,12 +202,13 @@ SERVER_LIMITS = ("idle_in_transaction_session_timeout", "statement_timeout", "lo
 def patient_databases(request: pytest.FixtureRequest) -> Iterator[None]:
     """Let no statement, lock or connection end because this process got no turn for seconds.
 
-    Tests of whole programs keep the limits that are shipped: some wait until one has passed.
+    Tests of whole programs keep the limits that are shipped: some wait until one has passed. All
+    others must not fail where the machine stands still for longer than that.
     """
     from federation.store import engine
 
     with pytest.MonkeyPatch.context() as patch:
-        if not checks_logs(request.path):
+        if not is_within(PROGRAMS_RUN, request.path):
             for name in LIMITS:
                 patch.setattr(engine, name, PATIENCE_SECONDS)
             for name in SERVER_LIMITS:

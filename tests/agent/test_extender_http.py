@@ -151,6 +151,7 @@ async def test_many_that_are_no_requests_are_counted(
     assert line.startswith("extender: refused: filter: ")
 
 
+@pytest.mark.expected_errors("Error handling request")
 async def test_our_own_fault_keeps_its_traceback(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

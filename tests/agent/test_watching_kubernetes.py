@@ -340,6 +340,7 @@ async def test_a_line_that_is_no_event_is_not_asked_for_for_ever(
     assert not forbidden
 
 
+@pytest.mark.expected_errors("watching pods failed", "watching pods ended")
 async def test_what_nobody_foresaw_is_told_and_begun_anew(
     server: KubeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -395,6 +396,7 @@ class Failing:
         """It has."""
 
 
+@pytest.mark.expected_errors("watching nodes failed", "watching nodes ended")
 async def test_a_thread_that_ends_again_and_again_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     watcher = Failing()
     threads = WatcherThreads([watcher], lambda _ceiling: 0.0)

@@ -42,7 +42,7 @@ from tests.api.world import LONGEST_TURN_SECONDS
 
 HEARTBEAT_SECONDS, LOST_SECONDS = 60.0, 100.0
 ROUND_SECONDS, DAY_SECONDS = 0.3, 86_400.0
-STEP_SECONDS, TURNS = 1.0, 5
+STEP_SECONDS, TURNS = 5.0, 5
 SILENT = ("Unknown", "AgentSilent")
 FLAGS = {"heartbeat_seconds": f"{HEARTBEAT_SECONDS}", "lost_seconds": f"{LOST_SECONDS}"}
 
@@ -87,7 +87,7 @@ class Pair:
         return running_control_plane(self._url, self._folder, clock=clock, store=store, **given)
 
     async def pass_time(self, seconds: float, *clocks: HeldClock) -> None:
-        """On both clocks or these, a second after the other: no loop sees that it slept."""
+        """On both clocks or these, in steps that no loop takes for sleep."""
         while seconds > 0:
             for clock in clocks or self.clocks:
                 clock.advance(min(seconds, STEP_SECONDS))

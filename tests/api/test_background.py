@@ -113,6 +113,7 @@ async def test_while_a_piece_is_done_its_lease_is_renewed_and_nobody_takes_over(
         each.store.forget_acts()
 
 
+@pytest.mark.expected_errors("duty not done: prune journal")
 async def test_work_that_fails_keeps_none_from_being_done_and_is_done_again(
     world: World, rival: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -164,6 +165,7 @@ async def test_who_stops_hands_its_duties_over(fresh: Plane) -> None:
     assert await mine() == 0
 
 
+@pytest.mark.expected_errors("why=try ")
 @pytest.mark.parametrize(
     ("message", "part", "method"),
     [
@@ -215,6 +217,7 @@ async def test_a_loop_goes_on_after_what_nobody_expected_which_is_told_once(
     await world.pass_until(finished, lambda count: count == 2)
 
 
+@pytest.mark.expected_errors("why=try ")
 async def test_the_loop_of_the_embedded_database_goes_on_too(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -116,7 +116,8 @@ async def test_others_are_served_between_two_large_requests_and_few_wait_for_the
     # After each nothing large is decoded for an hour.
     monkeypatch.setattr(large_requests, "SECONDS_PER_BYTE", 400 / LARGE_BYTES)
     monkeypatch.setattr(large_requests, "MOST_WAITING", 1)
-    await asyncio.wait([estimate(fresh, LARGE_SHAPES)])
+    # It asks for more shapes than are looked at, which is seen once it is decoded.
+    assert await code_of(estimate(fresh, LARGE_SHAPES)) is INVALID
     second = estimate(fresh, LARGE_SHAPES)
     await fresh.ask("WhoAmI")
     third = await until(lambda: code_of(estimate(fresh, LARGE_SHAPES)), EXHAUSTED.__eq__)
@@ -234,6 +235,7 @@ async def test_a_call_without_a_deadline_gets_one(
     commanded.go_on()
 
 
+@pytest.mark.expected_errors("unexpected error")
 @pytest.mark.parametrize("error", [RuntimeError("secret detail"), KeyError("secret detail")])
 async def test_what_nobody_expected_is_logged_under_an_id_and_not_told(
     api: Plane, commanded: CommandedStore, caplog: pytest.LogCaptureFixture, error: Exception

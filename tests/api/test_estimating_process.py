@@ -78,6 +78,7 @@ async def test_an_answer_is_about_all_that_happened_before_and_ones_own(
     assert await replicas(world, *numbers) == found
 
 
+@pytest.mark.expected_errors("process ended")
 @pytest.mark.parametrize("how", ["killed", "hangs"])
 async def test_one_that_ends_or_hangs_is_not_missed_and_another_is_told_everything(
     world: World, process: Any, monkeypatch: pytest.MonkeyPatch, how: str
@@ -98,6 +99,7 @@ async def test_one_that_ends_or_hangs_is_not_missed_and_another_is_told_everythi
     assert sum(process.durations.counts) == before + 1
 
 
+@pytest.mark.expected_errors("process ended")
 async def test_a_program_that_does_not_start_is_as_none(
     world: World, process: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,6 +13,8 @@ import pytest_asyncio
 from lab.control_planes import refused
 from tests.api.drill import FLAGS, LOST_SECONDS, STALE_SECONDS, Drill
 
+pytestmark = pytest.mark.expected_errors("failover is frozen")
+
 
 @pytest.fixture(scope="module")
 def flags() -> dict[str, str]:

@@ -9,6 +9,8 @@ import pytest
 
 from lab.control_planes import Plane, refused
 
+pytestmark = pytest.mark.expected_errors("failover is frozen")
+
 WHY = "network change"
 PLACES = pytest.mark.parametrize("place", [{}, {"region": "eu-west"}])
 

@@ -64,6 +64,7 @@ async def test_lost_connections_come_back(world: World) -> None:
     assert shares((await world.schedule("web", 2)).decision.clusters) == {"a": 2}
 
 
+@pytest.mark.expected_errors("the database went back", "the database cannot be used")
 async def test_a_database_goes_back(
     databases: Databases, fresh_database_url: str, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from lab.control_planes import SECONDS, Plane, report
 from tests.api.calls import binding
 
 
+@pytest.mark.expected_errors("unexpected error")
 async def test_an_error_after_a_decision_names_it(
     api: Plane, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -315,6 +315,7 @@ async def test_steps_that_others_made_impossible_are_passed_over(fleet: Drill) -
     assert await fleet.evicted("moved") == {"a": 1}
 
 
+@pytest.mark.expected_errors("failover is frozen")
 async def test_a_plan_stops_where_failover_is_frozen(fleet: Drill) -> None:
     plane = fleet.plane
     await fleet.run_in("a", web=3)

@@ -21,6 +21,8 @@ from lab.patience import until
 from tests.api.calls import in_namespace, scheduled
 from tests.api.pairs import at, heard
 
+pytestmark = pytest.mark.expected_errors("the database went back")
+
 CORES = 4
 WENT_BACK = "the database went back to an earlier state"
 EMPTY = "TRUNCATE history, cluster, reservation, journal CASCADE"
@@ -238,6 +240,7 @@ async def test_an_agent_that_was_told_of_a_later_version_is_believed_once(world:
         assert "interestVersion" in (await heard(stream, "refusal")).reason
 
 
+@pytest.mark.expected_errors("the database cannot be used")
 async def test_an_emptied_database_is_told_as_that(world: World) -> None:
     one = await world.start()
     await world.joined(one)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
 from federation.model.access import Role
 from federation.model.arrays import IntArray
@@ -209,6 +210,7 @@ async def all_run(api: Plane, stream: AgentStream, key: str, replicas: int) -> N
     assert heard is not None
 
 
+@pytest.mark.expected_errors("failover is frozen")
 async def test_failover_names_nobody_whom_its_reader_may_not_see(
     database_url: str, tmp_path: Path
 ) -> None:
