@@ -35,6 +35,7 @@ from federation.model.placement import (
     ReplicaScheduling,
     SchedulingType,
 )
+from federation.model.reasons import stored_reason
 from federation.model.workload import ObjectReference, ReplicaRequirements, TargetCluster
 from federation.scheduler.decision import Decision
 from federation.scheduler.fleet import Fleet
@@ -146,7 +147,7 @@ class Storm:
             binding=replace(binding, clusters=where),
             fleet=self.fleet,
             profile=DEFAULT_PROFILE,
-            surroundings=Surroundings(triggers=(trigger,)),
+            surroundings=Surroundings(triggers=(stored_reason(trigger),)),
         )
         units = binding.requirements.request["cpu"] // CPU
         decision = inputs.decide(self.known(units), now)

@@ -180,7 +180,7 @@ def put_decision(record: RecordView, message: scheduling_pb2.Decision) -> None:
     message.reason = str(decision.reason)
     message.create_time.CopyFrom(timestamp_from_seconds(record.created_at))
     message.warnings.extend(decision.trace.warnings)
-    message.triggers.extend(decision.trace.triggers)
+    message.triggers.extend(map(str, decision.trace.triggers))
     message.algorithm_revision = str(decision.trace.algorithm_revision)
     for plan in record.node_plans:
         _put_node_placement(plan, message.node_placements.add())
@@ -350,7 +350,7 @@ def _put_cluster_traces(trace: Trace, message: scheduling_pb2.Trace) -> None:
 
 def _facts(trace: Trace) -> Iterator[tuple[str, str]]:
     for trigger in trace.triggers:
-        yield "trigger", trigger
+        yield "trigger", str(trigger)
     yield "profile", trace.profile
     for plugin, weight in trace.scoring.weights.items():
         yield f"scoreWeight[{plugin}]", str(weight)
@@ -359,7 +359,7 @@ def _facts(trace: Trace) -> Iterator[tuple[str, str]]:
     if trace.min_available:
         yield "minAvailable", str(trace.min_available)
     for loss in trace.preempted:
-        yield "preempted", loss
+        yield "preempted", str(loss)
     yield "selection", trace.selection.rule
     if not trace.selection.proven:
         yield "selectionProven", "false"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from federation.history.rows import DocumentPart, Rows
+from federation.model.reasons import Reason
 from federation.scheduler.state import Surroundings
 
 
@@ -18,7 +19,7 @@ class SurroundingsRow(DocumentPart, frozen=True, kw_only=True):
     anti_affinity_peers: tuple[frozenset[str], ...] = ()
     observed_affinity: str = ""
     is_settled: bool = False
-    triggers: tuple[str, ...] = ()
+    triggers: tuple[Reason, ...] = ()
 
 
 SURROUNDINGS: Final = Rows(Surroundings, SurroundingsRow, "inputs of decisions")

@@ -173,7 +173,7 @@ class KnownInputs(NamedTuple):
 
     kept: KeptInputs
     now: float
-    triggers: tuple[str, ...]
+    triggers: tuple[Reason, ...]
     available: Estimates
     shares: dict[int, int]
 
@@ -187,7 +187,7 @@ def known_inputs(packed: bytes) -> KnownInputs | None:
     return KnownInputs(
         kept=own.inputs,
         now=trace.now,
-        triggers=trace.triggers,
+        triggers=tuple(map(stored_reason, trace.triggers)),
         available=Estimates(
             replicas_c=np.array(known.available_c, dtype=np.int64),
             source_c=np.array(known.source_c, dtype=np.int8),

@@ -4,7 +4,8 @@ A row struct names its keys itself. A field that is renamed in the model keeps i
 database: the attribute of the struct is renamed with it, and ``name=`` keeps the key. Unknown keys
 are refused, because a value that loses a field in silence promises something else.
 
-Must not know any particular value: the modules ``*_rows`` declare them.
+Must not know any particular value: the modules ``*_rows`` declare them. Reasons stand in many, and
+are stored as text.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from federation.history.bodies import Body, check_version, refusal
+from federation.model.reasons import Reason, stored_reason
 from federation.runtime.typed_values import converted, converted_by_attributes
 
 Value = TypeVar("Value")
@@ -36,6 +38,20 @@ class Document(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole document. Release 0.1.0 wrote no ``v``, which means version 1."""
 
     v: int = always(1)
+
+
+def reason_of(kind: Any, plain: Any) -> Any:
+    """Return a stored reason. Raises TypeError, from which a decoder makes a ValidationError."""
+    if kind is not Reason or not isinstance(plain, str):
+        raise TypeError(f"{type(plain).__name__} where {kind} was expected")
+    return stored_reason(plain)
+
+
+def plain_reason(part: object) -> str:
+    """Return a reason as it is stored. Raises TypeError for any other value."""
+    if not isinstance(part, Reason):
+        raise TypeError(f"a document holds a {type(part).__name__}")
+    return str(part)
 
 
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -67,7 +83,7 @@ class Rows(Generic[Value, Row]):
         Raises UnknownKey.
         """
         try:
-            row = converted(stored, self.row)
+            row = converted(stored, self.row, reason_of)
         except msgspec.ValidationError as error:
             raise refusal(error, subject or self.kind) from error
         return self.unpack(row)
@@ -75,7 +91,7 @@ class Rows(Generic[Value, Row]):
     def read_all(self, stored: object) -> tuple[Value, ...]:
         """Return the values of a JSON array that was read into builtins. Raises UnknownKey."""
         try:
-            rows = converted(stored, self._rows)
+            rows = converted(stored, self._rows, reason_of)
         except msgspec.ValidationError as error:
             raise refusal(error, self.kind) from error
         values: tuple[Value, ...] = converted_by_attributes(rows, self._values)
@@ -83,15 +99,16 @@ class Rows(Generic[Value, Row]):
 
     def json(self, value: Value) -> str:
         """Return the value as JSON, for arrays of documents, which travel as texts."""
-        return msgspec.json.encode(self.pack(value)).decode()
+        return msgspec.json.encode(self.pack(value), enc_hook=plain_reason).decode()
 
     def json_of_all(self, values: Iterable[Value]) -> str:
         """Return the values as one JSON array."""
-        return msgspec.json.encode([self.pack(value) for value in values]).decode()
+        rows = [self.pack(value) for value in values]
+        return msgspec.json.encode(rows, enc_hook=plain_reason).decode()
 
     def builtins(self, value: Value) -> Any:
         """Return the value as builtins, for a JSONB column."""
-        return msgspec.to_builtins(self.pack(value), str_keys=True)
+        return msgspec.to_builtins(self.pack(value), str_keys=True, enc_hook=plain_reason)
 
 
 class Documents(Rows[Value, DocumentRow]):

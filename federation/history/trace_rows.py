@@ -11,10 +11,10 @@ from typing import Any, Final, get_args
 import msgspec
 import numpy as np
 
-from federation.history.rows import DocumentPart, Rows
+from federation.history.rows import DocumentPart, Rows, plain_reason, reason_of
 from federation.history.workload_rows import TargetRow
 from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray, plain_column
-from federation.model.reasons import Reason, stored_reason
+from federation.model.reasons import Reason
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.trace import Trace
 
@@ -112,10 +112,10 @@ class TraceRow(DocumentPart, frozen=True, kw_only=True):
     scoring: ScoreTraceRow
     selection: SelectionTraceRow
     division: DivisionTraceRow
-    triggers: tuple[str, ...] = ()
+    triggers: tuple[Reason, ...] = ()
     warnings: tuple[str, ...] = ()
     min_available: int = 0
-    preempted: tuple[str, ...] = ()
+    preempted: tuple[Reason, ...] = ()
     algorithm_revision: int
 
 
@@ -135,9 +135,7 @@ def part_of(kind: Any, plain: Any) -> Any:
     Raises ValueError or TypeError, from which a decoder makes a ValidationError.
     """
     if kind is Reason:
-        if not isinstance(plain, str):
-            raise TypeError(f"a reason is text, not {type(plain).__name__}")
-        return stored_reason(plain)
+        return reason_of(kind, plain)
     try:
         column = np.array(plain, dtype=get_args(get_args(kind)[1])[0])
     except OverflowError as error:
@@ -149,11 +147,7 @@ def part_of(kind: Any, plain: Any) -> Any:
 
 def plain_part_of(part: object) -> str | list[Any]:
     """Return a reason as text, and a column with its floats rounded. Raises TypeError."""
-    if isinstance(part, Reason):
-        return str(part)
-    if not isinstance(part, np.ndarray):
-        raise TypeError(f"a trace holds a {type(part).__name__}")
-    return plain_column(part)
+    return plain_column(part) if isinstance(part, np.ndarray) else plain_reason(part)
 
 
 TRACES: Final = Rows(Trace, TraceRow, "traces")

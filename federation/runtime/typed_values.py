@@ -6,6 +6,7 @@ with 0.22): so that is done under a lock here, once. Must not know any of the ty
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import Lock
 from typing import Any, Final, TypeVar
 
@@ -22,10 +23,15 @@ def from_json(content: bytes | msgspec.Raw | str, kind: type[Value]) -> Value:
     return json_decoder(kind).decode(content)
 
 
-def converted(value: object, kind: type[Value]) -> Value:
-    """From numbers, texts, lists and dictionaries. Raises msgspec.ValidationError."""
+def converted(
+    value: object, kind: type[Value], part_of: Callable[[Any, Any], Any] | None = None
+) -> Value:
+    """From numbers, texts, lists and dictionaries; ``part_of`` reads what msgspec does not know.
+
+    Raises msgspec.ValidationError.
+    """
     json_decoder(kind)
-    return msgspec.convert(value, kind)
+    return msgspec.convert(value, kind, dec_hook=part_of)
 
 
 def converted_by_attributes(value: object, kind: type[Value]) -> Value:

@@ -134,10 +134,16 @@ def losses_by_namespace(candidates: Sequence[Candidate], losses: Losses) -> Mapp
     return +lost
 
 
-def loss_texts(candidates: Sequence[Candidate], losses: Losses) -> tuple[str, ...]:
+def loss_reasons(candidates: Sequence[Candidate], losses: Losses) -> tuple[Reason, ...]:
     """What the decision of who preempts says of them."""
     return tuple(
-        f"{candidate.binding}: {loss} in {candidate.cluster}, priority {candidate.priority}"
+        Reason.of(
+            ReasonCode.PREEMPTS,
+            BindingRef.of(candidate.binding),
+            Amount(loss),
+            ClusterName(candidate.cluster),
+            Amount(candidate.priority),
+        )
         for candidate, loss in zip(candidates, losses, strict=True)
         if loss
     )
@@ -156,7 +162,7 @@ def loss_decision(
     binding: Binding, lost: Mapping[str, int], by: str, names: tuple[str, ...], now: float
 ) -> Decision:
     """What is decided of who loses so much in a fleet of clusters of these names."""
-    left = shares_left(binding, lost)
+    left, preemptor = shares_left(binding, lost), BindingRef.of(by)
     losses = tuple((Amount(count), ClusterName(name)) for name, count in sorted(lost.items()))
     is_divided = binding.placement.replica_scheduling.type is SchedulingType.DIVIDED
     missing = binding.replicas - sum(each.replicas for each in left)
@@ -166,8 +172,8 @@ def loss_decision(
         outcome=Outcome.PARTIAL if left else Outcome.UNSCHEDULABLE,
         clusters=left,
         remainder=max(missing, 0) if is_divided else sum(lost.values()),
-        reason=Reason.of(ReasonCode.PREEMPTED, BindingRef.of(by), losses),
-        trace=undivided_trace(names, now, stays, f"preempted by {by}"),
+        reason=Reason.of(ReasonCode.PREEMPTED, preemptor, losses),
+        trace=undivided_trace(names, now, stays, Reason.of(ReasonCode.PREEMPTED_BY, preemptor)),
     )
 
 

@@ -40,7 +40,7 @@ from federation.scheduler.preemption import (
     candidate_of,
     least_loss,
     loss_decision,
-    loss_texts,
+    loss_reasons,
     losses_by_binding,
     losses_by_namespace,
     may_lose,
@@ -375,7 +375,7 @@ class Simulation:
         if losses is None or why:
             self.__dict__.update(after)
             return [each if each.is_placed else each.explained(why) for each in decisions]
-        told = loss_texts(candidates, losses)
+        told = loss_reasons(candidates, losses)
         return [
             replace(each, trace=replace(each.trace, preempted=told))
             for each in map(self._decide, bindings)

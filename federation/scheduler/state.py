@@ -11,6 +11,7 @@ import numpy as np
 
 from federation.model.arrays import BoolArray, FloatArray, IntArray, filled, nowhere, read_only
 from federation.model.placement import Binding
+from federation.model.reasons import Reason
 from federation.scheduler.fleet import Fleet
 
 
@@ -30,7 +31,7 @@ class Surroundings:
     anti_affinity_peers: tuple[frozenset[str], ...] = ()
     observed_affinity: str = ""
     is_settled: bool = False
-    triggers: tuple[str, ...] = ()
+    triggers: tuple[Reason, ...] = ()
 
     @property
     def has_peers(self) -> bool:

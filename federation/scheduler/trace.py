@@ -171,10 +171,10 @@ class Trace:
     scoring: ScoreTrace
     selection: SelectionTrace
     division: DivisionTrace
-    triggers: tuple[str, ...] = ()
+    triggers: tuple[Reason, ...] = ()
     warnings: tuple[str, ...] = ()
     min_available: int = 0
-    preempted: tuple[str, ...] = ()
+    preempted: tuple[Reason, ...] = ()
     algorithm_revision: int = field(default=ALGORITHM_REVISION)
 
     def to_plain(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class Trace:
 
 
 def undivided_trace(
-    clusters: tuple[str, ...], now: float, left: Mapping[int, int], trigger: str
+    clusters: tuple[str, ...], now: float, left: Mapping[int, int], trigger: Reason
 ) -> Trace:
     """Of a decision that no cycle made: ``left`` are the replicas by position that stay."""
     count, none_c = len(clusters), np.zeros(len(clusters), dtype=np.int64)

@@ -11,26 +11,27 @@ from typing import Final
 
 from federation.model.cluster import UNREACHABLE_KEY, Cluster, Taint, TaintEffect
 from federation.model.placement import Binding, OnClusterLoss, SchedulingType, TieBreak
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, ClusterName, Reason, Word
 from federation.model.tolerations import Tolerations
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import taint_text
 
-QUEUE_TRIED: Final = "the queue tried it again"
-# What was asked for, in the words of the trigger.
-_ASKED: Final[Mapping[str, Callable[[Binding], object]]] = {
-    "placement changed": lambda binding: binding.placement,
-    "replicas changed": lambda binding: (
+# What was asked for, by the code of the trigger.
+_ASKED: Final[Mapping[ReasonCode, Callable[[Binding], object]]] = {
+    ReasonCode.PLACEMENT_CHANGED: lambda binding: binding.placement,
+    ReasonCode.REPLICAS_CHANGED: lambda binding: (
         binding.replicas,
         [(component.name, component.replicas) for component in binding.components],
     ),
-    "requirements changed": lambda binding: (
+    ReasonCode.REQUIREMENTS_CHANGED: lambda binding: (
         binding.requirements,
         [component.requirements for component in binding.components],
     ),
-    "the workload changed": lambda binding: binding.resource,
-    "evictions changed": lambda binding: binding.eviction_tasks,
-    "its clusters were stated anew": lambda binding: binding.clusters,
-    "schedulerName changed": lambda binding: binding.scheduler_name,
+    ReasonCode.WORKLOAD_CHANGED: lambda binding: binding.resource,
+    ReasonCode.EVICTIONS_CHANGED: lambda binding: binding.eviction_tasks,
+    ReasonCode.CLUSTERS_STATED: lambda binding: binding.clusters,
+    ReasonCode.PROFILE_CHANGED: lambda binding: binding.scheduler_name,
 }
 
 # A change of one of these asks for another placement. Replicas are not among them: a placement that
@@ -104,22 +105,22 @@ def triggers_of(
     binding: Binding,
     fleet: Fleet,
     taints: Mapping[str, str],
-    let_go: str = "",
+    let_go: Reason = NO_REASON,
     *,
     by_queue: bool = False,
-) -> tuple[str, ...]:
-    """Everything that speaks for deciding, in words; never empty.
+) -> tuple[Reason, ...]:
+    """Everything that speaks for deciding; never empty.
 
     ``before`` is the binding as last stored, None when it is new. ``let_go`` says how what was
-    reserved for it has ended, "" where it is held still. ``by_queue`` says that the queue tries a
-    binding that waited.
+    reserved for it has ended, NO_REASON where it is held still. ``by_queue`` says that the queue
+    tries a binding that waited.
     """
     if before is None:
-        return ("the binding is new",)
+        return (Reason(ReasonCode.BINDING_NEW),)
     found = tuple(_triggers(before, binding, fleet, taints, let_go))
     if by_queue:
-        return (QUEUE_TRIED, *found)
-    return found or ("asked again, nothing changed",)
+        return (Reason(ReasonCode.QUEUE_TRIED), *found)
+    return found or (Reason(ReasonCode.NOTHING_CHANGED),)
 
 
 def _is_divided(binding: Binding) -> bool:
@@ -127,22 +128,24 @@ def _is_divided(binding: Binding) -> bool:
 
 
 def _triggers(
-    before: Binding, binding: Binding, fleet: Fleet, taints: Mapping[str, str], let_go: str
-) -> Iterator[str]:
+    before: Binding, binding: Binding, fleet: Fleet, taints: Mapping[str, str], let_go: Reason
+) -> Iterator[Reason]:
     if binding.fresh:
-        yield "a reschedule was triggered"
-    for words, part in _ASKED.items():
+        yield Reason(ReasonCode.RESCHEDULE_TRIGGERED)
+    for code, part in _ASKED.items():
         if part(before) != part(binding):
-            yield words
+            yield Reason(code)
     for target in binding.clusters:
+        cluster = ClusterName(target.name)
         if target.name not in fleet.index:
-            yield f"cluster {target.name} is gone"
+            yield Reason.of(ReasonCode.OWN_CLUSTER_GONE, cluster)
         elif target.name in taints:
-            yield f"cluster {target.name} has the untolerated taint {taints[target.name]}"
+            taint = Word(taints[target.name])
+            yield Reason.of(ReasonCode.OWN_CLUSTER_TAINTED, cluster, taint)
     if let_go:
         yield let_go
     placed = sum(target.replicas for target in before.clusters)
     if before.clusters and _is_divided(before) and placed < before.replicas == binding.replicas:
-        yield "not all of its replicas are placed"
+        yield Reason(ReasonCode.NOT_ALL_PLACED)
     if before.last_scheduled_time is None:
-        yield "it was never placed"
+        yield Reason(ReasonCode.NEVER_PLACED)

@@ -399,7 +399,7 @@ def _row(new: NewDecision) -> dict[str, Any]:
         "remainder": decision.remainder,
         "reason": str(decision.reason),
         "revision": decision.trace.algorithm_revision,
-        "triggers": decision.trace.triggers,
+        "triggers": tuple(map(str, decision.trace.triggers)),
     }
 
 

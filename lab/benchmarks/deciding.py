@@ -37,6 +37,8 @@ from federation.model.placement import (
     SpreadConstraint,
     SpreadField,
 )
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Reason
 from federation.model.reservations import Outstanding
 from federation.model.workload import (
     ObjectReference,
@@ -278,7 +280,7 @@ def verdicts(clusters: int) -> list[Verdict]:
             binding=wanted,
             fleet=known_fleet,
             profile=DEFAULT_PROFILE,
-            surroundings=Surroundings(triggers=("replicas changed",)),
+            surroundings=Surroundings(triggers=(Reason(ReasonCode.REPLICAS_CHANGED),)),
         )
         decision = inputs.decide(replace(known, replicas_c=known.replicas_c - taken_c), 1e9 + 0.25)
         made.append(Verdict(decision=decision, evidence=evidence, inputs=inputs))

@@ -165,7 +165,7 @@ async def read_losses(
     for row in rows:
         record = StoredDecision(cast(Any, SimpleNamespace(**row))).unpacked()
         key = f"{record.namespace}/{record.name}"
-        losses += [_loss(record.id, key, text) for text in record.decision.trace.preempted]
+        losses += [_loss(record.id, key, str(loss)) for loss in record.decision.trace.preempted]
         if by := _preemptor(str(record.decision.reason)):
             told.setdefault(key, Counter())[by] += 1
     return losses, told, spent

@@ -33,7 +33,8 @@ from federation.model.placement import (
     TieBreak,
 )
 from federation.model.pools.matching import untold_by_pools
-from federation.model.reasons import stored_reason
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Reason, stored_reason
 from federation.model.workload import (
     Component,
     ObjectReference,
@@ -158,7 +159,8 @@ def verdict(chance: random.Random, number: int, fleets: list[Fleet]) -> Verdict:
         fleet=made_on,
         profile=chance.choice([DEFAULT_PROFILE, WEIGHED]),
         surroundings=Surroundings(
-            observed_affinity=chance.choice(["", "far"]), triggers=("replicas changed",)
+            observed_affinity=chance.choice(["", "far"]),
+            triggers=(Reason(ReasonCode.REPLICAS_CHANGED),),
         ),
     )
     decision = inputs.decide(known, 1000.0 + number / 8)

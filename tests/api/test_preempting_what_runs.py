@@ -429,7 +429,7 @@ async def test_preempting_many_packs_no_more_than_grows_with_their_number(
         simulation.decide_all([binding_from_message(each) for each in workloads])
         packings = Packings(monkeypatch)
         (decision,) = simulation.decide_all([binding_from_message(large)])
-        lost = sum(int(each.split()[1]) for each in decision.trace.preempted)
+        lost = sum(int(str(each).split()[1]) for each in decision.trace.preempted)
     else:
         await world.clusters(**dict.fromkeys(CLUSTERS, 1))
         for agent in world.agents.values():

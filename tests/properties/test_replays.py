@@ -21,7 +21,8 @@ from federation.model.cluster import Cluster, Taint, TaintEffect
 from federation.model.errors import PreconditionFailed
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import Binding, SpreadConstraint
-from federation.model.reasons import stored_reason
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Reason, stored_reason
 from federation.model.workload import ObjectReference
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.fleet import Column, Fleet
@@ -74,7 +75,7 @@ SURROUNDINGS = st.builds(
     Surroundings,
     affinity_peers=st.lists(st.frozensets(NAMES, max_size=3), max_size=2).map(tuple),
     anti_affinity_peers=st.lists(st.frozensets(NAMES, max_size=3), max_size=2).map(tuple),
-    triggers=st.just(("replicas changed",)),
+    triggers=st.just((Reason(ReasonCode.REPLICAS_CHANGED),)),
 )
 TELL_NOTHING = stored_reason("its pools tell nothing")
 LOST = st.lists(st.sampled_from(["", "", "is stale", "cannot be seen"]), min_size=7, max_size=7)
@@ -148,7 +149,9 @@ def test_a_decision_replays_equal(
 
 def test_what_preemption_adds_is_taken_from_the_decision() -> None:
     verdict = a_verdict()
-    trace = replace(verdict.decision.trace, preempted=("shop/other: 2 in a, priority 1",))
+    trace = replace(
+        verdict.decision.trace, preempted=(stored_reason("shop/other: 2 in a, priority 1"),)
+    )
     assert_equal(recorded(changed(verdict, trace=trace)).replayed(InputReader(DEFAULT_PROFILES)))
 
 

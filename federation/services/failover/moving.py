@@ -179,7 +179,7 @@ class Moving:
             return False
         if scheduled.binding is None:
             return False
-        fields = {"binding": binding.key, "why": "; ".join(retaking.triggers)}
+        fields = {"binding": binding.key, "why": "; ".join(map(str, retaking.triggers))}
         logger.info("pending pods taken back", extra={"fields": fields})
         tell(self._observers, [scheduled])
         return True

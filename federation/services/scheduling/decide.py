@@ -22,7 +22,8 @@ from federation.failover.moves import (
 from federation.model.errors import FederationError, NotFound, PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate, EvictionTask, binding_key
-from federation.model.reasons import Reason
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Reason
 from federation.model.reservations import Share
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.promisable import stuck_notes, without_room
@@ -398,18 +399,19 @@ def _left_for(attempt: Attempt, *reasons: str) -> set[str]:
     return {t.from_cluster for t in attempt.decided.eviction_tasks if t.reason in reasons}
 
 
-def _reservation_end(attempt: Attempt, positions: Mapping[str, int]) -> str:
-    """How what was reserved for the binding has ended, "" where it is held still.
+def _reservation_end(attempt: Attempt, positions: Mapping[str, int]) -> Reason:
+    """How what was reserved for the binding has ended, NO_REASON where it is held still.
 
     In a cluster that is gone nothing can be held: that is a reason of its own.
     """
     before = attempt.known.binding if attempt.known else None
     if before is None or before.last_scheduled_time is None:
-        return ""
+        return NO_REASON
     if attempt.holding.has_expired:
-        return "the lease of what it held has run out"
+        return Reason(ReasonCode.LEASE_ENDED)
     ran = {each.name for each in before.clusters if each.replicas and each.name in positions}
-    return "" if ran.issubset(attempt.holding.clusters) else "what it held was released"
+    is_held = ran.issubset(attempt.holding.clusters)
+    return NO_REASON if is_held else Reason(ReasonCode.PROMISE_RELEASED)
 
 
 def _gist(decision: Decision) -> tuple[object, ...]:

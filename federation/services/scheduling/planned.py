@@ -16,6 +16,7 @@ from federation.model.arrays import IntArray
 from federation.model.errors import PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, EvictionTask
+from federation.model.reasons import Reason, stored_reason
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.triggers import leaving
@@ -32,7 +33,7 @@ class StatedMove(Protocol):
         ...
 
     @property
-    def triggers(self) -> tuple[str, ...]: ...
+    def triggers(self) -> tuple[Reason, ...]: ...
 
     def candidate(self, binding: Binding) -> Binding:
         """The binding as it is to be decided."""
@@ -71,8 +72,9 @@ class PlannedMove:
     leaves_group: str = ""
 
     @property
-    def triggers(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.why.values()))
+    def triggers(self) -> tuple[Reason, ...]:
+        # Plans are stored with their reasons as text.
+        return tuple(map(stored_reason, dict.fromkeys(self.why.values())))
 
     def candidate(self, binding: Binding) -> Binding:
         """The binding as it is to be decided. Raises PreconditionFailed where it is not any more

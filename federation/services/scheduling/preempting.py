@@ -28,7 +28,7 @@ from federation.scheduler.preemption import (
     Losses,
     are_within,
     least_loss,
-    loss_texts,
+    loss_reasons,
 )
 from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.journal_ports import Holding, PreemptionLimits
@@ -277,7 +277,7 @@ def _nominate(
 
 def _note(choice: _Choice, losses: Losses) -> None:
     """What its decision says of them, and what counts against the limits."""
-    told = loss_texts(choice.possible.candidates, losses)
+    told = loss_reasons(choice.possible.candidates, losses)
     for attempt in choice.attempts:
         decision = attempt.verdict.decision
         decision = replace(decision, trace=replace(decision.trace, preempted=told))

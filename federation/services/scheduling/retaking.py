@@ -13,6 +13,7 @@ from federation.model.errors import PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, EvictionTask
 from federation.model.readable import plural
+from federation.model.reasons import Reason, stored_reason
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision
 
@@ -27,8 +28,8 @@ class Retaking:
     why: Mapping[str, str]
 
     @property
-    def triggers(self) -> tuple[str, ...]:
-        return tuple(self.why.values())
+    def triggers(self) -> tuple[Reason, ...]:
+        return tuple(map(stored_reason, self.why.values()))
 
     def candidate(self, binding: Binding) -> Binding:
         """As it is. Raises PreconditionFailed where it has fewer there by now."""

@@ -6,6 +6,7 @@ Plain functions of their arguments. Must not read or write the store.
 from __future__ import annotations
 
 from federation.model.placement import Binding
+from federation.model.reasons import Reason
 from federation.scheduler.cycle import room_for
 from federation.scheduler.plugins.profile import Profile
 from federation.scheduler.state import Surroundings
@@ -40,7 +41,9 @@ def seen_by(
     )
 
 
-def surroundings_of(attempt: Attempt, peers: Peers, triggers: tuple[str, ...] = ()) -> Surroundings:
+def surroundings_of(
+    attempt: Attempt, peers: Peers, triggers: tuple[Reason, ...] = ()
+) -> Surroundings:
     """What is known of its binding beyond its own fields, the peers included."""
     known = attempt.known
     observed = attempt.binding.observed_affinity if attempt.adopts else ""

@@ -12,6 +12,8 @@ from federation.failover.evictions import taken_back
 from federation.model.errors import PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, EvictionTask
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import ClusterName, Reason
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision
 
@@ -28,8 +30,9 @@ class UndoneEviction:
         return {}
 
     @property
-    def triggers(self) -> tuple[str, ...]:
-        return (f"the eviction from cluster {self.task.from_cluster} is taken back",)
+    def triggers(self) -> tuple[Reason, ...]:
+        cluster = ClusterName(self.task.from_cluster)
+        return (Reason.of(ReasonCode.EVICTION_UNDONE, cluster),)
 
     def candidate(self, binding: Binding) -> Binding:
         """The binding as it is to be decided. Raises PreconditionFailed once the task is over."""

@@ -25,7 +25,8 @@ from federation.model.placement import (
     ReplicaScheduling,
     SchedulingType,
 )
-from federation.model.reasons import stored_reason
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import ClusterName, Reason, stored_reason
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import TargetCluster
 from federation.scheduler.cycle import schedule
@@ -129,11 +130,17 @@ def test_the_trace_says_everything_about_each_cluster() -> None:
     assert len(message.trace.attempts) == 1
 
 
+TRIGGERS = (
+    Reason(ReasonCode.REPLICAS_CHANGED),
+    Reason.of(ReasonCode.OWN_CLUSTER_GONE, ClusterName("m4")),
+)
+
+
 def test_triggers_are_facts() -> None:
     decision = decide(5)
-    triggered = replace(decision.trace, triggers=("replicas changed", "cluster m4 is gone"))
+    triggered = replace(decision.trace, triggers=TRIGGERS)
     facts = trace_to_message(triggered).facts
-    assert [each.value for each in facts if each.name == "trigger"] == list(triggered.triggers)
+    assert [each.value for each in facts if each.name == "trigger"] == list(map(str, TRIGGERS))
 
 
 def test_an_unschedulable_decision_names_no_cluster() -> None:

@@ -7,7 +7,7 @@ from federation.model.access import EVERYTHING, Scope
 from federation.model.placement import Binding
 from federation.model.waiting import Leaving, Nomination, Wait, WaitState
 from federation.model.workload import TargetCluster
-from federation.scheduler.preemption import Candidate, loss_decision, loss_texts
+from federation.scheduler.preemption import Candidate, loss_decision, loss_reasons
 from federation.scheduler.waiting.kept import room_is_kept_for
 from federation.services.scheduling.claims import waits_for
 from federation.v1 import scheduling_pb2
@@ -39,9 +39,9 @@ def sentences(key: str) -> list[str]:
     return [
         str(waits_for(leaving(key), [1])),
         str(waits_for(leaving(key, "shop/web"), [3, 2])),
-        *loss_texts([candidate], [2]),
+        *map(str, loss_reasons([candidate], [2])),
         str(lost.reason),
-        *lost.trace.triggers,
+        *map(str, lost.trace.triggers),
         f"cpu in 3 clusters; {room_is_kept_for([key, 'shop/web'])}",
         f"preempted by {key}",
     ]

@@ -163,6 +163,13 @@ SENTENCES = {
         ReasonCode.PREEMPTION_CROWDED, TWO
     ),
     "preempted by shop/web: 2 in a": Reason.of(ReasonCode.PREEMPTED, KEY, ((TWO, A),)),
+    "preempted by shop/web": Reason.of(ReasonCode.PREEMPTED_BY, KEY),
+    "shop/web: 2 in a, priority -5": Reason.of(ReasonCode.PREEMPTS, KEY, TWO, A, Amount(-5)),
+    "cluster a is gone": Reason.of(ReasonCode.OWN_CLUSTER_GONE, A),
+    "cluster a has the untolerated taint x:NoExecute": Reason.of(
+        ReasonCode.OWN_CLUSTER_TAINTED, A, Word("x:NoExecute")
+    ),
+    "the eviction from cluster a is taken back": Reason.of(ReasonCode.EVICTION_UNDONE, A),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -59,27 +60,29 @@ def test_nothing_to_leave_is_the_same_binding() -> None:
     assert leaving(WEB, {}) is WEB
 
 
+def told(*arguments: Any, **options: Any) -> tuple[str, ...]:
+    return tuple(map(str, triggers_of(*arguments, **options)))
+
+
 def test_triggers_are_told_in_words() -> None:
     taints = {"b": "lost=yes:NoExecute"}
-    assert triggers_of(None, WEB, FLEET, {}) == ("the binding is new",)
-    assert triggers_of(WEB, WEB, FLEET, taints) == (
+    assert told(None, WEB, FLEET, {}) == ("the binding is new",)
+    assert told(WEB, WEB, FLEET, taints) == (
         "cluster b has the untolerated taint lost=yes:NoExecute",
         "cluster gone is gone",
     )
     staying = replace(WEB, clusters=WEB.clusters[:1])
-    assert triggers_of(staying, staying, FLEET, {}) == ("asked again, nothing changed",)
-    assert triggers_of(staying, replace(staying, fresh=True), FLEET, {}) == (
-        "a reschedule was triggered",
-    )
+    assert told(staying, staying, FLEET, {}) == ("asked again, nothing changed",)
+    assert told(staying, replace(staying, fresh=True), FLEET, {}) == ("a reschedule was triggered",)
     unplaced = replace(staying, last_scheduled_time=None)
-    assert triggers_of(unplaced, unplaced, FLEET, {}) == ("it was never placed",)
+    assert told(unplaced, unplaced, FLEET, {}) == ("it was never placed",)
 
 
 def test_components_count_by_replicas_and_by_requirements() -> None:
     parts = (Component(name="ps", replicas=1), Component(name="worker", replicas=4))
     before = Binding(name="train", components=parts, last_scheduled_time=50.0)
     more = replace(before, components=(parts[0], replace(parts[1], replicas=5)))
-    assert triggers_of(before, more, FLEET, {}) == ("replicas changed",)
+    assert told(before, more, FLEET, {}) == ("replicas changed",)
     hungry = replace(parts[1], requirements=ReplicaRequirements(request={"cpu": 1}))
     heavier = replace(before, components=(parts[0], hungry))
-    assert triggers_of(before, heavier, FLEET, {}) == ("requirements changed",)
+    assert told(before, heavier, FLEET, {}) == ("requirements changed",)

@@ -23,7 +23,7 @@ from federation.history import (
     workload_rows,
 )
 from federation.history.bodies import NewerBody, UnknownKey
-from federation.history.rows import Documents, Rows
+from federation.history.rows import Documents, Rows, plain_reason
 from federation.model.placement import Binding
 from federation.model.reservations import Outstanding
 from federation.scheduler.decision import Decision
@@ -187,7 +187,7 @@ def stored_value(rows: Rows[Any, Any], value: object) -> Any:
     """Return a value as builtins, with the columns of its table among the keys."""
     whole = WHOLE.get(rows.row.__name__)
     columns = msgspec.to_builtins(whole.pack(value)) if whole else {}
-    return {**columns, **msgspec.to_builtins(rows.pack(value))}
+    return {**columns, **msgspec.to_builtins(rows.pack(value), enc_hook=plain_reason)}
 
 
 @all_rows

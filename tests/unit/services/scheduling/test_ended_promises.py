@@ -19,6 +19,8 @@ from federation.model.placement import (
     ReplicaScheduling,
     SchedulingType,
 )
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Reason
 from federation.model.waiting import SUSPENDED
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Outcome
@@ -193,7 +195,7 @@ async def test_what_finds_its_room_again_is_promised_where_it_is(world: World) -
     await world.release(binding)
     again = await world.ask(binding)
     assert decided(again) == first == await held(world.store, binding)
-    assert again.record.decision.trace.triggers == ("what it held was released",)
+    assert again.record.decision.trace.triggers == (Reason(ReasonCode.PROMISE_RELEASED),)
 
 
 async def test_its_own_room_is_not_counted_twice(world: World) -> None:
