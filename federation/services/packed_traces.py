@@ -24,6 +24,7 @@ from federation.history.packed_inputs import (
 from federation.history.recorded import OwnPart, SharedPart, read_own_part, trace_of
 from federation.history.rows import DocumentPart, Rows
 from federation.history.trace_rows import TRACES, part_of, plain_part_of
+from federation.model.reasons import Reason
 from federation.model.reservations import PromiseCertificate
 from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.trace import Trace
@@ -162,6 +163,9 @@ class _Packer:
 
     def _column(self, column: object) -> Any:
         """How an array is written; one that refuses to be written to may well be shared."""
+        if isinstance(column, Reason):
+            # Of a thousand clusters each may have one.
+            return str(column)
         if not isinstance(column, np.ndarray) or column.flags.writeable:
             return plain_part_of(column)
         known = self._columns.get(id(column))
