@@ -38,6 +38,8 @@ THROWN_AWAY = {
     "max_wal_senders": "0",
 }
 
+SERVER_VARIABLE = "FEDERATION_TEST_DATABASE_URL"
+
 HERE = Path(__file__).parent
 # Folders of tests that run whole programs, with the limits of databases that are shipped.
 PROGRAMS_RUN = ("bridge", "e2e", "truth", "chaos", "attack", "docs", "drills", "replays", "skew")
@@ -137,7 +139,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     Each worker has its own: a control plane reads the journal up to the oldest transaction of the
     whole server, so on one server tests of one worker would wait for those of another.
     """
-    given = os.environ.get("FEDERATION_TEST_DATABASE_URL")
+    given = os.environ.get(SERVER_VARIABLE)
     if given:
         yield given
         return
@@ -231,7 +233,9 @@ def logging_as_before() -> Iterator[None]:
 def databases(postgres_server: str) -> Iterator[Databases]:
     made = Databases(postgres_server, prefix=f"fedsched_test_{os.getpid()}")
     yield made
-    made.drop_all()
+    # One that is embedded is removed with all that is in it.
+    if os.environ.get(SERVER_VARIABLE):
+        made.drop_all()
 
 
 @pytest.fixture(scope="session")

@@ -64,17 +64,22 @@ async def stored(stream: AgentStream, credential: str) -> None:
 
 
 async def opens(agent: Caller) -> bool:
-    """Whether the agent of member1 is let in."""
-    async with AgentStream(agent, "member1") as stream:
-        await stream.say(hello=hello())
-        try:
-            while (message := await stream.next()) is not None:
-                if message.HasField("welcome"):
-                    return True
-        except grpc.aio.AioRpcError as error:
-            if error.code() is not grpc.StatusCode.UNAUTHENTICATED:
-                raise
-        return False
+    """Whether the agent of member1 is let in; it dials again where its stream just ends."""
+
+    async def outcome() -> bool | None:
+        async with AgentStream(agent, "member1") as stream:
+            await stream.say(hello=hello())
+            try:
+                while (message := await stream.next()) is not None:
+                    if message.HasField("welcome"):
+                        return True
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAUTHENTICATED:
+                    raise
+                return False
+        return None
+
+    return bool(await until(outcome, lambda found: found is not None))
 
 
 async def rounds(commanded: CommandedStore, count: int = 3) -> None:
