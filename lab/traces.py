@@ -38,9 +38,9 @@ from federation.model.placement import (
 from federation.model.reasons import stored_reason
 from federation.model.workload import ObjectReference, ReplicaRequirements, TargetCluster
 from federation.scheduler.decision import Decision
+from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
-from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.state import Surroundings
 from federation.services.packed_traces import packed_traces
 from federation.services.values import ReportEvidence, Verdict
@@ -150,7 +150,7 @@ class Storm:
             surroundings=Surroundings(triggers=(stored_reason(trigger),)),
         )
         units = binding.requirements.request["cpu"] // CPU
-        decision = inputs.decide(self.known(units), now)
+        decision = inputs.schedule(self.known(units), now)
         if decision.is_placed:
             self._hold(where, -units)
             self._hold(decision.clusters, units)

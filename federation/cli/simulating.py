@@ -32,7 +32,8 @@ from federation.model.placement import Binding
 from federation.plugins import read_profiles
 from federation.scheduler.decision import Decision
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
-from federation.scheduler.simulation import Simulation, SimulationOptions, check_bindings
+from federation.scheduler.simulated_capacity import SimulationOptions
+from federation.scheduler.simulation import Simulation, check_bindings
 from federation.v1.simulation_pb2 import VirtualTime
 
 

@@ -13,13 +13,7 @@ from typing import Final
 
 from federation.failover.breaker import Breaker
 from federation.failover.evictions import Ending, Progress, ending_of, taken_back
-from federation.failover.moves import (
-    Move,
-    eviction_tasks,
-    leaves_at,
-    moved_together,
-    moves_of,
-)
+from federation.failover.moves import Move, eviction_tasks, leaves_at, moved_together, moves_of
 from federation.failover.rate import MoveAllowance, cost_of
 from federation.failover.virtual_claims import Earmarks, FirstInLine, PreemptionBudget
 from federation.failover.virtual_silence import SilentClusters
@@ -45,7 +39,8 @@ from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.preemption import open_clusters
-from federation.scheduler.simulation import Simulation, SimulationOptions
+from federation.scheduler.simulated_capacity import SimulationOptions
+from federation.scheduler.simulation import Simulation
 from federation.scheduler.triggers import evicting_taints, leaving
 
 # What the rate holds up is looked at again so soon.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,8 +25,9 @@ from federation.model.estimate import Estimates, Source
 from federation.model.placement import Binding, BindingName, groups_of
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.promisable import without_room
-from federation.scheduler.replay import DecisionInputs, canonical
+from federation.scheduler.decision_inputs import DecisionInputs
+from federation.scheduler.recorded_capacity import RecordedCapacity, decide_again
+from federation.scheduler.replay import canonical
 from federation.scheduler.triggers import evicting_taints, leaving
 
 # Who waits by the change is tried again when there may be room, no more often than that.
@@ -161,9 +163,10 @@ class Counterfactual:
         available = self._fleets.available(fleet, known.available, inputs.binding)
         self._see(unit, fleet, available)
         changed = self._changed_inputs(key, known, inputs, fleet)
-        made = changed.decide(self._left(unit), known.now)
-        if known.kept.refused and self._is_refused(known, inputs, made):
-            made = without_room(made, stored_refusals(known.kept.refused))
+        refused = stored_refusals(known.kept.refused)
+        is_refused = partial(self._is_refused, known, inputs)
+        capacity = RecordedCapacity(self._left(unit), refused, is_refused)
+        made = decide_again(changed, capacity, known.now)
         self._recorded.figures.outcomes[decision.outcome] += 1
         self._settle(self._recorded, key, _Result.of(decision), unit)
         self._changed.figures.outcomes[made.outcome] += 1
@@ -243,8 +246,6 @@ class Counterfactual:
 
     def _is_refused(self, known: KnownInputs, inputs: DecisionInputs, made: Decision) -> bool:
         """Whether shares that found no room then find none with the change either."""
-        if not made.is_placed:
-            return False
         refused = known.kept.refused
         if "" in refused:
             # By a plugin, or because of others of its gang: nothing tells that it were otherwise.
@@ -398,7 +399,7 @@ class Counterfactual:
             # Clusters came or went since somebody of this kind was decided.
             return False
         inputs = replace(stray.inputs, binding=binding, fleet=fleet.fleet)
-        made = inputs.decide(left, self._now)
+        made = decide_again(inputs, RecordedCapacity(left), self._now)
         if not made.is_placed or made.clusters == self._changed.standings[key].clusters:
             return False
         self._counts["retried"] += 1

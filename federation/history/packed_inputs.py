@@ -24,10 +24,10 @@ from federation.model.cluster import Cluster
 from federation.model.errors import PreconditionFailed
 from federation.model.placement import Binding
 from federation.model.reasons import Reason, stored_reason
+from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.fleet import Column, Fleet, Recent
 from federation.scheduler.plugins.profile import Filter, Permit, Profile, Profiles, Score
 from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugin
-from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.serialization import from_plain, to_plain
 
 # Clusters whose specs are kept together: what changes in one is written with these.

@@ -22,7 +22,8 @@ from federation.model.estimate import Estimates
 from federation.model.reasons import Reason, stored_reason, stored_reasons
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.replay import DecisionInputs, Replay, replay
+from federation.scheduler.decision_inputs import DecisionInputs
+from federation.scheduler.replay import Replay, replay
 from federation.scheduler.trace import Trace
 
 

@@ -35,13 +35,14 @@ from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.resources import PODS
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.promisable import (
     looked_again,
     promisable,
     requirements_of,
     told_by_pools,
 )
-from federation.scheduler.replay import DecisionInputs
+from federation.scheduler.recorded_capacity import RecordedCapacity, decide_again
 
 # Of clusters where reports say something else: the first tell enough.
 MOST_TOLD: Final = 1000
@@ -173,7 +174,7 @@ def beside_reports(
         reasons=trace.inputs.estimate_reasons,
     )
     return BesideReports(
-        decision=inputs.decide(known, trace.now),
+        decision=decide_again(inputs, RecordedCapacity(known), trace.now),
         clusters=int(is_kept_c.sum()),
         on_others=int((is_kept_c & ~is_same_c).sum()),
         since=len(before) + len(together),

@@ -210,12 +210,7 @@ TEMPLATES: Final[Mapping[ReasonCode, _Template]] = {
     ReasonCode.STRICT_UNSURE: "strict promises would no longer be sure of their room",
     ReasonCode.TOTALS_TOO_SMALL: "by its totals there is room for {} more, not {}".format,
     ReasonCode.NO_ROOM_FOR_SHARES: "there is no room for the shares: {}".format,
-    ReasonCode.SHARES_DO_NOT_FIT: (
-        lambda shares: (
-            "shares do not fit where the division puts them: "
-            + ", ".join(f"{cluster} {units} of {total}" for cluster, units, total in shares)
-        )
-    ),
+    ReasonCode.ROOM_TOO_SMALL: "there is room for {} more, not {}".format,
     ReasonCode.NO_CLUSTER_PASSES: "no cluster passes the filters",
     ReasonCode.TOO_FEW_GROUPS: "{1} {0}s have candidates, {2} wanted".format,
     ReasonCode.SPREAD_UNKEPT: (

@@ -2,7 +2,10 @@
 
 - ``affinity``: which clusters of a fleet a ClusterAffinity matches
 - ``cycle``: one scheduling cycle: filter, score, select, divide, with everything recorded
+- ``decide``: one decision: a draft on a fleet, divided by what a capacity model offers, and
+  reserved in it
 - ``decision``: the answer of a scheduling cycle
+- ``decision_inputs``: the inputs of one scheduling cycle, as decisions keep them for replays
 - ``demand``: what a binding asks clusters to hold: replicas, whole component sets, or an object
   without pods
 - ``division``: how replicas are divided among the selected clusters
@@ -11,13 +14,16 @@
 - ``preemption``: which replicas make room for a binding of higher priority
 - ``promisable``: how many more replicas can be promised in each cluster, as far as rooms can tell
 - ``reasons``: why a binding could not be scheduled, with numbers
-- ``replay``: what a decision was made on, and the same decision made again from it
+- ``recorded_capacity``: capacity as it was recorded with a decision
+- ``replay``: a stored decision, made again from what it was made on
 - ``resolved_placement``: what a placement comes to on a fleet, worked out once for all bindings
   that ask the same
 - ``scarcity``: what is scarce where a binding finds too little room, in one clause
 - ``selection``: which clusters a workload is spread over
 - ``serialization``: frozen values of arrays, enums and tuples to plain builtins and back, by
   their type hints
+- ``simulated_capacity``: the capacity of a fleet that only exists in memory, less what its bindings
+  have taken
 - ``simulated_rooms``: the rooms of a simulation's clusters that come with pools, and what is
   promised in them
 - ``simulation``: decides bindings one after the other on a fleet that only exists in memory

@@ -1,4 +1,4 @@
-"""What a decision was made on, and the same decision made again from it.
+"""A stored decision, made again from what it was made on.
 
 Pure. Must not estimate or pack: what was known of capacity is in the decision's trace, and where
 its shares found no room is one of its inputs.
@@ -13,14 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from federation.model.estimate import Estimates
-from federation.model.placement import Binding
 from federation.model.reasons import Reason, goes_on_from
-from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision
-from federation.scheduler.fleet import Fleet
-from federation.scheduler.plugins.profile import Profile
-from federation.scheduler.promisable import without_room
-from federation.scheduler.state import Surroundings
+from federation.scheduler.decision_inputs import DecisionInputs
+from federation.scheduler.recorded_capacity import RecordedCapacity, decide_again
 
 _NOTHING: Final = "nothing"
 _CANONICAL: Final = json.JSONEncoder(
@@ -28,27 +24,6 @@ _CANONICAL: Final = json.JSONEncoder(
 ).encode
 # Characters of a value that differs.
 _MOST_TOLD: Final = 500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DecisionInputs:
-    """Everything that a cycle reads, but for the time and what is known of capacity."""
-
-    binding: Binding
-    fleet: Fleet
-    profile: Profile
-    surroundings: Surroundings
-
-    def decide(self, availability: Estimates, now: float) -> Decision:
-        """What the cycle comes to. Raises PluginFailed."""
-        return schedule(
-            self.binding,
-            self.fleet,
-            availability,
-            now=now,
-            profile=self.profile,
-            surroundings=self.surroundings,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +61,7 @@ def replay(inputs: DecisionInputs, stored: Decision, refused: Mapping[str, Reaso
         bound_c=trace.inputs.bound_c,
         reasons=trace.inputs.estimate_reasons,
     )
-    decision = inputs.decide(known, trace.now)
-    if refused:
-        decision = without_room(decision, refused)
+    decision = decide_again(inputs, RecordedCapacity(known, refused), trace.now)
     if goes_on_from(stored.reason, decision.reason):
         decision = replace(decision, reason=stored.reason)
     decision = replace(decision, trace=replace(decision.trace, preempted=trace.preempted))

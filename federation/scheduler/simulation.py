@@ -7,27 +7,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from federation.capacity.deductions import Deductions, UnitRequest
-from federation.capacity.fleet_reports import FleetCapacity
-from federation.capacity.simulated import RemainingCapacity
+from federation.capacity.deductions import UnitRequest
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.cluster import ClusterState
-from federation.model.component_sets import shape_of
 from federation.model.errors import InvalidRequest
-from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
+from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate, Gang, PreemptionPolicy, gang_to_join
 from federation.model.reason_codes import ReasonCode
-from federation.model.reasons import NO_REASON, Amount, ClusterName, Reason
+from federation.model.reasons import NO_REASON, Reason
 from federation.model.workload import TargetCluster
 from federation.scheduler.closed_rooms import ClosedRooms, could_hold
 from federation.scheduler.common_clusters import common_clusters, stays_reason
-from federation.scheduler.cycle import room_for, schedule
+from federation.scheduler.cycle import room_for
+from federation.scheduler.decide import Draft, OfferedCapacity, decide
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 from federation.scheduler.fleet import Fleet
@@ -47,27 +44,18 @@ from federation.scheduler.preemption import (
     open_clusters,
     ordered_candidates,
 )
-from federation.scheduler.promisable import instead_where, refused_by, stuck_notes, without_room
-from federation.scheduler.scarcity import short_of, with_scarcity
+from federation.scheduler.promisable import refused_by
+from federation.scheduler.scarcity import short_of
+from federation.scheduler.simulated_capacity import (
+    SimulatedCapacity,
+    SimulationOptions,
+    unit_request,
+)
 from federation.scheduler.simulated_peers import PlacedPeer, Places, counting_at, surroundings_of
-from federation.scheduler.simulated_rooms import KeptShares, SimulatedRooms
+from federation.scheduler.simulated_rooms import KeptShares
 from federation.scheduler.validation import violations_of
 from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of, unplaced_reason
 from federation.scheduler.waiting.kept import earmark_in, kept_before, room_is_kept_for
-
-_STATED = Reason(ReasonCode.STATED_BY_CALLER)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationOptions:
-    """``available_replicas`` replaces the estimate of the clusters it names.
-
-    ``reserve`` holds Duplicated and static weights to capacity, which their division ignores.
-    """
-
-    estimate: EstimateOptions = field(default_factory=EstimateOptions)
-    reserve: bool = False
-    available_replicas: Mapping[str, int] = field(default_factory=dict)
 
 
 def check_bindings(bindings: Iterable[tuple[str, Binding]], profiles: Profiles) -> None:
@@ -106,16 +94,8 @@ class Simulation:
     ) -> None:
         ordered = sorted(states, key=lambda state: state.cluster.name)
         self.fleet = Fleet.of(state.cluster for state in ordered)
-        self._rooms = SimulatedRooms(ordered, options.available_replicas)
         self._states = ordered
-        promised = {c: state.promised for c, state in enumerate(ordered) if state.promised}
-        capacity = Deductions.of(FleetCapacity.of(ordered), promised).left
-        self._outstanding = RemainingCapacity(capacity, options.estimate)
-        self._stated = {
-            self.fleet.index[name]: replicas
-            for name, replicas in options.available_replicas.items()
-        }
-        self._options = options
+        self._capacity = SimulatedCapacity.of(ordered, options, self._beside_kept)
         self.now = now
         self._profiles = profiles
         self._may_preempt = may_preempt
@@ -196,7 +176,7 @@ class Simulation:
         """How many of its units each cluster could take, wherever its group goes."""
         before = self._as_it_is()
         self._placed |= counting_at(self._placed, places)
-        _, room_c = self._room_for(binding)
+        _, room_c = self._room_for(binding, self._capacity)
         self.__dict__.update(before)
         return {self.fleet.names[c]: int(room_c[c]) for c in room_c.nonzero()[0].tolist()}
 
@@ -213,22 +193,12 @@ class Simulation:
         if binding.clusters:
             newest = replace(decision, clusters=binding.clusters)
             self._placed[binding.key] = PlacedPeer(binding, newest, frozenset(ran))
-        self._put(binding, clusters)
+        self._capacity.put(binding, clusters, self._certificate_of(binding))
 
     def losses(self) -> Mapping[str, Decision]:
         """What became of those that lost something since this was asked last, by key."""
         lost, self._lost = self._lost, {}
         return lost
-
-    def _put(self, binding: Binding, clusters: Collection[TargetCluster]) -> None:
-        profile, demand = self._profiles.profile_of(binding), Demand.of(binding)
-        if not self._takes_room(binding):
-            return
-        asked = binding.certificate or profile.certificate
-        new = [each for each in clusters if each.replicas > 0 and each.name in self.fleet.index]
-        self._rooms.take(replace(binding, clusters=()), new, asked)
-        units = {self.fleet.index[each.name]: each.replicas for each in new}
-        self._take(dict.fromkeys(units, 1) if demand.in_sets else units, _shape(binding))
 
     def _decide_gated(self, binding: Binding, gate: Reason) -> Decision:
         before = self._as_it_is()
@@ -239,9 +209,7 @@ class Simulation:
     def _as_it_is(self) -> Mapping[str, object]:
         """What decisions change, to be put back where nothing comes of them."""
         return {
-            "_rooms": copy(self._rooms),
-            "_outstanding": self._outstanding.copy(),
-            "_stated": dict(self._stated),
+            "_capacity": self._capacity.copy(),
             "_placed": dict(self._placed),
             "_lost": dict(self._lost),
         }
@@ -257,92 +225,59 @@ class Simulation:
 
     def _decide(self, binding: Binding) -> Decision:
         """The same, where nobody makes room."""
-        demand = Demand.of(binding)
-        shape = _shape(binding)
-        profile = self._profiles.profile_of(binding)
-        asked = binding.certificate or profile.certificate
-        around = surroundings_of(binding, self._placed.values())
-        availability, kept_for = self._beside_kept(binding, self._availability(binding, asked))
-        decide = partial(
-            schedule, binding, self.fleet, now=self.now, profile=profile, surroundings=around
+        draft = Draft(
+            binding=binding,
+            remaining=binding,
+            profile=self._profiles.profile_of(binding),
+            surroundings=surroundings_of(binding, self._placed.values()),
         )
-        decision = decide(availability)
-        if decision.outcome is Outcome.UNSCHEDULABLE and not kept_for:
-            more = self._rooms.looked_again(binding, asked, availability)
-            if more is not None:
-                decision, availability = decide(more), more
-        heeds_capacity = demand.rule.heeds_capacity or demand.in_sets
-        added_c = self._added(binding, decision, demand)
-        short_c: dict[int, int] = {}
-        if self._options.reserve and not heeds_capacity:
-            short_c = {
-                c: units
-                for c, units in added_c.items()
-                if units > availability.replicas_c[c] and not self._rooms.there_c[c]
-            }
-            if short_c:
-                decision, added_c = self._refused(decision, demand, short_c, availability), {}
-        refused_c = set(short_c)
-        if decision.clusters and (self._options.reserve or heeds_capacity):
-            reasons = self._rooms.take(binding, decision.clusters, asked)
-            if reasons:
-                decision, added_c = without_room(decision, reasons), {}
-                refused_c = {self.fleet.index[name] for name in reasons}
-        if not decision.clusters:
-            decision = with_scarcity(
-                decision,
-                binding,
-                lambda other: self._availability(other, asked),
-                refused=refused_c,
-                untold=self._stated,
-                stuck=stuck_notes(availability.reasons, self.fleet.names),
-            )
-            if kept_for:
-                decision = decision.explained(kept_for)
-        if self._options.reserve or heeds_capacity:
-            self._take(added_c, shape)
+        decision = decide(self.fleet, draft, self._capacity, self.now).decision
         if decision.clusters:
             before = self._placed.get(binding.key)
             ran = before.ran if before else frozenset(each.name for each in binding.clusters)
             self._placed[binding.key] = PlacedPeer(binding, decision, ran)
         return decision
 
-    def _beside_kept(self, binding: Binding, available: Estimates) -> tuple[Estimates, Reason]:
+    def _beside_kept(self, draft: Draft, available: Estimates) -> OfferedCapacity:
         """What of that is available which is kept for nobody that comes before it, and for whom the
-        rest is kept, NO_REASON where all is available.
+        rest is kept.
         """
+        binding = draft.binding
         kept = kept_before(self.kept, lambda each: each[0], binding)
         first = self.first(binding)
         if not (kept or first):
-            return available, NO_REASON
-        before, names, closed = self._as_it_is(), self.fleet.names, ClosedRooms()
+            return OfferedCapacity(available)
+        shadow, names, closed = self._capacity.copy(), self.fleet.names, ClosedRooms()
         for waiting, lacking in kept:
-            passes_c, room_c = self._room_for(waiting)
+            passes_c, room_c = self._room_for(waiting, shadow)
             room = {names[c]: int(room_c[c]) for c in room_c.nonzero()[0].tolist()}
             passing = passes_c.nonzero()[0].tolist()
             reach = [c for c in passing if could_hold(waiting, self._states[c])]
             earmark = earmark_in(room, [names[c] for c in reach], lacking)
             shares = [TargetCluster(name=n, replicas=count) for n, count in earmark.shares.items()]
-            self._put(replace(waiting, name=f"{waiting.name} waits", clusters=()), shares)
+            alone = replace(waiting, name=f"{waiting.name} waits", clusters=())
+            shadow.put(alone, shares, self._certificate_of(waiting))
             places = [self.fleet.index[name] for name in earmark.closed]
-            closed.close(waiting, ((c, self._rooms.room(c)) for c in places))
-        left_c = self._availability(binding, self._certificate_of(binding)).replicas_c.copy()
+            closed.close(waiting, [(c, shadow.room(c)) for c in places])
+        left_c = shadow.estimates(binding, draft.certificate).replicas_c.copy()
         for c in closed.positions:
-            closed.limit(left_c, binding, c, self._rooms.room(c))
-        self.__dict__.update(before)
+            closed.limit(left_c, binding, c, shadow.room(c))
         for waiting in first:
-            passes_c, _ = self._room_for(waiting)
+            passes_c, _ = self._room_for(waiting, self._capacity)
             left_c = left_c * ~passes_c
         if not (left_c < available.replicas_c).any():
-            return available, NO_REASON
+            return OfferedCapacity(available)
         left = replace(available, replicas_c=np.minimum(available.replicas_c, left_c))
-        return left, room_is_kept_for(each.key for each in (*(one for one, _ in kept), *first))
+        others = (each.key for each in (*(one for one, _ in kept), *first))
+        return OfferedCapacity(left, room_is_kept_for(others))
 
-    def _room_for(self, waiting: Binding) -> tuple[BoolArray, IntArray]:
+    def _room_for(
+        self, waiting: Binding, capacity: SimulatedCapacity
+    ) -> tuple[BoolArray, IntArray]:
         return room_for(
             waiting,
             self.fleet,
-            self._availability(waiting, self._certificate_of(waiting)),
+            capacity.estimates(waiting, self._certificate_of(waiting)),
             now=self.now,
             profile=self._profiles.profile_of(waiting),
             surroundings=surroundings_of(waiting, self._placed.values()),
@@ -401,7 +336,9 @@ class Simulation:
         found = [
             candidate_of(placed, target, waiting=target.replicas)
             for binding, decision, ran in self._placed.values()
-            if binding.priority < below and binding.preemptible and self._takes_room(binding)
+            if binding.priority < below
+            and binding.preemptible
+            and self._capacity.takes_capacity(binding)
             for placed in (replace(binding, clusters=decision.clusters),)
             for target in decision.clusters
             if target.name in is_open and target.name not in ran
@@ -423,76 +360,9 @@ class Simulation:
             self._placed[key], self._lost[key] = PlacedPeer(binding, left, ran), left
             for name, replicas in here.items():
                 position, units = self.fleet.index[name], 1 if binding.components else replicas
-                given_c[position].append((units, _shape(binding)))
-                if position in self._stated:
-                    self._stated[position] += units
-        self._outstanding.give_back(given_c)
-        return not self._rooms.take_less(kept)
-
-    def _takes_room(self, binding: Binding) -> bool:
-        demand = Demand.of(binding)
-        return self._options.reserve or demand.rule.heeds_capacity or demand.in_sets
-
-    def _availability(self, binding: Binding, asked: Certificate | None) -> Estimates:
-        estimates = self._outstanding.available(_shape(binding))
-        there_c = self._rooms.there_c
-        if there_c.any():
-            estimates = instead_where(there_c, self._rooms.available(binding, asked), estimates)
-        if not self._stated:
-            return estimates
-        stated = np.array(sorted(self._stated), dtype=np.int64)
-        replicas_c = estimates.replicas_c.copy()
-        source_c, bound_c = estimates.source_c.copy(), estimates.bound_c.copy()
-        replicas_c[stated] = [self._stated[position] for position in stated.tolist()]
-        source_c[stated], bound_c[stated] = Source.EXACT, Bound.NONE
-        reasons = estimates.reasons | dict.fromkeys(stated.tolist(), _STATED)
-        return Estimates(replicas_c=replicas_c, source_c=source_c, bound_c=bound_c, reasons=reasons)
-
-    def _added(self, binding: Binding, decision: Decision, demand: Demand) -> dict[int, int]:
-        """Units that a decision puts where they are not yet, by position."""
-        prior = {target.name: target.replicas for target in binding.clusters}
-        added: dict[int, int] = {}
-        for target in decision.clusters:
-            if demand.in_sets:
-                units = 0 if target.name in prior else 1
-            else:
-                units = target.replicas - prior.get(target.name, 0)
-            if units > 0:
-                added[self.fleet.index[target.name]] = units
-        return added
-
-    def _take(self, added_c: Mapping[int, int], shape: UnitRequest) -> None:
-        self._outstanding.take(added_c, shape)
-        for position in self._stated.keys() & added_c.keys():
-            self._stated[position] -= added_c[position]
-
-    def _refused(
-        self,
-        decision: Decision,
-        demand: Demand,
-        short_c: Mapping[int, int],
-        availability: Estimates,
-    ) -> Decision:
-        """A share that does not fit makes the whole binding unschedulable."""
-        names, left = self.fleet.names, availability.replicas_c.tolist()
-        lacking = tuple(
-            (ClusterName(names[c]), Amount(left[c]), Amount(units))
-            for c, units in sorted(short_c.items())
-        )
-        return replace(
-            decision,
-            outcome=Outcome.UNSCHEDULABLE,
-            clusters=(),
-            remainder=demand.units * demand.unit_replicas,
-            reason=Reason.of(ReasonCode.SHARES_DO_NOT_FIT, lacking),
-        )
+                given_c[position].append((units, unit_request(binding)))
+        return self._capacity.give_back(kept, given_c)
 
 
 def _gate(gang: Gang, members: Iterable[Binding]) -> Reason:
     return gate_of(gang, [GangMember.of(each, None) for each in members])
-
-
-def _shape(binding: Binding) -> UnitRequest:
-    """One replica, or one set with the amounts of all its components."""
-    pods = sum(component.replicas for component in binding.components)
-    return UnitRequest(requirements=shape_of(binding), pods=pods if binding.components else 1)

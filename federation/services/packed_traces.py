@@ -26,7 +26,7 @@ from federation.history.rows import DocumentPart, Rows
 from federation.history.trace_rows import TRACES, part_of, plain_part_of
 from federation.model.reasons import Reason
 from federation.model.reservations import PromiseCertificate
-from federation.scheduler.replay import DecisionInputs
+from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.trace import Trace
 from federation.services.threads import PACKING, Threads
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict

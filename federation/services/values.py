@@ -25,7 +25,7 @@ from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.waiting import Wait
 from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.decision import Decision
-from federation.scheduler.replay import DecisionInputs
+from federation.scheduler.decision_inputs import DecisionInputs
 from federation.services.agent_values import AgentPresence
 from federation.services.journal import Position
 

@@ -48,10 +48,10 @@ from federation.model.workload import (
     TolerationOperator,
 )
 from federation.scheduler.cycle import schedule
+from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.division.apportion import apportion
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, DEFAULT_PROFILES
-from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.selection.regions import Region, choose_regions
 from federation.scheduler.selection.search import UNLIMITED, Level, SearchProblem, search
 from federation.scheduler.state import Surroundings
@@ -282,7 +282,9 @@ def verdicts(clusters: int) -> list[Verdict]:
             profile=DEFAULT_PROFILE,
             surroundings=Surroundings(triggers=(Reason(ReasonCode.REPLICAS_CHANGED),)),
         )
-        decision = inputs.decide(replace(known, replicas_c=known.replicas_c - taken_c), 1e9 + 0.25)
+        decision = inputs.schedule(
+            replace(known, replicas_c=known.replicas_c - taken_c), 1e9 + 0.25
+        )
         made.append(Verdict(decision=decision, evidence=evidence, inputs=inputs))
     return made
 

@@ -43,13 +43,13 @@ from federation.model.workload import (
     Toleration,
     TolerationOperator,
 )
+from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.filters import CapacityArgs
 from federation.scheduler.plugins.permits import GangArgs
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Permit, Profile, Score
 from federation.scheduler.plugins.registry import IN_TREE
 from federation.scheduler.promisable import without_room
-from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.state import Surroundings
 from federation.services.packed_traces import packed_traces
 from federation.services.values import ReportEvidence, Verdict
@@ -163,7 +163,7 @@ def verdict(chance: random.Random, number: int, fleets: list[Fleet]) -> Verdict:
             triggers=(Reason(ReasonCode.REPLICAS_CHANGED),),
         ),
     )
-    decision = inputs.decide(known, 1000.0 + number / 8)
+    decision = inputs.schedule(known, 1000.0 + number / 8)
     refused = {}
     if decision.clusters and chance.random() < 0.1:
         refused = {decision.clusters[0].name: stored_reason("its largest node has room for 2")}

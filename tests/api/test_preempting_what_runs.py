@@ -11,7 +11,8 @@ from federation.capacity import cluster_room
 from federation.codec.bindings import binding_from_message
 from federation.model.cluster import Cluster, ClusterState
 from federation.scheduler.preemption import NOTHING_HELPS, SPENT
-from federation.scheduler.simulation import Simulation, SimulationOptions
+from federation.scheduler.simulated_capacity import SimulationOptions
+from federation.scheduler.simulation import Simulation
 from federation.services.scheduling.claims import MOST_NOMINATED
 from federation.services.scheduling.preempting import CROWDED
 from federation.v1.resource_pb2 import Gang

@@ -16,7 +16,7 @@ from federation.failover.virtual_steps import EventKind, FailoverRules, FleetEve
 from federation.failover.virtual_time import VirtualFleet
 from federation.model.placement import Binding
 from federation.scheduler.common_clusters import MAX_COMMON_CLUSTERS, common_clusters
-from federation.scheduler.simulation import SimulationOptions
+from federation.scheduler.simulated_capacity import SimulationOptions
 from tests.unit.cli.test_simulation import binding, cluster
 
 LOST, OTHERS = "a", ("b", "c", "d")

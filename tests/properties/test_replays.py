@@ -25,6 +25,7 @@ from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import Reason, stored_reason
 from federation.model.workload import ObjectReference
 from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.filters import FILTERS, CapacityArgs
 from federation.scheduler.plugins.permits import GangArgs, gang
@@ -38,7 +39,7 @@ from federation.scheduler.plugins.profile import (
     Score,
 )
 from federation.scheduler.promisable import without_room
-from federation.scheduler.replay import DecisionInputs, Difference, Replay
+from federation.scheduler.replay import Difference, Replay
 from federation.scheduler.state import ALONE, CycleState, Surroundings
 from federation.services.packed_previews import packed_preview, unpacked_preview
 from federation.services.packed_traces import packed_traces, unpacked_trace
@@ -134,7 +135,9 @@ def test_a_decision_replays_equal(
         profile=STRICT if profile else DEFAULT_PROFILE,
         surroundings=surroundings,
     )
-    decision = inputs.decide(known(len(clusters), [fits[name] for name in made_on.names]), 1_000.25)
+    decision = inputs.schedule(
+        known(len(clusters), [fits[name] for name in made_on.names]), 1_000.25
+    )
     seen = ReportEvidence(sequences=(3,) * len(clusters), age_seconds=(0.25,) * len(clusters))
     verdict = Verdict(decision=decision, evidence=seen, inputs=inputs)
     company = a_verdict(), replace(verdict, evidence=ReportEvidence())
@@ -178,7 +181,7 @@ def a_verdict(count: int = 3, profile: Profile = DEFAULT_PROFILE) -> Verdict:
     inputs = DecisionInputs(
         binding=binding, fleet=Fleet.of(clusters), profile=profile, surroundings=ALONE
     )
-    decision = inputs.decide(known(count, [3] * count), 5.0)
+    decision = inputs.schedule(known(count, [3] * count), 5.0)
     return Verdict(decision=decision, evidence=ReportEvidence(), inputs=inputs)
 
 

@@ -23,7 +23,7 @@ from federation.failover.virtual_steps import (
 )
 from federation.failover.virtual_time import VirtualFleet
 from federation.model.placement import Binding, PreemptionPolicy, SchedulingType
-from federation.scheduler.simulation import SimulationOptions
+from federation.scheduler.simulated_capacity import SimulationOptions
 from tests.unit.cli.test_simulation import DUPLICATED, DYNAMIC, binding, cluster
 
 NAMES = ("a", "b", "c")

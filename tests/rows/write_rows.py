@@ -25,9 +25,9 @@ from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.waiting import Nomination
 from federation.plans.plan import Plan, PlanStep
 from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
-from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.state import Surroundings
 from federation.scheduler.trace import unread_trace
 from federation.services.agent_values import AgentFacts

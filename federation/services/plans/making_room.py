@@ -22,6 +22,7 @@ from federation.model.placement import Binding, BindingName
 from federation.plans.bound import WaitingQuestion, most_placed
 from federation.plans.plan import Gain, PlanLimits, Unfixed
 from federation.scheduler.cycle import room_for
+from federation.scheduler.decide import scheduled
 from federation.scheduler.decision import Outcome
 from federation.services.plans.questions import (
     ClusterShare,
@@ -40,7 +41,7 @@ from federation.services.plans.search import (
     unmovable,
 )
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.decide import verdict_of
+from federation.services.scheduling.decide import draft_of
 from federation.services.scheduling.seeing import surroundings_of
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -247,12 +248,12 @@ def _placed(
     asked = attempt.candidate.certificate or attempt.profile.certificate
     available = working.availability(attempt.candidate, asked)
     available = replace(available, replicas_c=room_c + slots_c)
-    trial = copy(attempt)
+    fleet = working.snapshot.fleet_at(now)
     try:
-        trial.verdict = verdict_of(trial, working.snapshot, available, now, attempt.peers)
+        draft = draft_of(attempt, fleet, now, attempt.peers)
+        decision = scheduled(fleet, draft, available, now).decision
     except FederationError:
         return None
-    decision = trial.verdict.decision
     if decision.outcome is not Outcome.SCHEDULED:
         return None
     before = {each.name: each.replicas for each in attempt.candidate.clusters}

@@ -6,7 +6,11 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 - ``queue``: attempts that wait for a decision: who is next, and who is decided together
 - ``read``: what the store knows of the bindings that are to be decided, and the bindings as they
   will be
-- ``decide``: the binding as it is to be decided, the cycle over it, and the room it takes
+- ``decide``: the binding as it is to be decided, and what becomes of it once it is
+- ``deciding``: decisions about attempts, made by ``federation.scheduler.decide``
+- ``packed_capacity``: the capacity of a working copy: everything that can be promised there
+- ``trial_capacity``: the same for a trial: where an attempt would go, which nothing is told of
+- ``live_capacity``: the same for one attempt: beside claims, within quotas, with plugins
 - ``together``: one attempt after the other, and those that are placed together or not at all
 - ``working_copy``: what one decision after the other takes of the fleet's rooms
 - ``shares``: the shares that a decision asks a cluster for, and notes on their certificates
@@ -36,7 +40,6 @@ Beside it:
 - ``fresh_reports``: before a refusal for want of room, fresh reports: pods that they show leave
   more room than wherever they might have gone
 - ``own_rooms``: what is left in the clusters where a binding is, as if it had nothing there
-- ``unpromised``: shares of a binding for which nothing is held any more: promised again, or left
 - ``claims``: what is kept for those that wait: room for who was overtaken for long, and whole
   clusters for who comes first in a profile that lets nobody overtake
 - ``agents``: what agents are asked behind a decision: nodes for its replicas, and labels their

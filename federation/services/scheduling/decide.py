@@ -1,4 +1,4 @@
-"""Decisions: the binding as it is to be decided, the cycle over it, and the room it takes.
+"""Drafts of decisions: the binding as it is to be decided, and what becomes of it once it is.
 
 Plain functions of their arguments, for one thread of their own: one attempt after the other on a
 working copy. Must not read or write the store.
@@ -6,9 +6,8 @@ working copy. Must not read or write the store.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from federation.capacity.reserve import Refused
 from federation.failover.moves import (
@@ -19,30 +18,29 @@ from federation.failover.moves import (
     eviction_tasks,
     with_evictions,
 )
-from federation.model.errors import FederationError, NotFound, PreconditionFailed
-from federation.model.estimate import Estimates
+from federation.model.errors import NotFound, PreconditionFailed
 from federation.model.placement import Binding, Certificate, EvictionTask, binding_key
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import NO_REASON, Reason
 from federation.model.reservations import Share
-from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.promisable import stuck_notes, without_room
-from federation.scheduler.replay import DecisionInputs
+from federation.scheduler.decide import Decided, Draft
+from federation.scheduler.decision import Decision
+from federation.scheduler.fleet import Fleet
+from federation.scheduler.promisable import without_room
 from federation.scheduler.resolved_placement import group_of_clusters
-from federation.scheduler.scarcity import with_scarcity
 from federation.scheduler.triggers import evicting_taints, is_settled, leaving, triggers_of
 from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.scheduling.answer import decision_record
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.claims import awaited, beside_claims
-from federation.services.scheduling.fresh_reports import unseen_in
-from federation.services.scheduling.hooks import keep, let_go
-from federation.services.scheduling.quotas import beyond
-from federation.services.scheduling.refusals import remember, tell_as_before
-from federation.services.scheduling.seeing import seen_by, surroundings_of
-from federation.services.scheduling.shares import NO_SHARES, Reserved, parts, shares_of
-from federation.services.scheduling.unpromised import beside_unpromised
+from federation.services.scheduling.seeing import surroundings_of
+from federation.services.scheduling.shares import (
+    NO_SHARES,
+    ReservationRequest,
+    Reserved,
+    parts,
+    shares_of,
+)
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import DecisionRecord, Verdict
 
@@ -168,7 +166,9 @@ def tell(attempt: Attempt, why: Reason) -> None:
     attempt.standing = standing_of(attempt)
 
 
-def request_room(working: WorkingCopy, attempt: Attempt, asked: Certificate | None) -> None:
+def request_room(
+    working: WorkingCopy, attempt: Attempt, asked: Certificate | None
+) -> ReservationRequest:
     """Request what the decision about the attempt takes, and what it leaves."""
     # A plan says where it goes as if it were there.
     placed_as = attempt.known.binding if attempt.known and attempt.stated else attempt.candidate
@@ -183,86 +183,7 @@ def request_room(working: WorkingCopy, attempt: Attempt, asked: Certificate | No
         refines=attempt.is_refined,
         placed=placed_as.clusters,
     )
-
-
-def decide_anew(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) -> None:
-    """Decide as if nobody had decided before; what is wrong with it is its ``error``."""
-    attempt.requested = attempt.reserved = attempt.standing = attempt.error = None
-    attempt.losses, attempt.unseen_in, attempt.nominated = {}, (), None
-    attempt.is_beyond_quota = False
-    let_go([attempt])
-    try:
-        decide_one(working, attempt, now, peers)
-    except FederationError as error:
-        attempt.error = error
-
-
-def decide_one(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) -> None:
-    """Decide, and take room where there is some. Raises FederationError."""
-    asked = attempt.candidate.certificate or attempt.profile.certificate
-    attempt.awaits = awaited(working, attempt.known, now)
-    available = working.availability(attempt.candidate, asked)
-    available, kept_for = beside_claims(working, attempt, available, now)
-    if attempt.stated is not None:
-        available = attempt.stated.within(available, working.snapshot.positions)
-    if not kept_for and tell_as_before(working, attempt, available, now, peers):
-        return
-    attempt.is_refined = False
-    attempt.verdict = verdict_of(attempt, working.snapshot, available, now, peers)
-    if _may_look_again(working, attempt) and not kept_for:
-        more = working.answers.looked_again(_as_decided(attempt), asked, available)
-        if more is not None:
-            attempt.is_refined = True
-            attempt.verdict = verdict_of(attempt, working.snapshot, more, now, peers)
-    if attempt.stated is not None and attempt.is_placed:
-        attempt.stated.check(attempt.candidate, attempt.verdict.decision)
-    if not attempt.is_placed:
-        _tell_scarcity(working, attempt, asked, ())
-        if not kept_for:
-            remember(working, attempt, available, peers)
-        for why in filter(None, (kept_for, attempt.awaits)):
-            tell(attempt, why)
-        _look_back(working, attempt, now)
-        return
-    request_room(working, attempt, asked)
-    attempt.standing = standing_of(attempt)
-    if attempt.standing is None:
-        _take_room(working, attempt, asked, now)
-    _look_back(working, attempt, now)
-
-
-def _as_decided(attempt: Attempt) -> Binding:
-    """The binding without the clusters that it had to leave."""
-    inputs = attempt.verdict.inputs
-    return inputs.binding if isinstance(inputs, DecisionInputs) else attempt.candidate
-
-
-def _may_look_again(working: WorkingCopy, attempt: Attempt) -> bool:
-    """Whether it is about to be refused for good: no report that is asked for now will help.
-
-    What waits is decided again with reports anyway, and a plan does not count on luck.
-    """
-    return (
-        attempt.verdict.decision.outcome is Outcome.UNSCHEDULABLE
-        and not attempt.again
-        and attempt.stated is None
-        and not unseen_in(working, attempt)
-    )
-
-
-def _take_room(
-    working: WorkingCopy, attempt: Attempt, asked: Certificate | None, now: float
-) -> None:
-    """What its quota leaves, what plugins keep for it, and room for its shares; where one of them
-    is not to be had, none is taken, and the reason says why.
-    """
-    if objection := beyond(attempt) or keep(working, attempt, now):
-        refuse(attempt, {"": objection})
-        attempt.standing = standing_of(attempt)
-    elif refused := reserve(working, attempt):
-        let_go([attempt])
-        refuse(attempt, refused.reasons)
-        _tell_scarcity(working, attempt, asked, refused.reasons)
+    return attempt.requested
 
 
 def refuse(attempt: Attempt, reasons: Mapping[str, Reason]) -> None:
@@ -272,38 +193,17 @@ def refuse(attempt: Attempt, reasons: Mapping[str, Reason]) -> None:
     attempt.verdict = replace(attempt.verdict, decision=decision, refused=reasons)
 
 
-def _look_back(working: WorkingCopy, attempt: Attempt, now: float) -> None:
-    """Note what one that waits on was refused beside."""
-    if attempt.again and not attempt.has_progressed:
-        attempt.seen = seen_by(
-            working,
-            attempt.candidate,
-            attempt.profile,
-            surroundings_of(attempt, attempt.peers),
-            now,
-        )
-
-
-def verdict_of(
-    attempt: Attempt, snapshot: FleetSnapshot, available: Estimates, now: float, peers: Peers
-) -> Verdict:
-    """The decision on one snapshot, with why it was made and the reports it was made on; and the
-    evictions that it leaves.
-
-    Clusters with NoExecute taints that the binding does not tolerate (any more) count as left.
-    """
+def draft_of(attempt: Attempt, fleet: Fleet, now: float, peers: Peers) -> Draft:
+    """Return the attempt as a draft: without the clusters that the binding has to leave."""
     binding, known, planned = attempt.candidate, attempt.known, attempt.stated
-    fleet = snapshot.fleet_at(now)
-    # What waits for room moves nothing that has some, and a plan moves what it says alone.
-    taints = {} if attempt.again or planned else evicting_taints(binding, fleet, now)
-    before = known.binding if known else None
-    ended = _reservation_end(attempt, snapshot.positions)
-    triggers = triggers_of(before, binding, fleet, taints, ended, by_queue=attempt.again)
-    around = surroundings_of(attempt, peers, planned.triggers if planned else triggers)
-    available, taken = beside_unpromised(attempt, snapshot.positions, available)
-    remaining = planned.whole(binding) if planned else leaving(binding, {**taints, **taken})
-    if not planned:
-        around = replace(around, is_settled=is_settled(before, remaining))
+    before, taints = known.binding if known else None, _taints(attempt, fleet, now)
+    if planned is not None:
+        remaining, triggers = planned.whole(binding), planned.triggers
+    else:
+        remaining = leaving(binding, taints)
+        ended = _reservation_end(attempt, fleet.index)
+        triggers = triggers_of(before, binding, fleet, taints, ended, by_queue=attempt.again)
+    around = surroundings_of(attempt, peers, triggers)
     if attempt.takes_back is not None:
         # The share may be of another affinity group than what replaced it.
         group = group_of_clusters(binding, fleet)
@@ -312,40 +212,52 @@ def verdict_of(
             observed_affinity=group or around.observed_affinity,
             is_settled=is_settled(None, remaining),
         )
-    inputs = DecisionInputs(
-        binding=remaining, fleet=fleet, profile=attempt.profile, surroundings=around
+    elif planned is None:
+        around = replace(around, is_settled=is_settled(before, remaining))
+    return Draft(
+        binding=binding,
+        remaining=remaining,
+        profile=attempt.profile,
+        surroundings=around,
+        unreserved=attempt.unpromised,
     )
-    decision = inputs.decide(available, now)
-    if planned and before:
-        attempt.evictions = planned.evictions(before, decision.clusters, now)
-    else:
-        tasks = eviction_tasks(binding, taints, decision.clusters, now)
-        leaves = replace(binding, eviction_tasks=tasks)
-        attempt.evictions = with_evictions(leaves, PROMISE_ENDED, taken, decision.clusters, now)
-    return Verdict(decision=decision, evidence=snapshot.evidence_at(now), inputs=inputs)
 
 
-def _tell_scarcity(
-    working: WorkingCopy,
-    attempt: Attempt,
-    asked: Certificate | None,
-    refused_in: Collection[str],
+def verdict_of(decided: Decided[Reserved], snapshot: FleetSnapshot, now: float) -> Verdict:
+    """The decision with why it was made, the reports it was made on, and what was reserved."""
+    return Verdict(
+        decision=decided.decision,
+        evidence=snapshot.evidence_at(now),
+        inputs=decided.inputs,
+        refused=decided.refused,
+        promises=decided.reserved.promises if decided.reserved else (),
+    )
+
+
+def take_over(
+    attempt: Attempt, decided: Decided[Reserved], snapshot: FleetSnapshot, now: float
 ) -> None:
-    """Nothing is placed; the reason says what is scarce, in the clusters that refused their share
-    or in those that came into question. Others may have room once all that is promised is seen.
+    """Make a decision that places it the attempt's, with the evictions that it leaves."""
+    attempt.verdict = verdict_of(decided, snapshot, now)
+    binding, known, planned = attempt.candidate, attempt.known, attempt.stated
+    clusters = decided.decision.clusters
+    if planned and known:
+        attempt.evictions = planned.evictions(known.binding, clusters, now)
+        return
+    taints = _taints(attempt, decided.inputs.fleet, now)
+    tasks = eviction_tasks(binding, taints, clusters, now)
+    leaves = replace(binding, eviction_tasks=tasks)
+    attempt.evictions = with_evictions(leaves, PROMISE_ENDED, decided.lapsed, clusters, now)
+
+
+def _taints(attempt: Attempt, fleet: Fleet, now: float) -> Mapping[str, str]:
+    """The NoExecute taints, by cluster, for which the binding has to leave.
+
+    A binding that waits for room moves nothing that has some, and a plan moves what it says alone.
     """
-    attempt.unseen_in = unseen_in(working, attempt)
-    positions, decision = working.snapshot.positions, attempt.verdict.decision
-    decision = with_scarcity(
-        decision,
-        attempt.candidate,
-        partial(working.availability, asked=asked),
-        refused=[positions[name] for name in refused_in if name in positions],
-        stuck=stuck_notes(decision.trace.inputs.estimate_reasons, working.snapshot.names),
-        remembered=working.scarcities(asked),
-    )
-    attempt.verdict = replace(attempt.verdict, decision=decision)
-    attempt.standing = standing_of(attempt)
+    if attempt.again or attempt.stated:
+        return {}
+    return evicting_taints(attempt.candidate, fleet, now)
 
 
 def standing_of(attempt: Attempt) -> DecisionRecord | None:

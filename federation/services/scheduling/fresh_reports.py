@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from federation.scheduler.decision import Outcome
+from federation.scheduler.decision import Decision, Outcome
 from federation.services.fleet.report_requests import WAIT_SECONDS, Refreshing
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.queue import DecisionQueue
@@ -26,9 +26,8 @@ MOST_ASKED: Final = 8
 MOST_ASIDE: Final = 200
 
 
-def unseen_in(working: WorkingCopy, attempt: Attempt) -> tuple[str, ...]:
+def unseen_in(working: WorkingCopy, attempt: Attempt, decision: Decision) -> tuple[str, ...]:
     """Clusters that let in a binding that finds no room, where not all that is promised is seen."""
-    decision = attempt.verdict.decision
     if (
         attempt.again
         or attempt.has_waited_for_reports

@@ -15,8 +15,8 @@ from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate
 from federation.model.reasons import Reason
 from federation.scheduler.decision import Decision
+from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.promisable import looked_again
-from federation.scheduler.replay import DecisionInputs
 from federation.services.fleet.snapshot import OutstandingByCluster
 
 # Of all answers of one kind, in 8 to 10 bytes each; and so many answers in any fleet.

@@ -8,21 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from math import ceil, lcm
 from typing import Final, NamedTuple, TypeAlias
 
 from federation.capacity.cluster_room import Room
+from federation.capacity.reserve import Refused
 from federation.model.estimate import MAX_REPLICAS, Estimates, Source
 from federation.model.pools.bounds import per_replica
 from federation.model.pools.matching import Match
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Amount, Reason
 from federation.model.resources import PODS
 from federation.model.workload import Component, ReplicaRequirements, TargetCluster
+from federation.scheduler.decide import Decided, Draft, OfferedCapacity, decide
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.claims import beside_claims
-from federation.services.scheduling.decide import request_room, reserve, verdict_of
+from federation.services.scheduling.decide import draft_of, request_room, take_over, verdict_of
+from federation.services.scheduling.shares import Reserved
 from federation.services.scheduling.together import peers_of
+from federation.services.scheduling.trial_capacity import TrialCapacity
 from federation.services.scheduling.working_copy import WorkingCopy
 
 # Where more nodes may have them, so many small pods would have to leave for a large one, until one
@@ -105,39 +112,80 @@ def placed_beside(
     """
     left = {working.snapshot.positions[name]: [*pods] for name, pods in coming.items()}
     kept = {position: working.room(position) for position in left}
+    fleet = working.snapshot.fleet_at(now)
     placed: list[Attempt] = []
     places: list[ComingPlace] = []
     for attempt in attempts:
         trial = copy(attempt)
+        capacity = ComingCapacity(
+            working=working,
+            decision=trial.id,
+            attempt=trial,
+            now=now,
+            left=left,
+            ways={
+                position: _ways(working, trial, position, room, spare.get(position, 0))
+                for position, room in kept.items()
+            },
+        )
+        decided = decide(fleet, draft_of(trial, fleet, now, peers_of(trial, placed)), capacity, now)
+        if not decided.decision.is_placed:
+            return None
+        # Others of the same group count it where it will be, not only where there is room already.
+        trial.verdict = verdict_of(decided, working.snapshot, now)
+        placed.append(trial)
+        places.append(capacity.place(attempt))
+    return places
+
+
+@dataclass(kw_only=True, eq=False)
+class ComingCapacity(TrialCapacity):
+    """What can be promised now, and what is ``left`` of the pods that leave, by position.
+
+    ``ways`` say how the replicas of the attempt may use that.
+    """
+
+    left: Mapping[int, list[LeavingPods]]
+    ways: Mapping[int, _Ways | _SetWays]
+    more: Mapping[str, int] = field(default_factory=dict)
+    late: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def free(self) -> Estimates:
+        """The capacity that is free already, beside the claims of bindings that come first."""
+        working, trial = self.working, self.attempt
         asked = trial.candidate.certificate or trial.profile.certificate
         available = working.availability(trial.candidate, asked)
-        available, _ = beside_claims(working, trial, available, now)
-        ways = {
-            position: _ways(working, trial, position, room, spare.get(position, 0))
-            for position, room in kept.items()
-        }
-        boosted = _with_coming(available, left, ways)
-        verdict = verdict_of(trial, working.snapshot, boosted, now, peers_of(trial, placed))
-        trial.verdict = verdict
-        if not trial.is_placed:
-            return None
-        more = _more(trial)
-        late = _late(working, trial, available, more)
-        for name, count in late.items():
+        return beside_claims(working, trial, available, self.now)[0]
+
+    def available(self, draft: Draft) -> OfferedCapacity:  # noqa: ARG002 - of one attempt
+        """Return what is free and what is coming."""
+        return OfferedCapacity(_with_coming(self.free, self.left, self.ways))
+
+    def reserve(self, draft: Draft, decided: Decided[Reserved]) -> Reserved | Refused | None:
+        """Promise what is free already; the rest is taken of the room of the pods that leave."""
+        working, trial = self.working, self.attempt
+        take_over(trial, decided, working.snapshot, self.now)
+        self.more = _more(trial)
+        self.late = _late(working, trial, self.free, self.more)
+        for name, count in self.late.items():
             position = working.snapshot.positions[name]
-            if position not in ways or not ways[position].take(left[position], count):
-                return None
-        now_placed = tuple(_less(verdict.decision.clusters, late))
-        decision = replace(verdict.decision, clusters=now_placed)
-        trial.verdict = replace(verdict, decision=decision)
-        request_room(working, trial, asked)
-        if reserve(working, trial) is not None:
-            return None
-        trial.verdict = verdict
-        placed.append(trial)
-        shares = tuple(TargetCluster(name=name, replicas=more[name]) for name in sorted(more))
-        places.append(ComingPlace(attempt=attempt, shares=shares, has_to_wait=bool(late)))
-    return places
+            if position not in self.ways or not self.ways[position].take(
+                self.left[position], count
+            ):
+                units = self.more[name]
+                why = Reason.of(ReasonCode.ROOM_TOO_SMALL, Amount(units - count), Amount(units))
+                return Refused(reasons={name: why})
+        now_placed = tuple(_less(decided.decision.clusters, self.late))
+        decision = replace(decided.decision, clusters=now_placed)
+        trial.verdict = replace(trial.verdict, decision=decision)
+        return working.reserve(request_room(working, trial, draft.certificate))
+
+    def place(self, attempt: Attempt) -> ComingPlace:
+        """Return where the attempt gets more, once that is reserved."""
+        more = sorted(self.more.items())
+        shares = tuple(TargetCluster(name=name, replicas=count) for name, count in more)
+        return ComingPlace(attempt=attempt, shares=shares, has_to_wait=bool(self.late))
 
 
 def spare_slots(working: WorkingCopy, clusters: Iterable[str]) -> Mapping[int, int]:

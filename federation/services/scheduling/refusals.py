@@ -13,9 +13,9 @@ from typing import Final
 
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding
+from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.plugins.profile import Filter, Profile, Score
 from federation.scheduler.plugins.run import is_in_tree
-from federation.scheduler.replay import DecisionInputs
 from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import NO_PEERS, Attempt
 from federation.services.scheduling.known_answers import KnownRefusal, question_of

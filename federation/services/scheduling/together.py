@@ -11,20 +11,14 @@ from copy import copy
 
 from federation.model.errors import NotPlacedTogether
 from federation.model.placement import gang_to_join
+from federation.scheduler.decide import decide
 from federation.scheduler.decision import Outcome
 from federation.scheduler.waiting.gangs import unplaced_reason
 from federation.scheduler.waiting.queue import Seen
 from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.decide import (
-    decide_anew,
-    refuse,
-    request_room,
-    reserve,
-    standing_of,
-    tell,
-    verdict_of,
-)
+from federation.services.scheduling.decide import draft_of, refuse, reserve, standing_of, tell
+from federation.services.scheduling.deciding import decide_anew
 from federation.services.scheduling.hooks import let_go
 from federation.services.scheduling.moved_groups import (
     decide_moves,
@@ -33,6 +27,7 @@ from federation.services.scheduling.moved_groups import (
     places_of,
 )
 from federation.services.scheduling.seeing import seen_by, surroundings_of
+from federation.services.scheduling.trial_capacity import TrialCapacity
 from federation.services.scheduling.working_copy import WorkingCopy
 
 
@@ -139,13 +134,10 @@ def _tried(
     working: WorkingCopy, attempt: Attempt, now: float, before: Sequence[Attempt]
 ) -> Attempt | None:
     trial = copy(attempt)
-    asked = trial.candidate.certificate or trial.profile.certificate
-    available = working.availability(trial.candidate, asked)
-    trial.verdict = verdict_of(trial, working.snapshot, available, now, peers_of(trial, before))
-    if not trial.is_placed:
-        return None
-    request_room(working, trial, asked)
-    return trial if reserve(working, trial) is None else None
+    fleet = working.snapshot.fleet_at(now)
+    capacity = TrialCapacity(working=working, decision=trial.id, attempt=trial, now=now)
+    draft = draft_of(trial, fleet, now, peers_of(trial, before))
+    return trial if decide(fleet, draft, capacity, now).decision.is_placed else None
 
 
 def _leave_waiting(

@@ -257,7 +257,10 @@ def test_what_is_scarce_is_said_of_what_was_reported() -> None:
     options = {"availableReplicas": {"m1": 4}, "reserve": True}
     first, second = answer_case({**case, "options": options})["decisions"]
     assert first["reason"].endswith(" wanted; short of cpu in 1 cluster")
-    assert second["reason"].endswith(": m1 4 of 99, m2 8 of 99; short of cpu in 1 cluster")
+    assert second["reason"] == (
+        "there is no room for the shares: m1: there is room for 4 more, not 99; "
+        "m2: there is room for 8 more, not 99; short of cpu in 1 cluster"
+    )
 
 
 def test_a_partial_placement_of_too_few_is_none() -> None:

@@ -80,9 +80,7 @@ SENTENCES = {
         ReasonCode.NO_ROOM_FOR_SHARES,
         Reason.of(ReasonCode.IN_CLUSTER, A, Reason(ReasonCode.CLUSTER_GONE)),
     ),
-    "shares do not fit where the division puts them: a 1 of 2": Reason.of(
-        ReasonCode.SHARES_DO_NOT_FIT, ((A, ONE, TWO),)
-    ),
+    "there is room for 1 more, not 2": Reason.of(ReasonCode.ROOM_TOO_SMALL, ONE, TWO),
     "1 regions have candidates, 2 wanted": Reason.of(
         ReasonCode.TOO_FEW_GROUPS, Word("region"), ONE, TWO
     ),

@@ -17,7 +17,8 @@ from federation.model.placement import (
     SchedulingType,
 )
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.simulation import Simulation, SimulationOptions
+from federation.scheduler.simulated_capacity import SimulationOptions
+from federation.scheduler.simulation import Simulation
 from lab.fake_agents import capacity
 
 DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)

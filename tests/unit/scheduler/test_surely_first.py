@@ -33,9 +33,10 @@ from federation.model.reservations import Outstanding
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision
+from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
-from federation.scheduler.replay import DecisionInputs, replay
+from federation.scheduler.replay import replay
 from federation.scheduler.state import ALONE, Surroundings
 from tests.unit.scheduler import states
 from tests.unit.scheduler.states import AGGREGATED, DYNAMIC, FILL_FIRST, shares
@@ -187,7 +188,7 @@ def test_it_replays_equal(replicas: int) -> None:
     inputs = DecisionInputs(
         binding=binding, fleet=fleet_of(NODES)[0], profile=DEFAULT_PROFILE, surroundings=ALONE
     )
-    stored = inputs.decide(estimates_of(NODES), 5.0)
+    stored = inputs.schedule(estimates_of(NODES), 5.0)
     again = replay(inputs, stored, {})
     assert again.difference is None
     assert again.stored_sha256 == again.replayed_sha256
