@@ -8,49 +8,55 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from federation.capacity.cluster_room import Room
-from federation.capacity.fleet_rooms import UnpackedRoom, packed_room
-from federation.capacity.pool_estimates import pool_bounds
-from federation.capacity.reserve import (
-    FleetRooms,
-    Refused,
-    certificate_for,
-    packable_c,
-)
-from federation.model.cluster import Cluster
-from federation.model.estimate import MAX_REPLICAS, Bound, Estimates, Source
+from federation.capacity.fleet_rooms import UnpackedRoom
+from federation.capacity.ledger import ClusterLedger
+from federation.capacity.reserve import Refused
+from federation.model.cluster import Cluster, ClusterState
+from federation.model.echoes import Interest
 from federation.model.placement import Binding, Certificate, ReplicaScheduling
-from federation.model.reservations import PromiseCertificate, Share
+from federation.model.reservations import PromiseCertificate
 from federation.model.workload import NodeClaim, TargetCluster
-from federation.scheduler.cycle import schedule
+from federation.scheduler import decide as deciding
+from federation.scheduler.decide import Draft, decide
 from federation.scheduler.decision import Outcome
-from federation.scheduler.fleet import Fleet
-from federation.scheduler.promisable import looked_again, terms_of
-from lab.promising import Ledger, Promise, asked_of, interests_by_name, promises_of
+from federation.scheduler.plugins.profile import DEFAULT_PROFILE
+from federation.scheduler.state import Surroundings
+from federation.scheduler.triggers import is_settled
+from federation.services.agent_values import AgentPresence, Placer
+from federation.services.fleet.snapshot import ClusterPicture, FleetSnapshot
+from federation.services.scheduling.packed_capacity import PackedCapacity
+from federation.services.scheduling.shares import Reserved, shares_of
+from federation.services.scheduling.working_copy import WorkingCopy
+from lab.promising import Promise, interests_of, promises_of
 from lab.simulator_cluster import Order, SimulatedCluster, Snapshot
 from lab.workloads import DYNAMIC, workload
 
 BY_CAPACITY = DYNAMIC
 
+AnyDecided: TypeAlias = deciding.Decided[Reserved]
+
 
 class Shown(NamedTuple):
-    """A binding as it was decided, and where it would go."""
+    """A decision that is not committed: the draft, and the way it was decided."""
 
-    candidate: Binding
-    clusters: tuple[TargetCluster, ...]
+    draft: Draft
+    decided: AnyDecided
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
     """A decision that is committed: what it promised, and the rooms it looked at."""
 
+    shown: Shown
     binding: Binding
     decision: str
     promises: tuple[Promise, ...]
@@ -69,34 +75,41 @@ class Decided:
         )
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
 class ControlPlane:
-    """Decides and reserves in memory. ``ledger``, ``reports`` and ``bindings`` survive a crash.
+    """The fleet's snapshot and the bindings of a control plane, without a store.
 
+    Production code decides and promises: ``decide`` on a ``WorkingCopy`` of the snapshot.
     ``refusals`` say why bindings were not placed, by their uid, the newest only.
     """
 
-    names: tuple[str, ...]
-    follows_claims: frozenset[str] = frozenset()
-    ledger: Ledger = field(default_factory=Ledger)
-    reports: dict[str, Snapshot] = field(default_factory=dict)
-    bindings: dict[str, Binding] = field(default_factory=dict)
-    refusals: dict[str, str] = field(default_factory=dict)
-    decisions: int = 0
-    rooms: FleetRooms = field(init=False)
-    fleet: Fleet = field(init=False)
+    def __init__(self, names: Iterable[str], follows_claims: Collection[str] = ()) -> None:
+        self.follows_claims = frozenset(follows_claims)
+        self.reports: dict[str, Snapshot] = {}
+        self.bindings: dict[str, Binding] = {}
+        self.refusals: dict[str, str] = {}
+        self.decisions = 0
+        pictures = [(name, self._picture(name, ClusterLedger(cluster=name))) for name in names]
+        self.snapshot = FleetSnapshot.of(pictures, modeling_enabled=True)
 
-    def __post_init__(self) -> None:
-        self.fleet = Fleet.of(Cluster(name=name) for name in self.names)
-        self.names = self.fleet.names
-        self.restart()
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.snapshot.names
 
     def restart(self) -> None:
-        """Make the rooms again from what is stored."""
-        self.rooms = FleetRooms.of(self._room(name) for name in self.names)
+        """Make the snapshot again from what is stored: the reports and the ledgers."""
+        pictures = [(name, self._picture(name, self.ledger(name))) for name in self.names]
+        self.snapshot = FleetSnapshot.of(pictures, modeling_enabled=True)
 
     def room(self, cluster: str) -> Room | None:
-        return self.rooms.rooms[self.fleet.index[cluster]]
+        return self.snapshot.rooms.rooms[self.snapshot.positions[cluster]]
+
+    def ledger(self, cluster: str) -> ClusterLedger:
+        return self.snapshot.ledgers[self.snapshot.positions[cluster]]
+
+    def interests(self, cluster: str) -> tuple[Interest, ...]:
+        """What the agent of a cluster has to look for."""
+        uids = {binding.key: uid for uid, binding in self.bindings.items()}
+        return interests_of(self.ledger(cluster), {}, uids)
 
     def accept(self, cluster: str, snapshot: Snapshot) -> bool:
         """Take a report unless a newer one is here already."""
@@ -104,175 +117,141 @@ class ControlPlane:
         if known is not None and snapshot.report <= known.report:
             return False
         self.reports[cluster] = snapshot
-        self.ledger = self.ledger.reported(cluster, snapshot.interest_version, snapshot.echoes)
-        self._change({cluster: self._room(cluster)})
+        ledger = self.ledger(cluster).reported(snapshot.interest_version, snapshot.echoes)
+        self._show({cluster: self._picture(cluster, ledger)})
         return True
 
     def submit(self, binding: Binding, *, looks_again: bool = False) -> Decided | None:
-        """Decide, reserve and commit; None where it is refused and everything stays as it was.
+        """Decide, promise and commit; None where it is refused and everything stays as it was.
 
         ``binding.clusters`` of a binding nobody knew say where it runs already.
         """
-        shown = self.preview(binding, looks_again=looks_again)
-        return None if shown is None else self.commit(shown)
+        working = WorkingCopy(self.snapshot)
+        draft = self._draft(binding)
+        capacity = self._capacity(working, draft.binding, looks_again=looks_again)
+        decided = decide(self.snapshot.fleet, draft, capacity, 0.0)
+        return self._committed(working, Shown(draft, decided))
 
-    def preview(self, binding: Binding, *, looks_again: bool = False) -> Shown | None:
+    def preview(self, binding: Binding) -> Shown | None:
         """What would be decided now, which is not kept."""
-        known = self.bindings.get(binding.uid)
-        candidate = replace(binding, clusters=known.clusters if known else binding.clusters)
-        available = self.availability(candidate)
-        decision = schedule(candidate, self.fleet, available, now=0.0)
-        if looks_again and decision.outcome is Outcome.UNSCHEDULABLE:
-            more = looked_again(self.rooms, candidate, candidate.certificate, available)
-            if more is not None:
-                decision = schedule(candidate, self.fleet, more, now=0.0)
-        if decision.outcome is not Outcome.SCHEDULED:
-            self.refusals[binding.uid] = str(decision.reason)
+        draft = self._draft(binding)
+        capacity = self._capacity(WorkingCopy(self.snapshot), draft.binding, looks_again=False)
+        decided = decide(self.snapshot.fleet, draft, capacity, 0.0)
+        if decided.decision.outcome is not Outcome.SCHEDULED:
+            self.refusals[binding.uid] = str(decided.decision.reason)
             return None
-        return Shown(candidate, decision.clusters)
+        # What was shown may be granted as to a new request, which gets a second look.
+        return Shown(draft, replace(decided, is_refined=True))
 
     def commit(self, shown: Shown) -> Decided | None:
-        """Reserve what was shown, whatever was promised since; None where it is refused."""
-        is_new = shown.candidate.uid not in self.bindings
-        return self._commit(shown.candidate, shown.clusters, is_new=is_new)
+        """Promise what was shown, whatever was promised since; None where it is refused."""
+        working = WorkingCopy(self.snapshot)
+        capacity = self._capacity(working, shown.draft.binding, looks_again=False)
+        reserved = capacity.reserve(shown.draft, shown.decided)
+        if isinstance(reserved, Refused):
+            self.refusals[shown.draft.binding.uid] = str(reserved.reasons)
+            return None
+        decided = replace(shown.decided, reserved=reserved)
+        return self._committed(working, Shown(shown.draft, decided))
 
     def branch(self) -> ControlPlane:
         """Another one that knows the same, as it is now."""
-        made = ControlPlane(names=self.names, follows_claims=self.follows_claims)
-        made.ledger, made.rooms = self.ledger, self.rooms
-        made.reports, made.bindings = dict(self.reports), dict(self.bindings)
-        return made
+        other = ControlPlane(self.names, self.follows_claims)
+        other.snapshot = self.snapshot
+        other.reports, other.bindings = dict(self.reports), dict(self.bindings)
+        return other
 
     def delete(self, uid: str) -> None:
-        changed = self.ledger.clusters_of(uid)
-        self.ledger = self.ledger.released(uid)
-        del self.bindings[uid]
-        self._change({name: self._without(name, uid) for name in changed})
+        key = self.bindings.pop(uid).key
+        ledgers = [ledger for ledger in self.snapshot.ledgers if ledger.of_binding(key)]
+        self._change(ledger.released(key) for ledger in ledgers)
 
     def without_plan(self, cluster: str, uids: Iterable[str]) -> int:
         """The agent has no plan for these: how many planned promises are careful from now on."""
-        ledger = self.ledger.of(cluster)
-        planned = [
-            uid
-            for uid in uids
-            for newest in ledger.newest(uid)
-            if newest.certificate is PromiseCertificate.PLANNED
-        ]
-        for uid in planned:
-            self._downgrade(uid, cluster)
-        return len(planned)
+        ledger = self.ledger(cluster)
+        downgraded = 0
+        for key in [self.bindings[uid].key for uid in uids if uid in self.bindings]:
+            newest = [*ledger.newest(key)]
+            if any(each.certificate is PromiseCertificate.PLANNED for each in newest):
+                (share,) = shares_of(newest)
+                share = share._replace(certificate=PromiseCertificate.CAREFUL)
+                ledger = ledger.decided(key, newest[0].decision, [share])
+                downgraded += 1
+        if downgraded:
+            self._change([ledger])
+        return downgraded
 
-    def _downgrade(self, uid: str, cluster: str) -> None:
-        ledger = self.ledger.of(cluster)
-        (newest,) = ledger.newest(uid)
-        share = Share(
-            requirements=newest.requirements,
-            replicas=newest.replicas,
-            certificate=PromiseCertificate.CAREFUL,
-        )
-        changed = ledger.decided(uid, newest.decision, [share])
-        self.ledger = Ledger(clusters={**self.ledger.clusters, cluster: changed})
-        asks = {self.fleet.index[cluster]: changed.outstanding_of(uid)}
-        promised = asked_of(self.rooms, self.names, uid, asks)
-        assert not isinstance(promised, Refused)
-        self.rooms = promised
-
-    def availability(self, binding: Binding) -> Estimates:
-        """The smaller of what the cells prove and what can be packed beside all promises."""
-        requirements = binding.requirements
-        bounds = pool_bounds(self.rooms.filled, requirements)
-        own = {
-            self.fleet.index[target.name]: (
-                room.without(binding.uid),
-                self._kept_there(binding, target),
-            )
-            for target in binding.clusters
-            if (room := self.room(target.name)) is not None
-        }
-        packable = packable_c(self.rooms, requirements, binding.certificate, own)
-        # Without the binding more is free than the bounds of all rooms say.
-        weighed_c = bounds.lower_c.copy()
-        weighed_c[list(own)] = MAX_REPLICAS
-        return Estimates(
-            replicas_c=np.where(bounds.answered_c, np.minimum(weighed_c, packable), 0),
-            source_c=np.where(bounds.answered_c, np.int8(Source.POOLS), np.int8(Source.NONE)),
-            bound_c=np.full(len(self.names), Bound.LOWER, dtype=np.int8),
-            reasons={},
+    def _draft(self, binding: Binding) -> Draft:
+        known = self.bindings.get(binding.uid)
+        candidate = replace(binding, clusters=known.clusters if known else binding.clusters)
+        around = Surroundings(is_settled=is_settled(known, candidate))
+        return Draft(
+            binding=candidate,
+            remaining=candidate,
+            profile=DEFAULT_PROFILE,
+            surroundings=around,
         )
 
-    def _kept_there(self, binding: Binding, target: TargetCluster) -> int:
-        """Replicas that stay where they are and need room for that: not those seen there."""
-        share = Share(requirements=binding.requirements, replicas=target.replicas)
-        ledger = self.ledger.of(target.name)
-        if not ledger.of_binding(binding.uid):
-            return 0
-        kept = ledger.decided(binding.uid, "", [share]).outstanding_of(binding.uid)
-        return sum(each.to_pack for each in kept)
-
-    def _commit(
-        self, candidate: Binding, clusters: tuple[TargetCluster, ...], *, is_new: bool
-    ) -> Decided | None:
-        uid, decision = candidate.uid, f"decision-{self.decisions + 1}"
-        before = set(self.ledger.clusters_of(uid))
-        shares = {
-            target.name: [
-                Share(
-                    requirements=candidate.requirements,
-                    replicas=target.replicas,
-                    certificate=certificate_for(
-                        candidate.certificate, self.room(target.name), candidate.requirements
-                    ),
-                )
-            ]
-            for target in clusters
-        }
-        adopted = {target.name: {"": target.replicas} for target in candidate.clusters}
-        ledger = self.ledger.decided(uid, decision, shares, adopted if is_new else None)
-        asks = {
-            self.fleet.index[name]: ledger.of(name).outstanding_of(uid) if name in shares else ()
-            for name in sorted(before | shares.keys())
-        }
-        terms = replace(
-            terms_of(candidate, refines=True),
-            placed=frozenset(self.fleet.index[target.name] for target in candidate.clusters),
+    def _capacity(
+        self, working: WorkingCopy, binding: Binding, *, looks_again: bool
+    ) -> PackedCapacity:
+        ledgers = self.snapshot.ledgers
+        return PackedCapacity(
+            working=working,
+            decision=f"decision-{self.decisions + 1}",
+            held=[each.cluster for each in ledgers if each.of_binding(binding.key)],
+            adopts=binding.uid not in self.bindings,
+            looks_again=looks_again,
         )
-        promised = asked_of(self.rooms, self.names, uid, asks, terms)
-        if isinstance(promised, Refused):
-            self.refusals[uid] = str(promised.reasons)
+
+    def _committed(self, working: WorkingCopy, shown: Shown) -> Decided | None:
+        """What was promised in the working copy is this control plane's; None: nothing was."""
+        binding, decision = shown.draft.binding, shown.decided.decision
+        if decision.outcome is not Outcome.SCHEDULED or shown.decided.reserved is None:
+            self.refusals[binding.uid] = str(decision.reason)
             return None
         self.decisions += 1
-        self.refusals.pop(uid, None)
-        self.ledger = ledger
-        self.bindings[uid] = replace(candidate, clusters=clusters)
-        self.rooms = promised
-        kept = {name: self.room(name) for name in shares}
+        self.refusals.pop(binding.uid, None)
+        self.snapshot = working.after
+        self.bindings[binding.uid] = replace(binding, clusters=decision.clusters)
+        names = [target.name for target in decision.clusters if target.replicas]
+        positions = [self.snapshot.positions[name] for name in names]
+        rooms = {name: self.room(name) for name in names}
+        promises = promises_of(self.snapshot.rooms, self.names, binding.key, positions)
         return Decided(
-            binding=self.bindings[uid],
-            decision=decision,
-            promises=tuple(promises_of(promised, self.names, uid, asks)),
-            rooms={name: room for name, room in kept.items() if room is not None},
+            shown=shown,
+            binding=self.bindings[binding.uid],
+            decision=f"decision-{self.decisions}",
+            promises=tuple(promises),
+            rooms={name: room for name, room in rooms.items() if room is not None},
         )
 
-    def _without(self, cluster: str, uid: str) -> Room | None:
-        room = self.room(cluster)
-        return room.without(uid) if room else None
+    def _change(self, ledgers: Iterable[ClusterLedger]) -> None:
+        """Show other ledgers of some clusters, whose reports are the same."""
+        pictures = {}
+        for ledger in ledgers:
+            room, picture = self.room(ledger.cluster), self._picture(ledger.cluster, ledger)
+            if room is not None:
+                picture = replace(picture, room=room.holding(ledger.outstanding()))
+            pictures[ledger.cluster] = picture
+        self._show(pictures)
 
-    def _change(self, rooms: Mapping[str, Room | None]) -> None:
-        self.rooms = self.rooms.with_rooms(
-            {self.fleet.index[name]: room for name, room in rooms.items()}
-        )
+    def _show(self, pictures: Mapping[str, ClusterPicture]) -> None:
+        self.snapshot = self.snapshot.with_pictures(pictures, pictures.keys())
 
-    def _room(self, cluster: str) -> Room | None:
-        snapshot = self.reports.get(cluster)
-        if snapshot is None:
-            return None
-        return packed_room(
-            UnpackedRoom(
-                snapshot.report,
-                snapshot.pools,
-                cluster in self.follows_claims,
-                self.ledger.of(cluster).outstanding(),
+    def _picture(self, name: str, ledger: ClusterLedger) -> ClusterPicture:
+        snapshot, follows_claims = self.reports.get(name), name in self.follows_claims
+        room = None
+        if snapshot is not None:
+            room = UnpackedRoom(
+                snapshot.report, snapshot.pools, follows_claims, ledger.outstanding()
             )
+        placer = Placer.EXTENDER if follows_claims else Placer.NONE
+        return ClusterPicture(
+            state=ClusterState(cluster=Cluster(name=name)),
+            ledger=ledger,
+            room=room,
+            presence=AgentPresence(connected=True, placer=placer, silent_after=math.inf),
         )
 
 
@@ -311,10 +290,8 @@ class Simulation:
     ) -> None:
         self.clusters = {cluster.name: cluster for cluster in clusters}
         self.control = ControlPlane(
-            names=tuple(self.clusters),
-            follows_claims=frozenset(
-                name for name, cluster in self.clusters.items() if cluster.follows_claims
-            ),
+            self.clusters,
+            [name for name, cluster in self.clusters.items() if cluster.follows_claims],
         )
         self.now = 0.0
         self.unkept = 0
@@ -395,11 +372,14 @@ class Simulation:
         """Messages to one cluster arrive in the order they were sent, after what to look for."""
         time = max(self._later(self._delays.order), self._arrived.get(name, 0.0))
         self._arrived[name] = time
-        ledger = self.control.ledger.of(name)
+        version, interests = (
+            self.control.ledger(name).interest_version,
+            self.control.interests(name),
+        )
 
         def arrive() -> None:
             cluster = self.clusters[name]
-            cluster.told(ledger.interest_version, interests_by_name(ledger))
+            cluster.told(version, interests)
             what(cluster)
             if cluster.follows_claims:
                 self.unkept += self.control.without_plan(name, sorted(cluster.unplanned))

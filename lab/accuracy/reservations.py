@@ -81,9 +81,7 @@ def outcome(plan: Plan) -> Outcome:
     """Let a sequence happen."""
     clusters = {name: _cluster(name, made, plan) for name, made in _fleet(plan.seed).items()}
     follows = plan.placer is Placer.CLAIMS
-    control = ControlPlane(
-        names=tuple(clusters), follows_claims=frozenset(clusters if follows else ())
-    )
+    control = ControlPlane(clusters, clusters if follows else ())
     random = np.random.default_rng(plan.seed)
     wanted = bindings(plan.seed)
     unplanned = accepted = 0
@@ -183,7 +181,7 @@ def _order(
     """Have a decision carried out; how many of its planned promises found no plan."""
     unplanned = 0
     for target in decided.binding.clusters:
-        cluster, ledger = clusters[target.name], control.ledger.of(target.name)
+        cluster, ledger = clusters[target.name], control.ledger(target.name)
         cluster.told(ledger.interest_version, interests_by_name(ledger))
         cluster.run(decided.order(target))
         if cluster.follows_claims:

@@ -81,7 +81,7 @@ def measured(seed: int, nodes: int, bindings: int, clocked: Clocked) -> tuple[li
     member = VirtualMember(
         name=NAME, nodes=nodes_of(NAME, nodes, seed), timeline=timeline, seed=seed
     )
-    control = ControlPlane(names=(NAME,))
+    control = ControlPlane((NAME,))
     control.accept(NAME, member.report(0, control))
     whole, looked = list[float](), list[float]()
     # The pods of large workloads are made last, as where their images are.

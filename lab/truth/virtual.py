@@ -23,7 +23,7 @@ from federation.capacity.cluster_room import ReportId
 from federation.model.echoes import PodOrigin, PodSighting, SightingState
 from federation.model.placement import Certificate
 from federation.model.resources import PODS
-from lab.promising import echoes_of, interests_by_name
+from lab.promising import echoes_of
 from lab.simulator import ControlPlane, Decided, Shown
 from lab.simulator_cluster import Snapshot as Report
 from lab.truth.kube_scheduler import KubeScheduler, Timeline
@@ -103,7 +103,7 @@ class VirtualMember:
             report=ReportId(1, self.sequence),
             interest_version=interest_version,
             pools=pools,
-            echoes=echoes_of(interests_by_name(control.ledger.of(self.name)), sightings),
+            echoes=echoes_of(control.interests(self.name), sightings),
         )
 
     def _bind(self, pod: IncomingPod, node: str) -> None:
@@ -132,13 +132,13 @@ class ByTheRules:
     """The control plane decides."""
 
     def __init__(self, names: tuple[str, ...], certificate: Certificate | None) -> None:
-        self._control = ControlPlane(names=names)
+        self._control = ControlPlane(names)
         self._certificate = certificate
 
     def reported(self, members: Mapping[str, VirtualMember], answered: Sequence[Answered]) -> None:
         del answered
         for name, member in members.items():
-            version = self._control.ledger.of(name).interest_version
+            version = self._control.ledger(name).interest_version
             self._control.accept(name, member.report(version, self._control))
 
     def decide(self, wanted: Wanted, *, looks_again: bool) -> Mapping[str, int] | None:
@@ -159,9 +159,8 @@ class ByTheRules:
             # The other one decides on what both knew, and commits after this one.
             other = self._control.branch()
             for place in range(1, len(bindings), 2):
-                shown[place] = other.preview(bindings[place])
-                if (there := shown[place]) is not None:
-                    other.commit(there)
+                if (there := other.submit(bindings[place])) is not None:
+                    shown[place] = there.shown
         shares: list[Mapping[str, int] | None] = [None] * len(bindings)
         for place in range(0, len(bindings), 2) if plan.planes > 1 else ():
             shares[place] = self.decide(workloads[place], looks_again=False)

@@ -63,7 +63,7 @@ class Reservations(RuleBasedStateMachine):
         self.clusters = {
             name: self.cluster(name, placer, nodes) for name, placer in CLUSTERS.items()
         }
-        self.control = ControlPlane(names=tuple(CLUSTERS), follows_claims=frozenset({"member1"}))
+        self.control = ControlPlane(CLUSTERS, {"member1"})
         self.messages: dict[str, deque[Callable[[SimulatedCluster], None]]] = {
             name: deque() for name in CLUSTERS
         }
@@ -235,7 +235,7 @@ class Reservations(RuleBasedStateMachine):
             held = Counter[tuple[str, Shape]]()
             for each in room.outstanding if room else ():
                 held[each.binding, each.shape] += each.to_pack
-            for each in self.control.ledger.of(name).outstanding():
+            for each in self.control.ledger(name).outstanding():
                 assert held[each.binding, each.shape] >= each.to_pack
 
     @invariant()
@@ -252,7 +252,7 @@ class Reservations(RuleBasedStateMachine):
         """I4: in the report or in the reservation; in both only until agents know."""
         for uid, binding in self.control.bindings.items():
             for target in binding.clusters:
-                ledger = self.control.ledger.of(target.name)
+                ledger = self.control.ledger(target.name)
                 (newest,) = ledger.newest(uid)
                 report = self.control.reports[target.name]
                 reported = self.seen[target.name, report.report][uid, newest.shape]
@@ -288,7 +288,7 @@ class Reservations(RuleBasedStateMachine):
         self.send(target.name, lambda cluster: cluster.run(order))
 
     def send(self, name: str, what: Callable[[SimulatedCluster], None]) -> None:
-        ledger = self.control.ledger.of(name)
+        ledger = self.control.ledger(name)
 
         def arrive(cluster: SimulatedCluster) -> None:
             cluster.told(ledger.interest_version, interests_by_name(ledger))
@@ -307,7 +307,7 @@ class Reservations(RuleBasedStateMachine):
         return bindings[place % len(bindings)]
 
     def certificate(self, uid: str, name: str) -> PromiseCertificate | None:
-        newest = self.control.ledger.of(name).newest(uid)
+        newest = self.control.ledger(name).newest(uid)
         return newest[0].certificate if newest else None
 
 

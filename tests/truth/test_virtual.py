@@ -33,7 +33,7 @@ MEMBER = "member1"
 @pytest.mark.parametrize("seed", [8, 9])
 def test_the_pods_of_a_burst_find_their_nodes(seed: int) -> None:
     nodes = nodes_of(MEMBER, 54, seed)
-    control = ControlPlane(names=(MEMBER,))
+    control = ControlPlane((MEMBER,))
     control.accept(MEMBER, report_of(nodes))
     wanted = stream(Stream.PLAIN, seed, 100, nodes)
     promised = [each for each in wanted if control.submit(each.binding(Certificate.CAREFUL))]
