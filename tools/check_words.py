@@ -46,6 +46,7 @@ ENABLED = (
     "tests/contract/store/test_rows_of_before.py",
     "tests/rows",
     "tests/unit/model/test_reasons.py",
+    "tests/unit/scheduler/test_decide.py",
     "tests/unit/store/test_row_structs.py",
     "tests/unit/store/test_rows_of_before.py",
     "tools",
