@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Packages, files and folders of protos that hold the rules. Paths are only added, never removed.
 ENABLED = (
+    "federation/capacity/promise_sums.py",
     "federation/history/binding_rows.py",
     "federation/history/cluster_rows.py",
     "federation/history/input_rows.py",

@@ -43,6 +43,8 @@
 - ``pool_verdicts``: which pools, and which cells, suit a claim: found out once for a block of
   clusters
 - ``prices``: what is to be taken of the nodes of cells before they hold so many replicas less
+- ``promise_sums``: what is outstanding in each cluster of a fleet, summed in columns that change
+  with promises
 - ``promised_bounds``: what promises that are on no node yet leave of the bounds of cells,
   wherever their pods land
 - ``rehearsal``: where kube-scheduler puts pods, by its stock scores over the nodes of a cluster

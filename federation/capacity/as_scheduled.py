@@ -32,7 +32,7 @@ from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding
 
 # Runs of a rehearsal, which differ in luck among equal nodes.
-RUNS: Final = 24
+RUNS: Final = 6
 
 
 def rehearsal_of(pools: Pools) -> Rehearsal | None:

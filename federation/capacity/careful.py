@@ -184,8 +184,8 @@ def careful_c(fleet: FleetRooms, requirements: ReplicaRequirements) -> IntArray:
     from agents, by other rules and in another order.
     """
     filled_c, spread_c = fleet.most_by_view(requirements)
-    reserve_c = np.minimum(np.abs(filled_c - spread_c), fleet.reserve_c)
-    on_way_c = fleet.on_their_way_c(request_shape(requirements.request))
+    reserve_c = np.minimum(np.abs(filled_c - spread_c), fleet.sums.reserve_c)
+    on_way_c = fleet.sums.on_their_way_c(request_shape(requirements.request))
     reserve_c += -(-on_way_c // RESERVE_PART)
     most_c: IntArray = np.maximum(np.minimum(filled_c, spread_c) - reserve_c, 0)
     return most_c
@@ -210,7 +210,7 @@ def careful_beside_large(
 
 def _coarse_limits(fleet: FleetRooms, positions: list[int], least_c: IntArray) -> IntArray:
     """No more than ``careful_most`` says, whatever shapes are on their way."""
-    outstanding_c = fleet.outstanding_c[positions]
+    outstanding_c = fleet.sums.replicas_c[positions]
     kept_back_c = MOST_RESERVE * (outstanding_c > 0) - (-outstanding_c // RESERVE_PART)
     limits_c: IntArray = least_c[positions] - kept_back_c
     return limits_c

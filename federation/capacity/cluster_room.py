@@ -65,11 +65,12 @@ class Rehearsed:
 
 @dataclass(slots=True, eq=False)
 class KnownBesideLarge:
-    """What was worked out of large pods on the nodes of a report: whether any are among what is
-    held, what all of it asks for, how many replicas fit beside them by question, and what share of
-    a node a request asks for. One value each, as several threads may read a room.
+    """What was worked out of large pods on the nodes of a report: the nodes, whether any large pods
+    are held, what all that is held asks for, how many replicas fit beside it by question, and what
+    share of a node a request asks for. One value each, as several threads may read a room.
     """
 
+    nodes: object = None
     large: tuple[Held | None, bool] = (None, False)
     tally: tuple[Held | None, object] = (None, None)
     found: tuple[Held | None, dict[Hashable, tuple[int, Reason]]] = (None, {})
@@ -96,6 +97,12 @@ class Site:
         """A cluster as reported, whose pools are among the kinds."""
         kind_p = kinds.of(pools)[: len(pools.pools)]
         return cls(report=report, pools=pools, follows_claims=follows_claims, kind_p=kind_p)
+
+    def remembering(self, before: Site | None) -> Site:
+        """With what was worked out of the very same pools by an earlier report."""
+        if before is None or before.pools is not self.pools:
+            return self
+        return replace(self, rehearsed=before.rehearsed, beside_large=before.beside_large)
 
     def is_told(self, verdict_p: LevelArray | None) -> bool:
         """Whether its pools carry what a node claim names, by the verdicts on all kinds."""

@@ -145,8 +145,8 @@ def _margin(
     filled_ic, spread_ic = room_ics[..., View.FILLED], room_ics[..., View.SPREAD]
     unequal_c = np.abs(filled_ic - spread_ic).max(axis=0)
     shapes = {request_shape(each.requirements.request) for each in parts}
-    on_way_c = fleet.on_their_way_c(*shapes) if len(shapes) == 1 else fleet.outstanding_c
-    margin_c = np.minimum(unequal_c, fleet.reserve_c[positions])
+    on_way_c = fleet.sums.on_their_way_c(*shapes) if len(shapes) == 1 else fleet.sums.replicas_c
+    margin_c = np.minimum(unequal_c, fleet.sums.reserve_c[positions])
     margin_c += -(-on_way_c[positions] // RESERVE_PART)
     return SetMargin(margin_c, np.minimum(filled_ic, spread_ic).argmin(axis=0))
 

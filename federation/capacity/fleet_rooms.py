@@ -26,6 +26,7 @@ from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.known_fleet import KnownCells, KnownContention
 from federation.capacity.layers import KnownRoom, Layers
 from federation.capacity.pool_kinds import PoolKinds
+from federation.capacity.promise_sums import PromiseSums
 from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import KnownHolds, strict_most_c
 from federation.model.arrays import BoolArray, IntArray
@@ -34,7 +35,7 @@ from federation.model.pools.matching import Match, keys_not_carried, untold_by_p
 from federation.model.pools.values import Pools
 from federation.model.positions import GONE, Moves
 from federation.model.reasons import Reason
-from federation.model.reservations import Outstanding, careful_reserve
+from federation.model.reservations import Outstanding
 from federation.model.shapes import Shape
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
@@ -56,9 +57,7 @@ class UnpackedRoom(NamedTuple):
 class FleetRooms:
     """The rooms of a fleet's clusters by position (axis c), None where a cluster has no pools.
 
-    In clusters at ``overcommitted_c`` promises lost their room; in those at ``strict_c`` strict
-    ones are outstanding, which later ones must leave theirs. ``cells_c`` is how many cells each
-    cluster reported, ``outstanding_c`` how many replicas are to be packed there.
+    ``sums`` are of what is outstanding. ``cells_c`` is how many cells each cluster reported.
     """
 
     sites: tuple[Site | None, ...]
@@ -66,10 +65,8 @@ class FleetRooms:
     layers: Layers
     kinds: PoolKinds
     planned_c: BoolArray
-    overcommitted_c: BoolArray
-    strict_c: BoolArray
     cells_c: IntArray
-    outstanding_c: IntArray
+    sums: PromiseSums
     known_filled: KnownCells
     known_reported: KnownCells
     known_contention: KnownContention
@@ -89,10 +86,8 @@ class FleetRooms:
             layers=Layers.none(size),
             kinds=PoolKinds(),
             planned_c=np.zeros(size, dtype=np.bool_),
-            overcommitted_c=np.zeros(size, dtype=np.bool_),
-            strict_c=np.zeros(size, dtype=np.bool_),
             cells_c=np.zeros(size, dtype=np.int64),
-            outstanding_c=np.zeros(size, dtype=np.int64),
+            sums=PromiseSums.none(size),
             known_filled=KnownCells(),
             known_reported=KnownCells(),
             known_contention=KnownContention(),
@@ -109,10 +104,8 @@ class FleetRooms:
             layers=self.layers.after(moves),
             kinds=self.kinds.with_pools((), gone),
             planned_c=moves.array(self.planned_c, newcomers=False),
-            overcommitted_c=moves.array(self.overcommitted_c, newcomers=False),
-            strict_c=moves.array(self.strict_c, newcomers=False),
             cells_c=moves.array(self.cells_c, 0),
-            outstanding_c=moves.array(self.outstanding_c, 0),
+            sums=self.sums.after(moves),
             known_filled=self.known_filled.moved(moves),
             known_reported=self.known_reported.moved(moves),
             known_contention=KnownContention(),
@@ -143,7 +136,9 @@ class FleetRooms:
                 outgrown = np.array(list(unpacked), dtype=np.intp)[list(cells.moved)].tolist()
                 layers = layers.with_newest(outgrown, cells.gathered(list(cells.moved)))
         sites = {
-            c: Site.of(room.report, room.pools, kinds, follows_claims=room.follows_claims)
+            c: Site.of(
+                room.report, room.pools, kinds, follows_claims=room.follows_claims
+            ).remembering(self.sites[c])
             for c, room in there.items()
         }
         taken = {c: (site, held[c]) for c, site in sites.items()}
@@ -153,9 +148,7 @@ class FleetRooms:
         self, taken: Mapping[int, tuple[Site, Held] | None], layers: Layers, kinds: PoolKinds
     ) -> FleetRooms:
         sites, held = list(self.sites), list(self.held)
-        planned_c, strict_c = self.planned_c.copy(), self.strict_c.copy()
-        overcommitted_c, cells_c = self.overcommitted_c.copy(), self.cells_c.copy()
-        outstanding_c = self.outstanding_c.copy()
+        planned_c, cells_c = self.planned_c.copy(), self.cells_c.copy()
         reported = []
         for position, found in taken.items():
             before = sites[position]
@@ -163,20 +156,15 @@ class FleetRooms:
             if before is None or found is None or before.pools is not found[0].pools:
                 reported.append(position)
             planned_c[position] = found is not None and found[0].follows_claims
-            overcommitted_c[position] = found is not None and found[1].is_overcommitted
-            strict_c[position] = found is not None and found[1].is_strict
             cells_c[position] = len(found[0].pools.cells) if found is not None else 0
-            outstanding_c[position] = found[1].replicas if found is not None else 0
         return FleetRooms(
             sites=tuple(sites),
             held=held,
             layers=layers,
             kinds=kinds,
             planned_c=planned_c,
-            overcommitted_c=overcommitted_c,
-            strict_c=strict_c,
             cells_c=cells_c,
-            outstanding_c=outstanding_c,
+            sums=self.sums.with_clusters({position: held[position] for position in taken}),
             known_filled=self.known_filled.after(taken),
             known_reported=self.known_reported.after(reported),
             known_contention=self.known_contention.after(taken),
@@ -197,16 +185,13 @@ class FleetRooms:
         What is left now is told of the clusters at ``positions``, which may be more; ``known`` is
         how much room that is for one request.
         """
-        held, strict_c = list(self.held), self.strict_c
-        if strict:
-            strict_c = strict_c.copy()
-            strict_c[strict] = True
-        is_strict, outstanding_c = strict_c.tolist(), self.outstanding_c.copy()
+        held, strict_positions = list(self.held), frozenset(strict)
         # Those of a decision share their requirements.
         shapes: dict[int, Shape] = {}
         for position, more in promised.items():
             before = held[position]
             replicas, only = (before.replicas, before.only) if before else (0, None)
+            is_strict = position in strict_positions or (before is not None and before.is_strict)
             for one in more:
                 outstanding = one.outstanding
                 key = id(outstanding.requirements)
@@ -214,18 +199,15 @@ class FleetRooms:
                     shapes[key] = outstanding.shape
                 replicas, only = tallied(replicas, only, outstanding.to_pack, shapes[key])
             # By name they would take twice as long, in every cluster of every decision.
-            held[position] = Held(before, more, False, is_strict[position], replicas, only)
-            outstanding_c[position] = replicas
+            held[position] = Held(before, more, False, is_strict, replicas, only)
         return FleetRooms(
             sites=self.sites,
             held=held,
             layers=self.layers.with_newest(positions, residues, known),
             kinds=self.kinds,
             planned_c=self.planned_c,
-            overcommitted_c=self.overcommitted_c,
-            strict_c=strict_c,
             cells_c=self.cells_c,
-            outstanding_c=outstanding_c,
+            sums=self.sums.with_clusters({position: held[position] for position in promised}),
             known_filled=self.known_filled.after(promised),
             known_reported=self.known_reported,
             known_contention=self.known_contention.with_more(promised),
@@ -243,23 +225,14 @@ class FleetRooms:
         return site.pools.cells.resources if site else ()
 
     @property
-    def reserve_c(self) -> IntArray:
-        """How many replicas are kept back of careful promises."""
-        reserve_c = np.full(len(self), careful_reserve(0), dtype=np.int64)
-        for position in np.flatnonzero(self.overcommitted_c).tolist():
-            held = self.held[position]
-            if held is not None:
-                reserve_c[position] = held.reserve
-        return reserve_c
+    def overcommitted_c(self) -> BoolArray:
+        """Where promises lost their room."""
+        return self.sums.overcommitted_c
 
-    def on_their_way_c(self, shape: Shape) -> IntArray:
-        """How many replicas may land anywhere, none where all are of this shape."""
-        replicas_c: IntArray = self.outstanding_c.copy()
-        for position in np.flatnonzero(replicas_c).tolist():
-            held = self.held[position]
-            if held is not None:
-                replicas_c[position] = held.on_their_way(shape)
-        return replicas_c
+    @property
+    def strict_c(self) -> BoolArray:
+        """Where strict promises are outstanding, which later ones must leave their room."""
+        return self.sums.strict_c
 
     def most_by_view(self, requirements: ReplicaRequirements) -> tuple[IntArray, IntArray]:
         """How many replicas the cells hold in every cluster, in both views, 0..MAX_REPLICAS.

@@ -7,8 +7,6 @@ rehearsal may be promised. Must not promise anything, nor be asked where a promi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import is_
 from typing import Final
 
 import numpy as np
@@ -22,6 +20,8 @@ from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
 from federation.model.pools.bounds import fit_in_k, per_replica
 from federation.model.pools.values import Cells
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Reason
 from federation.model.reservations import Outstanding
 from federation.model.shapes import request_shape
 from federation.model.workload import ReplicaRequirements
@@ -34,6 +34,7 @@ LEFT_FREE: Final = 1
 MAX_REFINED_CLUSTERS: Final = 2
 # Of so many shapes it is remembered what fits, for as long as nothing else is promised there.
 MOST_REMEMBERED: Final = 200
+NOT_REHEARSED: Final = Reason.of(ReasonCode.NOT_REHEARSED)
 
 
 def looked_again_c(
@@ -42,15 +43,15 @@ def looked_again_c(
     asked: Certificate | None,
     known_c: IntArray,
     replicas: int,
-) -> IntArray:
+) -> tuple[IntArray, dict[int, Reason]]:
     """How many more replicas, of so many that are wanted, can be promised in each cluster (axis c):
-    as many as is known, and more where rehearsals show that.
+    as many as is known, and more where rehearsals show that; and where one would take too long.
     """
     may_c = (known_c < replicas) & ~fleet.overcommitted_c & ~fleet.strict_c
     if asked is Certificate.STRICT or not may_c.any():
-        return known_c
+        return known_c, {}
     most_c, spread_c = fleet.most_by_view(requirements)
-    found_c = known_c.copy()
+    found_c, reasons = known_c.copy(), dict[int, Reason]()
     order = np.argsort(-np.maximum(most_c, spread_c), kind="stable")
     for position in order[may_c[order]][:MAX_REFINED_CLUSTERS].tolist():
         site, known = fleet.sites[position], int(known_c[position])
@@ -60,7 +61,9 @@ def looked_again_c(
         room = fleet.rooms[position]
         if room is not None:
             found_c[position] = max(known, refined_most(room, requirements, replicas))
-    return found_c
+            if _is_too_much(room):
+                reasons[position] = NOT_REHEARSED
+    return found_c, reasons
 
 
 def refined_most(room: Room, requirements: ReplicaRequirements, replicas: int) -> int:
@@ -73,9 +76,10 @@ def rehearsed_most(room: Room, requirements: ReplicaRequirements, limit: int) ->
     """The most replicas, up to ``limit``, that fit after every run of a rehearsal of what is
     outstanding.
 
-    None where the cluster does not tell what its nodes have allocatable, where too much is on its
-    way, or where something lost its room. None either where pods choose their nodes: of large ones
-    that do, made in any order, second looks left twice as many pending in studies.
+    None where the cluster does not tell what its nodes have allocatable, where a rehearsal would
+    take more than its steps, or where something lost its room. None either where pods choose their
+    nodes: of large ones that do, made in any order, second looks left twice as many pending in
+    studies.
     """
     if room.held.is_overcommitted or requirements.node_claim:
         return 0
@@ -118,7 +122,7 @@ def _rehearsed(room: Room) -> Rehearsal | None:
     """
     outstanding = room.outstanding
     known, stage = room.site.rehearsed.known
-    if not _begins_with(outstanding, known):
+    if not known or outstanding[: len(known)] != known:
         known, stage = (), rehearsal_of(room.pools)
     for each in outstanding[len(known) :]:
         if stage is None:
@@ -128,6 +132,8 @@ def _rehearsed(room: Room) -> Rehearsal | None:
     return stage
 
 
-def _begins_with(outstanding: Sequence[Outstanding], known: Sequence[Outstanding]) -> bool:
-    """Whether the very same come first: to compare values would take longer than to go on."""
-    return 0 < len(known) <= len(outstanding) and all(map(is_, known, outstanding))
+def _is_too_much(room: Room) -> bool:
+    """Whether what is outstanding was not rehearsed because that takes too many steps."""
+    outstanding, stage = room.site.rehearsed.known
+    is_known = bool(outstanding) and outstanding == room.outstanding
+    return is_known and stage is None and room.pools.cells.allocatable_rk is not None

@@ -182,6 +182,7 @@ TEMPLATES: Final[Mapping[ReasonCode, _Template]] = {
     ).format,
     ReasonCode.OVER_COMMITTED: _over_committed,
     ReasonCode.KEPT_FOR_LARGE_PODS: _kept_for_large_pods,
+    ReasonCode.NOT_REHEARSED: "too much is on its way to rehearse where it goes",
     ReasonCode.NOT_READY: "is not Ready",
     ReasonCode.HELD: "is held until somebody accepts it",
     ReasonCode.CORDONED: "is cordoned",

@@ -6,13 +6,14 @@ Pure. Must not promise anything: ``federation.capacity.reserve`` does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
+from federation.capacity.assignments import Assignment
 from federation.capacity.careful import PromiseTerms
 from federation.capacity.cluster_room import Room
 from federation.capacity.component_sets import packable_sets_c
@@ -38,7 +39,9 @@ from federation.scheduler.demand import Demand
 
 NO_POOLS: Final = Reason(ReasonCode.NO_POOLS)
 # Estimates with these say what stands in the way of more, wherever room is lacking.
-_STUCK: Final = frozenset({ReasonCode.OVER_COMMITTED, ReasonCode.KEPT_FOR_LARGE_PODS})
+_STUCK: Final = frozenset(
+    {ReasonCode.OVER_COMMITTED, ReasonCode.KEPT_FOR_LARGE_PODS, ReasonCode.NOT_REHEARSED}
+)
 NOTHING_KNOWN: Final[Mapping[int, int]] = MappingProxyType({})
 _MOST_NAMED: Final = 3
 
@@ -65,10 +68,10 @@ def told_by_pools(
     return told_c, reasons
 
 
-def stuck_reason(room: Room) -> Reason:
+def stuck_reason(overcommitted: Iterable[Assignment]) -> Reason:
     """Who lost the room that was promised, and how much of it."""
     stuck = Counter[str]()
-    for each in room.overcommitted:
+    for each in overcommitted:
         stuck[each.outstanding.binding] += each.unplaced
     named = tuple(
         (BindingRef.of(binding), Amount(count)) for binding, count in stuck.most_common(_MOST_NAMED)
@@ -77,8 +80,8 @@ def stuck_reason(room: Room) -> Reason:
 
 
 def stuck_notes(reasons: Mapping[int, Reason], names: Sequence[str]) -> dict[int, Reason]:
-    """Of the reasons of estimates, by position, those that tell of stuck promises, and of room that
-    is kept for large pods.
+    """Of the reasons of estimates, by position, those that tell of stuck promises, of room that is
+    kept for large pods, and of clusters where nobody looked twice.
     """
     stuck = {
         why
@@ -113,10 +116,7 @@ def promisable(
         most_c, kept_for = packable(rooms, binding.requirements, asked, own)
         most_c[list(beside)] = list(beside.values())
         reasons |= {c: why for c, why in kept_for.items() if told_c[c] and c not in beside}
-    for position in rooms.overcommitted_c.nonzero()[0].tolist():
-        room = rooms.rooms[position]
-        if room is not None:
-            reasons[position] = stuck_reason(room)
+    reasons |= {c: stuck_reason(stuck) for c, stuck in sorted(rooms.sums.stuck.items())}
     return Estimates(
         replicas_c=most_c * told_c,
         source_c=told_c * np.int8(Source.POOLS),
@@ -145,16 +145,17 @@ def looked_again(
     available: Estimates,
 ) -> Estimates | None:
     """What of a new binding can be promised after all, where it would be refused else; None where
-    that is no more than was available.
+    that is no more than was available, and no cluster had too much on its way to find that out.
     """
     if binding.components or binding.clusters:
         return None
-    found_c = looked_again_c(
+    found_c, not_rehearsed = looked_again_c(
         rooms, binding.requirements, asked, available.replicas_c, binding.replicas
     )
-    if not (found_c > available.replicas_c).any():
+    if not (not_rehearsed or (found_c > available.replicas_c).any()):
         return None
-    return replace(available, replicas_c=found_c)
+    reasons = not_rehearsed | dict(available.reasons)
+    return replace(available, replicas_c=found_c, reasons=reasons)
 
 
 def instead_where(chosen_c: BoolArray, better: Estimates, other: Estimates) -> Estimates:

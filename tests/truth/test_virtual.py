@@ -5,6 +5,7 @@ No processes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from federation.capacity.cluster_room import ReportId
 from federation.capacity.second_looks import looked_again_c
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
+from federation.model.reasons import Reason
 from lab.simulator import ControlPlane
 from lab.simulator_cluster import Snapshot as Report
 from lab.truth.kube_scheduler import KubeScheduler, Timeline
@@ -92,10 +94,10 @@ def test_a_study_comes_out_alike_each_time() -> None:
 def test_pods_of_second_looks_find_their_nodes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     granted = list[int]()
 
-    def counted(*arguments: Any) -> IntArray:
-        found_c = looked_again_c(*arguments)
+    def counted(*arguments: Any) -> tuple[IntArray, Mapping[int, Reason]]:
+        found_c, reasons = looked_again_c(*arguments)
         granted.append(int(found_c.sum()))
-        return found_c
+        return found_c, reasons
 
     monkeypatch.setattr("federation.scheduler.promisable.looked_again_c", counted)
     found = found_in_memory(replace(SMALL, seed=seed))

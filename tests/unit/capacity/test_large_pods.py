@@ -87,25 +87,35 @@ def beside(fleet: FleetRooms, requirements: ReplicaRequirements, limit: int) -> 
     return max_beside_large(room, requirements, limit).replicas
 
 
-def test_small_pods_leave_the_empty_nodes_to_a_large_one_that_comes_last() -> None:
+def test_twice_as_many_small_pods_leave_the_empty_nodes_to_large_ones_that_come_last() -> None:
     # Small pods go to the empty nodes first: with five on each of them, none takes a large one.
-    assert beside(fleet_of((LARGE, 1)), SMALL, 12) == 12
-    assert beside(fleet_of((LARGE, 1)), SMALL, 20) < 15
-    assert beside(fleet_of((LARGE, 3)), SMALL, 20) <= 12
+    assert beside(fleet_of((LARGE, 1)), SMALL, 7) == 7
+    assert beside(fleet_of((LARGE, 1)), SMALL, 20) == 7
+    # With four on each of them, all do.
+    assert beside(fleet_of((LARGE, 3)), SMALL, 20) == 6
 
 
-def test_a_large_pod_has_room_once_all_others_are_there_and_another_one_would() -> None:
-    assert beside(fleet_of((SMALL, 12)), LARGE, 2) == 2
-    assert beside(fleet_of((SMALL, 12)), LARGE, 3) == 2
-    assert beside(fleet_of((SMALL, 15)), LARGE, 3) == 0
+def test_a_large_pod_has_room_once_twice_as_many_others_are_there() -> None:
+    assert beside(fleet_of((SMALL, 6)), LARGE, 3) == 3
+    assert beside(fleet_of((SMALL, 7)), LARGE, 3) == 1
+    assert beside(fleet_of((SMALL, 8)), LARGE, 3) == 0
 
 
-def test_small_pods_leave_room_for_another_large_one_where_there_is_some() -> None:
-    assert beside(fleet_of((LARGE, 2)), SMALL, 12) == 12
-    # A thirteenth is the fifth on one of the empty nodes: two are left, and both are needed.
-    assert beside(fleet_of((LARGE, 2)), SMALL, 13) == 12
-    # There is none already: nothing is lost.
-    assert beside(fleet_of((LARGE, 3)), SMALL, 12) == 12
+def test_few_replicas_of_very_many_that_fit_are_found() -> None:
+    tiny = ReplicaRequirements(request={"cpu": 10, "memory": GIB // 1000})
+    # Each of the empty nodes has room for 49 pods beside a large one.
+    most = 3 * 49 // 2
+    for limit in (most + 1, 10 * most, 50_000):
+        assert 0.9 * most < beside(fleet_of((LARGE, 3)), tiny, limit) <= most
+    assert beside(fleet_of((LARGE, 3)), tiny, most) == most
+
+
+def test_the_largest_ones_come_last_whatever_was_promised_first() -> None:
+    larger = of(15_000)
+    # Two small pods are on one of the empty nodes then, and one on each other one: a node with one
+    # would take the larger pod, if others did not come before it.
+    assert beside(fleet_of((larger, 1), (LARGE, 2)), SMALL, 2) == 1
+    assert beside(fleet_of((LARGE, 2), (larger, 1)), SMALL, 2) == 1
 
 
 def test_what_came_one_by_one_counts_as_all_at_once() -> None:

@@ -252,7 +252,7 @@ def test_what_a_binding_holds_is_free_for_it_and_is_confirmed_unchanged() -> Non
     assert promise(both, ["a", "b"], "web", {0: (held,), 1: (held,)}, [0, 1]) is both
     less = promise(both, ["a", "b"], "web", {0: (held,), 1: (wanted(1),)}, [0, 1])
     assert isinstance(less, FleetRooms)
-    assert less.outstanding_c.tolist() == [3, 2]
+    assert less.sums.replicas_c.tolist() == [3, 2]
 
 
 def test_what_does_not_grow_is_confirmed_where_others_are_stuck() -> None:
@@ -450,7 +450,7 @@ def test_a_reserve_is_kept_back_where_packings_disagree_and_more_where_promises_
     # Of nine that take a whole node each, two find none any more.
     late = room_of((7, 200), (1, 50), held=(wanted(9, 200, binding="db"),))
     assert late.stuck() == 2
-    assert FleetRooms.of([None, large, late]).reserve_c.tolist() == [2, 2, 4]
+    assert FleetRooms.of([None, large, late]).sums.reserve_c.tolist() == [2, 2, 4]
 
 
 def promised_one_by_one(count: int) -> FleetRooms:

@@ -9,8 +9,9 @@ import pytest
 from federation.capacity.careful import CAREFULLY, WHATEVER_FITS, PromiseTerms
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
+from federation.capacity.rehearsal import Part, Placed, Rehearsal
 from federation.capacity.reserve import Refused, packable_c
-from federation.capacity.second_looks import looked_again_c, rehearsed_most
+from federation.capacity.second_looks import NOT_REHEARSED, looked_again_c, rehearsed_most
 from federation.model.placement import Certificate
 from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
@@ -22,7 +23,7 @@ from tests.pools import cells_of, one_pool
 GIB = 1 << 30
 NODES = 6
 CAREFUL, STRICT = PromiseCertificate.CAREFUL, PromiseCertificate.STRICT
-LARGE = ReplicaRequirements(request={"cpu": 3000, "memory": 4 * GIB})
+LARGE = ReplicaRequirements(request={"cpu": 2800, "memory": 4 * GIB})
 NAMES = ("a",)
 REFINED = PromiseTerms(refined_replicas=NODES)
 
@@ -52,7 +53,8 @@ def look(
 ) -> tuple[int, int]:
     """How many large ones can be promised at first sight, and by a second look."""
     known_c = packable_c(fleet, LARGE, asked, {})
-    return int(known_c[0]), int(looked_again_c(fleet, LARGE, asked, known_c, replicas)[0])
+    refined_c, _ = looked_again_c(fleet, LARGE, asked, known_c, replicas)
+    return int(known_c[0]), int(refined_c[0])
 
 
 BURST = tuple(map(small, range(8)))
@@ -102,6 +104,41 @@ def test_what_is_promised_one_by_one_is_rehearsed_as_all_at_once() -> None:
     assert other is not None
     for limit in range(8):
         assert rehearsed_most(one, LARGE, limit) == rehearsed_most(other, LARGE, limit) <= limit
+
+
+def test_what_was_rehearsed_is_known_beside_a_later_report_of_the_same_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rehearsed = list[int]()
+    placing = Rehearsal.placing
+
+    def counted(stage: Rehearsal, part: Part) -> Placed | None:
+        rehearsed.append(part.replicas)
+        return placing(stage, part)
+
+    monkeypatch.setattr(Rehearsal, "placing", counted)
+    fleet = fleet_of(*BURST)
+    (site,) = fleet.sites
+    assert site is not None
+    seen = look(fleet)
+    assert rehearsed == [each.to_pack for each in BURST]
+    rehearsed.clear()
+    for number, nodes in ((2, site.pools), (3, pools())):
+        report = UnpackedRoom(ReportId(1, number), nodes, False, (*BURST, small(9)))
+        fleet = fleet.with_rooms({0: report})
+        assert look(fleet)[1] <= seen[1]
+        # One more promise is rehearsed; all of them where the nodes are others.
+        assert len(rehearsed) == (1 if nodes is site.pools else len(BURST) + 1)
+        rehearsed.clear()
+
+
+def test_a_cluster_with_too_much_on_its_way_says_so() -> None:
+    tiny = ReplicaRequirements(request={"cpu": 1})
+    many = [Outstanding(f"shop/tiny{number}", tiny, 1) for number in range(60)]
+    for promised, reasons in (([*BURST], {}), ([*BURST, *many], {0: NOT_REHEARSED})):
+        fleet = fleet_of(*promised)
+        known_c = packable_c(fleet, LARGE, Certificate.CAREFUL, {})
+        assert looked_again_c(fleet, LARGE, Certificate.CAREFUL, known_c, 99)[1] == reasons
 
 
 def test_nothing_is_left_free_where_nothing_is_on_its_way() -> None:
