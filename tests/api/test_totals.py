@@ -61,6 +61,16 @@ async def test_totals_of_somebody_else_are_promised_as_far_as_they_go_and_that_i
         "copies", 3, only=["bare"], placement={"replica_scheduling": DUPLICATED}, wait=False
     )
     assert "bare: by its totals there is room for 2 more, not 3" in refusal.decision.reason
+    # Replicas of another size are none that it holds already.
+    larger = await world.schedule(
+        "web",
+        3,
+        only=["bare"],
+        request={"cpu": "2"},
+        placement={"replica_scheduling": DUPLICATED},
+        wait=False,
+    )
+    assert larger.decision.outcome == OUTCOME_UNSCHEDULABLE
     # What stays is promised again.
     assert await world.placed("web", 5, "bare") == {"bare": 5}
     # What one of a batch lets go is there for the next one, and what it takes is not.
