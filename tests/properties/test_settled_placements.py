@@ -221,6 +221,19 @@ def test_clusters_that_somebody_else_chose_stay_where_the_placement_allows_them(
     ),
     "near",
 )
+@example(
+    World(
+        [Cluster(name="c0", labels={"tier": "a"}), Cluster(name="c1", labels={"tier": "b"})],
+        dict.fromkeys(NAMES, 0),
+    ),
+    Binding(
+        name="web",
+        replicas=1,
+        requirements=ReplicaRequirements(request={"cpu": 500}),
+        placement=Placement(affinity_groups=(NEAR, FAR), replica_scheduling=BY_WEIGHT[0]),
+    ),
+    "near",
+)
 def test_a_later_affinity_group_is_kept_until_a_reschedule(
     world: World, binding: Binding, group: str
 ) -> None:
@@ -230,10 +243,11 @@ def test_a_later_affinity_group_is_kept_until_a_reschedule(
     if not first.clusters or first.remainder:
         return
     placed = replace(binding, clusters=first.clusters, last_scheduled_time=5.0)
-    again = asked_again(placed, placed, world, group)
+    landed = first.trace.affinity_group
+    again = asked_again(placed, placed, world, landed)
     assert again.clusters == first.clusters
-    assert again.trace.affinity_group == first.trace.affinity_group
-    fresh = asked_again(placed, replace(placed, fresh=True), world, group)
+    assert again.trace.affinity_group == landed
+    fresh = asked_again(placed, replace(placed, fresh=True), world, landed)
     assert fresh.trace.trials[0].name == "near"
 
 
