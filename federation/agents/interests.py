@@ -50,13 +50,14 @@ class _Feed:
         self.is_writing = False
         self._whole = False
         self._changed: set[str] = set()
-        # Of the changed ones those that were told of as they are now.
-        self._early: set[str] = set()
+        # Changed bindings that may free nodes, as long as the agent is not told.
+        self._freeing: set[str] = set()
         self.want_whole()
 
-    def want(self, binding: str) -> None:
+    def want(self, binding: str, *, frees_nodes: bool) -> None:
         self._changed.add(binding)
-        self._early.discard(binding)
+        if frees_nodes:
+            self._freeing.add(binding)
         self.wanted.set()
 
     def want_whole(self) -> None:
@@ -64,19 +65,19 @@ class _Feed:
         self.wanted.set()
 
     def take_early(self, binding: str) -> Collection[str]:
-        """The other bindings that changed and are not told of, where they are few. They stay among
-        those that are to be told.
+        """Take the other bindings that may free nodes, where they are few. They stay among those
+        that are to be told.
         """
-        if self._whole or self.is_writing or len(self._changed) > THREAD_BINDINGS:
+        if self._whole or self.is_writing or len(self._freeing) > THREAD_BINDINGS:
             return ()
-        early = self._changed - self._early - {binding}
-        self._early |= early
+        early = self._freeing - {binding}
+        self._freeing -= early
         return early
 
     def take(self) -> Collection[str] | None:
         """The bindings that changed; None: everything is to be told."""
         changed = None if self._whole else self._changed
-        self._whole, self._changed, self._early = False, set(), set()
+        self._whole, self._changed, self._freeing = False, set(), set()
         self.wanted.clear()
         return changed
 
@@ -93,7 +94,8 @@ class Interests:
         match change:
             case BindingChanged():
                 for cluster in change.clusters.keys() & self._feeds.keys():
-                    self._feeds[cluster].want(change.key)
+                    frees_nodes = self._frees_nodes(cluster, change)
+                    self._feeds[cluster].want(change.key, frees_nodes=frees_nodes)
             case ClusterChanged():
                 if change.emptied and change.cluster in self._feeds:
                     self._feeds[change.cluster].want_whole()
@@ -115,6 +117,15 @@ class Interests:
             if self._feeds.get(session.cluster) is feed:
                 del self._feeds[session.cluster]
 
+    def _frees_nodes(self, cluster: str, change: BindingChanged) -> bool:
+        """Return whether an agent may keep nodes for the binding that it has no more promise for.
+
+        A binding for which every promise in the cluster has just begun or grown frees none.
+        """
+        ledger, version = self._ledger(cluster), change.clusters[cluster].version
+        held = ledger.of_binding(change.key) if ledger else ()
+        return not held or any(reservation.grown_version != version for reservation in held)
+
     def _catch_up(self, cluster: str) -> None:
         """Where a ledger was read anew nobody said what changed: then all of it is told."""
         feed = self._feeds.get(cluster)
@@ -125,7 +136,7 @@ class Interests:
 
     async def _tell(self, session: Session, feed: _Feed) -> None:
         changed = feed.take()
-        ledger = self._ledger(session)
+        ledger = self._ledger(session.cluster)
         if ledger is None:
             return
         version = ledger.interest_version
@@ -142,14 +153,15 @@ class Interests:
         self._send(session, feed, messages, version)
 
     def _tell_of_others(self, session: Session, feed: _Feed, binding: str) -> None:
-        """Tell what a few decisions changed for others, before nodes are chosen for a binding.
+        """Tell of the nodes that a few decisions free, before nodes are chosen for a binding.
 
         Agents keep nodes for what was promised: an order that takes the place of other bindings
-        would find none. The next update tells all of it, with its version and with the binding:
-        an agent takes the order for news. After a change of many the order does not wait.
+        would find none. Bindings that were only promised more free no nodes, and an order for each
+        of them tells the agent. The next update tells all of it, with its version and with the
+        binding: an agent takes the order for news. After a change of many the order does not wait.
         """
         changed: Collection[str] | None = feed.take_early(binding)
-        ledger = self._ledger(session) if changed else None
+        ledger = self._ledger(session.cluster) if changed else None
         if ledger is None:
             return
         version = feed.told
@@ -166,10 +178,10 @@ class Interests:
         for message in messages:
             session.send(message)
 
-    def _ledger(self, session: Session) -> ClusterLedger | None:
+    def _ledger(self, cluster: str) -> ClusterLedger | None:
         """None for a cluster that was removed: its stream is about to end."""
         try:
-            return self._ledgers.ledger(session.cluster)
+            return self._ledgers.ledger(cluster)
         except NotFound:
             return None
 

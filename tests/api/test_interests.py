@@ -123,6 +123,8 @@ async def test_an_order_comes_after_what_changed_before_it(
         told = before[-1] if before else await heard(stream)
         assert names(told) == ["shop/web"]
         await scheduled(api, binding("web", replicas=0))
+        # A new promise frees no nodes: its own order tells the agent of it.
+        await scheduled(api, binding("cache", replicas=1))
         asking = asyncio.create_task(
             scheduled(api, binding("db", replicas=2), node_timeout_seconds=60)
         )
