@@ -7,7 +7,7 @@ import random
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
@@ -198,6 +198,29 @@ async def test_a_cluster_that_was_made_anew_is_no_older_state_of_the_database(
         async with pair.a.connected("member1", epoch=2, report=report(2)):
             await scheduled(pair.b, binding("other", replicas=16), wait=False)
     await assert_equal(*pair.planes)
+    assert "went back" not in caplog.text
+
+
+async def test_an_agent_of_a_cluster_that_was_made_anew_is_told_of_its_own_ledger(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Although the control plane that it dials has not read yet that the older cluster left."""
+    async with pair.a.connected("member1", report=report()):
+        await until_ready(pair.b)
+        for number in range(3):
+            await scheduled(pair.a, binding(f"web{number}", replicas=1))
+        await pair.b.follow()
+    async with AsyncExitStack() as streams:
+        async with unread(pair):
+            await pair.a.ask("DeleteCluster", name="member1", force=True)
+            enrolled = await pair.b.enrolled("member1")
+            stream = await streams.enter_async_context(stream_at(pair.b, enrolled, epoch=2))
+            told = await heard(stream, "interest")
+            assert not told.bindings
+        await pair.b.follow()
+        await stream.say(report=report(2, interest_version=told.version))
+        await heard(stream, "ack")
+        await assert_equal(*pair.planes)
     assert "went back" not in caplog.text
 
 

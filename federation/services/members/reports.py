@@ -105,6 +105,9 @@ class Reporting:
             if not await tx.credentials.settle(stored.id, credential_id):
                 raise Unauthenticated(f"The credential of cluster {cluster!r} was revoked.")
             self._refuse_outdated(stored.cluster, hello)
+            # An older cluster of this name may have left, and the journal may not show it here yet:
+            # the agent must not be told of promises in that one.
+            await self._following.catch_up(tx, await tx.journal.lock([cluster]))
             if facts != stored.facts:
                 await tx.clusters.put_facts(stored.id, facts)
                 await tx.journal.append([ClusterChanged(cluster=cluster)])
