@@ -201,6 +201,26 @@ async def test_a_cluster_that_was_made_anew_is_no_older_state_of_the_database(
     assert "went back" not in caplog.text
 
 
+@pytest.mark.parametrize("uid", ["uid-of-member1", "uid-of-another"])
+async def test_a_cluster_that_was_made_anew_is_shown_without_what_the_older_one_had(
+    pair: Pair, uid: str
+) -> None:
+    """Although the older one was changed more often, so that its version is higher."""
+    await pair.a.enrolled("member1", uid="uid-of-member1")
+    for number in range(4):
+        labels = {"number": str(number)}
+        cluster = {"metadata": {"name": "member1", "labels": labels}, "spec": {"region": "old"}}
+        await pair.a.ask("UpdateCluster", cluster=cluster)
+    await pair.b.follow()
+    async with unread(pair):
+        await pair.a.ask("DeleteCluster", name="member1", force=True)
+        await pair.a.enrolled("member1", uid=uid)
+    await assert_equal(*pair.planes)
+    shown = await pair.b.ask("GetCluster", name="member1")
+    assert (shown.cluster.spec.region, dict(shown.cluster.metadata.labels)) == ("", {})
+    assert shown.cluster.metadata.uid == uid
+
+
 async def test_an_agent_of_a_cluster_that_was_made_anew_is_told_of_its_own_ledger(
     pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:

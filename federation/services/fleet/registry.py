@@ -218,8 +218,12 @@ class FleetOwner:
         on = self._modeling_enabled and cluster.modeling_enabled
         return cluster.model if on else NO_MODEL
 
-    def put_cluster(self, cluster: Cluster) -> None:
-        """A cluster as committed. A version older than the known one changes nothing."""
+    def put_cluster(self, cluster: Cluster, *, is_locked: bool = False) -> None:
+        """Take over a cluster as committed. An older version than the known one changes nothing.
+
+        A row that is locked is the newest. Its version is lower than the known one where an older
+        cluster of this name left and this one joined since.
+        """
         name = cluster.name
         before = self._states.get(name)
         if before is None:
@@ -227,7 +231,7 @@ class FleetOwner:
             self._ledgers.put(ClusterLedger(cluster=name, version=FIRST_VERSION))
             self._put_state(name, ClusterState(cluster=cluster))
             return
-        if cluster.resource_version < before.cluster.resource_version:
+        if not is_locked and cluster.resource_version < before.cluster.resource_version:
             return
         if cluster.uid != before.cluster.uid:
             # Another Kubernetes cluster took over the name: nothing is known of it.

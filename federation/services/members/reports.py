@@ -294,7 +294,7 @@ class Reporting:
             )
 
     def _refuse_outdated(self, cluster: Cluster, hello: AgentHello) -> None:
-        self._fleet.put_cluster(cluster)
+        self._fleet.put_cluster(cluster, is_locked=True)
         newest = self._fleet.known(cluster.name).newest_epoch
         if hello.epoch < newest:
             raise Conflict(
