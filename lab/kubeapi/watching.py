@@ -165,12 +165,13 @@ async def events(
     while True:
         # Wishes that come from here on are for the next turn.
         bookmark_wanted, pulse.bookmark_wanted = pulse.bookmark_wanted, False
+        is_ended = pulse.is_ended
         with cluster.lock:
             changes = cluster.changes_after(position)
             # A bookmark tells no version whose changes this stream has still to tell.
-            known = cluster.known_version(resource)
+            known = position if is_ended and changes else cluster.known_version(resource)
         # What changed after the watch was to end belongs to the next watch.
-        for change in () if pulse.is_ended else changes:
+        for change in () if is_ended else changes:
             position = change.version
             event = _event(resource, change, options)
             if event is not None:
@@ -185,7 +186,7 @@ async def events(
             yield _bookmark(resource, known)
         while pulse.said:
             yield pulse.said.popleft()
-        if pulse.is_ended or pulse.now() >= end:
+        if is_ended or pulse.now() >= end:
             return
         await pulse.wait(min(next_bookmark, end))
 
