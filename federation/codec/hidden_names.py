@@ -29,6 +29,7 @@ _SENTENCES: Final = re.compile(
     rf"|(?<=\breplica of ){_KEY}(?= to leave )"
     rf"|(?<=\breplicas of ){_KEY}(?= to leave )"
     rf"|(?<=\bpreempted by ){_KEY}(?=: |$|;|,)"
+    rf"|(?P<lost>(?<=\blost their room, )\d+ of {_KEY}(?:, \d+ of {_KEY})*)"
     rf"|^{_KEY}(?=: \d+ in \S+, priority -?\d+$)"
 )
 _WHOLE_KEY: Final = re.compile(_KEY)
@@ -45,6 +46,9 @@ def hidden_in(text: str, scope: Scope) -> str:
         return text
 
     def named(found: re.Match[str]) -> str:
+        if found["lost"] is not None:
+            shares = (share.partition(" of ") for share in found["lost"].split(", "))
+            return ", ".join(f"{count} of {hidden_key(key, scope)}" for count, _, key in shares)
         if found["kept"] is None:
             return hidden_key(found[0], scope)
         # Those that may be seen first, and the others once.

@@ -12,6 +12,8 @@ from federation.history.bodies import Body, check_version, deflated, inflated, r
 from federation.history.packed_inputs import KeptInputs, Packed
 from federation.history.trace_rows import DECISIONS, DecisionRow, part_of, plain_part_of
 from federation.model.placement import Binding
+from federation.model.reasons import stored_reason
+from federation.scheduler.scarcity import short_of
 from federation.services.packed_traces import (
     EVIDENCE,
     EvidenceRow,
@@ -30,6 +32,7 @@ class _PreviewBody(Body, frozen=True):
     promises: PromiseColumns | None = None
     wait: bool = True
     inputs: KeptInputs | None = None
+    short_of: str = ""
 
 
 _PREVIEWS = msgspec.json.Decoder(_PreviewBody, dec_hook=part_of)
@@ -47,6 +50,8 @@ def packed_preview(binding: Binding, verdict: Verdict, *, wait: bool) -> Packed:
         "wait": wait,
         "inputs": inputs,
     }
+    if lack := str(short_of(verdict.decision)):
+        plain["short_of"] = lack
     return Packed(deflated(msgspec.json.encode(plain, enc_hook=plain_part_of)), shared)
 
 
@@ -58,6 +63,7 @@ def unpacked_preview(body: bytes) -> tuple[Binding, Verdict, bool]:
         evidence=EVIDENCE.unpack(preview.evidence),
         promises=promises_of(preview.promises),
         inputs=preview.inputs,
+        short_of=stored_reason(preview.short_of),
     )
     check_version(preview.binding.v, BindingRow.newest, "previews")
     return BINDINGS.unpack(preview.binding), verdict, preview.wait

@@ -20,7 +20,7 @@ from federation.model.cluster import Cluster, ClusterState
 from federation.model.estimate import Estimates
 from federation.model.node_plans import NodePlan
 from federation.model.placement import Binding, binding_key
-from federation.model.reasons import Reason
+from federation.model.reasons import NO_REASON, Reason
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.waiting import Wait
 from federation.model.workload import Component, ReplicaRequirements
@@ -217,6 +217,8 @@ class Verdict:
     inputs: DecisionInputs | KeptInputs | None = None
     # Why shares found no room, by cluster, or under "" why a plugin kept nothing for them.
     refused: Mapping[str, Reason] = field(default_factory=dict)
+    # What it lacks, where the decision comes from a preview, which keeps its reason as a text.
+    short_of: Reason = NO_REASON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -213,6 +213,11 @@ async def test_a_preview_that_would_store_nothing_has_no_token(world: World) -> 
     committed = await commit(world, waiting.preview_token)
     assert committed.decision.outcome == OUTCOME_UNSCHEDULABLE
     assert not committed.binding.spec.clusters
+    # It lacks what it lacked when it was shown.
+    (queued,) = await world.queue()
+    assert (await world.schedule("as-large", 1000)).queued
+    lacks = {each.name: each.wait.short_of for each in await world.queue()}
+    assert lacks[queued.name] == lacks["as-large"] != ""
 
 
 @pytest.mark.parametrize(

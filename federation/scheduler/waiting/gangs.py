@@ -101,7 +101,8 @@ class Roster:
 def unplaced_reason(gang: Gang, name: str, why: Reason, more: int) -> Reason:
     """What members are told that would have had room, because of another one."""
     member = Word(name)
-    scarce = Reason.of(ReasonCode.ROOM_FOR_MEMBER, member, clauses_of(why)[0])
+    first, *_ = clauses_of(why) or (NO_REASON,)
+    scarce = Reason.of(ReasonCode.ROOM_FOR_MEMBER, member, first)
     return joined(
         Reason.of(ReasonCode.GANG_MEMBER_UNPLACED, member, Word(gang.name), Amount(more)),
         Reason.of(ReasonCode.SHORT_OF, scarce),

@@ -353,6 +353,7 @@ class Following:
                 self._departed.note(name, position)
                 self._fleet.remove(name)
                 return
+            # Its version is lower than the known one where an older cluster of this name has left.
             self._fleet.put_cluster(stored.cluster, is_locked=True)
             self._fleet.put_facts(name, stored.facts)
             await self._read_again(tx, await tx.journal.lock([name]))

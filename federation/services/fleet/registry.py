@@ -219,11 +219,7 @@ class FleetOwner:
         return cluster.model if on else NO_MODEL
 
     def put_cluster(self, cluster: Cluster, *, is_locked: bool = False) -> None:
-        """Take over a cluster as committed. An older version than the known one changes nothing.
-
-        A row that is locked is the newest. Its version is lower than the known one where an older
-        cluster of this name left and this one joined since.
-        """
+        """A cluster as committed. An older version changes nothing, but that of a locked row."""
         name = cluster.name
         before = self._states.get(name)
         if before is None:

@@ -247,7 +247,7 @@ class Attempt:
     @property
     def short_of(self) -> Reason:
         """What there is too little of for what has no place, or who has to leave first."""
-        return self.awaits or short_of(self.verdict.decision)
+        return self.awaits or self.verdict.short_of or short_of(self.verdict.decision)
 
     @property
     def lack(self) -> Reason:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from federation.codec.hidden_names import HIDDEN, hidden_in, hidden_key, hidden_wait, hide_names
 from federation.model.access import EVERYTHING, Scope
 from federation.model.placement import Binding
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Amount, BindingRef, Reason
 from federation.model.waiting import Leaving, Nomination, Wait, WaitState
 from federation.model.workload import TargetCluster
 from federation.scheduler.preemption import Candidate, loss_decision, loss_reasons
@@ -23,6 +25,11 @@ def leaving(*keys: str) -> Nomination:
         shares=(TargetCluster(name="eu", replicas=3),),
         leaving=tuple(Leaving(key, "eu", 3, "d") for key in keys),
     )
+
+
+def over_committed(omitted: int, *keys: str) -> Reason:
+    stuck = tuple((BindingRef.of(key), Amount(2)) for key in keys)
+    return Reason.of(ReasonCode.OVER_COMMITTED, stuck, Amount(omitted))
 
 
 def sentences(key: str) -> list[str]:
@@ -44,6 +51,8 @@ def sentences(key: str) -> list[str]:
         *map(str, lost.trace.triggers),
         f"cpu in 3 clusters; {room_is_kept_for([key, 'shop/web'])}",
         f"preempted by {key}",
+        str(over_committed(1, key)),
+        f"{over_committed(2, 'shop/web', key)}; cpu in 3 clusters",
     ]
 
 
