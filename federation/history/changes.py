@@ -24,7 +24,6 @@ from federation.scheduler.fleet import Column, Fleet, unready_reason
 from federation.scheduler.plugins.profile import DEFAULT_NAME, DEFAULT_PROFILE, Profile, Profiles
 
 _FLEETS_KNOWN: Final = 8
-# What a cluster's own spec says; a recorded reason of these words follows from it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

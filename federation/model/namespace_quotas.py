@@ -15,7 +15,6 @@ from federation.model.reasons import NO_REASON, Amount, Reason, Word
 from federation.model.workload import ReplicaRequirements
 
 REPLICAS: Final = ""
-# What says of a binding that it waits for its quota, in the words of what is scarce.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
