@@ -11,9 +11,9 @@ may be promised.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, frexp
+from math import frexp
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -55,6 +55,7 @@ MAX_SHARES: Final = 256
 # Small lumps whose memory by cpu differs by less than so many octaves are alike.
 _OCTAVES_ALIKE: Final = 2
 _LEAST_SLOPE: Final = 1e-12
+_LEAST_RATE: Final = 1e-12
 # Amounts are whole: what is left by less than this is what rounding took.
 _ROUNDING: Final = 1e-3
 
@@ -91,8 +92,8 @@ def ranked_mixed(
 
 
 def max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int) -> BesideLarge:
-    """The most of so many replicas that leave no more large pods without a node than are already;
-    all of them where large pods do not mix with others.
+    """The most of so many replicas that leave no more large pods without a node than are already,
+    and take none that others have taken by half; all where large pods do not mix with others.
     """
     site = room.site
     if limit <= 0 or not _mixes(site, room.held, room.kinds, requirements):
@@ -116,11 +117,25 @@ def _max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int)
     looks = MAX_STEPS // ((len(tally.lumps) + 2) * (nodes.node_count + KIND_STEPS)) - 1
     if looks < 1:
         return BesideLarge(0, kept_for)
-    missing_now = nodes.missing_beside(tally)
+    margins: tuple[int, ...] = (SMALL_MARGIN,)
+    missing = nodes.missing_beside(tally)
+    if missing:
+        # Counts of pods that have no node anyway grow no more: so nodes are kept that suit them.
+        crowded_out = missing - nodes.missing_beside(tally, 0)
+        if nodes.may_take_node_of(crowded_out, tally, room, requirements):
+            return BesideLarge(0, kept_for)
+        if crowded_out:
+            margins, looks = (1, SMALL_MARGIN), (looks - 1) // 2
+        if looks < 1:
+            return BesideLarge(0, kept_for)
+    missing_now = [nodes.missing_beside(tally, margin) for margin in margins[:-1]] + [missing]
 
     def leaves_room(replicas: int) -> bool:
-        wanted = Outstanding("", requirements, replicas)
-        return nodes.missing_beside(tally.including(room, [wanted])) <= missing_now
+        wanted = tally.including(room, [Outstanding("", requirements, replicas)])
+        return all(
+            nodes.missing_beside(wanted, margin) <= now
+            for margin, now in zip(margins, missing_now, strict=True)
+        )
 
     replicas = _most_that(leaves_room, limit, min(looks, MAX_LOOKS))
     return BesideLarge(replicas, NO_REASON if replicas == limit else kept_for)
@@ -160,6 +175,11 @@ class _Lump(NamedTuple):
     @property
     def is_large(self) -> bool:
         return self.share * LARGE_PART > 1
+
+    def mean_r(self, resources: Sequence[str]) -> IntArray:
+        """What one of the pods asks for: of pods that are much alike, the mean."""
+        amounts = [-(-self.amounts.get(name, 0) // self.replicas) for name in resources]
+        return np.array(amounts, dtype=np.int64)
 
     def joined(self, other: _Lump | None) -> _Lump:
         """With the pods of another one."""
@@ -268,37 +288,68 @@ class _Nodes(NamedTuple):
     def node_count(self) -> int:
         return len(self.pool_n)
 
-    def missing_beside(self, tally: _Tally) -> int:
-        """How many large pods find no node once all that is on its way is there: first what is
-        small, then lumps one kind after the other, the largest last.
+    def missing_beside(self, tally: _Tally, margin: int = SMALL_MARGIN) -> Counter[_LumpKey]:
+        """How many large pods of each kind find no node once all that is on its way is there, with
+        so many times as many small pods: first what is small, then lumps one kind after the other,
+        the largest last.
         """
-        free_rn = np.floor(self._free_beside(tally.small) + _ROUNDING).astype(np.int64)
-        placing = _Placing(free_rn, self.total_sn, self.scored)
-        missing = 0
+        free_rn = self._free_beside(tally.small, margin) if margin else self.free_rn
+        whole_rn = np.floor(free_rn + _ROUNDING).astype(np.int64)
+        placing = _Placing(whole_rn, self.total_sn, self.scored)
+        missing = Counter[_LumpKey]()
         for key, lump in sorted(
             tally.lumps.items(), key=lambda item: (item[1].share, str(item[0]))
         ):
-            # Of pods that are much alike, the mean.
-            amount_r = np.array(
-                [-(-lump.amounts.get(name, 0) // lump.replicas) for name in self.resources],
-                dtype=np.int64,
-            )
-            suiting_n = np.frombuffer(key[0], dtype=np.bool_)[self.pool_n]
-            if lump.is_large:
-                missing += placing.place(amount_r, suiting_n, lump.replicas)
-            else:
-                placing.place(amount_r, suiting_n, ceil(lump.replicas * SMALL_MARGIN))
+            pods = lump.replicas if lump.is_large else lump.replicas * margin
+            if not pods:
+                continue
+            late = placing.place(lump.mean_r(self.resources), self._suiting_n(key[0]), pods)
+            if late and lump.is_large:
+                missing[key] = late
         return missing
 
-    def _free_beside(self, small: Mapping[_Suiting, Counter[str]]) -> FloatArray:
-        """What is left beside small pods; those that may be on the fewest nodes come first."""
+    def may_take_node_of(
+        self,
+        kinds: Iterable[_LumpKey],
+        tally: _Tally,
+        room: Room,
+        requirements: ReplicaRequirements,
+    ) -> bool:
+        """Whether a pod that requires this may be on a node that takes a large pod of these kinds
+        before any pod on its way is there.
+        """
+        wanted = Outstanding("", requirements, 1)
+        suiting_p = part_of(wanted, room.site.kind_p, room.kinds).suiting_p
+        asked = per_replica(requirements.request)
+        amount_r = np.array([asked.get(name, 0) for name in self.resources], dtype=np.int64)
+        may_n = suiting_p[self.pool_n] & self._has_room_n(amount_r)
+        return any(
+            bool((may_n & self._suiting_n(key[0]) & self._has_room_n(large_r)).any())
+            for key in kinds
+            for large_r in [tally.lumps[key].mean_r(self.resources)]
+        )
+
+    def _suiting_n(self, suiting: _Suiting) -> BoolArray:
+        suiting_n: BoolArray = np.frombuffer(suiting, dtype=np.bool_)[self.pool_n]
+        return suiting_n
+
+    def _has_room_n(self, amount_r: IntArray) -> BoolArray:
+        """Which nodes take a pod that asks for so much, as reported."""
+        (asked,) = amount_r.nonzero()
+        left_rn = self.free_rn[asked] - amount_r[asked, np.newaxis]
+        has_room_n: BoolArray = left_rn.min(axis=0, initial=0.0) >= 0
+        return has_room_n
+
+    def _free_beside(self, small: Mapping[_Suiting, Counter[str]], margin: int) -> FloatArray:
+        """What is left beside so many times as many small pods; those that may be on the fewest
+        nodes come first.
+        """
         demands = [
-            (np.frombuffer(suiting, dtype=np.bool_)[self.pool_n], amounts)
-            for suiting, amounts in sorted(small.items())
+            (self._suiting_n(suiting), amounts) for suiting, amounts in sorted(small.items())
         ]
         free_rn = self.free_rn
         for suiting_n, amounts in sorted(demands, key=lambda demand: int(demand[0].sum())):
-            demand_r = np.array([amounts[name] * SMALL_MARGIN for name in self.resources])
+            demand_r = np.array([amounts[name] * margin for name in self.resources])
             part_n = self._parts_n(free_rn, suiting_n, demand_r)
             free_rn = free_rn - demand_r[:, np.newaxis] * part_n
         return free_rn
@@ -320,6 +371,7 @@ class _Nodes(NamedTuple):
         slope_n = np.maximum(slope_n, _LEAST_SLOPE)
         level = _water_level(left_n, left_n - most_n * slope_n, 1 / slope_n)
         part_n: FloatArray = np.minimum(np.maximum(left_n - level, 0.0) / slope_n, most_n)
+        part_n /= part_n.sum()
         return part_n
 
 
@@ -333,7 +385,8 @@ def _water_level(high_n: FloatArray, low_n: FloatArray, rate_n: FloatArray) -> f
     rate_i = np.concatenate([rate_n, -rate_n])[order_i].cumsum()[:-1]
     sum_i = (rate_i * (edge_i[:-1] - edge_i[1:])).cumsum()
     place = min(int(sum_i.searchsorted(1.0)), len(sum_i) - 1)
-    return float(edge_i[place + 1] + (sum_i[place] - 1.0) / max(rate_i[place], 1.0))
+    surplus = float(sum_i[place]) - 1.0
+    return float(edge_i[place + 1]) + surplus / max(float(rate_i[place]), _LEAST_RATE)
 
 
 class _Placing(NamedTuple):

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
-from federation.capacity.large_pods import LARGE_PART, max_beside_large
+from federation.capacity.large_pods import LARGE_PART, _nodes, max_beside_large
 from federation.capacity.reserve import packable_c
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.placement import Certificate
@@ -99,6 +101,88 @@ def test_a_large_pod_has_room_once_twice_as_many_others_are_there() -> None:
     assert beside(fleet_of((SMALL, 6)), LARGE, 3) == 3
     assert beside(fleet_of((SMALL, 7)), LARGE, 3) == 1
     assert beside(fleet_of((SMALL, 8)), LARGE, 3) == 0
+
+
+# One large pod loses its node to 15 small ones, five on each empty node; they are counted twice.
+@pytest.mark.parametrize(
+    ("outstanding", "available"),
+    [(0, 7), (4, 3), (6, 1), (7, 0), (8, 0), (9, 0), (10, 0), (11, 0), (12, 0), (14, 0), (20, 0)],
+)
+def test_room_is_left_also_where_twice_as_many_take_the_last_node(
+    outstanding: int, available: int
+) -> None:
+    fleet = fleet_of((LARGE, 1), (SMALL, outstanding))
+    for limit in (7, 12, 36):
+        assert beside(fleet, SMALL, limit) == available
+    assert packable_c(fleet, SMALL, Certificate.CAREFUL, {})[0] <= available
+
+
+def test_pods_that_take_no_node_of_a_large_one_are_promised_beside_others_that_do() -> None:
+    on_arm = NodeClaim(node_selector={ARCH: "arm64"}, tolerations=TOLERATES)
+    on_amd = NodeClaim(node_selector={ARCH: "amd64"}, tolerations=TOLERATES)
+    six, small = {"cpu": 6000, "memory": GIB}, {"cpu": 500, "memory": GIB}
+    fleet = fleet_of(
+        (ReplicaRequirements(request=six, node_claim=on_arm), 5),
+        (ReplicaRequirements(request=small, node_claim=on_arm), 20),
+        reported=two_architectures(),
+    )
+    assert beside(fleet, ReplicaRequirements(request=small, node_claim=on_amd), 10) == 10
+    assert beside(fleet, ReplicaRequirements(request=small, node_claim=on_arm), 10) == 0
+    # Those that may be on any node may be on one of a large pod.
+    anywhere = NodeClaim(tolerations=TOLERATES)
+    assert beside(fleet, ReplicaRequirements(request=small, node_claim=anywhere), 10) == 0
+
+
+def test_a_large_pod_without_a_node_even_alone_holds_nothing_back() -> None:
+    assert beside(fleet_of((LARGE, 4)), SMALL, 20) == 6
+    assert beside(fleet_of((of(CORES + 1), 1)), SMALL, 30) == 30
+
+
+def placed_one_by_one(large: int, small: int) -> int:
+    """How many large pods find no node after so many small ones, each on the emptiest node."""
+    free = [CORES] * (NODES // 2) + [3000] * (NODES // 2)
+    for cpu, pods in ((1000, small), (12_000, large)):
+        for number in range(pods):
+            node = max(range(NODES), key=free.__getitem__)
+            if free[node] < cpu:
+                return pods - number if cpu == 12_000 else large
+            free[node] -= cpu
+    return 0
+
+
+@given(
+    large=st.integers(1, 4), small=st.integers(0, 30), later=st.integers(0, 9), limit=st.just(24)
+)
+def test_no_large_pod_loses_its_node_and_more_on_its_way_makes_no_more_available(
+    large: int, small: int, later: int, limit: int
+) -> None:
+    available = beside(fleet_of((LARGE, large), (SMALL, small)), SMALL, limit)
+    missing = placed_one_by_one(large, small)
+    assert placed_one_by_one(large, small + available) == missing
+    if placed_one_by_one(large, 2 * small) == placed_one_by_one(large, 0):
+        twice = placed_one_by_one(large, 2 * (small + available))
+        assert twice == placed_one_by_one(large, 0)
+    else:
+        assert available == 0
+    assert beside(fleet_of((LARGE, large), (SMALL, small + later)), SMALL, limit) <= available
+
+
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.67, 0.75, 0.9, 0.99])
+def test_small_pods_take_as_much_as_they_ask_for(part: float) -> None:
+    tiny = ReplicaRequirements(request={"cpu": 100, "memory": GIB // 4})
+    room = fleet_of(
+        (LARGE, 1),
+        (tiny, 1),
+        reported=one_pool(
+            cells_of([alike(100, (CORES, 64 * GIB, 250))], allocatable=[(CORES, 64 * GIB)])
+        ),
+    ).rooms[0]
+    assert room is not None
+    nodes = _nodes(room)
+    demand_r = part * nodes.free_rn.sum(axis=1)
+    part_n = nodes._parts_n(nodes.free_rn, np.ones(100, dtype=np.bool_), demand_r)
+    assert part_n.sum() == pytest.approx(1.0)
+    assert part_n.max() == pytest.approx(0.01)
 
 
 def test_few_replicas_of_very_many_that_fit_are_found() -> None:
