@@ -22,7 +22,7 @@ from federation.capacity.assignments import (
 from federation.capacity.cells import Residues, View, bare_residues, cells_left
 from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
-from federation.capacity.rehearsal import Rehearsal
+from federation.capacity.rehearsal import Rehearsal, RehearsedRoom
 from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import strict_most
 from federation.capacity.stuck import without_kept_nodes
@@ -60,7 +60,7 @@ class Rehearsed:
     """
 
     known: tuple[tuple[Outstanding, ...], Rehearsal | None] = ((), None)
-    found: tuple[Held, dict[Shape, int]] | None = None
+    found: tuple[Held, dict[Shape, RehearsedRoom]] | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -74,6 +74,15 @@ class Part(NamedTuple):
     replicas: int
 
 
+class RehearsedRoom(NamedTuple):
+    """How many replicas of one shape fit after every run of a rehearsal; none where it gave up, as
+    ``is_too_much`` is on its way.
+    """
+
+    replicas: int
+    is_too_much: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rehearsal:
     """The nodes of a cluster in several runs (axis l), which differ in luck among equal nodes.

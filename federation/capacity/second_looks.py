@@ -15,7 +15,7 @@ from federation.capacity.as_scheduled import part_of, rehearsal_of
 from federation.capacity.cluster_room import Room
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.large_pods import max_beside_large
-from federation.capacity.rehearsal import Rehearsal
+from federation.capacity.rehearsal import Rehearsal, RehearsedRoom
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
 from federation.model.pools.bounds import fit_in_k, per_replica
@@ -35,6 +35,7 @@ MAX_REFINED_CLUSTERS: Final = 2
 # Of so many shapes it is remembered what fits, for as long as nothing else is promised there.
 MOST_REMEMBERED: Final = 200
 NOT_REHEARSED: Final = Reason.of(ReasonCode.NOT_REHEARSED)
+_NOTHING: Final = RehearsedRoom(0)
 
 
 def looked_again_c(
@@ -61,7 +62,7 @@ def looked_again_c(
         room = fleet.rooms[position]
         if room is not None:
             found_c[position] = max(known, refined_most(room, requirements, replicas))
-            if _is_too_much(room):
+            if _rehearsed_room(room, requirements).is_too_much:
                 reasons[position] = NOT_REHEARSED
     return found_c, reasons
 
@@ -81,8 +82,13 @@ def rehearsed_most(room: Room, requirements: ReplicaRequirements, limit: int) ->
     nodes: of large ones that do, made in any order, second looks left twice as many pending in
     studies.
     """
+    return min(limit, _rehearsed_room(room, requirements).replicas)
+
+
+def _rehearsed_room(room: Room, requirements: ReplicaRequirements) -> RehearsedRoom:
+    """What a rehearsal leaves room for: of what was asked already, it is remembered."""
     if room.held.is_overcommitted or requirements.node_claim:
-        return 0
+        return _NOTHING
     rehearsed, shape = room.site.rehearsed, request_shape(requirements.request)
     if rehearsed.found is None or rehearsed.found[0] is not room.held:
         rehearsed.found = room.held, {}
@@ -91,7 +97,7 @@ def rehearsed_most(room: Room, requirements: ReplicaRequirements, limit: int) ->
         found = {}
     if shape not in found:
         found[shape] = _most(room, requirements)
-    return min(limit, found[shape])
+    return found[shape]
 
 
 def _reported_most(cells: Cells, requirements: ReplicaRequirements) -> int:
@@ -100,15 +106,16 @@ def _reported_most(cells: Cells, requirements: ReplicaRequirements) -> int:
     return int((fits_k * cells.count_k).sum())
 
 
-def _most(room: Room, requirements: ReplicaRequirements) -> int:
+def _most(room: Room, requirements: ReplicaRequirements) -> RehearsedRoom:
     if any(each.requirements.node_claim for each in room.outstanding):
-        return 0
+        return _NOTHING
     stage = _rehearsed(room)
     if stage is None:
-        return 0
+        is_reported = room.pools.cells.allocatable_rk is not None
+        return RehearsedRoom(0, is_too_much=is_reported)
     room_l = stage.room_l(part_of(Outstanding("", requirements, 1), room.site.kind_p, room.kinds))
     # What nothing is on the way for is no matter of luck.
-    return max(0, _surely(room_l) if stage.turns else int(room_l.min()))
+    return RehearsedRoom(max(0, _surely(room_l) if stage.turns else int(room_l.min())))
 
 
 def _surely(room_l: IntArray) -> int:
@@ -130,10 +137,3 @@ def _rehearsed(room: Room) -> Rehearsal | None:
         stage = stage.with_pods(part_of(each, room.site.kind_p, room.kinds))
     room.site.rehearsed.known = outstanding, stage
     return stage
-
-
-def _is_too_much(room: Room) -> bool:
-    """Whether what is outstanding was not rehearsed because that takes too many steps."""
-    outstanding, stage = room.site.rehearsed.known
-    is_known = bool(outstanding) and outstanding == room.outstanding
-    return is_known and stage is None and room.pools.cells.allocatable_rk is not None

@@ -137,7 +137,8 @@ def decide(fleet: Fleet, draft: Draft, capacity: CapacityModel[R], now: float) -
     if decided.decision.outcome is Outcome.UNSCHEDULABLE and not kept_for:
         refined = capacity.refine(draft, decided, estimates)
         if refined is not None:
-            decided = replace(scheduled(fleet, draft, refined, now), is_refined=True)
+            is_refined = bool((refined.replicas_c > estimates.replicas_c).any())
+            decided = replace(scheduled(fleet, draft, refined, now), is_refined=is_refined)
     if not decided.decision.is_placed:
         decision = _explained(fleet, draft, capacity, decided.decision, ())
         if kept_for:

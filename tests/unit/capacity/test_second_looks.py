@@ -141,6 +141,17 @@ def test_a_cluster_with_too_much_on_its_way_says_so() -> None:
         assert looked_again_c(fleet, LARGE, Certificate.CAREFUL, known_c, 99)[1] == reasons
 
 
+def test_what_is_never_rehearsed_gets_no_note_whatever_was_asked_about_before() -> None:
+    tiny = ReplicaRequirements(request={"cpu": 1})
+    fleet = fleet_of(*BURST, *(Outstanding(f"shop/tiny{each}", tiny, 1) for each in range(60)))
+    claimed = replace(LARGE, node_claim=NodeClaim(tolerations=(Toleration(key="spot"),)))
+    for requirements, reasons in ((claimed, {}), (LARGE, {0: NOT_REHEARSED}), (claimed, {})):
+        known_c = packable_c(fleet, requirements, Certificate.CAREFUL, {})
+        found = looked_again_c(fleet, requirements, Certificate.CAREFUL, known_c, 99)
+        assert found[1] == reasons
+        assert found[0].tolist() == known_c.tolist()
+
+
 def test_nothing_is_left_free_where_nothing_is_on_its_way() -> None:
     # Nothing is on its way: each of the nodes takes one.
     room = fleet_of().rooms[0]
