@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
-from federation.capacity.large_pods import LARGE_PART, _nodes, max_beside_large
+from federation.capacity.large_pods import LARGE_PART, max_beside_large
 from federation.capacity.reserve import packable_c
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.placement import Certificate
@@ -167,22 +167,17 @@ def test_no_large_pod_loses_its_node_and_more_on_its_way_makes_no_more_available
     assert beside(fleet_of((LARGE, large), (SMALL, small + later)), SMALL, limit) <= available
 
 
-@pytest.mark.parametrize("part", [0.3, 0.6, 0.67, 0.75, 0.9, 0.99])
-def test_small_pods_take_as_much_as_they_ask_for(part: float) -> None:
-    tiny = ReplicaRequirements(request={"cpu": 100, "memory": GIB // 4})
-    room = fleet_of(
-        (LARGE, 1),
-        (tiny, 1),
-        reported=one_pool(
-            cells_of([alike(100, (CORES, 64 * GIB, 250))], allocatable=[(CORES, 64 * GIB)])
-        ),
-    ).rooms[0]
-    assert room is not None
-    nodes = _nodes(room)
-    demand_r = part * nodes.free_rn.sum(axis=1)
-    part_n = nodes._parts_n(nodes.free_rn, np.ones(100, dtype=np.bool_), demand_r)
-    assert part_n.sum() == pytest.approx(1.0)
-    assert part_n.max() == pytest.approx(0.01)
+@pytest.mark.parametrize("cores", [5, 6, 8, 12])
+def test_small_pods_take_no_more_than_they_ask_for(cores: int) -> None:
+    tiny = ReplicaRequirements(request={"cpu": 100, "memory": 64 * GIB // 160})
+    large = of(1000 * cores)
+    reported = one_pool(
+        cells_of([alike(100, (CORES, 64 * GIB, 250))], allocatable=[(CORES, 64 * GIB)])
+    )
+    # They count twice, and are spread over all nodes.
+    most = 100 * (CORES - 1000 * cores) // 100 // 2
+    fleet = fleet_of((large, 1), (tiny, 1), reported=reported)
+    assert beside(fleet, tiny, 9 * most // 10) == 9 * most // 10
 
 
 def test_few_replicas_of_very_many_that_fit_are_found() -> None:
