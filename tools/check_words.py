@@ -45,6 +45,7 @@ ENABLED = (
     "tests/architecture/test_reasons.py",
     "tests/architecture/test_words.py",
     "tests/contract/store/test_rows_of_before.py",
+    "tests/properties/test_promise_sums.py",
     "tests/rows",
     "tests/unit/model/test_reasons.py",
     "tests/unit/scheduler/test_decide.py",
