@@ -12,11 +12,13 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.benchmarks.measuring import CORES, IS_QUICK, OPTIONS, arguments
+from lab.benchmarks.measuring import CORES, IS_QUICK, OPTIONS
+from lab.programs import parser
 
 FOLDER = Path(__file__).parent
 # They take longest, so that nothing waits for them at the end.
@@ -33,12 +35,17 @@ class Done:
     output: str = ""
 
 
-def names() -> list[str]:
-    """The measurements to run, the longest first."""
+def names(arguments: Sequence[str]) -> list[str]:
+    """The measurements to run, the longest first; all where none is named."""
     known = sorted(programs())
-    if unknown := set(arguments()) - set(known):
-        raise SystemExit(f"no such measurement: {', '.join(sorted(unknown))}")
-    chosen = arguments() or known
+    options = parser("benchmarks", __doc__)
+    length = options.add_mutually_exclusive_group()
+    length.add_argument("--quick", action="store_true", help="briefly: figures only hint")
+    length.add_argument("--full", action="store_true", help="with 10,000 clusters, for certainty")
+    options.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
+    chosen: list[str] = options.parse_args(arguments).names or known
+    if unknown := set(chosen) - set(known):
+        options.error(f"no such measurement: {', '.join(sorted(unknown))}")
     return sorted(chosen, key=lambda name: (name not in LONGEST, chosen.index(name)))
 
 
@@ -71,7 +78,7 @@ def run(name: str) -> Done:
 def main() -> int:
     failed = []
     with ThreadPoolExecutor(max_workers=CORES if IS_QUICK else 1) as threads:
-        for done in threads.map(run, names()):
+        for done in threads.map(run, names(sys.argv[1:])):
             print(f"{done.output}{done.name}: {done.seconds:.1f} s\n", flush=True)
             if done.code:
                 failed.append(done.name)
