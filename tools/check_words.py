@@ -18,6 +18,12 @@ ROOT = Path(__file__).resolve().parent.parent
 # Packages, files and folders of protos that hold the rules. Paths are only added, never removed.
 ENABLED = (
     "federation/capacity/promise_sums.py",
+    "federation/cli/diff.py",
+    "federation/cli/durations.py",
+    "federation/cli/names.py",
+    "federation/cli/placed.py",
+    "federation/cli/verbs.py",
+    "federation/cli/waiting.py",
     "federation/history/binding_rows.py",
     "federation/history/cluster_rows.py",
     "federation/history/input_rows.py",
@@ -47,6 +53,7 @@ ENABLED = (
     "tests/contract/store/test_rows_of_before.py",
     "tests/properties/test_promise_sums.py",
     "tests/rows",
+    "tests/unit/cli/test_kubectl_habits.py",
     "tests/unit/model/test_reasons.py",
     "tests/unit/scheduler/test_decide.py",
     "tests/unit/store/test_row_structs.py",

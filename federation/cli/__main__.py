@@ -22,93 +22,11 @@ from federation.cli.connection import (
     defaults_of_context,
     made_connection,
 )
+from federation.cli.verbs import GROUPS, VERBS
 from federation.model.errors import FederationError
 from federation.runtime.terminal import Program, error_lines, say_lines
 
 REFUSED = 1
-# Verb, the module that has it, and what it is for: the list of all waits for no module.
-VERBS = {
-    "accept": ("joining", "Let new replicas into a cluster that joined and is held."),
-    "apply": (
-        "fleet",
-        "Change what is said about member clusters: labels, taints, region, resource models.",
-    ),
-    "completion": ("completion", "Print what makes the shell complete verbs and options."),
-    "config": ("login", "The control planes that `fedctl login` has kept."),
-    "audit": (
-        "audit",
-        "See who changed what and who was refused, and verify that no record was altered.",
-    ),
-    "cordon": ("members", "Keep new replicas away from a cluster; what runs there stays."),
-    "delete": ("members", "Forget a member cluster or a binding."),
-    "describe": ("fleet", "Show one object in full."),
-    "doctor": (
-        "doctor",
-        "Say whether the control planes can be asked from here, and if not, why and what to do.",
-    ),
-    "drain": ("plans", "Empty clusters: make a plan, show it, ask, and follow it to its end."),
-    "estimate": ("estimate", "How many replicas of a shape still fit, and where."),
-    "explain": (
-        "workloads",
-        "Why a binding is where it is: every cluster's filter, scores, estimate and share.",
-    ),
-    "failover": (
-        "failover",
-        "See how workloads are moved off lost clusters, and stop it or let it go on.",
-    ),
-    "get": ("fleet", "List what the control plane knows."),
-    "history": (
-        "history",
-        "What was decided about a binding, what each decision changed, and why it was made.",
-    ),
-    "join-token": ("joining", "Let clusters join."),
-    "login": (
-        "login",
-        "Keep an endpoint, its CA and a token under a name, once they have been tried.",
-    ),
-    "quota": ("quota", "Say how much a namespace may hold promised, in all clusters together."),
-    "rebalance": ("plans", "Plans of moves: make one, look at it, approve it, watch it, stop it."),
-    "reject": ("joining", "Forget a cluster that is held; its agent is sent away for good."),
-    "release": (
-        "reservations",
-        "Give back what is reserved for a binding; what runs keeps running.",
-    ),
-    "renew": ("reservations", "Prolong the lease of what is reserved for a binding."),
-    "replace": (
-        "members",
-        "Give a name to another Kubernetes cluster, such as one that was built anew.",
-    ),
-    "replay": ("replay", "Make a decision again from what it was made on, and compare."),
-    "reschedule": (
-        "queueing",
-        "Divide all replicas of a binding anew, as if nothing had to stay where it is.",
-    ),
-    "resume": ("queueing", "Let a suspended binding be decided again; one that waited is tried."),
-    "revoke": (
-        "members",
-        "End a cluster's credentials and unused join tokens at once, and its agent's stream.",
-    ),
-    "schedule": (
-        "workloads",
-        "Decide where workloads run: ResourceBindings, or workloads with their policies.",
-    ),
-    "score": ("score", "Score nodes for a pod as kube-scheduler or Volcano would, and show why."),
-    "simulate": ("simulate", "Decide where workloads would run."),
-    "suspend": (
-        "queueing",
-        "Keep a binding from being decided, whatever room there is; what runs stays.",
-    ),
-    "token": ("token", "Let people and programs call, each with a role and a scope of its own."),
-    "top": ("top", "Show how full clusters are, and what namespaces hold."),
-    "trace": ("trace", "Recorded decisions in a file: export them."),
-    "uncordon": ("members", "Let new replicas into a cluster again."),
-    "watch": ("watch", "Show what is there, and everything that changes from then on."),
-    "whoami": (
-        "token",
-        "Say whom the token, or the certificate, stands for, and what that may do and see.",
-    ),
-    "what-if": ("what_if", "What would have been decided if something had been otherwise."),
-}
 
 
 class Verbs(Program):
@@ -122,22 +40,26 @@ class Verbs(Program):
         del ctx
         if cmd_name not in VERBS:
             return None
-        module = _loaded(f"federation.cli.{VERBS[cmd_name][0]}")
+        module = _loaded(f"federation.cli.{VERBS[cmd_name].module}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return accepting_options(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, words) for name, (_, words) in VERBS.items()])
+        widest = max(map(len, VERBS))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name.ljust(widest), verb.words) for name, verb in group.items()]
+                )
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem  # noqa: PLC0415 - for shells alone
 
         # As a group does it, and without importing every verb.
         verbs = [
-            CompletionItem(name, help=words)
-            for name, (_, words) in VERBS.items()
+            CompletionItem(name, help=verb.words)
+            for name, verb in VERBS.items()
             if name.startswith(incomplete)
         ]
         return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
@@ -204,7 +126,7 @@ def _refuse(context: click.Context, error: FederationError) -> NoReturn:
     ca={"envvar": "FEDCTL_CA"},
     client_cert={"envvar": "FEDCTL_CLIENT_CERT"},
     client_key={"envvar": "FEDCTL_CLIENT_KEY"},
-    timeout_seconds={"default": 30.0, "show_default": True},
+    timeout_seconds={"default": "30s", "show_default": True},
 )
 @click.pass_context
 def fedctl(context: click.Context, /, **options: Any) -> None:

@@ -46,7 +46,7 @@ fedctl audit verify --expect "$(cat kept-elsewhere)"
 
 @click.group(epilog="Example: fedctl audit list")
 def audit() -> None:
-    """See who changed what and who was refused, and verify that no record was altered."""
+    """Show who changed what, and verify the records."""
 
 
 audit.add_command(export)

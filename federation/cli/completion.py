@@ -14,7 +14,7 @@ from federation.runtime.terminal import say_lines
 @click.command(epilog="Example: fedctl completion fish > ~/.config/fish/completions/fedctl.fish")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes the shell complete verbs and options.
+    """Print the shell's completion script.
 
     In bash and zsh, put `eval "$(fedctl completion bash)"` into ~/.bashrc or ~/.zshrc, each with
     its own name.

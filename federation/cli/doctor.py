@@ -70,7 +70,9 @@ CHECKS: Final[ListedKind[DoctorCheck]] = ListedKind(
 @click.command(epilog="Example: fedctl doctor")
 @listing_options(CHECKS)
 def doctor(listing: Listing) -> None:
-    """Say whether the control planes can be asked from here, and if not, why and what to do.
+    """Check whether the control planes can be called.
+
+    Where they cannot, it says why and what to do.
 
     Looks at the token's file, and at each endpoint's name, port, certificate and answer. Exits
     with 1 where something is bad.

@@ -120,7 +120,7 @@ def estimate(
     listing: Listing,
     **options: str | None,
 ) -> None:
-    """How many replicas of a shape still fit, and where."""
+    """Count the replicas of a shape that still fit."""
     if cases is not None:
         if requests or components or selectors or paths or clusters or any(options.values()):
             raise click.UsageError("--cases takes what it needs from the lines of its file")

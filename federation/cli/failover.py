@@ -28,7 +28,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 @click.group(epilog="Example: fedctl failover status")
 def failover() -> None:
-    """See how workloads are moved off lost clusters, and stop it or let it go on."""
+    """Show failover, freeze it, or let it go on."""
 
 
 @failover.command(epilog="Example: fedctl failover status")

@@ -20,8 +20,9 @@ from federation.cli.history import get_decisions
 from federation.cli.joining import get_joiners
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.listing import print_list
-from federation.cli.names import Kinds, named_binding
+from federation.cli.names import Kinds, list_namespace_options, named_binding
 from federation.cli.output import Format, Output, output_option
+from federation.cli.placed import placed_share, placed_text
 from federation.cli.plans import get_plans
 from federation.cli.queueing import get_queue
 from federation.cli.reservations import describe_binding, get_reservations
@@ -30,8 +31,7 @@ from federation.client import Client
 from federation.codec.condition_types import FAILOVER_FROZEN, LOST, OVER_COMMITTED
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
-from federation.model.errors import NotFound
-from federation.model.placement import SchedulingType, binding_key
+from federation.model.placement import binding_key
 from federation.model.readable import plural
 from federation.model.resources import amount_of
 from federation.runtime.terminal import say
@@ -43,34 +43,7 @@ RESTORED = "restored"
 
 @click.group(cls=Kinds, epilog="Example: fedctl get clusters -o wide")
 def get() -> None:
-    """List what the control plane knows."""
-
-
-def requested_pods(spec: resource_pb2.ResourceBindingSpec) -> int:
-    """Return the pods that a binding asks for, in its present clusters if each gets all of it."""
-    pods = sum(part.replicas for part in spec.components) if spec.components else spec.replicas
-    scheduling = spec.placement.replica_scheduling
-    is_divided = (
-        spec.placement.HasField("replica_scheduling")
-        and scheduling.replica_scheduling_type != SchedulingType.DUPLICATED
-    )
-    if spec.components or not is_divided:
-        pods *= max(1, len(spec.clusters))
-    return pods
-
-
-def placed_text(spec: resource_pb2.ResourceBindingSpec) -> str:
-    """Pods with a cluster of those asked for, ``3/5``; yes or no for what has no pods."""
-    pods = requested_pods(spec)
-    if not pods:
-        return "yes" if spec.clusters else "no"
-    return f"{sum(each.replicas for each in spec.clusters)}/{pods}"
-
-
-def _placed(binding: resource_pb2.ResourceBinding) -> float:
-    """Which part of what is asked for has a cluster."""
-    placed, _, asked = placed_text(binding.spec).partition("/")
-    return int(placed) / int(asked) if asked else float(placed == "yes")
+    """List objects of a kind: clusters, bindings, queue, plans."""
 
 
 def _nodes_text(nodes: resource_pb2.NodeSummary) -> str:
@@ -137,7 +110,11 @@ BINDINGS: Final[ListedKind[resource_pb2.ResourceBinding]] = ListedKind(
             "WORKLOAD", lambda each, _: f"{each.spec.resource.kind}/{each.spec.resource.name}"
         ),
         ListColumn("REPLICAS", lambda each, _: each.spec.replicas),
-        ListColumn("PLACED", lambda each, _: placed_text(each.spec), order=_placed),
+        ListColumn(
+            "PLACED",
+            lambda each, _: placed_text(each.spec),
+            order=lambda each: placed_share(each.spec),
+        ),
         ListColumn("CLUSTERS", lambda each, _: shares_text(each.spec.clusters)),
         ListColumn("UID", lambda each, _: each.metadata.uid or "-", wide=True),
         ListColumn("PRIORITY", lambda each, _: each.spec.schedule_priority.priority, wide=True),
@@ -153,7 +130,7 @@ fedctl get clusters -o json
 fedctl get clusters -l tier=gold --sort-by -cpu-free
 fedctl get clusters --field-selector spec.region=eu-west -o name
 fedctl get clusters --watch
-fedctl get cluster member1
+fedctl get cluster member1 member2
 fedctl get clusters --for-simulate > fleet.yaml
 """
 GET_BINDINGS_EPILOG = """Examples:
@@ -162,19 +139,20 @@ GET_BINDINGS_EPILOG = """Examples:
 fedctl get bindings -n shop
 fedctl get bindings -o jsonpath='{.items[*].metadata.name}'
 fedctl get binding shop/checkout-deployment -o yaml
+fedctl get binding/checkout-deployment -n shop
 """
 
 
 @get.command("clusters", epilog=GET_CLUSTERS_EPILOG)
-@click.argument("name", required=False)
+@click.argument("names", metavar="[NAME...]", nargs=-1)
 @click.option(
     "--for-simulate",
     is_flag=True,
     help="Write node pools and promises too: simulate and estimate --from then count as here.",
 )
 @listing_options(CLUSTERS)
-def get_clusters(name: str | None, listing: Listing, *, for_simulate: bool) -> None:
-    """Member clusters, or the one named, with what their agents report.
+def get_clusters(names: Sequence[str], listing: Listing, *, for_simulate: bool) -> None:
+    """Member clusters, or those named, with what their agents report.
 
     FREE is what pods on nodes and promises leave, in all: what fits also depends on how it is
     spread over nodes. Pods that wait for a node count where they are promised; describe cluster
@@ -182,56 +160,57 @@ def get_clusters(name: str | None, listing: Listing, *, for_simulate: bool) -> N
     REPORT AGE is "restored" until an agent is heard by a control plane that has started anew.
     """
     if for_simulate:
-        _print_for_simulate(name, listing)
+        _print_for_simulate(names, listing)
         return
 
     async def fetched(api: Client) -> Sequence[resource_pb2.Cluster]:
-        return await api.list_clusters() if name is None else [await api.get_cluster(name)]
+        if not names:
+            return await api.list_clusters()
+        return [await api.get_cluster(name) for name in names]
 
     async def changed(api: Client) -> AsyncGenerator[Change[resource_pb2.Cluster]]:
         watch = api.watch_clusters()
         async for change in changes_of(watch, lambda event: event.cluster, CLUSTERS.named):
-            if change is None or name in (None, change[0]):
+            if change is None or not names or change[0] in names:
                 yield change
 
-    show_list(CLUSTERS, listing, fetched, changes=changed, alone=name is not None)
+    show_list(CLUSTERS, listing, fetched, changes=changed, alone=len(names) == 1)
 
 
-def _print_for_simulate(name: str | None, listing: Listing) -> None:
+def _print_for_simulate(names: Sequence[str], listing: Listing) -> None:
     every = connection().call(lambda api: api.list_clusters(include_packable=True))
-    clusters = [each for each in every if name in (None, each.metadata.name)]
-    if not clusters:
-        raise NotFound(f"There is no cluster {name!r}.")
+    clusters = CLUSTERS.only(every, names)
     is_document = listing.output.is_document
     output = listing.output if is_document else Output(format=Format.YAML)
-    print_list(CLUSTERS, replace(listing, output=output), clusters, alone=name is not None)
+    print_list(CLUSTERS, replace(listing, output=output), clusters, alone=len(names) == 1)
 
 
 @get.command("bindings", epilog=GET_BINDINGS_EPILOG)
-@click.argument("name", metavar="[NAMESPACE/BINDING]", required=False)
-@click.option("-n", "--namespace", default="", help="Only this namespace.")
+@click.argument("names", metavar="[NAMESPACE/BINDING...]", nargs=-1)
+@list_namespace_options
 @listing_options(BINDINGS)
-def get_bindings(name: str | None, namespace: str, listing: Listing) -> None:
-    """Bindings, or the one named, and where they run.
+def get_bindings(names: Sequence[str], namespace: str, listing: Listing) -> None:
+    """Bindings, or those named, and where they run.
 
     PLACED is how many pods have a cluster, of those that the workload asks for in these clusters.
     """
-    key = None
-    if name is not None:
-        key = named_binding(name if "/" in name or not namespace else f"{namespace}/{name}")
+    named = [named_binding(name, namespace) for name in names]
+    keys = {binding_key(*name) for name in named}
+    namespaces = {within for within, _ in named} or {namespace}
+    only = namespaces.pop() if len(namespaces) == 1 else ""
 
     async def fetched(api: Client) -> Sequence[resource_pb2.ResourceBinding]:
-        if key is None:
+        if not named:
             return await api.list_bindings(namespace)
-        return [(await api.get_binding(*key)).binding]
+        return [(await api.get_binding(*name)).binding for name in named]
 
     async def changed(api: Client) -> AsyncGenerator[Change[resource_pb2.ResourceBinding]]:
-        watch = api.watch_bindings(namespace if key is None else key[0])
+        watch = api.watch_bindings(only)
         async for change in changes_of(watch, lambda event: event.binding, BINDINGS.named):
-            if change is None or key is None or change[0] == binding_key(*key):
+            if change is None or not keys or change[0] in keys:
                 yield change
 
-    show_list(BINDINGS, listing, fetched, changes=changed, alone=name is not None)
+    show_list(BINDINGS, listing, fetched, changes=changed, alone=len(named) == 1)
 
 
 @click.group(cls=Kinds, epilog="Example: fedctl describe cluster member1")
@@ -264,7 +243,7 @@ get.add_command(get_tokens)
 @click.command(epilog="Example: fedctl apply -f cluster.yaml")
 @click.option("-f", "--filename", "paths", multiple=True, required=True, help="File, or - .")
 def apply(paths: Sequence[str]) -> None:
-    """Change what is said about member clusters: labels, taints, region, resource models."""
+    """Set labels, taints, region and models of clusters."""
     from federation.cli.objects import clusters_in  # noqa: PLC0415 - only this verb reads files
 
     clusters = clusters_in(paths)

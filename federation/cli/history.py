@@ -17,7 +17,7 @@ from federation.cli import output as show
 from federation.cli.decisions import outcome_word, shares_text
 from federation.cli.following import show_list
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.names import named_binding
+from federation.cli.names import binding_argument, list_namespace_options, named_binding
 from federation.cli.times import time_of
 from federation.client import Client
 from federation.codec.decision_words import outcome_name
@@ -143,8 +143,8 @@ def _range_options(function: F) -> F:
 
 
 @click.command("decisions", epilog=GET_DECISIONS_EPILOG)
-@click.argument("decision_id", metavar="[DECISION]", required=False)
-@click.option("-n", "--namespace", default="", help="Only this namespace.")
+@click.argument("decision_ids", metavar="[DECISION...]", nargs=-1)
+@list_namespace_options
 @click.option("--binding", metavar="NAMESPACE/BINDING", help="Only about this binding.")
 @click.option("--cluster", default="", help="Only those that give this cluster a share.")
 @click.option(
@@ -157,7 +157,7 @@ def _range_options(function: F) -> F:
 @_range_options
 @listing_options(DECISIONS)
 def get_decisions(
-    decision_id: str | None,
+    decision_ids: Sequence[str],
     namespace: str,
     binding: str | None,
     cluster: str,
@@ -167,39 +167,41 @@ def get_decisions(
     limit: int,
     listing: Listing,
 ) -> None:
-    """Decisions, the newest first, or the one with this id.
+    """Decisions, the newest first, or those with these ids.
 
     SHARES are those that the decision gives; why it gives them: fedctl explain DECISION.
     """
-    if namespace and binding:
-        raise click.UsageError("--binding names its namespace: leave --namespace out")
     request = _request(since, until)
-    request.namespace, request.name = named_binding(binding) if binding else (namespace, "")
+    request.namespace, request.name = (
+        named_binding(binding, namespace) if binding else (namespace, "")
+    )
     request.cluster = cluster
     request.outcomes.extend(
         scheduling_pb2.Outcome.Value(f"OUTCOME_{each.upper()}") for each in outcomes
     )
 
     async def fetched(api: Client) -> Sequence[scheduling_pb2.Decision]:
-        if decision_id is not None:
-            return [await api.get_decision(decision_id)]
+        if decision_ids:
+            return [await api.get_decision(decision_id) for decision_id in decision_ids]
         return await api.list_decisions(request, limit=limit)
 
-    show_list(DECISIONS, listing, fetched, alone=decision_id is not None)
+    show_list(DECISIONS, listing, fetched, alone=len(decision_ids) == 1)
 
 
 @click.command(epilog=HISTORY_EPILOG)
-@click.argument("name", metavar="NAMESPACE/BINDING")
+@binding_argument
 @_range_options
 @listing_options(STEPS)
-def history(name: str, since: str | None, until: str | None, limit: int, listing: Listing) -> None:
-    """What was decided about a binding, what each decision changed, and why it was made.
+def history(
+    binding: tuple[str, str], since: str | None, until: str | None, limit: int, listing: Listing
+) -> None:
+    """Show a binding's decisions and what each changed.
 
     The newest is first. CHANGE compares with the decision before that placed replicas; where that
     one is not shown, it is the whole placement.
     """
     request = _request(since, until)
-    request.namespace, request.name = named_binding(name)
+    request.namespace, request.name = binding
 
     async def fetched(api: Client) -> Sequence[Step]:
         # One more, to compare the last one with.

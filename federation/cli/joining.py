@@ -13,10 +13,10 @@ import click
 from federation.cli import output as show
 from federation.cli.asking import ask_on_terminal, yes_option
 from federation.cli.connection import connection
+from federation.cli.durations import whole_seconds_of
 from federation.cli.following import show_list
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.output import Output, unnamed_output_option
-from federation.cli.times import seconds_of
 from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
@@ -31,12 +31,12 @@ def join_token() -> None:
 
 @join_token.command("create", epilog="Example: fedctl join-token create --cluster member1")
 @click.option("--cluster", required=True, help="The name the cluster will have.")
-@click.option("--ttl", default="1h", show_default=True, help="How long it is good: 30s, 15m, 1h.")
+@click.option("--ttl", default="1h", show_default=True, help="How long it is good: 30s, 1h30m.")
 @click.option("--token-only", is_flag=True, help="Print the token and nothing else.")
 @unnamed_output_option
 def create_join_token(cluster: str, ttl: str, output: Output, *, token_only: bool) -> None:
     """Make a single-use token and print the one command to run in the member cluster."""
-    seconds = seconds_of(ttl, "--ttl")
+    seconds = whole_seconds_of(ttl, "--ttl")
     answer = connection().call(lambda api: api.create_join_token(cluster, ttl_seconds=seconds))
     if token_only:
         say(answer.token)
@@ -102,10 +102,10 @@ JOINERS: Final[ListedKind[resource_pb2.Cluster]] = ListedKind(
 
 
 @click.command("joiners", epilog="Example: fedctl get joiners")
-@click.argument("name", required=False)
+@click.argument("names", metavar="[NAME...]", nargs=-1)
 @listing_options(JOINERS)
-def get_joiners(name: str | None, listing: Listing) -> None:
-    """Clusters that joined and are held until somebody accepts them, or the one named.
+def get_joiners(names: Sequence[str], listing: Listing) -> None:
+    """Clusters that joined and are held until somebody accepts them, or those named.
 
     Their agents report, and they get no replicas. Compare the UID with what
     `kubectl get namespace kube-system -o jsonpath={.metadata.uid}` prints there.
@@ -113,15 +113,18 @@ def get_joiners(name: str | None, listing: Listing) -> None:
 
     async def fetched(api: Client) -> Sequence[resource_pb2.Cluster]:
         held = [cluster for cluster in await api.list_clusters() if cluster.status.held]
-        return JOINERS.only(held, name)
+        return JOINERS.only(held, names)
 
-    show_list(JOINERS, listing, fetched, alone=name is not None)
+    show_list(JOINERS, listing, fetched, alone=len(names) == 1)
 
 
 @click.command(epilog="Example: fedctl accept member1")
 @click.argument("name")
 def accept(name: str) -> None:
-    """Let new replicas into a cluster that joined and is held."""
+    """Accept a cluster that joined and is held.
+
+    It may get new replicas from then on.
+    """
     connection().call(lambda api: api.joining.accept(name))
     say(f"cluster/{name} accepted")
 
@@ -130,7 +133,10 @@ def accept(name: str) -> None:
 @click.argument("name")
 @yes_option
 def reject(name: str, *, yes: bool) -> None:
-    """Forget a cluster that is held; its agent is sent away for good."""
+    """Delete a cluster that joined and is held.
+
+    Its agent is sent away for good.
+    """
     ask_on_terminal(
         f"This ends what is known as {name}: its agent's credentials and stream.", yes=yes
     )

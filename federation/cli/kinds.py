@@ -5,7 +5,7 @@ One mechanism for all verbs: each kind is a table of columns. Must not know any 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Generic, TypeVar
@@ -63,12 +63,15 @@ class ListedKind(Generic[R]):
         """``cluster/member1``."""
         return f"{self.word}/{self.named(row)}"
 
-    def only(self, rows: Iterable[R], name: str | None) -> list[R]:
-        """All rows, or the one that is named. Raises NotFound."""
-        chosen = [row for row in rows if name is None or self.named(row) == name]
-        if name is not None and not chosen:
-            raise NotFound(f"There is no {self.word} {name!r} in this list.")
-        return chosen
+    def only(self, rows: Iterable[R], names: Collection[str]) -> list[R]:
+        """All rows, or those that are named. Raises NotFound."""
+        if not names:
+            return list(rows)
+        row_by_name = {self.named(row): row for row in rows}
+        for name in names:
+            if name not in row_by_name:
+                raise NotFound(f"There is no {self.word} {name!r} in this list.")
+        return [row_by_name[name] for name in names]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

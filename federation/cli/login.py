@@ -33,7 +33,9 @@ from federation.runtime.tokens import checked_token
     help="File with the token; else it is asked for, or read from standard input.",
 )
 def login(name: str, token_file: Path | None) -> None:
-    """Keep an endpoint, its CA and a token under a name, once they have been tried.
+    """Try an endpoint and a token, and save them by name.
+
+    The CA is saved with them.
 
     From then on this is where fedctl asks, unless options or variables say otherwise.
     """
@@ -82,7 +84,7 @@ def _token(file: Path | None) -> str:
 
 @click.group(epilog="Example: fedctl config get-contexts")
 def config() -> None:
-    """The control planes that `fedctl login` has kept."""
+    """Show and choose the saved control planes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

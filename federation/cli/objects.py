@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from federation.cli import inputs
 from federation.codec.clusters import cluster_from_message
 from federation.codec.document_files import documents_of
+from federation.codec.documents import Document
 from federation.codec.strict import message_from_document
 from federation.codec.unread import dropped_from_documents
 from federation.codec.workloads import FileBindings, file_bindings
@@ -19,7 +20,11 @@ from federation.v1 import resource_pb2
 
 def clusters_in(paths: Sequence[str]) -> list[resource_pb2.Cluster]:
     """The clusters in files, all of them checked: nothing is changed when one is wrong."""
-    documents = documents_of(paths)
+    return clusters_of(documents_of(paths))
+
+
+def clusters_of(documents: Sequence[Document]) -> list[resource_pb2.Cluster]:
+    """The same of documents that are read."""
     if not documents:
         raise InvalidRequest.of("files", "hold no Cluster")
     messages = []
@@ -37,7 +42,12 @@ def clusters_in(paths: Sequence[str]) -> list[resource_pb2.Cluster]:
 
 def bindings_in(paths: Sequence[str]) -> FileBindings:
     """What the files hold, all of it checked: nothing is decided when one of them is wrong."""
-    held = file_bindings(documents_of(paths))
+    return bindings_of(documents_of(paths))
+
+
+def bindings_of(documents: Sequence[Document]) -> FileBindings:
+    """The same of documents that are read."""
+    held = file_bindings(documents)
     held.check_placed()
     inputs.warn(held.notes)
     if not held.bindings:

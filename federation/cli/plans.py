@@ -107,7 +107,7 @@ plan_argument = click.argument("plan_id", metavar="PLAN", type=click.IntRange(mi
 def drain(
     context: click.Context, clusters: Sequence[str], *, yes: bool, **options: Unpack[Budget]
 ) -> None:
-    """Empty clusters: make a plan, show it, ask, and follow it to its end.
+    """Empty clusters by a plan, and follow it to its end.
 
     The clusters are cordoned, and stay so. Each binding gets room elsewhere before it leaves, and
     its old share stays until the new one runs. Who stops watching does not stop the plan. Exits
@@ -128,7 +128,7 @@ def drain(
 
 @click.group(epilog="Example: fedctl rebalance plan drain member1")
 def rebalance() -> None:
-    """Plans of moves: make one, look at it, approve it, watch it, stop it."""
+    """Make, show, approve, watch and stop plans of moves."""
 
 
 @rebalance.command("plan", epilog="Example: fedctl rebalance plan drain member1 -o json")
@@ -239,21 +239,21 @@ _limit_option = click.option(
 
 
 @click.command("plans", epilog="Example: fedctl get plans")
-@click.argument("plan_id", metavar="[PLAN]", required=False, type=click.IntRange(min=1))
+@click.argument("plan_ids", metavar="[PLAN...]", nargs=-1, type=click.IntRange(min=1))
 @_limit_option
 @listing_options(PLANS)
-def get_plans(plan_id: int | None, limit: int, listing: Listing) -> None:
-    """Plans, the newest first, or the one with this number.
+def get_plans(plan_ids: Sequence[int], limit: int, listing: Listing) -> None:
+    """Plans, the newest first, or those with these numbers.
 
     What a plan does, step by step: fedctl rebalance show PLAN.
     """
 
     async def fetched(api: Client) -> Sequence[rebalance_pb2.Plan]:
-        if plan_id is not None:
-            return [await api.plans.get(plan_id)]
+        if plan_ids:
+            return [await api.plans.get(plan_id) for plan_id in plan_ids]
         return await api.plans.list(limit=limit)
 
-    show_list(PLANS, listing, fetched, alone=plan_id is not None)
+    show_list(PLANS, listing, fetched, alone=len(plan_ids) == 1)
 
 
 @rebalance.command("list", epilog="Example: fedctl rebalance list")

@@ -15,7 +15,7 @@ from federation.cli.connection import connection, present_time
 from federation.cli.decisions import print_decision
 from federation.cli.following import show_list
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.names import named_binding
+from federation.cli.names import binding_argument, list_namespace_options, named_binding
 from federation.cli.output import Output, output_option
 from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
@@ -90,55 +90,66 @@ QUEUE: Final[ListedKind[scheduling_pb2.QueuedBinding]] = ListedKind(
 
 
 @click.command("queue", epilog=GET_QUEUE_EPILOG)
-@click.argument("name", metavar="[NAMESPACE/BINDING]", required=False)
-@click.option("-n", "--namespace", default="", help="Only this namespace.")
+@click.argument("names", metavar="[NAMESPACE/BINDING...]", nargs=-1)
+@list_namespace_options
 @click.option(
     "--priority", type=click.IntRange(-(2**31), 2**31 - 1), help="Only bindings of this priority."
 )
 @listing_options(QUEUE)
-def get_queue(name: str | None, namespace: str, priority: int | None, listing: Listing) -> None:
-    """Bindings that wait for room, in the order in which they are tried, or the one named.
+def get_queue(names: Sequence[str], namespace: str, priority: int | None, listing: Listing) -> None:
+    """Bindings that wait for room, in the order in which they are tried, or those named.
 
     REMAINDER is how many replicas have no place. OVERTAKEN is for how long what comes later has
     been placed where the binding might have gone; EARMARKED, with -o wide, for how long room is
     kept for it. Those of one GANG are placed together, and have one position.
     """
-    asked = named_binding(name)[0] if name is not None and not namespace else namespace
+    named = [named_binding(name, namespace) for name in names]
+    namespaces = {within for within, _ in named} or {namespace}
+    only = namespaces.pop() if len(namespaces) == 1 else ""
 
     async def fetched(api: Client) -> Sequence[scheduling_pb2.QueuedBinding]:
-        return QUEUE.only(await api.list_queue(asked, priority=priority), name)
+        waiting = await api.list_queue(only, priority=priority)
+        return QUEUE.only(waiting, [binding_key(*name) for name in named])
 
-    show_list(QUEUE, listing, fetched, alone=name is not None)
+    show_list(QUEUE, listing, fetched, alone=len(names) == 1)
 
 
 @click.command(epilog="Example: fedctl suspend shop/checkout-deployment")
-@click.argument("name", metavar="NAMESPACE/BINDING")
-def suspend(name: str) -> None:
-    """Keep a binding from being decided, whatever room there is; what runs stays."""
-    namespace, binding = named_binding(name)
-    connection().call(lambda api: api.suspend_binding(namespace, binding))
-    say(f"binding/{name} suspended")
+@binding_argument
+def suspend(binding: tuple[str, str]) -> None:
+    """Keep a binding from being decided; what runs stays.
+
+    It is not decided, whatever room there is, until it is resumed.
+    """
+    connection().call(lambda api: api.suspend_binding(*binding))
+    say(f"binding/{binding_key(*binding)} suspended")
 
 
 @click.command(epilog="Example: fedctl resume shop/checkout-deployment")
-@click.argument("name", metavar="NAMESPACE/BINDING")
-def resume(name: str) -> None:
-    """Let a suspended binding be decided again; one that waited is tried."""
-    namespace, binding = named_binding(name)
-    answer = connection().call(lambda api: api.suspend_binding(namespace, binding, resume=True))
+@binding_argument
+def resume(binding: tuple[str, str]) -> None:
+    """Let a suspended binding be decided again.
+
+    A binding that waited is tried at once.
+    """
+    answer = connection().call(lambda api: api.suspend_binding(*binding, resume=True))
     waits = "; it waits until there is room" if answer.HasField("wait") else ""
-    say(f"binding/{name} resumed{waits}")
+    say(f"binding/{binding_key(*binding)} resumed{waits}")
 
 
 @click.command(epilog="Example: fedctl reschedule shop/checkout-deployment")
-@click.argument("name", metavar="NAMESPACE/BINDING")
+@binding_argument
 @output_option
-def reschedule(name: str, output: Output) -> None:
-    """Divide all replicas of a binding anew, as if nothing had to stay where it is."""
-    namespace, binding = named_binding(name)
-    answer = connection().call(lambda api: api.reschedule_binding(namespace, binding))
+def reschedule(binding: tuple[str, str], output: Output) -> None:
+    """Divide all replicas of a binding anew.
+
+    No replica has to stay where it is.
+    """
+    answer = connection().call(lambda api: api.reschedule_binding(*binding))
     if output.is_document:
-        show.print_document(document_from_message(answer), output, [f"binding/{name}"])
+        show.print_document(
+            document_from_message(answer), output, [f"binding/{binding_key(*binding)}"]
+        )
         return
     print_decision(answer.decision, queued=answer.queued)
 

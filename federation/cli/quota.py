@@ -30,7 +30,10 @@ fedctl quota set shop --replicas 200 --limit cpu=64 --limit memory=256Gi
 
 @click.group(epilog="Example: fedctl quota list")
 def quota() -> None:
-    """Say how much a namespace may hold promised, in all clusters together."""
+    """Limit what a namespace may hold in all clusters.
+
+    A quota counts what is promised, in all clusters together.
+    """
 
 
 @quota.command("set", epilog=SET_EPILOG)

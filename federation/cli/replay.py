@@ -56,7 +56,7 @@ def replay(
     workers: int | None,
     output: Output,
 ) -> None:
-    """Make a decision again from what it was made on, and compare.
+    """Make a decision again, and compare.
 
     Exits with 3 where the replay is not equal, or where a report that is kept, and that it was made
     on, says something else.

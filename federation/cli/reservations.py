@@ -15,26 +15,29 @@ from federation.cli import output as show
 from federation.cli.asking import ask_on_terminal, yes_option
 from federation.cli.connection import connection
 from federation.cli.decisions import outcome_word
+from federation.cli.durations import Span
 from federation.cli.following import show_list
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.names import named_binding
+from federation.cli.names import binding_argument
 from federation.cli.output import Output, output_option
 from federation.cli.queueing import wait_facts
 from federation.client import Client
 from federation.codec.written import document_from_message
+from federation.model.placement import binding_key
 from federation.runtime.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
 
 
 @click.command("binding", epilog="Example: fedctl describe binding shop/checkout-deployment")
-@click.argument("name", metavar="NAMESPACE/BINDING")
+@binding_argument
 @output_option
-def describe_binding(name: str, output: Output) -> None:
+def describe_binding(binding: tuple[str, str], output: Output) -> None:
     """One binding: where it runs, its newest decision, and what is reserved for it."""
-    namespace, binding = named_binding(name)
-    answer = connection().call(lambda api: api.get_binding(namespace, binding))
+    answer = connection().call(lambda api: api.get_binding(*binding))
     if output.is_document:
-        show.print_document(document_from_message(answer), output, [f"binding/{name}"])
+        show.print_document(
+            document_from_message(answer), output, [f"binding/{binding_key(*binding)}"]
+        )
         return
     _print_binding(answer)
 
@@ -97,19 +100,23 @@ def get_reservations(cluster: str, listing: Listing, *, stuck: bool) -> None:
 
 
 @click.command(epilog="Example: fedctl release shop/checkout-deployment --cluster member1")
-@click.argument("name", metavar="NAMESPACE/BINDING")
+@binding_argument
 @click.option("--cluster", "clusters", multiple=True, help="In this cluster; else in all.")
 @yes_option
 @output_option
-def release(name: str, clusters: Sequence[str], output: Output, *, yes: bool) -> None:
-    """Give back what is reserved for a binding; what runs keeps running.
+def release(
+    binding: tuple[str, str], clusters: Sequence[str], output: Output, *, yes: bool
+) -> None:
+    """Give back what is reserved for a binding.
+
+    What runs keeps running.
 
     Others may be promised the room at once, also that of replicas that are not on any node yet.
     """
-    namespace, binding = named_binding(name)
+    name = binding_key(*binding)
     where = ", ".join(clusters) or "all clusters"
     ask_on_terminal(f"This ends what {name} holds in {where}: others may get the room.", yes=yes)
-    held = connection().call(lambda api: api.release(namespace, binding, clusters=clusters))
+    held = connection().call(lambda api: api.release(*binding, clusters=clusters))
     if output.is_document:
         documents = [document_from_message(each) for each in held]
         names = (f"reservation/{each.cluster}/{name}" for each in held)
@@ -120,15 +127,14 @@ def release(name: str, clusters: Sequence[str], output: Output, *, yes: bool) ->
 
 
 @click.command(epilog="Example: fedctl renew shop/checkout-deployment --lease-seconds 3600")
-@click.argument("name", metavar="NAMESPACE/BINDING")
-@click.option("--lease-seconds", type=int, help="From now on; else as long as its spec says.")
-def renew(name: str, lease_seconds: int | None) -> None:
-    """Prolong the lease of what is reserved for a binding."""
-    namespace, binding = named_binding(name)
-    answer = connection().call(
-        lambda api: api.renew_lease(namespace, binding, lease_seconds=lease_seconds)
-    )
-    say(f"binding/{name} holds until {answer.lease_expire_time.ToJsonString()}")
+@binding_argument
+@click.option(
+    "--lease-seconds", type=Span(is_whole=True), help="From now on; else as long as its spec says."
+)
+def renew(binding: tuple[str, str], lease_seconds: int | None) -> None:
+    """Prolong the lease of a binding's reservations."""
+    answer = connection().call(lambda api: api.renew_lease(*binding, lease_seconds=lease_seconds))
+    say(f"binding/{binding_key(*binding)} holds until {answer.lease_expire_time.ToJsonString()}")
 
 
 def print_reservations(held: Iterable[scheduling_pb2.Reservation]) -> None:

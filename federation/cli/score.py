@@ -61,7 +61,10 @@ Row = dict[str, Any]
 @click.option("--check-config", metavar="FILE", help="Only say what is wrong with a configuration.")
 @unnamed_output_option
 def score(paths: Sequence[str], output: Output, **options: str | None) -> None:
-    """Score nodes for a pod as kube-scheduler or Volcano would, and show why."""
+    """Score nodes for a pod as kube-scheduler or Volcano do.
+
+    It shows how each score comes about.
+    """
     cases, checked, config = options["cases"], options["check_config"], options["config"]
     if sum(given is not None for given in (cases, checked, config)) != 1:
         raise click.UsageError("give one of --config FILE with -f FILE, --cases, --check-config")

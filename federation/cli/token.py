@@ -13,11 +13,11 @@ import click
 from federation.cli import output as show
 from federation.cli.asking import ask_on_terminal, yes_option
 from federation.cli.connection import connection
+from federation.cli.durations import whole_seconds_of
 from federation.cli.following import show_list
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.names import pairs_of
 from federation.cli.output import Output, unnamed_output_option
-from federation.cli.times import seconds_of
 from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
@@ -48,7 +48,10 @@ fedctl token create europe --role operator --cluster 'eu-*' --token-only > europ
 
 @click.group(epilog="Example: fedctl token list")
 def token() -> None:
-    """Let people and programs call, each with a role and a scope of its own."""
+    """Make, list and revoke tokens of people and programs.
+
+    Each token has a role and a scope of its own.
+    """
 
 
 @token.command("create", epilog=CREATE_EPILOG)
@@ -89,7 +92,7 @@ def create_token(
         networks=networks,
         calls_per_second=calls_per_second,
         calls_at_once=calls_at_once,
-        ttl_seconds=seconds_of(ttl, "--ttl"),
+        ttl_seconds=whole_seconds_of(ttl, "--ttl"),
     )
     answer = connection().call(lambda api: api.create_token(request))
     if token_only:
@@ -159,23 +162,23 @@ TOKENS: Final[ListedKind[access_pb2.Token]] = ListedKind(
 @listing_options(TOKENS)
 def list_tokens(listing: Listing) -> None:
     """Tokens, also those that ended in the last 30 days; never their secrets."""
-    _show_tokens(None, listing)
+    _show_tokens((), listing)
 
 
 @click.command("tokens", epilog="Example: fedctl get tokens")
-@click.argument("token_id", metavar="[ID]", required=False)
+@click.argument("token_ids", metavar="[ID...]", nargs=-1)
 @listing_options(TOKENS)
-def get_tokens(token_id: str | None, listing: Listing) -> None:
-    """Tokens, also those that ended in the last 30 days, or the one with this id; no secrets."""
-    _show_tokens(token_id, listing)
+def get_tokens(token_ids: Sequence[str], listing: Listing) -> None:
+    """Tokens, also those that ended in the last 30 days, or those with these ids; no secrets."""
+    _show_tokens(token_ids, listing)
 
 
-def _show_tokens(token_id: str | None, listing: Listing) -> None:
+def _show_tokens(token_ids: Sequence[str], listing: Listing) -> None:
     async def fetched(api: Client) -> Sequence[access_pb2.Token]:
         tokens = sorted(await api.list_tokens(), key=lambda one: (one.name, one.id))
-        return TOKENS.only(tokens, token_id)
+        return TOKENS.only(tokens, token_ids)
 
-    show_list(TOKENS, listing, fetched, alone=token_id is not None)
+    show_list(TOKENS, listing, fetched, alone=len(token_ids) == 1)
 
 
 @token.command("revoke", epilog="Example: fedctl token revoke tok-3f1c9a7e5b2d4680")
@@ -191,7 +194,10 @@ def revoke_token(token_id: str, *, yes: bool) -> None:
 @click.command(epilog="Example: fedctl whoami")
 @unnamed_output_option
 def whoami(output: Output) -> None:
-    """Say whom the token, or the certificate, stands for, and what that may do and see."""
+    """Show whom the token stands for, and what it may do.
+
+    A client certificate stands for somebody in the same way.
+    """
     answer = connection().call(lambda api: api.who_am_i())
     if output.is_document:
         show.print_document(document_from_message(answer), output)

@@ -21,7 +21,7 @@ from federation.runtime.terminal import say
 
 @click.group(epilog="Example: fedctl trace export last-week.trace --since 7d")
 def trace() -> None:
-    """Recorded decisions in a file: export them."""
+    """Export recorded decisions to a file."""
 
 
 @trace.command(epilog="Example: fedctl trace export last-week.trace --since 7d")

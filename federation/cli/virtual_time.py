@@ -12,8 +12,8 @@ from typing import Any
 from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.decisions import share_text
+from federation.cli.durations import seconds_of
 from federation.cli.output import Output
-from federation.cli.times import seconds_of
 from federation.failover.virtual_steps import (
     EventKind,
     FailoverRules,
@@ -104,7 +104,7 @@ def _event(text: str, kind: EventKind) -> FleetEvent:
         return FleetEvent(0.0, kind, text)
     if not at:
         raise InvalidRequest.of(option, f"must say when, as in {text}@20m")
-    return FleetEvent(float(seconds_of(span, option)), kind, name)
+    return FleetEvent(seconds_of(span, option), kind, name)
 
 
 def _step(step: VirtualStep) -> dict[str, Any]:

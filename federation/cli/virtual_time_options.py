@@ -10,6 +10,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from federation.cli.durations import Span
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 DEFAULT_LOST_SECONDS: Final = 300.0
 # As the constants of these names say that bound preemption in a control plane.
@@ -45,7 +47,7 @@ def virtual_time_options(command: _F) -> _F:
         ),
         click.option(
             "--lost-seconds",
-            type=click.FloatRange(1, 2_419_200),
+            type=Span(1, 2_419_200),
             default=DEFAULT_LOST_SECONDS,
             show_default=True,
             help="How long a cluster is silent before it is lost.",

@@ -12,7 +12,7 @@ import click
 from google.protobuf.message import Message
 
 from federation.cli.connection import connection
-from federation.cli.names import Kinds
+from federation.cli.names import Kinds, list_namespace_options
 from federation.cli.queueing import lack_text, state_text
 from federation.client import Client, WatchMessage
 from federation.codec.written import document_from_message
@@ -25,11 +25,11 @@ E = TypeVar("E", scheduling_pb2.BindingEvent, clusters_pb2.ClusterEvent)
 
 @click.group(cls=Kinds, epilog="Example: fedctl watch bindings -n shop")
 def watch() -> None:
-    """Show what is there, and everything that changes from then on."""
+    """Print every change of bindings or clusters."""
 
 
 @watch.command("bindings", epilog="Example: fedctl watch bindings -n shop -o json")
-@click.option("-n", "--namespace", default="", help="Only this namespace.")
+@list_namespace_options
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
 def watch_bindings(namespace: str, output: str) -> None:
     """Bindings and where they run. With -o json an object a line, with the binding as it is."""

@@ -74,7 +74,7 @@ def what_if(
     workers: int | None,
     output: Output,
 ) -> None:
-    """What would have been decided if something had been otherwise.
+    """Decide recorded decisions anew with something changed.
 
     Decisions of a trace file are made again, each on what the ones before it left. With nothing
     changed the same comes out: if not, the exit code is 3.

@@ -13,10 +13,10 @@ from typing import Any
 
 from federation.cli import inputs
 from federation.cli import output as show
+from federation.cli.durations import whole_seconds_of
 from federation.cli.output import Output
 from federation.cli.pictures import bars
 from federation.cli.progress import counted
-from federation.cli.times import seconds_of
 from federation.cli.trace_options import cores
 from federation.cli.trace_replays import opened
 from federation.codec.changed_placements import PolicyPlacements
@@ -67,7 +67,7 @@ def show_what_if(
         without=frozenset(asked.without),
         cordoned=frozenset(asked.cordon),
     )
-    windows = windows_of(trace, seconds_of(window, "--window"))
+    windows = windows_of(trace, whole_seconds_of(window, "--window"))
     if dask:
         on_others = partial(played_carried, change, profiles)
         pieces = (carried(trace, each) for each in windows)

@@ -1,4 +1,4 @@
-"""Verbs about workloads: schedule, explain, delete.
+"""Verbs about workloads: schedule, explain.
 
 Must not decide anything: the control plane does.
 """
@@ -13,7 +13,6 @@ from typing import Final
 import click
 
 from federation.cli import output as show
-from federation.cli.asking import ask_on_terminal, yes_option
 from federation.cli.connection import connection
 from federation.cli.decisions import (
     print_decision,
@@ -21,14 +20,14 @@ from federation.cli.decisions import (
     print_preview,
     print_trace,
 )
-from federation.cli.names import named_binding
+from federation.cli.durations import Span
+from federation.cli.names import named_binding, namespace_option
 from federation.cli.output import Output, is_terminal, output_option
 from federation.client import Client
 from federation.codec.ranges import MAX_LEASE_SECONDS
 from federation.codec.written import document_from_message
 from federation.model.errors import NotFound
 from federation.model.placement import Certificate, binding_key
-from federation.runtime.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
 
 _DECISION_ID: Final = re.compile(r"[0-9a-f-]{36}")
@@ -45,7 +44,7 @@ SCHEDULE_EPILOG = """Examples:
 
 \b
 fedctl schedule -f deployment.yaml -f policy.yaml
-fedctl schedule -f deployment.yaml -f policy.yaml --preview
+fedctl schedule -f deployment.yaml -f policy.yaml --dry-run
 fedctl schedule -f api.yaml -f database.yaml -f policy.yaml --atomic
 fedctl schedule -f binding.yaml --certificate strict --idempotency-key 2f1c
 fedctl schedule --commit TOKEN
@@ -57,7 +56,13 @@ fedctl schedule -f binding.yaml --exit-code || echo "no place for it"
 @click.option("-f", "--filename", "paths", multiple=True, help="File, or - .")
 @click.option("--adopt", is_flag=True, help="Take spec.clusters as where the workload runs now.")
 @click.option("--wait/--no-wait", default=True, help="Keep a binding that does not fit.")
-@click.option("--preview", is_flag=True, help="Decide, commit nothing, and show a token.")
+@click.option(
+    "--preview",
+    "--dry-run",
+    "preview",
+    is_flag=True,
+    help="Decide, commit nothing, and show a token.",
+)
 @click.option(
     "--atomic",
     is_flag=True,
@@ -78,15 +83,14 @@ fedctl schedule -f binding.yaml --exit-code || echo "no place for it"
 )
 @click.option(
     "--lease-seconds",
-    type=click.IntRange(1, MAX_LEASE_SECONDS),
+    type=Span(1, MAX_LEASE_SECONDS, is_whole=True),
     help="Let go of what is reserved after so long, unless renewed; in place of what files say.",
 )
 @click.option(
     "--node-timeout",
-    type=click.FloatRange(min=0, max=20),
-    default=5.0,
+    type=Span(0, 20),
+    default="5s",
     show_default=True,
-    metavar="SECONDS",
     help="How long to wait for the agents to choose nodes.",
 )
 @click.option(
@@ -110,7 +114,10 @@ def schedule(
     node_timeout: float,
     exit_code: bool,
 ) -> None:
-    """Decide where workloads run: ResourceBindings, or workloads with their policies."""
+    """Decide where the workloads of files run.
+
+    The files hold ResourceBindings, or workloads with their policies.
+    """
     if bool(paths) == bool(tokens):
         raise click.UsageError("give files with -f, or tokens of previews with --commit")
     if tokens and preview:
@@ -178,15 +185,17 @@ def _show_as_answered(
     *,
     exit_code: bool,
 ) -> None:
-    """One call after the other: what was committed is shown even when a later call fails.
+    """One call after the other on one connection: what was committed is shown even when a later
+    call fails.
 
     ``warnings`` are those of the files, by binding: a control plane never sees pod templates.
     """
     documents, names = [], []
     outcomes = set()
-    try:
+
+    async def show_each(api: Client) -> None:
         for ask in asks:
-            answer = connection().call(ask)
+            answer = await ask(api)
             _add_warnings(answer.decision, warnings)
             outcomes.add(answer.decision.outcome)
             if output.is_document:
@@ -198,6 +207,9 @@ def _show_as_answered(
             if output.is_wide and answer.decision.HasField("trace"):
                 print_trace(answer.decision.trace, wide=True)
             print_nodes(answer.decision)
+
+    try:
+        connection().call(show_each)
     finally:
         if documents:
             show.print_document(documents, output, names)
@@ -240,10 +252,14 @@ def _show_together(
 
 @click.command(epilog="Example: fedctl explain shop/checkout-deployment")
 @click.argument("name", metavar="NAMESPACE/BINDING | DECISION")
+@namespace_option
 @output_option
-def explain(name: str, output: Output) -> None:
-    """Why a binding is where it is: every cluster's filter, scores, estimate and share."""
-    decision_id = _decision_id(name)
+def explain(name: str, namespace: str, output: Output) -> None:
+    """Show why a binding is where it is.
+
+    Lists every cluster's filter, scores, estimate and share.
+    """
+    decision_id = _decision_id(name, namespace)
     decision = connection().call(lambda api: api.get_decision(decision_id))
     if output.is_document:
         document = document_from_message(decision)
@@ -262,29 +278,16 @@ def explain(name: str, output: Output) -> None:
     print_nodes(decision)
 
 
-@click.command("binding", epilog="Example: fedctl delete binding shop/checkout-deployment")
-@click.argument("name", metavar="NAMESPACE/BINDING")
-@yes_option
-def delete_binding(name: str, *, yes: bool) -> None:
-    """Forget a binding and free what was promised to it."""
-    namespace, binding = named_binding(name)
-    ask_on_terminal(
-        f"This ends what is known as {name}, and frees what is promised to it.", yes=yes
-    )
-    connection().call(lambda api: api.delete_binding(namespace, binding))
-    say(f"binding/{name} deleted")
-
-
-def _decision_id(name: str) -> str:
+def _decision_id(name: str, namespace: str) -> str:
     """The decision of that id, or the newest about the binding. Raises NotFound."""
     if _DECISION_ID.fullmatch(name):
         return name
-    namespace, binding = named_binding(name)
+    binding = named_binding(name, namespace)
     answer: scheduling_pb2.GetBindingResponse = connection().call(
-        lambda api: api.get_binding(namespace, binding)
+        lambda api: api.get_binding(*binding)
     )
     if answer.decision.id:
         return answer.decision.id
     gate = f" ({answer.wait.gate})" if answer.wait.gate else ""
     rule = "none was made yet, or none is kept any more"
-    raise NotFound(f"There is no decision about binding {name!r}{gate}: {rule}.")
+    raise NotFound(f"There is no decision about binding {binding_key(*binding)!r}{gate}: {rule}.")

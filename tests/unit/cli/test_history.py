@@ -168,12 +168,13 @@ async def test_the_commands_of_the_page_answer(
 
 async def test_options_that_make_no_sense(running: RunningControlPlane) -> None:
     for arguments, code, words in (
-        (("get", "decisions", "-n", "a", "--binding", "a/b"), 2, "leave --namespace out"),
+        (("get", "decisions", "-n", "b", "--binding", "a/b"), 1, "is not in the namespace"),
         (("get", "decisions", "--limit", "0"), 2, "--limit"),
         (("get", "decisions", "--outcome", "good"), 2, "--outcome"),
         (("get", "decisions", "--since", "soon"), 1, "--since"),
         (("get", "decisions", "--cluster", "No Name"), 1, "cannot be a cluster's name"),
         (("get", "decision", "nobody"), 1, "There is no decision"),
+        (("get", "decisions", "-n", "a", "-A"), 2, "choose one"),
         (("history", "shop/"), 1, "names no binding"),
     ):
         answer = await run(running, *arguments)

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from federation.cli import file_options, virtual_time_options
-from federation.cli.__main__ import VERBS, fedctl
+from federation.cli.__main__ import fedctl
+from federation.cli.verbs import VERBS
 from federation.failover.virtual_steps import FailoverRules
 from federation.model.estimate import MAX_REPLICAS, Merge, ModelRule
 from lab.patience import PATIENCE_SECONDS
@@ -109,7 +110,9 @@ def test_what_reads_files_waits_for_what_reads_them() -> None:
 
 def test_the_list_of_verbs_says_what_they_say() -> None:
     context = click.Context(fedctl)
-    for verb, (_, words) in VERBS.items():
-        command = fedctl.get_command(context, verb)
+    for name, verb in VERBS.items():
+        command = fedctl.get_command(context, name)
         assert command is not None
-        assert command.get_short_help_str(200) == words
+        assert command.get_short_help_str(200) == verb.words
+        # One line each, at 80 columns.
+        assert len(verb.words) <= 60

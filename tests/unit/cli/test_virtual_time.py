@@ -351,7 +351,7 @@ def test_what_is_wrong_is_told(drill: Drill) -> None:
         ("--arrive shop/web@5m --delete shop/web@1m", "--delete: is before 'shop/web' arrives"),
         ("--arrive shop/runs@5m", "--arrive: names a binding that runs already: 'shop/runs'"),
         ("--lose b", "--lose: names no cluster that is given: 'b'"),
-        ("--lose a@soon", "--lose: must be a number and s, m, h or d, not 'soon'"),
+        ("--lose a@soon", "--lose: must be a span such as 90s, 1h30m or 7d, not 'soon'"),
         ("--back a", "--back: must say when, as in a@20m"),
     ):
         runs = binding("runs", 1, clusters=[{"name": "a", "replicas": 1}])

@@ -132,7 +132,7 @@ def test_what_makes_no_sense(trace: Path, tmp_path: Path) -> None:
         ((tmp_path / "nowhere",), 1, "cannot be read"),
         ((trace, "--without", "nobody"), 1, "--without: names no cluster of the trace: nobody"),
         ((trace, "--cordon", "nobody"), 1, "--cordon: names no cluster of the trace: nobody"),
-        ((trace, "--window", "1x"), 1, "--window: must be a number and s, m, h or d"),
+        ((trace, "--window", "1x"), 1, "--window: must be a span such as 90s, 1h30m or 7d"),
         ((trace, "--policy", other), 1, "is not a PropagationPolicy"),
         ((trace, "--policy", bad), 1, "replicaSchedulingType"),
         ((trace, "--clusters", other), 1, "is not a Cluster"),

@@ -1,0 +1,72 @@
+"""The verbs of ``fedctl`` in their groups: the list of all waits for no module.
+
+Must not import a verb.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Verb(NamedTuple):
+    """The module that has a verb, and what it is for in one line."""
+
+    module: str
+    words: str
+
+
+GROUPS: Final[dict[str, dict[str, Verb]]] = {
+    "Look": {
+        "get": Verb("fleet", "List objects of a kind: clusters, bindings, queue, plans."),
+        "describe": Verb("fleet", "Show one object in full."),
+        "top": Verb("top", "Show how full clusters are, and what namespaces hold."),
+        "watch": Verb("watch", "Print every change of bindings or clusters."),
+        "wait": Verb("waiting", "Wait until bindings are placed or deleted."),
+    },
+    "Workloads": {
+        "schedule": Verb("workloads", "Decide where the workloads of files run."),
+        "diff": Verb("diff", "Show what schedule or apply would change."),
+        "explain": Verb("workloads", "Show why a binding is where it is."),
+        "delete": Verb("members", "Delete member clusters or bindings."),
+        "suspend": Verb("queueing", "Keep a binding from being decided; what runs stays."),
+        "resume": Verb("queueing", "Let a suspended binding be decided again."),
+        "reschedule": Verb("queueing", "Divide all replicas of a binding anew."),
+        "release": Verb("reservations", "Give back what is reserved for a binding."),
+        "renew": Verb("reservations", "Prolong the lease of a binding's reservations."),
+        "quota": Verb("quota", "Limit what a namespace may hold in all clusters."),
+    },
+    "Clusters": {
+        "apply": Verb("fleet", "Set labels, taints, region and models of clusters."),
+        "join-token": Verb("joining", "Let clusters join."),
+        "accept": Verb("joining", "Accept a cluster that joined and is held."),
+        "reject": Verb("joining", "Delete a cluster that joined and is held."),
+        "cordon": Verb("members", "Keep new replicas away from clusters."),
+        "uncordon": Verb("members", "Let new replicas into clusters again."),
+        "drain": Verb("plans", "Empty clusters by a plan, and follow it to its end."),
+        "replace": Verb("members", "Give a cluster's name to another Kubernetes cluster."),
+        "revoke": Verb("members", "End a cluster's credentials and its agent's stream."),
+        "failover": Verb("failover", "Show failover, freeze it, or let it go on."),
+        "rebalance": Verb("plans", "Make, show, approve, watch and stop plans of moves."),
+    },
+    "Questions": {
+        "estimate": Verb("estimate", "Count the replicas of a shape that still fit."),
+        "simulate": Verb("simulate", "Decide where workloads would run."),
+        "what-if": Verb("what_if", "Decide recorded decisions anew with something changed."),
+        "score": Verb("score", "Score nodes for a pod as kube-scheduler or Volcano do."),
+    },
+    "History": {
+        "history": Verb("history", "Show a binding's decisions and what each changed."),
+        "replay": Verb("replay", "Make a decision again, and compare."),
+        "trace": Verb("trace", "Export recorded decisions to a file."),
+        "audit": Verb("audit", "Show who changed what, and verify the records."),
+    },
+    "Access": {
+        "login": Verb("login", "Try an endpoint and a token, and save them by name."),
+        "config": Verb("login", "Show and choose the saved control planes."),
+        "token": Verb("token", "Make, list and revoke tokens of people and programs."),
+        "whoami": Verb("token", "Show whom the token stands for, and what it may do."),
+        "doctor": Verb("doctor", "Check whether the control planes can be called."),
+        "completion": Verb("completion", "Print the shell's completion script."),
+    },
+}
+VERBS: Final = {name: verb for group in GROUPS.values() for name, verb in group.items()}
