@@ -25,12 +25,11 @@ from federation.cli.output import Format, Output, output_option
 from federation.cli.placed import placed_share, placed_text
 from federation.cli.plans import get_plans
 from federation.cli.queueing import get_queue
-from federation.cli.reservations import describe_binding, get_reservations
+from federation.cli.reservations import describe_all, describe_binding, get_reservations
 from federation.cli.token import get_tokens
 from federation.client import Client
 from federation.codec.condition_types import FAILOVER_FROZEN, LOST, OVER_COMMITTED
 from federation.codec.timestamps import seconds_from_timestamp
-from federation.codec.written import document_from_message
 from federation.model.placement import binding_key
 from federation.model.readable import plural
 from federation.model.resources import amount_of
@@ -219,16 +218,16 @@ def describe() -> None:
 
 
 @describe.command("cluster", epilog="Example: fedctl describe cluster member1")
-@click.argument("name")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @output_option
-def describe_cluster(name: str, output: Output) -> None:
-    """One member cluster: what people say of it and what its agent reports."""
-    cluster = connection().call(lambda api: api.get_cluster(name))
-    if output.is_document:
-        document = document_from_message(cluster)
-        show.print_document(document, output, [CLUSTERS.name(cluster)])
-        return
-    _print_cluster(cluster)
+def describe_cluster(names: Sequence[str], output: Output) -> None:
+    """Member clusters: what people say of each and what its agent reports."""
+
+    async def fetched(api: Client) -> list[resource_pb2.Cluster]:
+        return [await api.get_cluster(name) for name in names]
+
+    clusters = connection().call(fetched)
+    describe_all(output, clusters, map(CLUSTERS.name, clusters), _print_cluster)
 
 
 describe.add_command(describe_binding)

@@ -5,11 +5,12 @@ Must not interpret what it shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
+from google.protobuf.message import Message
 
 from federation.cli import output as show
 from federation.cli.asking import ask_on_terminal, yes_option
@@ -18,7 +19,7 @@ from federation.cli.decisions import outcome_word
 from federation.cli.durations import Span
 from federation.cli.following import show_list
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.names import binding_argument
+from federation.cli.names import NAMES, binding_argument, named_binding, namespace_option
 from federation.cli.output import Output, output_option
 from federation.cli.queueing import wait_facts
 from federation.client import Client
@@ -27,19 +28,36 @@ from federation.model.placement import binding_key
 from federation.runtime.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
 
+M = TypeVar("M", bound=Message)
+
 
 @click.command("binding", epilog="Example: fedctl describe binding shop/checkout-deployment")
-@binding_argument
+@click.argument("names", metavar=f"{NAMES}...", nargs=-1, required=True)
+@namespace_option
 @output_option
-def describe_binding(binding: tuple[str, str], output: Output) -> None:
-    """One binding: where it runs, its newest decision, and what is reserved for it."""
-    answer = connection().call(lambda api: api.get_binding(*binding))
+def describe_binding(names: Sequence[str], namespace: str, output: Output) -> None:
+    """Bindings: where each runs, its newest decision, and what is reserved for it."""
+    bindings = [named_binding(name, namespace) for name in names]
+
+    async def fetched(api: Client) -> list[scheduling_pb2.GetBindingResponse]:
+        return [await api.get_binding(*binding) for binding in bindings]
+
+    keys = (f"binding/{binding_key(*binding)}" for binding in bindings)
+    describe_all(output, connection().call(fetched), keys, _print_binding)
+
+
+def describe_all(
+    output: Output, messages: Sequence[M], names: Iterable[str], describe: Callable[[M], None]
+) -> None:
+    """Print one object after the other; the document of one that is alone is no list."""
     if output.is_document:
-        show.print_document(
-            document_from_message(answer), output, [f"binding/{binding_key(*binding)}"]
-        )
+        documents = [document_from_message(message) for message in messages]
+        show.print_document(documents[0] if len(documents) == 1 else documents, output, names)
         return
-    _print_binding(answer)
+    for position, message in enumerate(messages):
+        if position:
+            say("")
+        describe(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,6 +101,23 @@ async def test_what_is_wrong_is_told(running: RunningControlPlane) -> None:
     assert "cluster/member1" in await shown(running, "get", "clusters/member1", "-o", "name")
 
 
+async def test_several_are_described(running: RunningControlPlane, tmp_path: Path) -> None:
+    names = ("member1", "member2")
+    for name in names:
+        await running.enrolled(name)
+    described = await shown(running, "describe", "cluster", *names)
+    assert "Name:           member1" in described
+    assert "\n\nName:           member2" in described
+    listed = await answered(running, "describe", "cluster", *names)
+    assert [document["metadata"]["name"] for document in listed] == [*names]
+    waits = binding("one"), binding("two")
+    await shown(running, "schedule", "-f", written(tmp_path, *waits))
+    keys = await shown(
+        running, "describe", "binding", "one", "shop/two", "-n", "shop", "-o", "name"
+    )
+    assert keys == "binding/shop/one\nbinding/shop/two\n"
+
+
 async def test_a_wait_ends_when_the_last_binding_is_there(
     running: RunningControlPlane, member1: AgentStream, tmp_path: Path
 ) -> None:
