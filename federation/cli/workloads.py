@@ -118,18 +118,14 @@ def schedule(
 
     The files hold ResourceBindings, or workloads with their policies.
     """
-    if bool(paths) == bool(tokens):
-        raise click.UsageError("give files with -f, or tokens of previews with --commit")
-    if tokens and preview:
-        raise click.UsageError("--preview decides, --commit takes what was decided: choose one")
-    if atomic and (tokens or preview):
-        raise click.UsageError("previews are of one binding each: --atomic does not go with them")
-    if idempotency_key is not None and not idempotency_key.strip():
-        raise click.UsageError("--idempotency-key: must not be empty")
-    if idempotency_key and (tokens or preview):
-        raise click.UsageError("tokens of previews are repeatable without --idempotency-key")
-    if tokens and (certificate or lease_seconds):
-        raise click.UsageError("--commit takes what was decided: no --certificate, no lease")
+    _check_options(
+        paths=paths,
+        tokens=tokens,
+        preview=preview,
+        atomic=atomic,
+        idempotency_key=idempotency_key,
+        changes_promises=bool(certificate or lease_seconds),
+    )
     if tokens:
         asks: list[Ask] = [
             partial(Client.commit_preview, token=token, node_timeout_seconds=node_timeout)
@@ -162,6 +158,30 @@ def schedule(
         held.warnings,
         exit_code=exit_code,
     )
+
+
+def _check_options(
+    *,
+    paths: Sequence[str],
+    tokens: Sequence[str],
+    preview: bool,
+    atomic: bool,
+    idempotency_key: str | None,
+    changes_promises: bool,
+) -> None:
+    """Raise UsageError where options do not go together."""
+    if bool(paths) == bool(tokens):
+        raise click.UsageError("give files with -f, or tokens of previews with --commit")
+    if tokens and preview:
+        raise click.UsageError("--preview decides, --commit takes what was decided: choose one")
+    if atomic and (tokens or preview):
+        raise click.UsageError("previews are of one binding each: --atomic does not go with them")
+    if idempotency_key is not None and not idempotency_key.strip():
+        raise click.UsageError("--idempotency-key: must not be empty")
+    if idempotency_key and (tokens or preview):
+        raise click.UsageError("tokens of previews are repeatable without --idempotency-key")
+    if tokens and changes_promises:
+        raise click.UsageError("--commit takes what was decided: no --certificate, no lease")
 
 
 def _promised(
