@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Packages, files and folders of protos that hold the rules. Paths are only added, never removed.
 ENABLED = (
     "federation/capacity/promise_sums.py",
+    "federation/capacity/remembered.py",
     "federation/cli/diff.py",
     "federation/cli/durations.py",
     "federation/cli/names.py",

@@ -48,6 +48,7 @@
 - ``promised_bounds``: what promises that are on no node yet leave of the bounds of cells,
   wherever their pods land
 - ``rehearsal``: where kube-scheduler puts pods, by its stock scores over the nodes of a cluster
+- ``remembered``: what was worked out of the nodes of a report, for as long as it is the newest
 - ``reserve``: promises: each an explicit packing into one report's cells, with what it is worth
 - ``room_packing``: what is outstanding, packed into what is left of clusters: all of them in the
   same steps

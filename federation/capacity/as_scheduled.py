@@ -5,8 +5,7 @@ Pure. Must not judge which packing is better: ``cluster_room`` does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -61,37 +60,77 @@ def part_of(outstanding: Outstanding, kind_p: IntArray, kinds: PoolKinds) -> Par
     return Part(requirements.request, suiting_p, outstanding.to_pack)
 
 
-def packed_as_scheduled(
-    pools: Pools,
-    kind_p: IntArray,
-    kinds: PoolKinds,
-    left: Residues,
-    outstanding: Sequence[Outstanding],
-) -> tuple[Residues, list[Assignment]] | None:
-    """All of it in its order, as it is in the run that leaves the fewest without a node: what is
-    left then in place of what best fit leaves, and how each is packed. None without a rehearsal.
+class _Step(NamedTuple):
+    """A promise that was rehearsed after the one ``before``: what its pods took in one run."""
+
+    before: _Step | None
+    promise: Outstanding
+    replicas: int
+    takes: Takes
+
+
+class _Trail(NamedTuple):
+    """All steps of one ``run``; ``newest`` is the last of them."""
+
+    run: int = 0
+    newest: _Step | None = None
+
+
+class RehearsedPromises(NamedTuple):
+    """The ``stage`` of a rehearsal after these promises; None where they take too many steps, or
+    where no allocatable amounts are reported.
     """
-    stage = rehearsal_of(pools)
-    steps: list[tuple[Rehearsal, Placed]] = []
-    for each in outstanding:
-        part = part_of(each, kind_p, kinds)
-        placed = stage.placing(part) if stage is not None else None
-        if stage is None or placed is None:
-            return None
-        steps.append((stage, placed))
-        stage = stage.after(part, placed)
-    if stage is None:
-        return None
-    run = int(stage.late_l.argmin())
-    assignments = []
-    for each, step in zip(outstanding, steps, strict=True):
-        takes = _takes(*step, run, kind_p)
-        replicas = int((takes.full_j * takes.unit_j).sum())
-        assignments += holdings_of([each], replicas, takes, pools.cells.resources)
-    (there_k,) = np.nonzero(stage.run_k == run)
-    columns_xk = _columns(stage, there_k, kind_p)
-    columns_xk[SIZE] = size_k(columns_xk[AMOUNTS:], left.weight_rc)
-    return with_view(left, View.FILLED, columns_xk), assignments
+
+    promises: tuple[Outstanding, ...] = ()
+    stage: Rehearsal | None = None
+    trail: _Trail = _Trail()
+
+    def going_on(
+        self,
+        pools: Pools,
+        kind_p: IntArray,
+        kinds: PoolKinds,
+        promises: tuple[Outstanding, ...],
+        run: int | None = None,
+    ) -> RehearsedPromises:
+        """Rehearse these promises, from the begin where others were; ``run`` is the run whose steps
+        are wanted, None where any will do.
+
+        It comes out the same, whatever was rehearsed before.
+        """
+        first, stage, trail = len(self.promises), self.stage, self.trail
+        is_other = run is not None and run != trail.run
+        if not first or is_other or promises[:first] != self.promises:
+            first, stage, trail = 0, rehearsal_of(pools), _Trail(run or 0)
+        for promise in promises[first:]:
+            if stage is None:
+                break
+            part = part_of(promise, kind_p, kinds)
+            placed = stage.placing(part)
+            if placed is None:
+                stage, trail = None, _Trail()
+                break
+            takes = _takes(stage, placed, trail.run, kind_p)
+            replicas = int((takes.full_j * takes.unit_j).sum())
+            trail = trail._replace(newest=_Step(trail.newest, promise, replicas, takes))
+            stage = stage.after(part, placed)
+        return RehearsedPromises(promises, stage, trail)
+
+    def packed(self, left: Residues, kind_p: IntArray) -> tuple[Residues, list[Assignment]]:
+        """All of it as it is in the run of the trail: what is left then in place of what best fit
+        leaves, and how each promise is packed.
+        """
+        if self.stage is None:
+            raise ValueError("nothing was rehearsed")
+        (there_k,) = np.nonzero(self.stage.run_k == self.trail.run)
+        columns_xk = _columns(self.stage, there_k, kind_p)
+        columns_xk[SIZE] = size_k(columns_xk[AMOUNTS:], left.weight_rc)
+        assignments, step = list[Assignment](), self.trail.newest
+        while step is not None:
+            resources = step.takes.resources
+            assignments += holdings_of([step.promise], step.replicas, step.takes, resources)
+            step = step.before
+        return with_view(left, View.FILLED, columns_xk), assignments[::-1]
 
 
 def _takes(stage: Rehearsal, placed: Placed, run: int, kind_p: IntArray) -> Takes:

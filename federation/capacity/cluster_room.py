@@ -5,11 +5,11 @@ Pure and immutable. Must not decide who gets room: ``federation.capacity.reserve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from federation.capacity.as_scheduled import packed_as_scheduled
+from federation.capacity.as_scheduled import RehearsedPromises
 from federation.capacity.assignments import (
     Alike,
     Assignment,
@@ -22,7 +22,7 @@ from federation.capacity.assignments import (
 from federation.capacity.cells import Residues, View, bare_residues, cells_left
 from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
-from federation.capacity.rehearsal import Rehearsal, RehearsedRoom
+from federation.capacity.remembered import KnownBesideLarge, Rehearsed
 from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import strict_most
 from federation.capacity.stuck import without_kept_nodes
@@ -32,9 +32,8 @@ from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
 from federation.model.pools.matching import Match
 from federation.model.pools.values import Pools
-from federation.model.reasons import Reason
 from federation.model.reservations import Outstanding, PromiseCertificate
-from federation.model.shapes import Shape, request_shape
+from federation.model.shapes import request_shape
 from federation.model.workload import ReplicaRequirements
 
 T = TypeVar("T")
@@ -50,31 +49,6 @@ class ReportId(NamedTuple):
 
     epoch: int
     sequence: int
-
-
-@dataclass(slots=True, eq=False)
-class Rehearsed:
-    """What a rehearsal made of the nodes of a report: outstanding promises, and the stage after
-    them; and what was found to fit beside what is held, by shape. One value each, as several
-    threads may read a room.
-    """
-
-    known: tuple[tuple[Outstanding, ...], Rehearsal | None] = ((), None)
-    found: tuple[Held, dict[Shape, RehearsedRoom]] | None = None
-
-
-@dataclass(slots=True, eq=False)
-class KnownBesideLarge:
-    """What was worked out of large pods on the nodes of a report: the nodes, whether any large pods
-    are held, what all that is held asks for, how many replicas fit beside it by question, and what
-    share of a node a request asks for. One value each, as several threads may read a room.
-    """
-
-    nodes: object = None
-    large: tuple[Held | None, bool] = (None, False)
-    tally: tuple[Held | None, object] = (None, None)
-    found: tuple[Held | None, dict[Hashable, tuple[int, Reason]]] = (None, {})
-    shares: dict[Hashable, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,6 +77,16 @@ class Site:
         if before is None or before.pools is not self.pools:
             return self
         return replace(self, rehearsed=before.rehearsed, beside_large=before.beside_large)
+
+    def rehearse(
+        self, kinds: PoolKinds, promises: tuple[Outstanding, ...], run: int | None = None
+    ) -> RehearsedPromises:
+        """Rehearse these promises on the reported nodes: mostly they are what was rehearsed before,
+        and a little more. ``run`` is as in ``RehearsedPromises.going_on``.
+        """
+        known = self.rehearsed.known.going_on(self.pools, self.kind_p, kinds, promises, run)
+        self.rehearsed.known = known
+        return known
 
     def is_told(self, verdict_p: LevelArray | None) -> bool:
         """Whether its pools carry what a node claim names, by the verdicts on all kinds."""
@@ -307,12 +291,15 @@ class Room:
         return most
 
     def as_scheduled(self, outstanding: Sequence[Outstanding]) -> Room:
-        """With best fit's packing replaced by a rehearsal's; the same where there is none."""
-        site = self.site
-        packed = packed_as_scheduled(site.pools, site.kind_p, self.kinds, self.left, outstanding)
-        if packed is None:
+        """With best fit's packing replaced by a rehearsal's, as it is in the run that leaves the
+        fewest without a node; the same where there is none.
+        """
+        site, promises = self.site, tuple(outstanding)
+        stage = site.rehearse(self.kinds, promises).stage
+        if stage is None:
             return self
-        left, assignments = packed
+        rehearsed = site.rehearse(self.kinds, promises, int(stage.late_l.argmin()))
+        left, assignments = rehearsed.packed(self.left, site.kind_p)
         return replace(self, left=left, held=Held().with_more(assignments))
 
     def _with_groups(self, groups: Sequence[Sequence[Outstanding]]) -> Room:
@@ -455,8 +442,12 @@ class _Packed(NamedTuple):
 
     def room(self) -> Room:
         return Room(
-            # What it remembers is of what was outstanding.
-            site=replace(self.site, rehearsed=Rehearsed(), beside_large=KnownBesideLarge()),
+            # What it remembers is of what was outstanding; a rehearsal goes on from there.
+            site=replace(
+                self.site,
+                rehearsed=Rehearsed(self.site.rehearsed.known),
+                beside_large=KnownBesideLarge(),
+            ),
             kinds=self.kinds,
             left=self.cells.only(self.place),
             held=self.held,

@@ -30,8 +30,8 @@ _NEVER: Final = -1
 # How many more pods of a node are looked at where a few do not show where all pods go.
 _DEEPER: Final = 3
 # Nodes of all runs times the pods that one of them takes at most, summed over all parts: the work
-# of a rehearsal from its begin, however much of it is remembered. About 5 ms of CPU.
-MAX_STEPS: Final = 80_000
+# of a rehearsal from its begin, however much of it is remembered. About 25 ms of CPU.
+MAX_STEPS: Final = 400_000
 # What a part costs beside, in such steps.
 PART_STEPS: Final = 2_000
 # Odd numbers without a pattern, for hashes.
@@ -142,26 +142,32 @@ class Rehearsal:
         """
         most_k = np.minimum(self._fits_k(part), part.replicas)
         replicas_l = np.minimum(self._sums_l(most_k * self.count_k), part.replicas)
-        deepest = int(most_k.max(initial=0))
+        # In full clusters few cells take any (axis i).
+        (cell_i,) = np.nonzero(most_k)
+        run_i, most_i, count_i = self.run_k[cell_i], most_k[cell_i], self.count_k[cell_i]
+        deepest = int(most_i.max(initial=0))
         # Nodes mostly take a few pods each; what a node would take after a pod that nobody needs on
         # it is not needed either.
         depth, steps = min(deepest, self._first_depth(replicas_l, most_k)), PART_STEPS
         while True:
-            steps += depth * len(most_k)
+            steps += depth * len(cell_i)
             if steps > self.steps_left:
                 return None
-            score_jk = self._scores(part, depth)
-            score_jk[np.arange(depth)[:, np.newaxis] >= most_k] = _NEVER
-            np.minimum.accumulate(score_jk, axis=0, out=score_jk)
-            last_l = self._last_scores(score_jk, replicas_l)
+            score_ji = self._scores(part, depth, cell_i)
+            score_ji[np.arange(depth)[:, np.newaxis] >= most_i] = _NEVER
+            np.minimum.accumulate(score_ji, axis=0, out=score_ji)
+            last_l = _last_scores(score_ji, run_i, count_i, replicas_l)
+            last_i = last_l[run_i]
             is_short_l = self._sums_l(np.minimum(most_k, depth) * self.count_k) < replicas_l
-            may_take_k = is_short_l[self.run_k] | (score_jk[-1:] >= last_l[self.run_k])
-            if not ((most_k > depth) & may_take_k).any():
+            may_take_i = is_short_l[run_i] | (score_ji[-1:] >= last_i)
+            if not ((most_i > depth) & may_take_i).any():
                 break
             depth = min(deepest, depth * _DEEPER)
-        taken_k = (score_jk > last_l[self.run_k]).sum(axis=0)
+        taken_k = np.zeros_like(most_k)
+        taken_k[cell_i] = (score_ji > last_i).sum(axis=0)
         rest_l = replicas_l - self._sums_l(taken_k * self.count_k)
-        lucky_j, lucky_k = np.nonzero(score_jk == last_l[self.run_k])
+        lucky_j, lucky_i = np.nonzero(score_ji == last_i)
+        lucky_k = cell_i[lucky_i]
         share_i = self._lots(lucky_j, lucky_k, rest_l)
         whole_i = share_i == self.count_k[lucky_k]
         np.add.at(taken_k, lucky_k[whole_i], 1)
@@ -218,20 +224,6 @@ class Rehearsal:
         suits_k: IntArray = found_k * part.suiting_p[self.pool_k]
         return suits_k
 
-    def _last_scores(self, score_jk: IntArray, replicas_l: IntArray) -> IntArray:
-        """The score of the last pod that finds a node, by run."""
-        runs = len(replicas_l)
-        is_there_jk = score_jk > _NEVER
-        code_jk = score_jk + self.run_k * _SCORES
-        counts = np.bincount(
-            code_jk[is_there_jk],
-            weights=np.broadcast_to(self.count_k, score_jk.shape)[is_there_jk],
-            minlength=runs * _SCORES,
-        ).reshape(runs, _SCORES)
-        enough = np.cumsum(counts[:, ::-1], axis=1) >= replicas_l[:, np.newaxis]
-        last_l: IntArray = _SCORES - 1 - enough.argmax(axis=1)
-        return last_l
-
     def _lots(
         self, lucky_j: npt.NDArray[np.intp], lucky_k: npt.NDArray[np.intp], rest_l: IntArray
     ) -> IntArray:
@@ -249,26 +241,43 @@ class Rehearsal:
         share_i[order_i] = np.clip(left_i, 0, count_i[order_i])
         return share_i
 
-    def _scores(self, part: Part, depth: int) -> IntArray:
-        """What each node scores for its first pod of the shape, its second, and so on (axis j)."""
-        total_sk = np.maximum(self.allocatable_sk, 1).astype(np.float64)
+    def _scores(self, part: Part, depth: int, cell_i: npt.NDArray[np.intp]) -> IntArray:
+        """What the nodes of some cells (axis i) score for their first pod of the shape, their
+        second, and so on (axis j).
+        """
+        total_si = np.maximum(self.allocatable_sk[:, cell_i], 1).astype(np.float64)
         rows = [self.resources.index(name) for name in SCORED]
         # What agents report need not go together.
-        used_sk = np.clip(total_sk - self.free_rk[rows], 0.0, total_sk)
+        used_si = np.clip(total_si - self.free_rk[rows][:, cell_i], 0.0, total_si)
         pods_j1 = np.arange(depth + 1, dtype=np.float64)[:, np.newaxis]
-        fit_jk = np.zeros((depth, len(self.count_k)))
+        fit_ji = np.zeros((depth, len(cell_i)))
         shares: list[FloatArray] = []
-        for name, total_k, used_k in zip(SCORED, total_sk, used_sk, strict=True):
+        for name, total_i, used_i in zip(SCORED, total_si, used_si, strict=True):
             asked = part.request.get(name, 0)
             scored = asked or _UNASKED[name]
-            left_jk = np.maximum(total_k - used_k - pods_j1[1:] * scored, 0.0)
-            fit_jk += np.floor(left_jk * 100 / total_k)
-            shares.append(np.minimum((used_k + pods_j1 * asked) / total_k, 1.0))
-        score_jk = np.floor(fit_jk / 2)
+            left_ji = np.maximum(total_i - used_i - pods_j1[1:] * scored, 0.0)
+            fit_ji += np.floor(left_ji * 100 / total_i)
+            shares.append(np.minimum((used_i + pods_j1 * asked) / total_i, 1.0))
+        score_ji = np.floor(fit_ji / 2)
         for balance in set(self.balances):
             is_so_l = np.array([each is balance for each in self.balances])
-            score_jk += _balance_scores(balance, *shares) * is_so_l[self.run_k]
-        return score_jk.astype(np.int64)
+            score_ji += _balance_scores(balance, *shares) * is_so_l[self.run_k[cell_i]]
+        return score_ji.astype(np.int64)
+
+
+def _last_scores(
+    score_ji: IntArray, run_i: npt.NDArray[np.intp], count_i: IntArray, replicas_l: IntArray
+) -> IntArray:
+    """The score of the last pod that finds a node, by run."""
+    counts = np.bincount(
+        # The first of a run's numbers counts what takes no pod.
+        (score_ji - _NEVER + run_i * (_SCORES - _NEVER)).ravel(),
+        weights=np.broadcast_to(count_i, score_ji.shape).ravel(),
+        minlength=len(replicas_l) * (_SCORES - _NEVER),
+    ).reshape(len(replicas_l), _SCORES - _NEVER)
+    enough = np.cumsum(counts[:, :0:-1], axis=1) >= replicas_l[:, np.newaxis]
+    last_l: IntArray = _SCORES - 1 - enough.argmax(axis=1)
+    return last_l
 
 
 def _balance_scores(balance: Balance, cpu_jk: FloatArray, memory_jk: FloatArray) -> FloatArray:

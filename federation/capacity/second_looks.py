@@ -11,11 +11,11 @@ from typing import Final
 
 import numpy as np
 
-from federation.capacity.as_scheduled import part_of, rehearsal_of
+from federation.capacity.as_scheduled import part_of
 from federation.capacity.cluster_room import Room
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.large_pods import max_beside_large
-from federation.capacity.rehearsal import Rehearsal, RehearsedRoom
+from federation.capacity.rehearsal import RehearsedRoom
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
 from federation.model.pools.bounds import fit_in_k, per_replica
@@ -109,7 +109,8 @@ def _reported_most(cells: Cells, requirements: ReplicaRequirements) -> int:
 def _most(room: Room, requirements: ReplicaRequirements) -> RehearsedRoom:
     if any(each.requirements.node_claim for each in room.outstanding):
         return _NOTHING
-    stage = _rehearsed(room)
+    # Where that takes too many steps, counted from the first promise on, there is none.
+    stage = room.site.rehearse(room.kinds, room.outstanding).stage
     if stage is None:
         is_reported = room.pools.cells.allocatable_rk is not None
         return RehearsedRoom(0, is_too_much=is_reported)
@@ -121,19 +122,3 @@ def _most(room: Room, requirements: ReplicaRequirements) -> RehearsedRoom:
 def _surely(room_l: IntArray) -> int:
     """As many as hardly any luck leaves no room for."""
     return int(room_l.mean() - max(DEVIATIONS * float(room_l.std()), LEFT_FREE))
-
-
-def _rehearsed(room: Room) -> Rehearsal | None:
-    """After all that is outstanding: mostly that is what it was before, and a little more. None
-    where that takes too many steps, counted from the first promise on.
-    """
-    outstanding = room.outstanding
-    known, stage = room.site.rehearsed.known
-    if not known or outstanding[: len(known)] != known:
-        known, stage = (), rehearsal_of(room.pools)
-    for each in outstanding[len(known) :]:
-        if stage is None:
-            break
-        stage = stage.with_pods(part_of(each, room.site.kind_p, room.kinds))
-    room.site.rehearsed.known = outstanding, stage
-    return stage

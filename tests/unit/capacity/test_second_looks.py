@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from federation.capacity.as_scheduled import RUNS
+from federation.capacity.assignments import Held
 from federation.capacity.careful import CAREFULLY, WHATEVER_FITS, PromiseTerms
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
@@ -134,7 +136,7 @@ def test_what_was_rehearsed_is_known_beside_a_later_report_of_the_same_nodes(
 
 def test_a_cluster_with_too_much_on_its_way_says_so() -> None:
     tiny = ReplicaRequirements(request={"cpu": 1})
-    many = [Outstanding(f"shop/tiny{number}", tiny, 1) for number in range(60)]
+    many = [Outstanding(f"shop/tiny{number}", tiny, 1) for number in range(200)]
     for promised, reasons in (([*BURST], {}), ([*BURST, *many], {0: NOT_REHEARSED})):
         fleet = fleet_of(*promised)
         known_c = packable_c(fleet, LARGE, Certificate.CAREFUL, {})
@@ -143,7 +145,7 @@ def test_a_cluster_with_too_much_on_its_way_says_so() -> None:
 
 def test_what_is_never_rehearsed_gets_no_note_whatever_was_asked_about_before() -> None:
     tiny = ReplicaRequirements(request={"cpu": 1})
-    fleet = fleet_of(*BURST, *(Outstanding(f"shop/tiny{each}", tiny, 1) for each in range(60)))
+    fleet = fleet_of(*BURST, *(Outstanding(f"shop/tiny{each}", tiny, 1) for each in range(200)))
     claimed = replace(LARGE, node_claim=NodeClaim(tolerations=(Toleration(key="spot"),)))
     for requirements, reasons in ((claimed, {}), (LARGE, {0: NOT_REHEARSED}), (claimed, {})):
         known_c = packable_c(fleet, requirements, Certificate.CAREFUL, {})
@@ -218,6 +220,47 @@ def test_a_promise_that_rearranges_a_cluster_is_packed_the_same_everywhere() -> 
     there = here.holding((*BURST, wanted, later))
     anew = first.rearranged((*BURST, wanted, later))
     assert [each.steps for each in there.holdings] == [each.steps for each in anew.holdings]
+
+
+def test_a_promise_goes_on_from_what_was_rehearsed_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    rehearsed = list[int]()
+    placing = Rehearsal.placing
+
+    def counted(stage: Rehearsal, part: Part) -> Placed | None:
+        rehearsed.append(part.replicas)
+        return placing(stage, part)
+
+    monkeypatch.setattr(Rehearsal, "placing", counted)
+    # No order of packing has room for all of these.
+    wanted = Outstanding("shop/large", LARGE, NODES + 1, certificate=CAREFUL)
+    fleet, unasked = fleet_of(*BURST), fleet_of(*BURST)
+    look(fleet)
+    rehearsed.clear()
+    (room,), (other,) = fleet.rooms, unasked.rooms
+    assert room is not None
+    assert other is not None
+    made = room.rearranged((*BURST, wanted))
+    assert rehearsed == [wanted.to_pack]
+    # What was there is rehearsed no more for the one that comes next.
+    made.rearranged((*BURST, wanted, small(9)))
+    assert rehearsed == [wanted.to_pack, small(9).to_pack]
+    anew = other.rearranged((*BURST, wanted))
+    assert len(rehearsed) == 2 + len(BURST) + 1
+    assert [each.steps for each in made.holdings] == [each.steps for each in anew.holdings]
+
+
+@pytest.mark.parametrize("run", range(RUNS))
+def test_each_run_packs_every_promise(run: int) -> None:
+    (room,) = fleet_of(*BURST).rooms
+    assert room is not None
+    room.site.rehearse(room.kinds, BURST[:5])
+    left, packed = room.site.rehearse(room.kinds, BURST, run).packed(room.left, room.site.kind_p)
+    there = replace(room, left=left, held=Held().with_more(packed))
+    assert (there.outstanding, there.stuck()) == (BURST, 0)
+    assert not broken_promise(there.pools, there.holdings)
+    pods = sum(step.nodes * step.replicas for each in packed for step in each.steps)
+    slots = [cells.min_rk[2] @ cells.count_k for cells in (room.pools.cells, there.filled.cells)]
+    assert slots[0] - slots[1] == pods == sum(each.to_pack for each in BURST)
 
 
 @pytest.mark.parametrize("minor", [0, 20, 30, 36])
