@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Packages, files and folders of protos that hold the rules. Paths are only added, never removed.
 ENABLED = (
+    "federation/capacity/filled_nodes.py",
     "federation/capacity/promise_sums.py",
     "federation/capacity/remembered.py",
     "federation/cli/diff.py",

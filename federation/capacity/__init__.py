@@ -18,6 +18,7 @@
 - ``crowded``: clusters where promises were packed in another order than they were made in: in
   which of them one more surely is promised
 - ``deductions``: what is promised and not yet in any report, deducted where nodes cannot be seen
+- ``filled_nodes``: nodes of a cluster once pods on their way are there, the largest last
 - ``fleet_cells``: the cells of all clusters as flat arrays, in blocks of clusters small enough
   for the cache
 - ``fleet_estimates``: how many replicas fit into every cluster, by the best of the levels that

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from federation.capacity.as_scheduled import RehearsedPromises
 from federation.capacity.assignments import Held
+from federation.capacity.filled_nodes import Demand, Filled, ReportedNodes
 from federation.capacity.rehearsal import RehearsedRoom
 from federation.model.reasons import Reason
 from federation.model.shapes import Shape
@@ -30,13 +31,14 @@ class KnownBesideLarge:
     """Answers about large pods on the nodes of a report. One value each, as several threads may
     read a room.
 
-    ``large``: whether any of these holdings is large. ``tally`` is the demand of these holdings.
-    ``found`` is how many replicas fit beside them, by question. ``shares`` are the shares of a node
-    that requests take.
+    ``large``: whether any of these holdings is large. ``demand`` is the demand of these holdings,
+    and ``filled`` are the nodes with it. ``found`` is how many replicas fit beside them, by
+    question. ``shares`` are the shares of a node that requests take.
     """
 
-    nodes: object = None
+    nodes: ReportedNodes | None = None
     large: tuple[Held | None, bool] = (None, False)
-    tally: tuple[Held | None, object] = (None, None)
+    demand: tuple[Held | None, Demand | None] = (None, None)
+    filled: tuple[Held | None, Filled | None] = (None, None)
     found: tuple[Held | None, dict[Hashable, tuple[int, Reason]]] = (None, {})
     shares: dict[Hashable, float] = field(default_factory=dict)

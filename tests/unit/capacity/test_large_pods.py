@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.capacity.cluster_room import ReportId
+from federation.capacity.filled_nodes import LARGE_PART
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
-from federation.capacity.large_pods import LARGE_PART, max_beside_large
+from federation.capacity.large_pods import max_beside_large
 from federation.capacity.reserve import packable_c
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.placement import Certificate
@@ -131,6 +132,27 @@ def test_pods_that_take_no_node_of_a_large_one_are_promised_beside_others_that_d
     # Those that may be on any node may be on one of a large pod.
     anywhere = NodeClaim(tolerations=TOLERATES)
     assert beside(fleet, ReplicaRequirements(request=small, node_claim=anywhere), 10) == 0
+
+
+def test_pods_that_crowd_small_ones_onto_nodes_of_large_ones_are_held_back() -> None:
+    """Also where large ones have no node beside twice as many small ones, whatever else comes."""
+    is_arm_n = np.arange(11) < 8
+    cores_n = np.where(is_arm_n, 4, 16)
+    amounts = {"cpu": cores_n * 1000, "memory": cores_n * 4 * GIB}
+    nodes = NodeColumns(
+        free={**amounts, "pods": np.full(11, 110)},
+        taints=NodeColumn(values=[()], code_n=np.zeros(11, dtype=np.int32)),
+        labels={ARCH: NodeColumn(values=["arm64", "amd64"], code_n=(~is_arm_n).astype(np.int32))},
+        allocatable=amounts,
+    )
+    reported = pools_of(reported_pools(build_pools(nodes, label_keys=[ARCH])))
+    on_arm, on_amd = (NodeClaim(node_selector={ARCH: arch}) for arch in ("arm64", "amd64"))
+    large = ReplicaRequirements(request={"cpu": 12_000, "memory": GIB}, node_claim=on_amd)
+    anywhere = ReplicaRequirements(request={"cpu": 250, "memory": GIB}, node_claim=NodeClaim())
+    wanted = ReplicaRequirements(request={"cpu": 125, "memory": GIB // 2}, node_claim=on_arm)
+    fleet = fleet_of((large, 3), (anywhere, 64), reported=reported)
+    # Of 80 cores 20 may be taken, a quarter of each node: then those of 16 have 12 left.
+    assert 24 < beside(fleet, wanted, 90) <= 32
 
 
 def test_a_large_pod_without_a_node_even_alone_holds_nothing_back() -> None:

@@ -1,0 +1,277 @@
+"""Nodes of a cluster once pods on their way are there: small ones first, the largest last.
+
+Pure, whole-array: nodes that are alike are one cell, and the work does not grow with the number of
+pods. Must not say how many pods may be promised: ``large_pods`` does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from federation.model.arrays import BoolArray, FloatArray, IntArray
+from federation.model.pools.values import SCORED, Cells
+
+# A large pod asks for more than one in so many of what the largest node that suits it has.
+LARGE_PART: Final = 4
+_MIN_SLOPE: Final = 1e-12
+_MIN_RATE: Final = 1e-12
+# Amounts are whole: what is left by less than this is what rounding took.
+_ROUNDING: Final = 1e-3
+
+# Which pools of a cluster suit, as bytes of truth values.
+Suiting: TypeAlias = bytes
+LumpKey: TypeAlias = tuple[Suiting, Hashable]
+
+
+class Lump(NamedTuple):
+    """Pods of one kind or much alike that take so much of a node that it matters where they go.
+
+    All ``replicas`` together ask for ``amount_r``, each of them for ``share`` of a node.
+    """
+
+    share: float
+    replicas: int
+    amount_r: FloatArray
+
+    @property
+    def is_large(self) -> bool:
+        return self.share * LARGE_PART > 1
+
+    @property
+    def mean_r(self) -> FloatArray:
+        """The amounts of one of the pods: of pods that are much alike, the mean."""
+        mean_r: FloatArray = np.ceil(self.amount_r / self.replicas)
+        return mean_r
+
+    def joined(self, other: Lump | None) -> Lump:
+        """Join the pods of another one."""
+        if other is None:
+            return self
+        share, replicas = max(self.share, other.share), self.replicas + other.replicas
+        return Lump(share, replicas, self.amount_r + other.amount_r)
+
+
+class Demand(NamedTuple):
+    """Pods on their way: the amounts of all small ones by the pools that suit them, and lumps."""
+
+    small: Mapping[Suiting, FloatArray]
+    lumps: Mapping[LumpKey, Lump]
+
+
+class Filled(NamedTuple):
+    """Nodes with all pods of a demand. ``missing`` large pods of each kind found no node; ``late``
+    is whether any pods did not. Incomplete where more were missing than is of interest; tight where
+    one more of some large kind finds none.
+    """
+
+    nodes: _Placing
+    missing: Counter[LumpKey]
+    late: bool = False
+    is_incomplete: bool = False
+    is_tight: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReportedNodes:
+    """The nodes of a cluster in cells (axis k) of ``count_k`` nodes in the pool ``pool_k``.
+
+    Each has ``free_rk`` left of ``resources``, and ``total_sk`` in all of those in SCORED.
+    ``suiting`` holds suiting pools as arrays.
+    """
+
+    resources: tuple[str, ...]
+    scored: list[int]
+    pool_k: IntArray
+    count_k: IntArray
+    free_rk: FloatArray
+    total_sk: FloatArray
+    suiting: dict[Suiting, BoolArray] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, cells: Cells) -> ReportedNodes:
+        """Read the nodes off the cells of a report that has allocatable amounts."""
+        if cells.allocatable_rk is None:
+            raise ValueError("the cluster does not report what its nodes have allocatable")
+        return cls(
+            resources=cells.resources,
+            scored=[cells.resources.index(name) for name in SCORED],
+            pool_k=cells.pool_k.astype(np.int64),
+            count_k=cells.count_k.astype(np.int64),
+            free_rk=cells.min_rk.astype(np.float64),
+            total_sk=np.maximum(cells.allocatable_rk, 1).astype(np.float64),
+        )
+
+    def filled(
+        self, demand: Demand, margin: int, allowed: Mapping[LumpKey, int] | None = None
+    ) -> Filled:
+        """Put pods on nodes, with so many times as many small ones: first the small ones, then
+        lumps one kind after the other, the largest last. It ends where more large pods of a kind
+        are missing than ``allowed``.
+        """
+        free_rk, late = (self.free_rk, False) if not margin else self._beside(demand.small, margin)
+        placing = _Placing(
+            np.floor(free_rk + _ROUNDING), self.count_k, self.total_sk, self.pool_k, self.scored
+        )
+        missing = Counter[LumpKey]()
+        for key, lump in sorted(
+            demand.lumps.items(), key=lambda item: (item[1].share, str(item[0]))
+        ):
+            pods = lump.replicas if lump.is_large else lump.replicas * margin
+            if not pods:
+                continue
+            placing, lost = placing.with_pods(lump.mean_r, self._pools(key[0]), pods)
+            late = late or lost > 0
+            if lost and lump.is_large:
+                missing[key] = lost
+                if allowed is not None and lost > allowed.get(key, 0):
+                    return Filled(placing, missing, late, is_incomplete=True)
+        is_tight = allowed is None and any(
+            not placing.fits_k(lump.mean_r, self._pools(key[0])).any()
+            for key, lump in demand.lumps.items()
+            if lump.is_large
+        )
+        return Filled(placing, missing, late, is_tight=is_tight)
+
+    def may_take_node_of(
+        self, large: Iterable[tuple[Suiting, FloatArray]], suiting: Suiting, amount_r: FloatArray
+    ) -> bool:
+        """Whether a pod of these amounts may be on a node that takes one of the large pods before
+        any pod on its way is there.
+        """
+        may_k = self._pools(suiting)[self.pool_k] & self._has_room_k(amount_r)
+        return any(
+            bool((may_k & self._pools(pools)[self.pool_k] & self._has_room_k(large_r)).any())
+            for pools, large_r in large
+        )
+
+    def _pools(self, suiting: Suiting) -> BoolArray:
+        if suiting not in self.suiting:
+            self.suiting[suiting] = np.frombuffer(suiting, dtype=np.bool_)
+        return self.suiting[suiting]
+
+    def _has_room_k(self, amount_r: FloatArray) -> BoolArray:
+        """Which nodes take a pod that asks for so much, as reported."""
+        (row_q,) = amount_r.nonzero()
+        left_rk = self.free_rk[row_q] - amount_r[row_q, np.newaxis]
+        has_room_k: BoolArray = (left_rk.min(axis=0, initial=0.0) >= 0) & (self.count_k > 0)
+        return has_room_k
+
+    def _beside(self, small: Mapping[Suiting, FloatArray], margin: int) -> tuple[FloatArray, bool]:
+        """The amounts that are left beside so many times as many small pods, those first that may
+        be on the fewest nodes; and whether some of them find no room.
+        """
+        demands = [
+            (self._pools(suiting)[self.pool_k], amount_r * margin)
+            for suiting, amount_r in sorted(small.items())
+        ]
+        if len(demands) > 1:
+            demands.sort(key=lambda demand: int((demand[0] * self.count_k).sum()))
+        free_rk, late = self.free_rk, False
+        for suiting_k, demand_r in demands:
+            part_k, is_all = self._parts_k(free_rk, suiting_k, demand_r)
+            free_rk = free_rk - demand_r[:, np.newaxis] * part_k
+            late = late or not is_all
+        return free_rk, late
+
+    def _parts_k(
+        self, free_rk: FloatArray, suiting_k: BoolArray, demand_r: FloatArray
+    ) -> tuple[FloatArray, bool]:
+        """The part of many pods' demand that each node takes, and whether that is all of it.
+
+        Each pod goes where most is left as a share of what the node has: until all nodes that were
+        reached have the same share left, or are full.
+        """
+        (row_q,) = np.nonzero(demand_r)
+        fits_k = (free_rk[row_q] / demand_r[row_q, np.newaxis]).min(axis=0)
+        most_k: FloatArray = np.maximum(fits_k, 0.0) * suiting_k
+        if float(most_k @ self.count_k) <= 1.0:
+            return most_k, False
+        left_k = (free_rk[self.scored] / self.total_sk).sum(axis=0)
+        slope_k = (demand_r[self.scored, np.newaxis] / self.total_sk).sum(axis=0)
+        slope_k = np.maximum(slope_k, _MIN_SLOPE)
+        level = _water_level(left_k, left_k - most_k * slope_k, self.count_k / slope_k)
+        part_k: FloatArray = np.minimum(np.maximum(left_k - level, 0.0) / slope_k, most_k)
+        part_k /= float(part_k @ self.count_k)
+        return part_k, True
+
+
+def _water_level(high_k: FloatArray, low_k: FloatArray, rate_k: FloatArray) -> float:
+    """The level at which all that is above it, down to ``low_k`` at most, comes to 1 at these
+    rates; it comes to more than that in all.
+    """
+    edge_i = np.concatenate([high_k, low_k])
+    order_i = np.argsort(-edge_i, kind="stable")
+    edge_i = edge_i[order_i]
+    rate_i = np.concatenate([rate_k, -rate_k])[order_i].cumsum()[:-1]
+    sum_i = (rate_i * (edge_i[:-1] - edge_i[1:])).cumsum()
+    place = min(int(sum_i.searchsorted(1.0)), len(sum_i) - 1)
+    surplus = float(sum_i[place]) - 1.0
+    return float(edge_i[place + 1]) + surplus / max(float(rate_i[place]), _MIN_RATE)
+
+
+class _Placing(NamedTuple):
+    """Cells (axis k) of ``count_k`` nodes in the pool ``pool_k`` with ``free_rk`` left, which pods
+    take, and ``total_sk`` in all.
+    """
+
+    free_rk: FloatArray
+    count_k: IntArray
+    total_sk: FloatArray
+    pool_k: IntArray
+    scored: Sequence[int]
+
+    def fits_k(self, amount_r: FloatArray, suiting_p: BoolArray) -> FloatArray:
+        """How many pods of these amounts each node takes."""
+        (row_q,) = amount_r.nonzero()
+        quotient_k = (self.free_rk[row_q] / amount_r[row_q, np.newaxis]).min(axis=0)
+        fits_k: FloatArray = np.floor(quotient_k) * suiting_p[self.pool_k]
+        return fits_k
+
+    def with_pods(
+        self, amount_r: FloatArray, suiting_p: BoolArray, replicas: int
+    ) -> tuple[_Placing, int]:
+        """Take nodes for pods of one kind, each where most is left with it as a share of what the
+        node has; how many pods find none.
+        """
+        fits_k = self.fits_k(amount_r, suiting_p)
+        (cell_i,) = ((fits_k > 0) & (self.count_k > 0)).nonzero()
+        if not len(cell_i):
+            return self, replicas
+        count_i = self.count_k[cell_i]
+        fits_i = np.minimum(fits_k[cell_i], replicas)
+        placed = min(replicas, int(fits_i @ count_i))
+        free_ri, total_si = self.free_rk[:, cell_i], self.total_sk[:, cell_i]
+        slope_i = (amount_r[self.scored, np.newaxis] / total_si).sum(axis=0)
+        left_i = (free_ri[self.scored] / total_si).sum(axis=0) - slope_i
+        # The share that is left with a node's first pod, its second, and so on (axis j).
+        pods_j1 = np.arange(int(fits_i.max()))[:, np.newaxis]
+        left_ji = np.where(pods_j1 < fits_i, left_i - pods_j1 * slope_i, -np.inf)
+        turn_t = np.argsort(-left_ji, axis=None, kind="stable")[:placed] % len(cell_i)
+        end_t = count_i[turn_t].cumsum()
+        last = int(end_t.searchsorted(placed))
+        taken_i = np.bincount(turn_t[:last], minlength=len(cell_i))
+        cell, nodes = int(turn_t[last]), placed - int(end_t[last]) + int(count_i[turn_t[last]])
+        if nodes == count_i[cell]:
+            taken_i[cell] += 1
+        free_rk = self.free_rk.copy()
+        free_rk[:, cell_i] = free_ri - amount_r[:, np.newaxis] * taken_i
+        filled = self._replace(free_rk=free_rk)
+        if nodes < count_i[cell]:
+            filled = filled.divided(int(cell_i[cell]), nodes, amount_r)
+        return filled, replicas - placed
+
+    def divided(self, cell: int, nodes: int, amount_r: FloatArray) -> _Placing:
+        """Take one more pod on some nodes of a cell."""
+        count_k = np.append(self.count_k, nodes)
+        count_k[cell] -= nodes
+        return self._replace(
+            free_rk=np.column_stack([self.free_rk, self.free_rk[:, cell] - amount_r]),
+            count_k=count_k,
+            total_sk=np.column_stack([self.total_sk, self.total_sk[:, cell]]),
+            pool_k=np.append(self.pool_k, self.pool_k[cell]),
+        )
