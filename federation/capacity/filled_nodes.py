@@ -56,7 +56,7 @@ class Lump(NamedTuple):
         return Lump(share, replicas, self.amount_r + other.amount_r)
 
 
-class Demand(NamedTuple):
+class DemandOnWay(NamedTuple):
     """Pods on their way: the amounts of all small ones by the pools that suit them, and lumps."""
 
     small: Mapping[Suiting, FloatArray]
@@ -107,7 +107,7 @@ class ReportedNodes:
         )
 
     def filled(
-        self, demand: Demand, margin: int, allowed: Mapping[LumpKey, int] | None = None
+        self, demand: DemandOnWay, margin: int, allowed: Mapping[LumpKey, int] | None = None
     ) -> Filled:
         """Put pods on nodes, with so many times as many small ones: first the small ones, then
         lumps one kind after the other, the largest last. It ends where more large pods of a kind

@@ -21,7 +21,7 @@ from federation.capacity.assignments import Assignment, Held
 from federation.capacity.cluster_room import Room, Site
 from federation.capacity.filled_nodes import (
     LARGE_PART,
-    Demand,
+    DemandOnWay,
     Filled,
     Lump,
     LumpKey,
@@ -196,16 +196,16 @@ class _Kind(NamedTuple):
         return most if self.share * LARGE_PART > 1 else most // SMALL_MARGIN
 
 
-def _including(demand: Demand, kind: _Kind, replicas: int) -> Demand:
+def _including(demand: DemandOnWay, kind: _Kind, replicas: int) -> DemandOnWay:
     """The demand with so many more of a kind."""
     amount_r = kind.amount_r * replicas
     if kind.key is not None:
         lump = Lump(kind.share, replicas, amount_r).joined(demand.lumps.get(kind.key))
-        return Demand(demand.small, {**demand.lumps, kind.key: lump})
+        return DemandOnWay(demand.small, {**demand.lumps, kind.key: lump})
     suiting, small = kind.suiting, demand.small
     if suiting not in small and len(small) >= MAX_CLAIMS:
         suiting = b"\x01" * len(suiting)
-    return Demand({**small, suiting: small.get(suiting, 0.0) + amount_r}, demand.lumps)
+    return DemandOnWay({**small, suiting: small.get(suiting, 0.0) + amount_r}, demand.lumps)
 
 
 def _lump_key(requirements: ReplicaRequirements, suiting: Suiting, share: float) -> LumpKey:
@@ -219,7 +219,7 @@ def _lump_key(requirements: ReplicaRequirements, suiting: Suiting, share: float)
     return suiting, (frexp(share)[1], frexp(memory_by_cpu)[1] // _OCTAVES_ALIKE)
 
 
-def _demand(room: Room) -> Demand:
+def _demand(room: Room) -> DemandOnWay:
     """What is on its way: mostly it is known of all but what came last."""
     known, demand = room.site.beside_large.demand
     newest: Held | None = room.held
@@ -228,7 +228,7 @@ def _demand(room: Room) -> Demand:
         more.append(newest.more)
         newest = newest.before
     if newest is None or demand is None:
-        demand = Demand({}, {})
+        demand = DemandOnWay({}, {})
     for part in reversed(more):
         for each in part:
             if each.outstanding.to_pack > 0:
@@ -246,7 +246,7 @@ def _nodes(room: Room) -> ReportedNodes:
     return memo.nodes
 
 
-def _filled(room: Room, demand: Demand, nodes: ReportedNodes) -> Filled:
+def _filled(room: Room, demand: DemandOnWay, nodes: ReportedNodes) -> Filled:
     """The nodes with all that is on its way, small pods counted twice."""
     memo = room.site.beside_large
     held, filled = memo.filled

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from federation.capacity.as_scheduled import RehearsedPromises
 from federation.capacity.assignments import Held
-from federation.capacity.filled_nodes import Demand, Filled, ReportedNodes
+from federation.capacity.filled_nodes import DemandOnWay, Filled, ReportedNodes
 from federation.capacity.rehearsal import RehearsedRoom
 from federation.model.reasons import Reason
 from federation.model.shapes import Shape
@@ -38,7 +38,7 @@ class KnownBesideLarge:
 
     nodes: ReportedNodes | None = None
     large: tuple[Held | None, bool] = (None, False)
-    demand: tuple[Held | None, Demand | None] = (None, None)
+    demand: tuple[Held | None, DemandOnWay | None] = (None, None)
     filled: tuple[Held | None, Filled | None] = (None, None)
     found: tuple[Held | None, dict[Hashable, tuple[int, Reason]]] = (None, {})
     shares: dict[Hashable, float] = field(default_factory=dict)
