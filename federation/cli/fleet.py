@@ -13,18 +13,20 @@ from typing import Final
 import click
 
 from federation.cli import output as show
+from federation.cli.audit import list_audit
 from federation.cli.connection import connection, present_time
 from federation.cli.decisions import shares_text
 from federation.cli.following import Change, changes_of, show_list
 from federation.cli.history import get_decisions
-from federation.cli.joining import get_joiners
+from federation.cli.joining import get_joiners, list_join_tokens
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.listing import print_list
-from federation.cli.names import Kinds, list_namespace_options, named_binding
+from federation.cli.names import Kinds, list_namespace_options, listed_kind, named_binding
 from federation.cli.output import Format, Output, output_option
 from federation.cli.placed import placed_share, placed_text
 from federation.cli.plans import get_plans
 from federation.cli.queueing import get_queue
+from federation.cli.quota import list_quotas
 from federation.cli.reservations import describe_all, describe_binding, get_reservations
 from federation.cli.token import get_tokens
 from federation.client import Client
@@ -237,6 +239,9 @@ get.add_command(get_decisions)
 get.add_command(get_joiners)
 get.add_command(get_plans)
 get.add_command(get_tokens)
+get.add_command(listed_kind(list_audit, "audit"))
+get.add_command(listed_kind(list_join_tokens, "join-tokens"))
+get.add_command(listed_kind(list_quotas, "quotas"))
 
 
 @click.command(epilog="Example: fedctl apply -f cluster.yaml")

@@ -157,7 +157,7 @@ class _Printer(Generic[R]):
             document = None if is_named else self._kind.document(row)
             show.print_document(document, output, [self._kind.name(row)])
         elif event == "DELETED":
-            say(f"{self._kind.name(row)} is gone")
+            say(f"{self._kind.name(row)} deleted")
         elif self._table is None:
             self._table = print_rows(self._kind, self._listing, [row], of=1)
         else:

@@ -64,7 +64,7 @@ def login(name: str, token_file: Path | None) -> None:
         contexts.options[name]["ca"] = trusted
     contexts.current = name
     contexts.write()
-    say(f"{name}: {target.endpoint} as {caller.actor}; kept in {contexts.path}")
+    say(f"{name}: {target.endpoint} as {caller.actor}; saved to {contexts.path}")
 
 
 def _token(file: Path | None) -> str:
@@ -122,7 +122,7 @@ def _trust(options: Mapping[str, Any]) -> str:
 @config.command("get-contexts", epilog="Example: fedctl config get-contexts")
 @listing_options(CONTEXTS)
 def get_contexts(listing: Listing) -> None:
-    """All of them; the one that counts is marked."""
+    """Saved contexts; the current one is marked."""
     contexts = read_contexts(contexts_file())
     rows = [
         NamedContext(name=name, is_current=name == contexts.current, options=options)
@@ -134,21 +134,21 @@ def get_contexts(listing: Listing) -> None:
 @config.command("use-context", epilog="Example: fedctl config use-context prod")
 @click.argument("name", shell_complete=context_names)
 def use_context(name: str) -> None:
-    """Ask this one from now on."""
+    """Use a context from now on."""
     contexts = read_contexts(contexts_file())
     contexts.of(name)
     contexts.current = name
     contexts.write()
-    say(f"{name} counts from now on")
+    say(f"Switched to context {name}.")
 
 
 @config.command("delete-context", epilog="Example: fedctl config delete-context prod")
 @click.argument("name", shell_complete=context_names)
 def delete_context(name: str) -> None:
-    """Forget one, with its token and its CA where fedctl keeps them."""
+    """Delete a context, with its token and its CA where fedctl keeps them."""
     contexts = read_contexts(contexts_file())
     contexts.remove(name)
     contexts.write()
     for suffix in ("token", "ca.pem"):
         (contexts.path.parent / f"{checked_name(name)}.{suffix}").unlink(missing_ok=True)
-    say(f"{name} is forgotten")
+    say(f"context/{name} deleted")

@@ -6,6 +6,7 @@ Must not ask anybody whether what is named exists.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import wraps
 from typing import Any, Final, TypeVar
 
@@ -43,6 +44,15 @@ class Kinds(click.Group):
             kinds = ", ".join(sorted(self.commands))
             raise click.UsageError(f"There is no kind {args[0]!r}. The kinds are {kinds}.", ctx)
         return super().resolve_command(ctx, args)
+
+
+def listed_kind(command: click.Command, kind: str) -> click.Command:
+    """A verb that lists, such as ``quota list``, as ``get KIND``."""
+    kind_command = copy(command)
+    kind_command.name = kind
+    kind_command.params = [*command.params]
+    kind_command.epilog = f"Example: fedctl get {kind}"
+    return kind_command
 
 
 def named_binding(name: str, namespace: str = "") -> tuple[str, str]:

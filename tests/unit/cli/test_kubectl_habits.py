@@ -79,7 +79,7 @@ async def test_each_task_of_the_page(
 async def test_what_is_wrong_is_told(running: RunningControlPlane) -> None:
     await running.enrolled("member1")
     for arguments, code, words in (
-        (("get", "nosuch"), 2, "There is no kind 'nosuch'. The kinds are bindings, clusters, "),
+        (("get", "nosuch"), 2, "There is no kind 'nosuch'. The kinds are audit, bindings, "),
         (("get", "pods/web"), 2, "There is no kind 'pods/web'"),
         (("get", "clusters", "member1", "x"), 1, "'x'"),
         (("get", "clusters/x"), 1, "'x'"),

@@ -276,7 +276,7 @@ def test_what_changes_is_a_row_more(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = followed(monkeypatch, news)
     assert [line.split()[0] for line in lines] == ["NAME", "a", "b", "c", "b", "d", "cluster/c"]
     assert lines[4].split()[5] == "49", "what did not change is not told"
-    assert lines[-1] == "cluster/c is gone"
+    assert lines[-1] == "cluster/c deleted"
     told = [json.loads(line) for line in followed(monkeypatch, news, "-o", "json")]
     types = ["ADDED", "ADDED", "ADDED", "MODIFIED", "ADDED", "DELETED"]
     assert [each["type"] for each in told] == types
