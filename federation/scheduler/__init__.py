@@ -1,6 +1,7 @@
 """The replica-division scheduler: arrays in, a decision out.
 
 - ``affinity``: which clusters of a fleet a ClusterAffinity matches
+- ``batch``: bindings that are decided one after the other, and placed together or not at all
 - ``cycle``: one scheduling cycle: filter, score, select, divide, with everything recorded
 - ``decide``: one decision: a draft on a fleet, divided by what a capacity model offers, and
   reserved in it
@@ -9,6 +10,7 @@
 - ``demand``: what a binding asks clusters to hold: replicas, whole component sets, or an object
   without pods
 - ``division``: how replicas are divided among the selected clusters
+- ``earmarks``: capacity beside the claims of bindings that wait
 - ``fleet``: the immutable array snapshot of the clusters that one decision, or thousands, work on
 - ``plugins``: the plugins of a cycle: filters, scores, permits, and the profiles that name them
 - ``preemption``: which replicas make room for a binding of higher priority
@@ -24,6 +26,7 @@
   their type hints
 - ``simulated_capacity``: the capacity of a fleet that only exists in memory, less what its bindings
   have taken
+- ``simulated_fleet``: a fleet that only exists in memory, with savepoints
 - ``simulated_rooms``: the rooms of a simulation's clusters that come with pools, and what is
   promised in them
 - ``simulation``: decides bindings one after the other on a fleet that only exists in memory

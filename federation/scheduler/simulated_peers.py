@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from federation.model.placement import Binding, groups_of
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision
 from federation.scheduler.state import ALONE, Surroundings
 from federation.scheduler.triggers import is_answered
-
-# Clusters by the key of a binding.
-Places: TypeAlias = Mapping[str, tuple[TargetCluster, ...]]
 
 
 class PlacedPeer(NamedTuple):
@@ -41,13 +38,19 @@ def surroundings_of(binding: Binding, placed: Collection[PlacedPeer]) -> Surroun
     )
 
 
-def counting_at(placed: Mapping[str, PlacedPeer], clusters: Places) -> dict[str, PlacedPeer]:
-    """Return those that are placed as if they were in these clusters, by key."""
+def counting_at(
+    placed: Mapping[str, PlacedPeer], places: Mapping[str, Iterable[str]]
+) -> dict[str, PlacedPeer]:
+    """Return those that are placed as if they were in the clusters of these names, by key."""
     return {
-        key: was._replace(decision=replace(was.decision, clusters=targets))
-        for key, targets in clusters.items()
+        key: was._replace(decision=replace(was.decision, clusters=_nothing_in(names)))
+        for key, names in places.items()
         if (was := placed.get(key)) is not None
     }
+
+
+def _nothing_in(names: Iterable[str]) -> tuple[TargetCluster, ...]:
+    return tuple(TargetCluster(name=name, replicas=0) for name in sorted(names))
 
 
 def _places(

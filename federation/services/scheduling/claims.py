@@ -7,27 +7,24 @@ Plain functions of their arguments. Must not read or write the store.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Self
 
-import numpy as np
-import numpy.typing as npt
-
+from federation.capacity.cluster_room import Room
+from federation.model.arrays import IntArray
 from federation.model.estimate import Estimates
-from federation.model.placement import Certificate
+from federation.model.placement import Binding, Certificate
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import NO_REASON, Amount, BindingRef, ClusterName, Reason, Word
 from federation.model.waiting import Leaving, Nomination
 from federation.scheduler.closed_rooms import ClosedRooms
+from federation.scheduler.decide import OfferedCapacity
+from federation.scheduler.earmarks import CapacityClaim, EarmarkShadow, beside_earmarks, offer_of
 from federation.scheduler.plugins.profile import Profile
 from federation.scheduler.state import Surroundings
-from federation.scheduler.waiting.kept import (
-    earmark_in,
-    goes_with,
-    kept_before,
-    room_is_kept_for,
-)
+from federation.scheduler.waiting.kept import goes_with, kept_before
 from federation.scheduler.waiting.queue import Seen
 from federation.services.binding_ports import StoredBinding
 from federation.services.scheduling.attempt import Attempt
@@ -45,28 +42,31 @@ def beside_claims(
     attempt: Attempt,
     available: Estimates,
     now: float,
-) -> tuple[Estimates, Reason]:
-    """What of that is available which is kept for nobody that comes before the attempt, and for
-    whom the rest is kept, NO_REASON where all is available.
-    """
+) -> OfferedCapacity:
+    """What of that is available which is kept for nobody that comes before the attempt."""
     keeping = [each for each in attempt.claims.earmarked if _keeps_room(each[0], now)]
     earmarked = kept_before(keeping, lambda each: each[0].binding, attempt.candidate)
     first = [
-        (stored, profile)
+        _claim(stored, profile)
         for stored, profile in attempt.claims.first
         if profile.name == attempt.profile.name and _is_first(stored, attempt)
     ]
     if not (earmarked or first):
-        return available, NO_REASON
+        return OfferedCapacity(available)
     asked = attempt.candidate.certificate or attempt.profile.certificate
-    left_c = _beside(working, attempt, earmarked, asked, now)
-    for stored, profile in first:
-        seen = _seen(working, stored, profile, now)
-        left_c[[working.snapshot.positions[name] for name in seen.reach]] = 0
-    if not (left_c < available.replicas_c).any():
-        return available, NO_REASON
-    left = replace(available, replicas_c=np.minimum(available.replicas_c, left_c))
-    return left, room_is_kept_for(stored.binding.key for stored, _ in (*earmarked, *first))
+    index = working.snapshot.positions
+    claims = [_claim(stored, profile) for stored, profile in earmarked]
+    capacity = _BesideEarmarks(working=working, now=now)
+    question = tuple((each.id, each.binding.resource_version, each.wait) for each, _ in earmarked)
+    known = working.shadows.get(question) if earmarked else (working, ClosedRooms())
+    if known is None:
+        beside, closed = beside_earmarks(capacity, claims, index)
+        known = working.shadows[question] = beside.working, closed
+    shadow = EarmarkShadow(replace(capacity, working=known[0]), known[1])
+    free_c = shadow.free_c(attempt.candidate, asked)
+    for claim in first:
+        free_c[[index[name] for name in capacity.seen(claim).reach]] = 0
+    return offer_of(available, free_c, (*claims, *first))
 
 
 def awaited(working: WorkingCopy, stored: StoredBinding | None, now: float) -> Reason:
@@ -123,67 +123,6 @@ def _is_first(stored: StoredBinding, attempt: Attempt) -> bool:
     return is_before and not goes_with(binding, attempt.candidate)
 
 
-def _beside(
-    working: WorkingCopy,
-    attempt: Attempt,
-    earmarked: Sequence[tuple[StoredBinding, Profile]],
-    asked: Certificate | None,
-    now: float,
-) -> npt.NDArray[np.int64]:
-    """What is available beside as much as fits of what is earmarked, in every cluster: of one
-    after the other, beside those before it.
-    """
-    question = tuple((each.id, each.binding.resource_version, each.wait) for each, _ in earmarked)
-    known = working.shadows.get(question) if earmarked else (working, ClosedRooms())
-    if known is None:
-        shadow, positions = working, working.snapshot.positions
-        closed = ClosedRooms()
-        for stored, profile in earmarked:
-            remainder = stored.wait.remainder if stored.wait else 0
-            seen = _seen(shadow, stored, profile, now)
-            bound_for = _bound_for(stored, seen)
-            earmark = earmark_in(_within(stored, seen.room), bound_for, remainder)
-            units = {positions[name]: count for name, count in earmark.shares.items()}
-            shadow = shadow.beside(stored.binding, units)
-            if stored.binding.components:
-                shadow = _beside_parts(shadow, stored, bound_for - earmark.shares.keys(), asked)
-            rooms = ((c, shadow.room(c)) for c in (positions[name] for name in earmark.closed))
-            closed.close(stored.binding, rooms)
-        known = working.shadows[question] = shadow, closed
-    shadow, closed = known
-    left_c = shadow.availability(attempt.candidate, asked).replicas_c.copy()
-    for position in closed.positions:
-        closed.limit(left_c, attempt.candidate, position, shadow.room(position))
-    return left_c
-
-
-def _beside_parts(
-    shadow: WorkingCopy, stored: StoredBinding, clusters: Iterable[str], asked: Certificate | None
-) -> WorkingCopy:
-    """Room for a whole set of components may come bit by bit: what there is of it is kept."""
-    binding, positions = stored.binding, [shadow.snapshot.positions[name] for name in clusters]
-    for part in binding.components:
-        alone = replace(
-            binding,
-            name=f"{binding.name} {part.name}",
-            components=(),
-            requirements=part.requirements,
-            replicas=part.replicas,
-        )
-        room_c = shadow.availability(alone, asked).replicas_c
-        units = {each: min(int(room_c[each]), part.replicas) for each in positions}
-        shadow = shadow.beside(alone, {each: count for each, count in units.items() if count > 0})
-    return shadow
-
-
-def _bound_for(stored: StoredBinding, seen: Seen) -> frozenset[str]:
-    """The clusters where room is kept for it."""
-    wait = stored.wait
-    if wait is None or wait.nominated is None or wait.earmarked_since is not None:
-        return seen.reach
-    return frozenset(each.name for each in wait.nominated.shares)
-
-
 def _keeps_room(stored: StoredBinding, now: float) -> bool:
     wait = stored.wait
     if wait is None or wait.earmarked_since is not None:
@@ -191,15 +130,44 @@ def _keeps_room(stored: StoredBinding, now: float) -> bool:
     return wait.nominated is not None and now < wait.nominated.until
 
 
-def _within(stored: StoredBinding, room: Mapping[str, int]) -> Mapping[str, int]:
-    """What of the room is kept for it: all that it may have, or what others were to leave."""
-    wait = stored.wait
-    if wait is None or wait.nominated is None or wait.earmarked_since is not None:
-        return room
-    shares = {each.name: each.replicas for each in wait.nominated.shares}
-    return {name: min(count, shares[name]) for name, count in room.items() if name in shares}
+def _claim(stored: StoredBinding, profile: Profile) -> CapacityClaim:
+    """What is kept for it: all that it may have, or what others were to leave to it."""
+    wait, shares = stored.wait, None
+    if wait is not None and wait.nominated is not None and wait.earmarked_since is None:
+        shares = {each.name: each.replicas for each in wait.nominated.shares}
+    return CapacityClaim(
+        binding=stored.binding,
+        profile=profile,
+        observed_affinity=stored.observed_affinity,
+        lacking=wait.remainder if wait else 0,
+        shares=shares,
+    )
 
 
-def _seen(working: WorkingCopy, stored: StoredBinding, profile: Profile, now: float) -> Seen:
-    around = Surroundings(observed_affinity=stored.observed_affinity)
-    return seen_by(working, stored.binding, profile, around, now)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _BesideEarmarks:
+    """An ``EarmarkedCapacity`` of a working copy."""
+
+    working: WorkingCopy
+    now: float
+
+    def seen(self, claim: CapacityClaim) -> Seen:
+        around = Surroundings(observed_affinity=claim.observed_affinity)
+        return seen_by(self.working, claim.binding, claim.profile, around, self.now)
+
+    def available_c(self, binding: Binding, certificate: Certificate | None) -> IntArray:
+        return self.working.availability(binding, certificate).replicas_c
+
+    def room(self, position: int) -> Room | None:
+        return self.working.room(position)
+
+    def could_hold(self, binding: Binding, names: Collection[str]) -> Collection[str]:
+        """All of them: rooms know their nodes, and other clusters are taken for large enough."""
+        del binding
+        return names
+
+    def beside(self, claim: CapacityClaim, binding: Binding, units: Mapping[str, int]) -> Self:
+        del claim
+        positions = self.working.snapshot.positions
+        by_position = {positions[name]: count for name, count in units.items()}
+        return replace(self, working=self.working.beside(binding, by_position))

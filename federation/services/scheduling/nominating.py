@@ -7,7 +7,6 @@ kept, and promised once reports show it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -23,13 +22,12 @@ from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import Amount, Reason
 from federation.model.resources import PODS
 from federation.model.workload import Component, ReplicaRequirements, TargetCluster
-from federation.scheduler.decide import Decided, Draft, OfferedCapacity, decide
+from federation.scheduler.decide import Decided, Draft, OfferedCapacity
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.claims import beside_claims
-from federation.services.scheduling.decide import draft_of, request_room, take_over, verdict_of
+from federation.services.scheduling.decide import request_room, take_over
 from federation.services.scheduling.shares import Reserved
-from federation.services.scheduling.together import peers_of
-from federation.services.scheduling.trial_capacity import TrialCapacity
+from federation.services.scheduling.trial_capacity import TrialCapacity, tried_together
 from federation.services.scheduling.working_copy import WorkingCopy
 
 # Where more nodes may have them, so many small pods would have to leave for a large one, until one
@@ -112,12 +110,9 @@ def placed_beside(
     """
     left = {working.snapshot.positions[name]: [*pods] for name, pods in coming.items()}
     kept = {position: working.room(position) for position in left}
-    fleet = working.snapshot.fleet_at(now)
-    placed: list[Attempt] = []
-    places: list[ComingPlace] = []
-    for attempt in attempts:
-        trial = copy(attempt)
-        capacity = ComingCapacity(
+
+    def capacity_of(trial: Attempt) -> ComingCapacity:
+        return ComingCapacity(
             working=working,
             decision=trial.id,
             attempt=trial,
@@ -128,14 +123,11 @@ def placed_beside(
                 for position, room in kept.items()
             },
         )
-        decided = decide(fleet, draft_of(trial, fleet, now, peers_of(trial, placed)), capacity, now)
-        if not decided.decision.is_placed:
-            return None
-        # Others of the same group count it where it will be, not only where there is room already.
-        trial.verdict = verdict_of(decided, working.snapshot, now)
-        placed.append(trial)
-        places.append(capacity.place(attempt))
-    return places
+
+    capacities = tried_together(attempts, capacity_of)
+    if capacities is None:
+        return None
+    return [capacity.place(attempt) for attempt, capacity in zip(attempts, capacities, strict=True)]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -156,7 +148,7 @@ class ComingCapacity(TrialCapacity):
         working, trial = self.working, self.attempt
         asked = trial.candidate.certificate or trial.profile.certificate
         available = working.availability(trial.candidate, asked)
-        return beside_claims(working, trial, available, self.now)[0]
+        return beside_claims(working, trial, available, self.now).estimates
 
     def available(self, draft: Draft) -> OfferedCapacity:  # noqa: ARG002 - of one attempt
         """Return what is free and what is coming."""

@@ -31,7 +31,6 @@ from federation.services.scheduling.fresh_reports import FreshReports
 from federation.services.scheduling.gangs import join_gang, joins_gang, with_companions
 from federation.services.scheduling.hooks import give_back
 from federation.services.scheduling.measures import DecisionMeasures, timed
-from federation.services.scheduling.moved_groups import moved_attempts
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.preempting import DEFAULT_LIMITS, Preemption, preempting_of
 from federation.services.scheduling.preview_copies import PreviewCopies
@@ -43,6 +42,7 @@ from federation.services.scheduling.together import (
     decide_all,
     decide_measured,
     is_atomic,
+    moved_attempts,
     place_all_or_none,
 )
 from federation.services.scheduling.working_copy import WorkingCopy

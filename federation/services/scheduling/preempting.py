@@ -34,6 +34,7 @@ from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.attempt import Attempt
+from federation.services.scheduling.attempt_batch import is_together
 from federation.services.scheduling.claims import (
     MOST_NOMINATED,
     nominated_now,
@@ -41,9 +42,8 @@ from federation.services.scheduling.claims import (
     waits_for,
 )
 from federation.services.scheduling.decide import tell
-from federation.services.scheduling.moved_groups import moves_as_group
 from federation.services.scheduling.nominating import ComingPlace, placed_beside, spare_slots
-from federation.services.scheduling.together import decide_all, is_atomic, is_together
+from federation.services.scheduling.together import decide_all, is_atomic, moves_as_group
 from federation.services.scheduling.victims import PossibleVictims, candidates_of, losable_shares
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import Threads

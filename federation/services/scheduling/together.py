@@ -7,28 +7,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from copy import copy
+from functools import partial
+from uuid import uuid4
 
 from federation.model.errors import NotPlacedTogether
-from federation.model.placement import gang_to_join
-from federation.scheduler.decide import decide
+from federation.model.placement import Binding, gang_to_join
+from federation.scheduler.batch import decide_each, decide_moves, settle_gang
 from federation.scheduler.decision import Outcome
-from federation.scheduler.waiting.gangs import unplaced_reason
 from federation.scheduler.waiting.queue import Seen
-from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.decide import draft_of, refuse, reserve, standing_of, tell
-from federation.services.scheduling.deciding import decide_anew
+from federation.services.scheduling.attempt_batch import AttemptBatch, is_together
+from federation.services.scheduling.decide import reserve
 from federation.services.scheduling.hooks import let_go
-from federation.services.scheduling.moved_groups import (
-    decide_moves,
-    moves_as_group,
-    peers_beside,
-    places_of,
-)
 from federation.services.scheduling.seeing import seen_by, surroundings_of
-from federation.services.scheduling.trial_capacity import TrialCapacity
+from federation.services.scheduling.trial_capacity import TrialCapacity, tried_together
 from federation.services.scheduling.working_copy import WorkingCopy
+
+
+def moved_attempts(bindings: Iterable[Binding]) -> list[Attempt]:
+    """Make attempts at moves that are committed together, or not at all."""
+    batch = str(uuid4())
+    return [
+        Attempt(binding=binding, is_moved=True, place=place, atomic=batch)
+        for place, binding in enumerate(bindings, start=1)
+    ]
+
+
+def moves_as_group(attempts: Sequence[Attempt]) -> bool:
+    """Whether these are the moves of one group."""
+    return bool(attempts) and bool(attempts[0].atomic) and attempts[0].is_moved
 
 
 def decide_measured(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> float:
@@ -47,20 +54,15 @@ def decide_all(working: WorkingCopy, attempts: Sequence[Attempt], now: float) ->
     where one of a gang is not, or not all are there, all go on waiting. Bindings that go together
     leave clusters together, or stay.
     """
+    batch = AttemptBatch(working=working, attempts=attempts, now=now)
     if moves_as_group(attempts):
-        decide_moves(working, attempts, now)
+        decide_moves(batch)
         return
-    for attempt in attempts:
-        if attempt.quota is not None:
-            attempt.quota.used = attempt.quota.read
-    for position, attempt in enumerate(attempts):
-        before = attempts[:position] if is_together(attempt) else ()
-        decide_anew(working, attempt, now, peers_of(attempt, before))
-    missed = [each for each in attempts if each.error or not each.is_placed]
+    missed = decide_each(batch)
     if attempts and attempts[0].atomic:
-        place_all_or_none(attempts, missed)
+        place_all_or_none(attempts, [attempts[position] for position in missed])
     elif attempts and attempts[0].is_joining and (missed or attempts[0].gate):
-        _leave_waiting(working, attempts, missed, now)
+        _leave_waiting(batch, missed)
 
 
 def decide_again(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> None:
@@ -83,11 +85,6 @@ def is_atomic(attempts: Sequence[Attempt]) -> bool:
     """
     first = attempts[0] if attempts else None
     return first is not None and (is_together(first) or first.is_victim)
-
-
-def is_together(attempt: Attempt) -> bool:
-    """Whether it is placed with others or not at all."""
-    return bool(attempt.atomic) or attempt.is_joining or attempt.is_companion
 
 
 def place_all_or_none(attempts: Iterable[Attempt], missed: Sequence[Attempt]) -> None:
@@ -121,57 +118,22 @@ def seen_together(working: WorkingCopy, attempts: Sequence[Attempt], now: float)
     for attempt in attempts:
         around = surroundings_of(attempt, attempt.peers)
         reach |= seen_by(working, attempt.candidate, attempt.profile, around, now).reach
-    placed: list[Attempt] = []
-    for attempt in attempts:
-        trial = _tried(working, attempt, now, placed)
-        if trial is None:
-            break
-        placed.append(trial)
-    return Seen(room={"": int(len(placed) == len(attempts))}, reach=frozenset(reach))
+    places = tried_together(attempts, partial(TrialCapacity.of, working, now=now))
+    return Seen(room={"": int(places is not None)}, reach=frozenset(reach))
 
 
-def _tried(
-    working: WorkingCopy, attempt: Attempt, now: float, before: Sequence[Attempt]
-) -> Attempt | None:
-    trial = copy(attempt)
-    fleet = working.snapshot.fleet_at(now)
-    capacity = TrialCapacity(working=working, decision=trial.id, attempt=trial, now=now)
-    draft = draft_of(trial, fleet, now, peers_of(trial, before))
-    return trial if decide(fleet, draft, capacity, now).decision.is_placed else None
-
-
-def _leave_waiting(
-    working: WorkingCopy, attempts: Sequence[Attempt], missed: Sequence[Attempt], now: float
-) -> None:
+def _leave_waiting(batch: AttemptBatch, missed: Sequence[int]) -> None:
     """Of a gang that is not complete, or not placed as a whole, nothing is."""
-    first = attempts[0]
+    attempts = batch.attempts
+    first, gang = attempts[0], gang_to_join(attempts[0].candidate)
     if first.again:
         # It is tried again after a while: what failed may pass.
         first.error = next((each.error for each in attempts if each.error), None)
-    gang, why = gang_to_join(first.candidate), first.gate
-    if gang is not None and not why:
-        lacking = missed[0]
-        why = unplaced_reason(gang, lacking.binding.name, lacking.lack, len(missed) - 1)
-    working.forget()
-    for attempt in attempts:
-        attempt.requested = attempt.reserved = None
-        let_go([attempt])
-        # What is wrong with one that joins it is told alone: the others wait as before.
-        if attempt.is_companion:
-            attempt.error = attempt.error or first.error
-        if attempt.error is None and attempt.is_placed:
-            refuse(attempt, {"": why})
-            attempt.standing = standing_of(attempt)
-        elif attempt.error is None and first.gate:
-            tell(attempt, why)
+    if gang is not None:
+        settle_gang(batch, gang, missed, first.gate)
     is_ready = not (first.gate or first.has_waited_for_reports)
-    unseen = dict.fromkeys(name for each in missed for name in each.unseen_in)
+    unseen = dict.fromkeys(name for position in missed for name in attempts[position].unseen_in)
     first.unseen_in = tuple(unseen) if is_ready else ()
     if first.again and first.error is None:
-        first.seen = seen_together(working, attempts, now)
-        working.forget()
-
-
-def peers_of(attempt: Attempt, before: Sequence[Attempt]) -> Peers:
-    """Its peers as they were read, and those that were placed before it and go with it."""
-    return peers_beside(attempt, [(each, names) for each in before if (names := places_of(each))])
+        first.seen = seen_together(batch.working, attempts, batch.now)
+        batch.undo()

@@ -5,15 +5,20 @@ For one thread. Must not read or write the store.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass
+from typing import Self, TypeVar
 
 from federation.capacity.reserve import Refused
 from federation.model.estimate import Estimates
-from federation.scheduler.decide import Decided, Draft, Scarcity
+from federation.scheduler.decide import Decided, Draft, Scarcity, decide
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.decide import request_room, take_over
+from federation.services.scheduling.attempt_batch import peers_beside, placed
+from federation.services.scheduling.decide import draft_of, request_room, take_over, verdict_of
 from federation.services.scheduling.packed_capacity import PackedCapacity
 from federation.services.scheduling.shares import Reserved
+from federation.services.scheduling.working_copy import WorkingCopy
 
 
 @dataclass(kw_only=True, eq=False)
@@ -27,6 +32,11 @@ class TrialCapacity(PackedCapacity):
     attempt: Attempt
     now: float
 
+    @classmethod
+    def of(cls, working: WorkingCopy, attempt: Attempt, now: float) -> Self:
+        """Return the capacity for a trial of an attempt."""
+        return cls(working=working, decision=attempt.id, attempt=attempt, now=now)
+
     def refine(self, draft: Draft, decided: Decided[Reserved], estimates: Estimates) -> None:
         """Return None: a trial is not looked at again."""
 
@@ -38,3 +48,28 @@ class TrialCapacity(PackedCapacity):
     def scarcity(self, draft: Draft) -> Scarcity | None:  # noqa: ARG002 - of no draft
         """Return None: nobody reads the reason of a trial."""
         return None
+
+
+T = TypeVar("T", bound=TrialCapacity)
+
+
+def tried_together(
+    attempts: Iterable[Attempt], capacity_of: Callable[[Attempt], T]
+) -> list[T] | None:
+    """Place all attempts, each beside those before it; None where one has no place.
+
+    Returns the capacities, each with a copy of its attempt that has the decision.
+    """
+    capacities: list[T] = []
+    for attempt in attempts:
+        capacity = capacity_of(copy(attempt))
+        working, trial, now = capacity.working, capacity.attempt, capacity.now
+        fleet = working.snapshot.fleet_at(now)
+        peers = peers_beside(trial, placed(former.attempt for former in capacities))
+        decided = decide(fleet, draft_of(trial, fleet, now, peers), capacity, now)
+        if not decided.decision.is_placed:
+            return None
+        # Those of its group count it where it will be, also where its room has yet to come.
+        trial.verdict = verdict_of(decided, working.snapshot, now)
+        capacities.append(capacity)
+    return capacities
