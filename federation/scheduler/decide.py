@@ -41,15 +41,17 @@ class Draft:
     """A binding that is being decided.
 
     ``binding`` is as it was asked for, in the clusters where it runs. ``remaining`` is without the
-    clusters that it has to leave: the cycle reads that. ``unreserved`` are shares of ``binding``
-    for which nothing is reserved any more. Each of them stays where its cluster has capacity for
-    it, and leaves the cluster otherwise.
+    clusters that it has to leave: the cycle reads that. ``evicting`` has the taints for which it
+    leaves them, by cluster. ``unreserved`` are shares of ``binding`` for which nothing is reserved
+    any more. Each of them stays where its cluster has capacity for it, and leaves the cluster
+    otherwise.
     """
 
     binding: Binding
     remaining: Binding
     profile: Profile
     surroundings: Surroundings = ALONE
+    evicting: Mapping[str, str] = field(default_factory=dict)
     unreserved: Sequence[TargetCluster] = ()
 
     @classmethod

@@ -6,7 +6,8 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 - ``queue``: attempts that wait for a decision: who is next, and who is decided together
 - ``read``: what the store knows of the bindings that are to be decided, and the bindings as they
   will be
-- ``decide``: the binding as it is to be decided, and what becomes of it once it is
+- ``drafts``: bindings as they are to be decided
+- ``verdicts``: what was decided, what it asks of the ledgers, and whether it is news
 - ``deciding``: decisions about attempts, made by ``federation.scheduler.decide``
 - ``packed_capacity``: the capacity of a working copy: everything that can be promised there
 - ``trial_capacity``: the same for a trial: where an attempt would go, which nothing is told of

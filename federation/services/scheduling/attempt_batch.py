@@ -16,10 +16,10 @@ from federation.scheduler.state import Surroundings
 from federation.scheduler.triggers import evicting_taints, leaving
 from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.decide import refuse, standing_of, tell
 from federation.services.scheduling.deciding import decide_anew
 from federation.services.scheduling.hooks import let_go
 from federation.services.scheduling.seeing import seen_by
+from federation.services.scheduling.verdicts import refuse, standing_of, tell
 from federation.services.scheduling.working_copy import WorkingCopy
 
 

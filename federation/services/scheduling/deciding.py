@@ -10,12 +10,13 @@ from federation.scheduler.decide import decide
 from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.claims import awaited
-from federation.services.scheduling.decide import draft_of, standing_of, tell, verdict_of
+from federation.services.scheduling.drafts import draft_of
 from federation.services.scheduling.fresh_reports import unseen_in
 from federation.services.scheduling.hooks import let_go
 from federation.services.scheduling.live_capacity import LiveCapacity
 from federation.services.scheduling.refusals import remember, tell_as_before
 from federation.services.scheduling.seeing import seen_by, surroundings_of
+from federation.services.scheduling.verdicts import standing_of, take, tell, verdict_of
 from federation.services.scheduling.working_copy import WorkingCopy
 
 
@@ -40,10 +41,11 @@ def _decide(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) ->
         return
     fleet = working.snapshot.fleet_at(now)
     decided = decide(fleet, draft_of(attempt, fleet, now, peers), capacity, now)
-    attempt.verdict = verdict_of(decided, working.snapshot, now)
-    attempt.is_refined, attempt.reserved = decided.is_refined, decided.reserved
-    if not attempt.is_placed:
-        attempt.requested = None
+    if decided.reserved is not None:
+        take(attempt, decided.reserved)
+    if not decided.decision.is_placed:
+        attempt.verdict = verdict_of(decided, working.snapshot, now)
+        attempt.is_refined, attempt.requested = decided.is_refined, None
         if "" not in decided.refused:
             attempt.unseen_in = unseen_in(working, attempt, decided.decision)
         if not decided.refused:

@@ -13,12 +13,12 @@ from federation.model.estimate import Estimates
 from federation.scheduler.decide import Decided, Draft, OfferedCapacity
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.claims import beside_claims
-from federation.services.scheduling.decide import request_room, standing_of, take_over
 from federation.services.scheduling.fresh_reports import unseen_in
 from federation.services.scheduling.hooks import keep, let_go
 from federation.services.scheduling.packed_capacity import PackedCapacity
 from federation.services.scheduling.quotas import beyond
 from federation.services.scheduling.shares import Reserved
+from federation.services.scheduling.verdicts import request_room, standing_of, take_over
 
 
 @dataclass(kw_only=True, eq=False)
@@ -65,7 +65,7 @@ class LiveCapacity(PackedCapacity):
         stands. Raises PreconditionFailed where a stated move would come out otherwise.
         """
         working, attempt = self.working, self.attempt
-        take_over(attempt, decided, working.snapshot, self.now)
+        take_over(attempt, draft, decided, working.snapshot, self.now)
         attempt.is_refined = decided.is_refined
         if attempt.stated is not None:
             attempt.stated.check(attempt.candidate, decided.decision)

@@ -10,7 +10,7 @@ from typing import Final
 from federation.model.errors import NotFound
 from federation.model.placement import binding_key
 from federation.services.ports import Transaction
-from federation.services.scheduling.decide import no_binding
+from federation.services.scheduling.drafts import no_binding
 
 MOST_NAMED: Final = 3
 

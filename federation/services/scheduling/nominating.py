@@ -25,9 +25,9 @@ from federation.model.workload import Component, ReplicaRequirements, TargetClus
 from federation.scheduler.decide import Decided, Draft, OfferedCapacity
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.claims import beside_claims
-from federation.services.scheduling.decide import request_room, take_over
 from federation.services.scheduling.shares import Reserved
 from federation.services.scheduling.trial_capacity import TrialCapacity, tried_together
+from federation.services.scheduling.verdicts import request_room, take_over
 from federation.services.scheduling.working_copy import WorkingCopy
 
 # Where more nodes may have them, so many small pods would have to leave for a large one, until one
@@ -157,7 +157,7 @@ class ComingCapacity(TrialCapacity):
     def reserve(self, draft: Draft, decided: Decided[Reserved]) -> Reserved | Refused | None:
         """Promise what is free already; the rest is taken of the room of the pods that leave."""
         working, trial = self.working, self.attempt
-        take_over(trial, decided, working.snapshot, self.now)
+        take_over(trial, draft, decided, working.snapshot, self.now)
         self.more = _more(trial)
         self.late = _late(working, trial, self.free, self.more)
         for name, count in self.late.items():
@@ -168,10 +168,8 @@ class ComingCapacity(TrialCapacity):
                 units = self.more[name]
                 why = Reason.of(ReasonCode.ROOM_TOO_SMALL, Amount(units - count), Amount(units))
                 return Refused(reasons={name: why})
-        now_placed = tuple(_less(decided.decision.clusters, self.late))
-        decision = replace(decided.decision, clusters=now_placed)
-        trial.verdict = replace(trial.verdict, decision=decision)
-        return working.reserve(request_room(working, trial, draft.certificate))
+        now_placed = _less(decided.decision.clusters, self.late)
+        return working.reserve(request_room(working, trial, draft.certificate, now_placed))
 
     def place(self, attempt: Attempt) -> ComingPlace:
         """Return where the attempt gets more, once that is reserved."""

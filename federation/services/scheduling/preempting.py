@@ -41,9 +41,9 @@ from federation.services.scheduling.claims import (
     still_there,
     waits_for,
 )
-from federation.services.scheduling.decide import tell
 from federation.services.scheduling.nominating import ComingPlace, placed_beside, spare_slots
 from federation.services.scheduling.together import decide_all, is_atomic, moves_as_group
+from federation.services.scheduling.verdicts import tell
 from federation.services.scheduling.victims import PossibleVictims, candidates_of, losable_shares
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import Threads

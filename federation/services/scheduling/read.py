@@ -21,7 +21,7 @@ from federation.services.scheduling.attempt import (
     RoomClaims,
 )
 from federation.services.scheduling.claims import MOST_NOMINATED
-from federation.services.scheduling.decide import asked_binding, candidate_of, moved_candidate
+from federation.services.scheduling.drafts import asked_binding, candidate_of, moved_candidate
 from federation.services.scheduling.quotas import read_quotas
 
 

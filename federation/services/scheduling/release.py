@@ -32,7 +32,7 @@ from federation.services.journal import (
 )
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.commit import lock_clusters, lock_groups
-from federation.services.scheduling.decide import other_uid
+from federation.services.scheduling.drafts import other_uid
 from federation.services.scheduling.gangs import settle_gang
 from federation.services.scheduling.missing import missing_binding
 from federation.services.scheduling.shares import shares_of

@@ -17,10 +17,10 @@ from federation.scheduler.decision import Outcome
 from federation.scheduler.waiting.queue import Seen
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.attempt_batch import AttemptBatch, is_together
-from federation.services.scheduling.decide import reserve
 from federation.services.scheduling.hooks import let_go
 from federation.services.scheduling.seeing import seen_by, surroundings_of
 from federation.services.scheduling.trial_capacity import TrialCapacity, tried_together
+from federation.services.scheduling.verdicts import reserve
 from federation.services.scheduling.working_copy import WorkingCopy
 
 

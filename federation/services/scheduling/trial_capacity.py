@@ -15,9 +15,10 @@ from federation.model.estimate import Estimates
 from federation.scheduler.decide import Decided, Draft, Scarcity, decide
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.attempt_batch import peers_beside, placed
-from federation.services.scheduling.decide import draft_of, request_room, take_over, verdict_of
+from federation.services.scheduling.drafts import draft_of
 from federation.services.scheduling.packed_capacity import PackedCapacity
 from federation.services.scheduling.shares import Reserved
+from federation.services.scheduling.verdicts import request_room, take_over
 from federation.services.scheduling.working_copy import WorkingCopy
 
 
@@ -42,7 +43,7 @@ class TrialCapacity(PackedCapacity):
 
     def reserve(self, draft: Draft, decided: Decided[Reserved]) -> Reserved | Refused | None:
         """Make the decision the attempt's, and promise what it asks for."""
-        take_over(self.attempt, decided, self.working.snapshot, self.now)
+        take_over(self.attempt, draft, decided, self.working.snapshot, self.now)
         return self.working.reserve(request_room(self.working, self.attempt, draft.certificate))
 
     def scarcity(self, draft: Draft) -> Scarcity | None:  # noqa: ARG002 - of no draft
@@ -69,7 +70,5 @@ def tried_together(
         decided = decide(fleet, draft_of(trial, fleet, now, peers), capacity, now)
         if not decided.decision.is_placed:
             return None
-        # Those of its group count it where it will be, also where its room has yet to come.
-        trial.verdict = verdict_of(decided, working.snapshot, now)
         capacities.append(capacity)
     return capacities

@@ -24,8 +24,8 @@ from federation.scheduler.preemption import (
     ordered_candidates,
 )
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.decide import request_room, reserve_less
 from federation.services.scheduling.nominating import Coming, LeavingPods, pods_for_one
+from federation.services.scheduling.verdicts import request_room, reserve_less
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import Verdict
 
