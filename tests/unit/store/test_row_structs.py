@@ -14,42 +14,19 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 
-from federation.history import (
-    binding_rows,
-    cluster_rows,
-    input_rows,
-    report_rows,
-    trace_rows,
-    workload_rows,
-)
+from federation.history import trace_rows
 from federation.history.bodies import NewerBody, UnknownKey
+from federation.history.report_rows import OutstandingRow
 from federation.history.rows import Documents, Rows, plain_reason
 from federation.model.placement import Binding
 from federation.model.reservations import Outstanding
 from federation.scheduler.decision import Decision
-from federation.services import packed_traces
-from federation.store import document_rows, plan_rows
 from tests.rows.filled_values import defaults_of, filled, is_named_tuple
+from tests.rows.row_structs import ROWS
 
-MODULES = (
-    binding_rows,
-    cluster_rows,
-    input_rows,
-    report_rows,
-    workload_rows,
-    document_rows,
-    plan_rows,
-    packed_traces,
-)
-ALL: Mapping[str, Rows[Any, Any]] = {
-    rows.row.__name__: rows
-    for module in MODULES
-    for rows in vars(module).values()
-    if isinstance(rows, Rows) and rows is not trace_rows.TRACES
-}
 # Fields of the model that the table's columns hold.
-IN_COLUMNS: Mapping[type, frozenset[str]] = {
-    binding_rows.BindingSpecRow: frozenset(
+IN_COLUMNS: Mapping[str, frozenset[str]] = {
+    "BindingSpecRow": frozenset(
         [
             "namespace",
             "name",
@@ -64,19 +41,20 @@ IN_COLUMNS: Mapping[type, frozenset[str]] = {
             "expected_version",
         ]
     ),
-    cluster_rows.ClusterSpecRow: frozenset(
+    "ClusterSpecRow": frozenset(
         ["name", "uid", "generation", "resource_version", "api_enablements", "ready"]
     ),
 }
 # Specs are read together with the columns.
 WHOLE: Mapping[str, Rows[Any, Any]] = {
-    "BindingSpecRow": binding_rows.BINDINGS,
-    "ClusterSpecRow": cluster_rows.CLUSTERS,
+    "BindingSpecRow": ROWS["BindingRow"],
+    "ClusterSpecRow": ROWS["KeptClusterRow"],
 }
 # Traces hold arrays, which are compared and encoded otherwise.
 TRACED: Mapping[str, Rows[Any, Any]] = {"DecisionRow": trace_rows.DECISIONS}
 KEYS = Path(__file__).parents[2] / "rows" / "stored_keys.json"
-all_rows = pytest.mark.parametrize("rows", ALL.values(), ids=ALL)
+BINDINGS: Any = ROWS["BindingRow"]
+all_rows = pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
 
 
 def pairs(model: Any, row: Any, at: str) -> Iterator[tuple[Any, Any]]:
@@ -109,19 +87,19 @@ def pairs(model: Any, row: Any, at: str) -> Iterator[tuple[Any, Any]]:
 
 PAIRS = {
     row: model
-    for rows in (*ALL.values(), *TRACED.values())
+    for rows in (*ROWS.values(), *TRACED.values())
     for model, row in pairs(rows.model, rows.row, rows.row.__name__)
 }
 
 
 @pytest.mark.parametrize("row", PAIRS, ids=lambda row: row.__name__)
 def test_a_row_struct_has_all_fields_of_its_model(row: type[msgspec.Struct]) -> None:
-    names = {field.name for field in fields(PAIRS[row])} - IN_COLUMNS.get(row, frozenset())
+    names = {field.name for field in fields(PAIRS[row])} - IN_COLUMNS.get(row.__name__, frozenset())
     assert set(row.__struct_fields__) - {"v"} == names
 
 
 def test_an_array_has_the_fields_of_its_named_tuple_in_their_order() -> None:
-    assert report_rows.OutstandingRow.__struct_fields__ == Outstanding._fields
+    assert OutstandingRow.__struct_fields__ == Outstanding._fields
 
 
 def default_of(row: type[msgspec.Struct], name: str) -> object:
@@ -274,17 +252,17 @@ def test_an_unknown_key_is_refused_wherever_it_is(rows: Rows[Any, Any]) -> None:
 
 
 def test_an_unknown_word_is_refused_by_name() -> None:
-    stored = json.loads(binding_rows.BINDINGS.json(filled(Binding)))
+    stored = json.loads(BINDINGS.json(filled(Binding)))
     stored["placement"]["tie_break"] = "coin"
     with pytest.raises(
         UnknownKey, match=r"binding 'a/b' with the value 'coin' of 'placement.tie_break'"
     ):
-        binding_rows.BINDINGS.read(stored, "binding 'a/b'")
+        BINDINGS.read(stored, "binding 'a/b'")
 
 
 def test_what_is_damaged_is_of_no_newer_release() -> None:
     with pytest.raises(msgspec.ValidationError, match="replicas"):
-        binding_rows.BINDINGS.read({"name": "a", "replicas": "four"})
+        BINDINGS.read({"name": "a", "replicas": "four"})
 
 
 @all_rows
@@ -297,7 +275,7 @@ def test_a_newer_version_is_refused(rows: Rows[Any, Any]) -> None:
 
 
 def test_a_document_is_written_in_the_newest_version() -> None:
-    class NewRow(binding_rows.BindingRow, frozen=True):
+    class NewRow(BINDINGS.row, frozen=True):
         newest = 2
 
     new = Documents(Binding, NewRow, "bindings")
@@ -306,4 +284,4 @@ def test_a_document_is_written_in_the_newest_version() -> None:
     assert new.read(packed) == filled(Binding)
     assert new.read({**packed, "v": 1}) == filled(Binding)
     with pytest.raises(NewerBody):
-        binding_rows.BINDINGS.read(packed)
+        BINDINGS.read(packed)

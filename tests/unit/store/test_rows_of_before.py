@@ -14,10 +14,8 @@ import msgspec
 import pytest
 
 from federation.failover.breaker import Breaker
-from federation.history import binding_rows, cluster_rows
 from federation.history.kept_reports import OpenPromise, unpacked_picture
 from federation.history.packed_inputs import InputReader, KeptInputs
-from federation.history.workload_rows import TARGETS
 from federation.model.cluster import CapacityReport, Cluster
 from federation.model.grades import DEFAULT_MODEL, ResourceModel
 from federation.model.node_plans import NodePlan
@@ -38,14 +36,14 @@ from federation.services.journal import (
 from federation.services.packed_previews import unpacked_preview
 from federation.services.packed_traces import unpacked_trace
 from federation.services.values import ClusterPromise, ReportEvidence
-from federation.store import document_rows, plan_rows
 from federation.store.journal import change_of
 from federation.store.reports import ReportReader
 from federation.store.reservations import reservations_of
 from tests.rows.filled_values import filled
+from tests.rows.row_structs import ROWS
 
-ROWS = Path(__file__).parents[2] / "rows" / "rows_of_before.json"
-OF_COMMITS: Mapping[str, Any] = json.loads(ROWS.read_text(encoding="utf-8"))
+FIXTURE = Path(__file__).parents[2] / "rows" / "rows_of_before.json"
+OF_COMMITS: Mapping[str, Any] = json.loads(FIXTURE.read_text(encoding="utf-8"))
 OLDEST = OF_COMMITS["fe7cb724"]["documents"]
 WHOLE_BINDING = filled(Binding, "binding")
 # Fields that are no part of the spec, or that the commit did not have.
@@ -68,41 +66,42 @@ CLUSTER_SPEC = replace(
 
 def test_specs_of_bindings_are_read() -> None:
     stored = {**OLDEST["binding.spec"], "name": WHOLE_BINDING.name}
-    assert binding_rows.BINDINGS.read(stored) == replace(
+    assert ROWS["BindingRow"].read(stored) == replace(
         SPEC, is_unsettled=False, clusters_are_stated=False
     )
     stored = {**OF_COMMITS["6f0e0cd6"]["documents"]["binding.spec"], "name": WHOLE_BINDING.name}
-    assert binding_rows.BINDINGS.read(stored) == SPEC
-    assert TARGETS.read_all(OLDEST["binding.clusters"]) == WHOLE_BINDING.clusters
+    assert ROWS["BindingRow"].read(stored) == SPEC
+    assert ROWS["TargetRow"].read_all(OLDEST["binding.clusters"]) == WHOLE_BINDING.clusters
 
 
 def test_specs_of_clusters_are_read() -> None:
     stored = {**OLDEST["cluster.spec"], "name": WHOLE_CLUSTER.name}
-    assert cluster_rows.CLUSTERS.read(stored) == CLUSTER_SPEC
+    assert ROWS["KeptClusterRow"].read(stored) == CLUSTER_SPEC
 
 
 @pytest.mark.parametrize("commit", OF_COMMITS)
 def test_specs_with_nothing_stated_are_read(commit: str) -> None:
     documents = OF_COMMITS[commit]["documents"]
     stored = {**documents["empty binding.spec"], "name": "web"}
-    assert binding_rows.BINDINGS.read(stored) == Binding(name="web")
+    assert ROWS["BindingRow"].read(stored) == Binding(name="web")
     if "empty cluster.spec" in documents:
         stored = {**documents["empty cluster.spec"], "name": "a"}
-        assert cluster_rows.CLUSTERS.read(stored) == Cluster(name="a")
+        assert ROWS["KeptClusterRow"].read(stored) == Cluster(name="a")
 
 
 @pytest.mark.parametrize(
-    ("rows", "kind"),
+    ("row", "kind"),
     [
-        (document_rows.FACTS, AgentFacts),
-        (document_rows.NODE_PLANS, NodePlan),
-        (document_rows.NOMINATIONS, Nomination),
-        (document_rows.BREAKERS, Breaker),
-        (plan_rows.PLANS, Plan),
-        (plan_rows.PLAN_STEPS, PlanStep),
+        ("FactsRow", AgentFacts),
+        ("NodePlanRow", NodePlan),
+        ("NominationRow", Nomination),
+        ("BreakerRow", Breaker),
+        ("PlanRow", Plan),
+        ("PlanStepRow", PlanStep),
     ],
 )
-def test_documents_are_read(rows: Any, kind: Any) -> None:
+def test_documents_are_read(row: str, kind: Any) -> None:
+    rows = ROWS[row]
     assert rows.read(OLDEST[kind.__name__]) == filled(kind)
     if f"empty {kind.__name__}" in OLDEST:
         assert rows.read(OLDEST[f"empty {kind.__name__}"]) == kind()
