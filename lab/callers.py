@@ -6,7 +6,7 @@ Must not know better than a client would, nor import a server.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, Final
@@ -16,6 +16,7 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.message import Message
 
 from federation.rpc.served import SERVICES
+from federation.v1.agents_pb2 import ConnectRequest
 from federation.v1.agents_pb2_grpc import AgentsStub
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.estimates_pb2_grpc import EstimatesStub
@@ -68,6 +69,14 @@ class Caller:
             )
         return await self.call(call, request)
 
+    def watch(self, method: str, /, **fields: Any) -> Any:
+        """The stream of a method that goes on telling, by its name alone."""
+        path, kind, answer = methods(is_stream=True)[method]
+        call: Any = self.channel.unary_stream(
+            path, request_serializer=kind.SerializeToString, response_deserializer=answer.FromString
+        )
+        return call(kind(**fields), timeout=self._seconds, metadata=self.metadata)
+
     async def clusters_listed(self) -> list[Any]:
         """All clusters, page by page."""
         page = await self.ask("ListClusters", page_size=1000)
@@ -78,9 +87,45 @@ class Caller:
         return listed
 
 
-@cache
+class BlockingCaller:
+    """Calls of a program without an event loop, with one credential (or none)."""
+
+    def __init__(self, channel: grpc.Channel, token: str | None, seconds: float = SECONDS) -> None:
+        self._channel = channel
+        self._fields: Any = {
+            "metadata": bearer(token) if token is not None else (),
+            "timeout": seconds,
+        }
+
+    def ask(self, method: str, /, **fields: Any) -> Any:
+        """Call a method by its name alone, with the fields of its request."""
+        path, kind, answer = unary_methods()[method]
+        call = self._channel.unary_unary(
+            path, request_serializer=kind.SerializeToString, response_deserializer=answer.FromString
+        )
+        return call(kind(**fields), **self._fields)
+
+    def enroll(self, cluster: str) -> str:
+        """The credential of the agent of a cluster that joins now."""
+        made = self.ask("CreateJoinToken", cluster=cluster)
+        uid = f"uid-of-{cluster}"
+        issued = self.ask("EnrollCluster", cluster=cluster, token=made.token, cluster_uid=uid)
+        return str(issued.credential)
+
+    def connect(self, said: Iterator[ConnectRequest]) -> Any:
+        """The messages that an agent hears who says this."""
+        agents: Any = AgentsStub(self._channel)
+        return agents.Connect(said, **self._fields)
+
+
 def unary_methods() -> dict[str, tuple[str, type[Message], type[Message]]]:
     """The path, the class of the request and of the answer of each unary method, by its name."""
+    return methods(is_stream=False)
+
+
+@cache
+def methods(*, is_stream: bool) -> dict[str, tuple[str, type[Message], type[Message]]]:
+    """The same of methods with one request, whose answers are a stream or one."""
     return {
         method.name: (
             f"/{service}/{method.name}",
@@ -89,7 +134,7 @@ def unary_methods() -> dict[str, tuple[str, type[Message], type[Message]]]:
         )
         for service in SERVICES
         for method in descriptor_pool.Default().FindServiceByName(service).methods
-        if not (method.client_streaming or method.server_streaming)
+        if not method.client_streaming and method.server_streaming == is_stream
     }
 
 

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from federation.v1.rebalance_pb2 import WatchPlanRequest
-from federation.v1.rebalance_pb2_grpc import RebalanceStub
 from federation.v1.resource_pb2 import ClusterAffinityTerm
 from lab.control_planes import refused
-from lab.patience import PATIENCE_SECONDS, until
+from lab.patience import until
 from tests.api.calls import paged
 from tests.api.drill import EVICTION_SECONDS, FLAGS, Drill
 from tests.api.plan_calls import (
@@ -215,10 +213,7 @@ async def test_no_more_moves_at_once_than_may_and_a_stop_leaves_all_placed(fleet
     assert plan.step_count == 2
     assert [reason[:8] for reason in why(plan).values()] == ["the plan"]
     await approved(plane, plan)
-    stub: Any = RebalanceStub(plane.channel)
-    watch = stub.WatchPlan(
-        WatchPlanRequest(id=plan.id), metadata=plane.admin.metadata, timeout=PATIENCE_SECONDS
-    )
+    watch = plane.admin.watch("WatchPlan", id=plan.id)
     news: list[Any] = []
 
     async def hear() -> None:

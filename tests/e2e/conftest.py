@@ -1,4 +1,4 @@
-"""Karmada's API for the tests of the bridge that need nothing but HTTP of it."""
+"""Data directories, and Karmada's API for the tests of the bridge that need HTTP of it alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.servers import embedded_of
 from tests.karmada_api import KarmadaApi
 from tests.karmada_servers import VARIABLE, fake_karmada, lacking, real_karmada
 
@@ -28,3 +29,11 @@ def karmada_api(
         pytest.skip(why)
     with real_karmada(assets, tmp_path_factory.mktemp("karmada")) as api:
         yield api
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    """A data directory whose embedded database is gone at the end."""
+    directory = tmp_path / "state"
+    yield directory
+    embedded_of(directory).discard()

@@ -15,8 +15,6 @@ from bridge.settings import BridgeSettings
 from federation.certificates import CertificateFiles, make_certificates
 from federation.client import Client, Target
 from federation.model.access import Role
-from federation.v1.access_pb2 import ListTokensRequest, RevokeTokenRequest
-from federation.v1.access_pb2_grpc import AccessStub
 from lab.bridges import bridge_process, control_plane
 from lab.control_planes import RunningControlPlane, running_control_plane
 from lab.karmadas import Karmada, binding, bridging, member, new_karmada_server, until
@@ -34,13 +32,12 @@ def tls_of(files: CertificateFiles) -> dict[str, str]:
 
 
 async def revoke_first_token(plane: RunningControlPlane) -> None:
-    access = AccessStub(plane.channel)
-    listed = await plane.admin.call(access.ListTokens, ListTokensRequest())
+    listed = await plane.ask("ListTokens")
     first = min(
         (each for each in listed.tokens if each.name == Role.BRIDGE.value),
         key=lambda each: each.create_time.ToNanoseconds(),
     )
-    await plane.admin.call(access.RevokeToken, RevokeTokenRequest(id=first.id))
+    await plane.ask("RevokeToken", id=first.id)
 
 
 async def test_a_new_token_and_authority_are_used_and_nobody_ends(

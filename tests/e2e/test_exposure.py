@@ -12,10 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from federation.v1.access_pb2 import ROLE_VIEWER, CreateTokenRequest
-from federation.v1.access_pb2_grpc import AccessStub
-from federation.v1.clusters_pb2 import CreateJoinTokenRequest, ListClustersRequest
-from federation.v1.clusters_pb2_grpc import ClustersStub
+from federation.v1.access_pb2 import ROLE_VIEWER
 from lab.databases import connect, run
 from tests.e2e.planes import SECONDS, Plane, serving_plane
 
@@ -46,30 +43,27 @@ def audited(plane: Plane) -> list[str]:
 
 def test_a_header_beyond_grpcs_limit_is_refused_before_the_audit(plane: Plane) -> None:
     """gRPC itself answers: no code of ours reads it, so that no audit tells of it."""
-    clusters: Any = ClustersStub(plane.channel)
     with plane.unharmed():
         before = len(audited(plane))
         metadata = (("authorization", f"Bearer {plane.token}"), ("x-large", "a" * 200_000))
+        listing: Any = plane.channel.unary_unary("/federation.v1.Clusters/ListClusters")
         with pytest.raises(grpc.RpcError) as refused:
-            clusters.ListClusters(ListClustersRequest(), metadata=metadata, timeout=SECONDS)
+            listing(b"", metadata=metadata, timeout=SECONDS)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert len(audited(plane)) == before
 
 
 def test_no_secret_is_in_the_log_the_audit_or_the_list_of_processes(plane: Plane) -> None:
-    clusters: Any = ClustersStub(plane.channel)
-    access: Any = AccessStub(plane.channel)
-    joining = plane.call(clusters.CreateJoinToken, CreateJoinTokenRequest(cluster="member2"))
-    made = plane.call(access.CreateToken, CreateTokenRequest(name="ci", role=ROLE_VIEWER))
-    listing = ListClustersRequest()
-    plane.call(clusters.ListClusters, listing, token=made.secret)
+    joining = plane.ask("CreateJoinToken", cluster="member2")
+    made = plane.ask("CreateToken", name="ci", role=ROLE_VIEWER)
+    plane.caller(made.secret).ask("ListClusters")
     # A shell puts into the environment what comes before the program: no list of processes has it.
     variable, *words = shlex.split(joining.command)
     assert variable == f"ESTIMATOR_JOIN_TOKEN={joining.token}"
     assert not any(joining.token in word for word in words)
     # Refused with what was right somewhere else, and with what looks like it.
     for wrong in (plane.agent_credential, joining.token, f"{made.secret}x"):
-        plane.refused(clusters.ListClusters, listing, token=wrong)
+        plane.refused(wrong, "ListClusters")
     secrets = [plane.token, plane.agent_credential, joining.token, made.secret]
     records = audited(plane)
     assert any("CreateToken" in each for each in records)
@@ -86,8 +80,7 @@ def test_no_secret_is_in_the_log_the_audit_or_the_list_of_processes(plane: Plane
 
 
 def test_no_path_leads_out_of_the_page(plane: Plane) -> None:
-    web = plane.server.await_line(r"web +http://([^/\s]+)").group(1)
-    connection = http.client.HTTPConnection(web, timeout=SECONDS)
+    connection = http.client.HTTPConnection(plane.web, timeout=SECONDS)
     for start, up in itertools.product(("/ui/static/", "/"), UPWARDS):
         connection.putrequest("GET", f"{start}{up * 12}etc/passwd")
         connection.endheaders()

@@ -11,42 +11,25 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from federation.v1 import clusters_pb2, scheduling_pb2
 from federation.v1.agents_pb2 import ConnectRequest, Echo, EchoShape
-from federation.v1.agents_pb2_grpc import AgentsStub
-from federation.v1.clusters_pb2_grpc import ClustersStub
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
 from lab.control_planes import hello, report
-from lab.patience import PATIENCE_SECONDS
-from tests.e2e.test_kills import Serving, binding, serving, stored_binding
+from tests.e2e.test_kills import Serving, binding, stored_binding
 
 BEAT_SECONDS = 1
 # After three missed beats an agent is silent.
 SILENT_SECONDS = 3.5 * BEAT_SECONDS
-PACE = (f"--heartbeat-seconds={BEAT_SECONDS}",)
+PACE = f"--heartbeat-seconds={BEAT_SECONDS}"
 # Of 100m each: all that one node of 4 cores holds.
 REPLICAS = 40
 
 
-def joined(plane: Serving) -> str:
-    """The credential of the only cluster's agent."""
-    clusters: Any = ClustersStub(plane.channel)
-    made = plane.call(
-        clusters.CreateJoinToken, clusters_pb2.CreateJoinTokenRequest(cluster="member1")
-    )
-    enroll = clusters_pb2.EnrollClusterRequest(
-        cluster="member1", token=made.token, cluster_uid="uid-member1"
-    )
-    return str(clusters.EnrollCluster(enroll).credential)
-
-
 def say(plane: Serving, credential: str, epoch: int, nodes: int, **seen: Any) -> None:
     """The agent is told what to look for, reports once, and is away."""
-    agents: Any = AgentsStub(plane.channel)
     said: SimpleQueue[ConnectRequest | None] = SimpleQueue()
     said.put(ConnectRequest(cluster="member1", hello=hello(epoch)))
-    metadata = (("authorization", f"Bearer {credential}"),)
     heard: list[str] = []
-    for each in agents.Connect(iter(said.get, None), metadata=metadata, timeout=PATIENCE_SECONDS):
+    for each in plane.caller(credential).connect(iter(said.get, None)):
         heard.append(each.WhichOneof("message"))
         if heard.count("interest") == 1 and heard[-1] == "interest":
             fields = {"interest_version": each.interest.version, **seen}
@@ -63,26 +46,25 @@ def copy(files: Path, to: Path) -> None:
 
 
 def schedule(plane: Serving, name: str) -> Any:
-    wanted = binding(name, REPLICAS)
-    return plane.call(plane.scheduling.Schedule, scheduling_pb2.ScheduleRequest(binding=wanted))
+    return plane.ask("Schedule", binding=binding(name, REPLICAS))
 
 
 def test_what_was_promised_since_is_not_promised_again(tmp_path: Path) -> None:
-    with serving(tmp_path, *PACE) as plane:
-        credential = joined(plane)
+    with Serving.on(tmp_path, PACE) as plane:
+        credential = plane.enroll("member1")
         say(plane, credential, epoch=1, nodes=1)
         files = plane.postgres_directory
         assert plane.server.stop() == 0
     backup = files.with_name(f"{files.name}-backup")
     copy(files, backup)
-    with serving(tmp_path, *PACE) as plane:
+    with Serving.on(tmp_path, PACE) as plane:
         say(plane, credential, epoch=2, nodes=1)
-        assert schedule(plane, "since").decision.outcome == scheduling_pb2.OUTCOME_SCHEDULED
+        assert schedule(plane, "since").decision.outcome == OUTCOME_SCHEDULED
         assert plane.server.stop() == 0
     shutil.rmtree(files)
     backup.rename(files)
     time.sleep(SILENT_SECONDS)
-    with serving(tmp_path, *PACE) as plane:
+    with Serving.on(tmp_path, PACE) as plane:
         answer = schedule(plane, "again")
         assert answer.queued
         assert "cannot be seen since" in answer.decision.reason

@@ -19,40 +19,30 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 from click.testing import CliRunner
 
 from federation.cli.__main__ import fedctl
-from federation.codec.strict import message_from_document
 from federation.embedded_postgres.process import read_postmaster
-from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
-from federation.v1.agents_pb2 import ConnectRequest
-from federation.v1.agents_pb2_grpc import AgentsStub
-from federation.v1.clusters_pb2_grpc import ClustersStub
-from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
-from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from lab.control_planes import AT_ANY_TIME, hello, report
+from federation.v1.resource_pb2 import ResourceBinding
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, Decision
 from lab.databases import connect, run
 from lab.patience import PATIENCE_SECONDS
-from lab.servers import Server, embedded_of, started
+from lab.servers import embedded_of
+from tests.api.calls import BY_ROOM
+from tests.api.calls import binding as workload
+from tests.e2e.planes import Served
 
 MEMBERS = ("member1", "member2", "member3")
 CALLERS = 4
 PAUSE_SECONDS = 0.02
 # Nobody's agent is there: their reports must not grow stale while the test runs.
-FLAGS = ("--insecure", "--listen=127.0.0.1:0", "--web-listen=127.0.0.1:0")
-PATIENT = ("--heartbeat-seconds=600",)
+PATIENT = "--heartbeat-seconds=600"
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
-    """A running control plane and a way to call it as its admin."""
-
-    server: Server
-    endpoint: str
-    token_file: Path
-    channel: grpc.Channel
+class Serving(Served):
+    """A control plane whose database may be embedded."""
 
     @property
     def postgres_directory(self) -> Path:
@@ -60,66 +50,16 @@ class Serving:
         assert found is not None
         return Path(found.group(1))
 
-    def call(self, method: Any, request: Any) -> Any:
-        token = self.token_file.read_text(encoding="ascii").strip()
-        metadata = (("authorization", f"Bearer {token}"),)
-        return method(request, metadata=metadata, timeout=PATIENCE_SECONDS)
-
-    @property
-    def scheduling(self) -> Any:
-        return SchedulingStub(self.channel)
-
-
-@contextmanager
-def serving(data: Path, *flags: str, **environment: str) -> Iterator[Serving]:
-    with started(*FLAGS, *PATIENT, f"--data-dir={data}", *flags, **environment) as server:
-        endpoint = server.await_line(r"API +(\S+)").group(1)
-        server.await_line("token")
-        with grpc.insecure_channel(endpoint) as channel:
-            yield Serving(
-                server=server, endpoint=endpoint, token_file=data / "admin.token", channel=channel
-            )
-
 
 def fill(plane: Serving) -> None:
     """Three clusters that have reported room for everything."""
-    clusters: Any = ClustersStub(plane.channel)
-    agents: Any = AgentsStub(plane.channel)
     for name in MEMBERS:
-        made = plane.call(
-            clusters.CreateJoinToken, clusters_pb2.CreateJoinTokenRequest(cluster=name)
-        )
-        enroll = clusters_pb2.EnrollClusterRequest(
-            cluster=name, token=made.token, cluster_uid=f"uid-{name}"
-        )
-        metadata = (("authorization", f"Bearer {clusters.EnrollCluster(enroll).credential}"),)
-        said = [
-            ConnectRequest(cluster=name, hello=hello()),
-            ConnectRequest(cluster=name, report=report(nodes=100)),
-        ]
-        heard = agents.Connect(iter(said), metadata=metadata, timeout=PATIENCE_SECONDS)
-        kinds = [each.WhichOneof("message") for each in heard]
-        assert [kind for kind in kinds if kind not in AT_ANY_TIME] == ["welcome", "ack"]
+        plane.report_once(name, nodes=100)
 
 
-def binding(name: str, replicas: int) -> resource_pb2.ResourceBinding:
-    document = {
-        "apiVersion": "work.karmada.io/v1alpha2",
-        "kind": "ResourceBinding",
-        "metadata": {"namespace": "shop", "name": name},
-        "spec": {
-            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-            "replicas": replicas,
-            "replicaRequirements": {"resourceRequest": {"cpu": "100m"}},
-            "placement": {
-                "replicaScheduling": {
-                    "replicaSchedulingType": "Divided",
-                    "weightPreference": {"dynamicWeight": "AvailableReplicas"},
-                }
-            },
-        },
-    }
-    return message_from_document(document, resource_pb2.ResourceBinding)
+def binding(name: str, replicas: int) -> ResourceBinding:
+    placement = {"replica_scheduling": BY_ROOM}
+    return workload(name, replicas=replicas, request={"cpu": "100m"}, placement=placement)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,7 +67,7 @@ class Caller:
     """Schedules bindings of its own, new ones and known ones with other replicas, one at a time."""
 
     number: int
-    acknowledged: list[scheduling_pb2.Decision] = field(default_factory=list)
+    acknowledged: list[Decision] = field(default_factory=list)
     asked: dict[str, int] = field(default_factory=dict)
     unanswered: dict[str, int] = field(default_factory=dict)
     refusals: list[grpc.StatusCode] = field(default_factory=list)
@@ -137,9 +77,8 @@ class Caller:
         turn = len(self.acknowledged)
         name = f"caller{self.number}-{turn // 3}"
         replicas = 1 + turn % 7
-        request = scheduling_pb2.ScheduleRequest(binding=binding(name, replicas))
         try:
-            answer = plane.call(plane.scheduling.Schedule, request)
+            answer = plane.ask("Schedule", binding=binding(name, replicas))
         except grpc.RpcError as error:
             self.refusals.append(error.code())
             self.unanswered[name] = replicas
@@ -159,18 +98,16 @@ def check_answers(plane: Serving, callers: Sequence[Caller]) -> None:
             check_binding(plane, caller, name, replicas)
 
 
-def check_decision(plane: Serving, told: scheduling_pb2.Decision) -> None:
-    request = scheduling_pb2.GetDecisionRequest(id=told.id)
-    stored = plane.call(plane.scheduling.GetDecision, request).decision
+def check_decision(plane: Serving, told: Decision) -> None:
+    stored = plane.ask("GetDecision", id=told.id).decision
     assert stored.clusters == told.clusters
     assert stored.outcome == told.outcome == OUTCOME_SCHEDULED
     assert [each.name for each in stored.trace.clusters] == list(MEMBERS)
 
 
 def stored_binding(plane: Serving, name: str) -> Any:
-    request = scheduling_pb2.GetBindingRequest(namespace="shop", name=name)
     try:
-        return plane.call(plane.scheduling.GetBinding, request)
+        return plane.ask("GetBinding", namespace="shop", name=name)
     except grpc.RpcError as error:
         if error.code() is grpc.StatusCode.NOT_FOUND:
             return None
@@ -266,7 +203,7 @@ def test_a_control_plane_may_be_killed_at_any_moment(
     callers = [Caller(number=number) for number in range(CALLERS)]
     rounds = 4
     for played in range(rounds):
-        with serving(tmp_path, FEDERATION_DATABASE_URL=fresh_database_url) as plane:
+        with Serving.on(tmp_path, PATIENT, FEDERATION_DATABASE_URL=fresh_database_url) as plane:
             if played == 0:
                 fill(plane)
             else:
@@ -278,19 +215,11 @@ def test_a_control_plane_may_be_killed_at_any_moment(
                 plane.server.kill()
     assert all(len(caller.refusals) == rounds for caller in callers)
     check_refusals(callers)
-    with serving(tmp_path, FEDERATION_DATABASE_URL=fresh_database_url) as plane:
+    with Serving.on(tmp_path, PATIENT, FEDERATION_DATABASE_URL=fresh_database_url) as plane:
         check_answers(plane, callers)
         check_rows(fresh_database_url, callers)
         with calling(plane, callers, persistent=True):
             await_answers(callers, 1)
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Iterator[Path]:
-    """A data directory whose embedded database is gone at the end."""
-    directory = tmp_path / "state"
-    yield directory
-    embedded_of(directory).discard()
 
 
 def check_rows_of(data: Path, callers: Sequence[Caller]) -> None:
@@ -308,7 +237,7 @@ def kill_postgres(plane: Serving) -> None:
 def test_postgres_may_be_killed_under_it_and_both_at_once(data: Path) -> None:
     moments = random.Random(18)
     callers = [Caller(number=number) for number in range(CALLERS)]
-    with serving(data) as plane:
+    with Serving.on(data, PATIENT) as plane:
         fill(plane)
         with calling(plane, callers, persistent=True):
             for _ in range(2):
@@ -325,7 +254,7 @@ def test_postgres_may_be_killed_under_it_and_both_at_once(data: Path) -> None:
             kill_postgres(plane)
             plane.server.kill()
     check_refusals(callers)
-    with serving(data) as plane:
+    with Serving.on(data, PATIENT) as plane:
         check_answers(plane, callers)
         assert plane.server.stop() == 0
     check_rows_of(data, callers)

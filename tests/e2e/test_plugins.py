@@ -15,13 +15,11 @@ import yaml
 
 from federation.codec.strict import message_from_document
 from federation.v1.resource_pb2 import Cluster, ResourceBinding
-from federation.v1.scheduling_pb2 import OUTCOME_NO_FIT, ScheduleRequest
-from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from federation.v1.simulation_pb2 import SimulateRequest
-from federation.v1.simulation_pb2_grpc import SimulationStub
+from federation.v1.scheduling_pb2 import OUTCOME_NO_FIT
 from lab.control_planes import refusal_of
 from lab.patience import PATIENCE_SECONDS
-from lab.servers import ROOT, federation, started
+from lab.servers import ROOT, federation
+from tests.e2e.planes import Served
 
 EXAMPLE = ROOT / "examples" / "plugin"
 PROFILES = EXAMPLE / "profiles.yaml"
@@ -139,35 +137,23 @@ def test_its_arguments_are_checked(installed: str, tmp_path: Path) -> None:
 
 @pytest.mark.expected_errors(r"scheduler/plugins/run\.py")
 def test_the_example_decides_in_a_server(installed: str, tmp_path: Path) -> None:
-    ports = ("--listen", "127.0.0.1:0", "--web-listen", "127.0.0.1:0")
-    options = ("--insecure", "--data-dir", str(tmp_path), "--scheduler-config", str(PROFILES))
-    with started(*options, *ports, PYTHONPATH=installed) as server:
-        endpoint = server.await_line(r"API +(\S+)").group(1)
-        server.await_line(r"token")
-        token = (tmp_path / "admin.token").read_text(encoding="ascii").strip()
-        call: dict[str, Any] = {
-            "timeout": PATIENCE_SECONDS,
-            "metadata": (("authorization", f"Bearer {token}"),),
-        }
-        with grpc.insecure_channel(endpoint) as channel:
-            simulation: Any = SimulationStub(channel)
-            scheduling: Any = SchedulingStub(channel)
-            green = message_from_document(binding("green"), ResourceBinding)
-            fleet = [message_from_document(each, Cluster) for each in FLEET]
-            request = SimulateRequest(clusters=fleet, bindings=[green])
-            (decision,) = simulation.Simulate(request, **call).decisions
-            assert [each.name for each in decision.clusters] == ["c"]
-            fleet[0].metadata.labels["example.com/green-power-percent"] = "much"
-            with pytest.raises(grpc.RpcError) as caught:
-                simulation.Simulate(SimulateRequest(clusters=fleet, bindings=[green]), **call)
-            refusal = refusal_of(caught.value)
-            assert refusal.reason == "PLUGIN_FAILED"
-            assert "GreenPower" in refusal.message
-            # The server and its own fleet, which is empty, are none the worse.
-            answer = scheduling.Schedule(ScheduleRequest(binding=green), **call)
-            assert answer.decision.outcome == OUTCOME_NO_FIT
-        server.await_line("scheduler plugin failed")
-        assert server.stop() == 0
+    options = f"--scheduler-config={PROFILES}"
+    with Served.on(tmp_path, options, PYTHONPATH=installed) as plane:
+        green = message_from_document(binding("green"), ResourceBinding)
+        fleet = [message_from_document(each, Cluster) for each in FLEET]
+        (decision,) = plane.ask("Simulate", clusters=fleet, bindings=[green]).decisions
+        assert [each.name for each in decision.clusters] == ["c"]
+        fleet[0].metadata.labels["example.com/green-power-percent"] = "much"
+        with pytest.raises(grpc.RpcError) as caught:
+            plane.ask("Simulate", clusters=fleet, bindings=[green])
+        refusal = refusal_of(caught.value)
+        assert refusal.reason == "PLUGIN_FAILED"
+        assert "GreenPower" in refusal.message
+        # The server and its own fleet, which is empty, are none the worse.
+        answer = plane.ask("Schedule", binding=green)
+        assert answer.decision.outcome == OUTCOME_NO_FIT
+        plane.server.await_line("scheduler plugin failed")
+        assert plane.server.stop() == 0
 
 
 def test_the_documentation_shows_the_example_as_it_is() -> None:

@@ -17,59 +17,39 @@ import grpc
 import pytest
 
 from federation.certificates import CertificateFiles, make_certificates
-from federation.v1 import clusters_pb2, estimates_pb2
-from federation.v1.clusters_pb2_grpc import ClustersStub
-from federation.v1.estimates_pb2_grpc import EstimatesStub
+from federation.v1.estimates_pb2 import ESTIMATE_SOURCE_EXACT, ESTIMATE_SOURCE_POOLS
 from federation.v1.resource_pb2 import Cluster, ReplicaRequirements
 from lab.databases import connect, run
-from lab.patience import PATIENCE_SECONDS
-from lab.servers import ROOT, STOP_SECONDS, Server, program, started
+from lab.servers import ROOT, STOP_SECONDS, program
+from tests.e2e.planes import SECONDS, Served
 
 T = TypeVar("T")
-SECONDS = PATIENCE_SECONDS
 POLL_SECONDS = 0.1
 ASKED_SECONDS = 2.0
-PORTS = ("--listen=127.0.0.1:0", "--web-listen=127.0.0.1:0")
 OFTEN = ("--heartbeat-seconds=1", "--report-seconds=1")
 DUMP = ROOT / "examples" / "clusters" / "member1.json"
-EXACT = estimates_pb2.ESTIMATE_SOURCE_EXACT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plane:
+class Plane(Served):
     """One of the control planes, and its admin."""
 
-    server: Server
-    endpoint: str
-    channel: grpc.Channel
-    token: str
-
-    def call(self, method: Any, request: Any, seconds: float = SECONDS) -> Any:
-        metadata = (("authorization", f"Bearer {self.token}"),)
-        return method(request, metadata=metadata, timeout=seconds)
-
-    @property
-    def clusters(self) -> Any:
-        return ClustersStub(self.channel)
-
     def cluster(self) -> Cluster:
-        request = clusters_pb2.GetClusterRequest(name="member1")
-        found: Cluster = self.call(self.clusters.GetCluster, request).cluster
+        found: Cluster = self.ask("GetCluster", name="member1").cluster
         return found
 
     def estimate(self) -> Any:
         """How many pods of one core fit in member1, asked as exactly as can be."""
-        stub: Any = EstimatesStub(self.channel)
-        request = estimates_pb2.EstimateReplicasRequest(
+        return self.caller(self.token, ASKED_SECONDS).ask(
+            "EstimateReplicas",
             shapes=[ReplicaRequirements(resource_request={"cpu": "1"})],
             clusters=["member1"],
-            highest_source=EXACT,
+            highest_source=ESTIMATE_SOURCE_EXACT,
         )
-        return self.call(stub.EstimateReplicas, request, ASKED_SECONDS)
 
     @property
     def estimates_exactly(self) -> bool:
-        return bool(self.estimate().sources[0] == EXACT)
+        return bool(self.estimate().sources[0] == ESTIMATE_SOURCE_EXACT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +64,7 @@ class Planes:
     @contextmanager
     def agent(self, *dialled: Plane, site: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
         """The agent of member1, which dials only these."""
-        made = self.all[0].call(
-            self.all[0].clusters.CreateJoinToken,
-            clusters_pb2.CreateJoinTokenRequest(cluster="member1"),
-        )
+        made = self.all[0].ask("CreateJoinToken", cluster="member1")
         endpoints = [flag for plane in dialled for flag in ("--endpoint", plane.endpoint)]
         kept = {k: v for k, v in os.environ.items() if not k.startswith("ESTIMATOR_")}
         command, folder, variables = program("estimator", site)
@@ -137,32 +114,25 @@ def serving(
 ) -> Iterator[Planes]:
     """``sites``: what other releases some of them are of, by their places."""
     data = directory / "data"
-    transport = ["--insecure"]
+    transport: list[str] = []
     trust: tuple[str, ...] = ("--insecure",)
     if tls is not None:
         transport = [f"--tls-cert={tls.cert}", f"--tls-key={tls.key}", f"--tls-ca={tls.ca}"]
         trust = ("--ca-file", str(tls.ca))
     with ExitStack() as stack:
-        planes = []
-        for place in range(count):
-            server = stack.enter_context(
-                started(
-                    *(*transport, f"--data-dir={data}", *PORTS, *OFTEN, *flags),
+        planes = [
+            stack.enter_context(
+                Plane.on(
+                    data,
+                    *(*transport, *OFTEN, *flags),
+                    ca=tls.ca if tls else None,
                     site=sites.get(place),
                     FEDERATION_DATABASE_URL=database_url,
                 )
             )
-            endpoint = server.await_line(r"API +(\S+)").group(1)
-            channel = stack.enter_context(channel_to(endpoint, tls))
-            token = (data / "admin.token").read_text(encoding="ascii").strip()
-            planes.append(Plane(server=server, endpoint=endpoint, channel=channel, token=token))
+            for place in range(count)
+        ]
         yield Planes(all=planes, database_url=database_url, directory=directory, trust=trust)
-
-
-def channel_to(endpoint: str, tls: CertificateFiles | None) -> grpc.Channel:
-    if tls is None:
-        return grpc.insecure_channel(endpoint)
-    return grpc.secure_channel(endpoint, grpc.ssl_channel_credentials(tls.ca.read_bytes()))
 
 
 def soon(look: Callable[[], T]) -> T:
@@ -227,7 +197,7 @@ def test_a_control_plane_that_is_killed_costs_its_agents_answers_and_nothing_els
             assert is_ready(b)
             a.server.kill()
             for plane in (b, c):
-                assert plane.estimate().sources[0] == estimates_pb2.ESTIMATE_SOURCE_POOLS
+                assert plane.estimate().sources[0] == ESTIMATE_SOURCE_POOLS
             soon(lambda: not is_ready(b) and not is_ready(c))
 
 

@@ -16,15 +16,9 @@ from typing import Any
 import grpc
 import pytest
 
-from federation.v1.resource_pb2 import ObjectMeta, ReplicaRequirements, ResourceBinding
-from federation.v1.scheduling_pb2 import (
-    OUTCOME_SCHEDULED,
-    GetDecisionRequest,
-    ListDecisionsRequest,
-    ScheduleRequest,
-)
-from federation.v1.scheduling_pb2_grpc import SchedulingStub
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
 from lab.servers import ROOT
+from tests.api.calls import binding
 from tests.e2e.test_several_planes import Plane, Planes, await_known, serving, soon
 from tests.wheels import built_wheel, installed
 
@@ -54,28 +48,16 @@ def planes(database_url: str, tmp_path: Path) -> Iterator[Planes]:
         yield found
 
 
-def scheduling(plane: Plane) -> Any:
-    return SchedulingStub(plane.channel)
-
-
 def schedule(plane: Plane, name: str) -> Any:
     """The decision about one replica of one core, which does not wait for room."""
-    binding = ResourceBinding(metadata=ObjectMeta(namespace="shop", name=name))
-    binding.spec.resource.api_version, binding.spec.resource.kind = "apps/v1", "Deployment"
-    binding.spec.resource.name = name
-    binding.spec.replicas = 1
-    requirements = ReplicaRequirements(resource_request={"cpu": "1"})
-    binding.spec.replica_requirements.CopyFrom(requirements)
-    binding.spec.placement.SetInParent()
-    request = ScheduleRequest(binding=binding, wait=False)
-    return plane.call(scheduling(plane).Schedule, request).decision
+    one = binding(name, replicas=1, placement={"replica_scheduling": None})
+    return plane.ask("Schedule", binding=one, wait=False).decision
 
 
 def decision_of(plane: Plane, name: str) -> Any:
     """The newest about a binding, as this control plane reads it, with its trace."""
-    listing = ListDecisionsRequest(namespace="shop", name=name)
-    (found, *_) = plane.call(scheduling(plane).ListDecisions, listing).decisions
-    return plane.call(scheduling(plane).GetDecision, GetDecisionRequest(id=found.id)).decision
+    (found, *_) = plane.ask("ListDecisions", namespace="shop", name=name).decisions
+    return plane.ask("GetDecision", id=found.id).decision
 
 
 def test_an_agent_of_the_release_before_works_and_is_told_of(

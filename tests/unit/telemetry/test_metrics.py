@@ -26,10 +26,7 @@ from federation.model.cluster import CapacityReport, NodeSummary, ResourceSummar
 from federation.model.shapes import Echo
 from federation.services.members.settling import Settling
 from federation.telemetry import page as page_module
-from federation.v1 import estimates_pb2, resource_pb2
-from federation.v1.failover_pb2 import FreezeFailoverRequest
-from federation.v1.failover_pb2_grpc import FailoverStub
-from federation.v1.scheduling_pb2 import ScheduleRequest
+from federation.v1.resource_pb2 import ReplicaRequirements
 from lab.control_planes import RunningControlPlane, refused, report
 from tests.api.calls import binding, scheduled
 from tests.unit.rpc.conftest import running
@@ -117,17 +114,10 @@ async def test_what_happens_is_counted(
         await scheduled(running, binding("small"))
         await scheduled(running, binding("large", replicas=1000))
         await refused(scheduled(running, binding("wrong", replicas=-1)))
-        shape = resource_pb2.ReplicaRequirements(resource_request={"cpu": "1"})
-        await running.admin.call(
-            running.admin.estimates.EstimateReplicas,
-            estimates_pb2.EstimateReplicasRequest(shapes=[shape] * 3),
-        )
-        failover: Any = FailoverStub(running.channel)
-        freeze = FreezeFailoverRequest(reason="network change")
-        await running.admin.call(failover.FreezeFailover, freeze)
-        stranger = running.caller("nobody.known")
-        request = ScheduleRequest(binding=binding())
-        await refused(stranger.call(stranger.scheduling.Schedule, request))
+        shape = ReplicaRequirements(resource_request={"cpu": "1"})
+        await running.ask("EstimateReplicas", shapes=[shape] * 3)
+        await running.ask("FreezeFailover", reason="network change")
+        await refused(scheduled(running.caller("nobody.known"), binding()))
         samples = await scraped(running, monkeypatch)
     service = "federation.v1.Scheduling"
     assert samples["fedsched_schedule_attempts_total", ("scheduled",)] == 1

@@ -13,6 +13,7 @@ from lab.browser import Answered, Browser
 from lab.commanded_stores import CommandedStore
 from lab.control_planes import RunningControlPlane, report
 from lab.held_clocks import HeldClock
+from tests.api.calls import scheduled
 from tests.unit.web.test_ui import binding, made_token
 
 
@@ -83,9 +84,9 @@ async def test_scopes_and_roles_are_kept_apart_while_pages_are_shared(
         running.connected("us-1", report=report()),
     ):
         for namespace in ("shop", "secret"):
-            request = binding(f"of-{namespace}", 3)
-            request.binding.metadata.namespace = namespace
-            await running.admin.call(running.admin.scheduling.Schedule, request)
+            one = binding(f"of-{namespace}", 3)
+            one.metadata.namespace = namespace
+            await scheduled(running, one)
         everywhere = Browser(address=running.plane.web_endpoint)
         token = running.plane.admin_token_file.read_text(encoding="ascii").strip()
         await everywhere.post("/ui/sign-in", {"token": token})

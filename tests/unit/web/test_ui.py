@@ -9,20 +9,15 @@ from typing import Any
 
 import pytest
 
-from federation.codec.bindings import binding_to_message
-from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
-from federation.model.workload import ObjectReference, ReplicaRequirements
-from federation.v1 import access_pb2, access_pb2_grpc
-from federation.v1.clusters_pb2 import CordonClusterRequest, UpdateClusterRequest
-from federation.v1.failover_pb2 import FreezeFailoverRequest
-from federation.v1.failover_pb2_grpc import FailoverStub
-from federation.v1.resource_pb2 import Cluster, ClusterSpec, ObjectMeta
-from federation.v1.scheduling_pb2 import ScheduleRequest
+from federation.v1 import access_pb2
+from federation.v1.resource_pb2 import ResourceBinding
 from federation.web import connections
 from federation.web.ui import events
 from lab.browser import Answered, Browser
 from lab.control_planes import RunningControlPlane, report, running_control_plane
 from lab.patience import PATIENCE_SECONDS, until
+from tests.api.calls import BY_ROOM, scheduled
+from tests.api.calls import binding as workload
 
 EVIL = "x'\"><script>alert(1)</script>"
 WORKLOAD = """
@@ -43,21 +38,10 @@ spec:
 """
 
 
-def binding(name: str, replicas: int) -> ScheduleRequest:
-    return ScheduleRequest(
-        binding=binding_to_message(
-            Binding(
-                namespace="shop",
-                name=name,
-                replicas=replicas,
-                resource=ObjectReference(api_version="apps/v1", kind="Deployment", name=EVIL),
-                requirements=ReplicaRequirements(request={"cpu": 1000}),
-                placement=Placement(
-                    replica_scheduling=ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
-                ),
-            )
-        )
-    )
+def binding(name: str, replicas: int) -> ResourceBinding:
+    made = workload(name, replicas=replicas, placement={"replica_scheduling": BY_ROOM})
+    made.spec.resource.name = EVIL
+    return made
 
 
 def check(page: Answered) -> None:
@@ -88,10 +72,8 @@ async def made_token(
     running: RunningControlPlane, **fields: Any
 ) -> tuple[str, Callable[[], Awaitable[object]]]:
     """A token, and what revokes it."""
-    admin, access = running.admin, access_pb2_grpc.AccessStub(running.channel)
-    made = await admin.call(access.CreateToken, access_pb2.CreateTokenRequest(name="t", **fields))
-    revoke = access_pb2.RevokeTokenRequest(id=made.token.id)
-    return made.secret, lambda: admin.call(access.RevokeToken, revoke)
+    made = await running.ask("CreateToken", name="t", **fields)
+    return made.secret, lambda: running.ask("RevokeToken", id=made.token.id)
 
 
 async def everything(
@@ -116,18 +98,14 @@ async def test_every_view_is_whole_and_every_link_leads_somewhere(
     assert "No cluster has joined yet" in (await browser.get("/ui/")).document.text
     assert (await browser.get("/")).headers["location"] == "/ui/"
     async with running.connected("alpha", report=report()):
-        admin = running.admin
         member = binding("member", 1)
-        member.binding.spec.gang.name, member.binding.spec.gang.size = "training", 2
-        for request in (binding("web", 5), binding("too-many", 500), member):
-            await admin.call(admin.scheduling.Schedule, request)
-        cordon = CordonClusterRequest(name="alpha", cordoned=True)
-        await admin.call(admin.clusters.CordonCluster, cordon)
-        south = Cluster(metadata=ObjectMeta(name="alpha"), spec=ClusterSpec(region="south"))
-        await admin.call(admin.clusters.UpdateCluster, UpdateClusterRequest(cluster=south))
-        freeze = FreezeFailoverRequest(reason=EVIL, region="south")
-        stub: Any = FailoverStub(running.channel)
-        await admin.call(stub.FreezeFailover, freeze)
+        member.spec.gang.name, member.spec.gang.size = "training", 2
+        for one in (binding("web", 5), binding("too-many", 500), member):
+            await scheduled(running, one)
+        await running.ask("CordonCluster", name="alpha", cordoned=True)
+        south = {"metadata": {"name": "alpha"}, "spec": {"region": "south"}}
+        await running.ask("UpdateCluster", cluster=south)
+        await running.ask("FreezeFailover", reason=EVIL, region="south")
         # The picture of the fleet is worked out once a second.
         await until(lambda: browser.get("/ui/"), lambda page: "cordoned" in page.document.text)
         pages = await everything(browser, "/ui/")
@@ -246,10 +224,7 @@ async def test_a_token_is_given_once_and_a_session_stands_for_it(
     await check_roles(running)
 
     async def listed() -> list[str]:
-        audit = await running.admin.call(
-            access_pb2_grpc.AccessStub(running.channel).ListAudit,
-            access_pb2.ListAuditRequest(),
-        )
+        audit = await running.ask("ListAudit")
         return [each.result for each in audit.records if each.method == "Page/SignIn"]
 
     results = await until(listed, lambda results: len(results) == 2)
@@ -281,9 +256,9 @@ async def test_a_token_with_a_scope_sees_what_it_may(guarded: RunningControlPlan
         running.connected("us-1", report=report()),
     ):
         for name, namespace in (("web", "shop"), ("unseen", "secret"), ("unseen-too", "secret")):
-            request = binding(name, 4 if name == "web" else 15)
-            request.binding.metadata.namespace = namespace
-            answer = await running.admin.call(running.admin.scheduling.Schedule, request)
+            one = binding(name, 4 if name == "web" else 15)
+            one.metadata.namespace = namespace
+            answer = await scheduled(running, one)
         pages = {}
         for scope in ({}, {"namespaces": ["shop"]}, {"clusters": ["eu-*"]}):
             secret, _ = await made_token(running, role=access_pb2.ROLE_VIEWER, **scope)
@@ -385,9 +360,7 @@ async def test_a_preview_is_shown_to_all_and_committed_with_a_token(
         assert "Nothing has been scheduled" in (await browser.get("/ui/bindings")).document.text
         committed = await browser.post("/ui/commit", fields)
         assert committed.status == 303, committed.body
-        listed = await running.admin.call(
-            access_pb2_grpc.AccessStub(running.channel).ListAudit, access_pb2.ListAuditRequest()
-        )
+        listed = await running.ask("ListAudit")
         recorded = {
             (each.method, each.actor, each.address, *each.objects) for each in listed.records
         }
@@ -414,7 +387,7 @@ async def test_a_plan_is_drafted_looked_at_approved_and_stopped(
         running.connected("eu-1", report=report()),
         running.connected("us-1", report=report()),
     ):
-        await running.admin.call(running.admin.scheduling.Schedule, binding("web", 4))
+        await scheduled(running, binding("web", 4))
         assert (await sent("/ui/plans", clusters=" ")).status == 400
         assert (await sent("/ui/plans", clusters="nowhere")).status == 400
         drafted = await sent("/ui/plans", clusters="eu-1")

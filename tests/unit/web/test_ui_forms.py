@@ -10,6 +10,7 @@ from federation.plans.plan import PlanKind
 from federation.web.ui.plan_views import wish_in
 from lab.browser import Answered, Browser
 from lab.control_planes import RunningControlPlane, report
+from tests.api.calls import scheduled
 from tests.unit.web.test_ui import EVIL, WORKLOAD, binding, check
 
 ONE_CLUSTER = """
@@ -100,7 +101,7 @@ async def test_decisions_of_the_last_hours_are_played_with_a_change(
         running.connected("alpha", report=report()),
         running.connected("beta", report=report()),
     ):
-        await running.admin.call(running.admin.scheduling.Schedule, binding("web", 6))
+        await scheduled(running, binding("web", 6))
         same = (await played()).document.text
         assert "0 of 1 decision" in same
         changed = await played(without="alpha", cordoned="gamma", hours="6")
