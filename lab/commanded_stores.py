@@ -67,11 +67,11 @@ class CommandedStore:
         """Let nothing happen any more that has not happened yet."""
         self._acts.clear()
 
-    def fail_at(self, statement: str) -> None:
+    def fail_at(self, statement: str, reason: str = "") -> None:
         """Let the next statement of this name find the connection lost, and its transaction end."""
 
         async def fail() -> None:
-            raise Unavailable
+            raise Unavailable(reason=reason) if reason else Unavailable
 
         self.before(statement, fail)
 

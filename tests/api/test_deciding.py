@@ -9,7 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
-from federation.v1.clusters_pb2 import CordonClusterRequest
+from federation.services.ports import CONNECTION_LOST
+from federation.services.scheduling import attempt
 from federation.v1.resource_pb2 import (
     ClusterAffinity,
     ClusterAffinityTerm,
@@ -23,9 +24,6 @@ from federation.v1.scheduling_pb2 import (
     OUTCOME_SCHEDULED,
     OUTCOME_UNSCHEDULABLE,
     WAIT_STATE_UNSCHEDULABLE,
-    GetDecisionRequest,
-    ListBindingsRequest,
-    ListDecisionsRequest,
 )
 from lab.control_planes import refused
 from lab.fake_agents import never, on_no_node, on_nodes
@@ -39,8 +37,7 @@ NOT_FOUND = grpc.StatusCode.NOT_FOUND
 
 async def decisions(world: World) -> list[Any]:
     """Of the test's namespace, the newest first."""
-    request = ListDecisionsRequest(namespace=world.namespace)
-    return list((await world.call("ListDecisions", request)).decisions)
+    return list((await world.plane.ask("ListDecisions", namespace=world.namespace)).decisions)
 
 
 async def test_a_new_binding_is_decided_and_committed_with_its_trace(world: World) -> None:
@@ -65,8 +62,7 @@ async def test_a_new_binding_is_decided_and_committed_with_its_trace(world: Worl
 
 @pytest.mark.parametrize("decision_id", ["nonsense", "00000000-0000-0000-0000-000000000000"])
 async def test_an_unknown_decision_is_not_found(world: World, decision_id: str) -> None:
-    asked = world.call("GetDecision", GetDecisionRequest(id=decision_id))
-    assert await code_of(asked) is NOT_FOUND
+    assert await code_of(world.decision(decision_id)) is NOT_FOUND
 
 
 async def test_a_name_that_was_cut_short_is_told_whole(world: World) -> None:
@@ -226,8 +222,8 @@ async def test_bindings_are_listed_in_pages(world: World) -> None:
     await world.batch(*(world.workload(name) for name in ("z", "x", "y")))
 
     async def page(token: str = "") -> tuple[list[str], str]:
-        request = ListBindingsRequest(namespace=world.namespace, page_size=2, page_token=token)
-        listed = await world.call("ListBindings", request)
+        fields = {"namespace": world.namespace, "page_size": 2, "page_token": token}
+        listed = await world.plane.ask("ListBindings", **fields)
         return [each.metadata.name for each in listed.bindings], listed.next_page_token
 
     names, token = await page()
@@ -340,7 +336,7 @@ async def test_a_decision_rests_on_the_nodes_and_not_on_their_sum(world: World) 
 async def test_while_the_store_is_away_nothing_is_promised(world: World) -> None:
     await world.clusters(**CORES)
     world.store.is_reachable = False
-    for call in (world.schedule("web"), world.call("ListBindings", ListBindingsRequest())):
+    for call in (world.schedule("web"), world.plane.ask("ListBindings")):
         assert await code_of(call) is grpc.StatusCode.UNAVAILABLE
     world.store.is_reachable = True
     assert await code_of(world.got()) is NOT_FOUND
@@ -408,8 +404,44 @@ async def test_an_answer_that_was_lost_is_given_again_under_its_key(world: World
 async def test_a_cordoned_cluster_keeps_what_it_has(world: World) -> None:
     await world.clusters(**CORES)
     await world.schedule("web", 2, only=["a"])
-    clusters = world.plane.admin.clusters
-    request = CordonClusterRequest(name="a", cordoned=True)
-    await world.plane.admin.call(clusters.CordonCluster, request)
+    await world.plane.ask("CordonCluster", name="a", cordoned=True)
     assert (await world.schedule("other", 1, only=["a"])).queued
     assert shares((await world.schedule("web", 2, only=["a"])).decision.clusters) == {"a": 2}
+
+
+async def test_who_is_decided_under_locks_leaves_a_cluster_where_it_may_not_be_any_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "TRIES_WITHOUT_LOCKS", 0)
+    await world.clusters(**CORES)
+    assert await world.placed("web", 3, "b") == {"b": 3}
+    assert await world.placed("web", 3, "a") == {"a": 3}
+    assert await world.held() == {"a": 3}
+
+
+@pytest.mark.parametrize("losses", [1, 2])
+async def test_a_connection_that_was_lost_costs_another_try_and_no_more(
+    world: World, losses: int
+) -> None:
+    await world.clusters(**CORES)
+    for _ in range(losses):
+        world.store.fail_at("decisions.add_all", CONNECTION_LOST)
+    codes = [grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE]
+    assert await code_of(world.schedule("web", 2)) is codes[losses - 1]
+    assert len(await decisions(world)) == 2 - losses
+
+
+@pytest.mark.expected_errors("an observer failed")
+async def test_a_fault_of_ours_after_the_commit_lets_nothing_be_decided_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("a fault of the observer")
+
+    await world.clusters(**CORES)
+    fleet = world.plane.plane.parts.fleet
+    observers = {kind: [fail, *told] for kind, told in fleet._observers.items()}
+    monkeypatch.setattr(fleet, "_observers", observers)
+    answers = await asyncio.gather(*(world.schedule(name, 2, only=["a"]) for name in "xyz"))
+    assert [shares(each.decision) for each in answers] == [{"a": 2}] * 3
+    assert len(await decisions(world)) == 3

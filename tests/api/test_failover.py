@@ -16,7 +16,6 @@ import pytest_asyncio
 from federation.v1.resource_pb2 import (
     Cluster,
     ClusterAffinityTerm,
-    ReplicaSchedulingStrategy,
     ResourceBinding,
     Taint,
     Toleration,
@@ -26,16 +25,14 @@ from federation.v1.resource_pb2 import (
 from federation.v1.scheduling_pb2 import (
     OUTCOME_SCHEDULED,
     OUTCOME_UNSCHEDULABLE,
-    ListBindingsRequest,
-    WatchBindingsRequest,
 )
 from lab.control_planes import RunningControlPlane, running_control_plane
 from lab.held_clocks import HeldClock
 from lab.patience import PATIENCE_SECONDS
+from tests.api.calls import DUPLICATED
 from tests.api.drill import EVICTION_SECONDS, FLAGS, PENDING_SECONDS, UNREACHABLE, Drill
 from tests.api.world import shares
 
-DUPLICATED = ReplicaSchedulingStrategy(replica_scheduling_type="Duplicated")
 MAINTENANCE = Taint(key="maintenance", effect="NoExecute")
 
 
@@ -57,9 +54,7 @@ def conditions(cluster: Cluster) -> set[tuple[str, str, str]]:
 
 async def told(plane: RunningControlPlane, namespace: str, version: str) -> AsyncIterator[Any]:
     """Bindings as a watch tells of them."""
-    admin = plane.admin
-    request = WatchBindingsRequest(namespace=namespace, resource_version=version)
-    call = admin.scheduling.WatchBindings(request, metadata=admin.metadata)
+    call = plane.admin.watch("WatchBindings", namespace=namespace, resource_version=version)
     try:
         while True:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -75,7 +70,7 @@ async def test_a_lost_cluster_is_left_and_keeps_its_share_until_the_new_one_runs
 ) -> None:
     await drill.clusters(a=6, b=3, c=2)
     await drill.run_in("a", web=3)
-    listed = await drill.call("ListBindings", ListBindingsRequest(namespace=drill.namespace))
+    listed = await drill.plane.ask("ListBindings", namespace=drill.namespace)
     await drill.fall_silent("a")
     (silent,) = (await drill.status()).silent
     assert (silent.name, silent.HasField("lost_since")) == ("a", False)
@@ -287,8 +282,7 @@ async def test_moves_keep_to_the_rate(drill: Drill) -> None:
     await drill.lose("a")
 
     async def left() -> int:
-        request = ListBindingsRequest(namespace=drill.namespace)
-        listed = (await drill.call("ListBindings", request)).bindings
+        listed = (await drill.plane.ask("ListBindings", namespace=drill.namespace)).bindings
         return sum("a" in shares(each.spec.clusters) for each in listed)
 
     before = await drill.pass_until(left, lambda count: count < len(names))

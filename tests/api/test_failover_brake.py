@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from federation.services.fleet import held_back
 from lab.control_planes import refused
-from tests.api.drill import FLAGS, LOST_SECONDS, STALE_SECONDS, Drill
+from tests.api.drill import FLAGS, LONGEST_TURN, LOST_SECONDS, STALE_SECONDS, Drill
 
 pytestmark = pytest.mark.expected_errors("failover is frozen")
 
@@ -83,6 +84,31 @@ async def test_many_at_once_freeze_all_within_ten_seconds_and_nothing_moves(
     await fleet.plane.ask("ResumeFailover")
     await fleet.pass_time(4)
     assert (await fleet.shares(), await freeze_of(fleet)) == ({"a": 3}, "")
+
+
+async def test_nothing_is_lost_or_moved_while_the_changes_of_others_are_not_seen(
+    drill: Drill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silence begins anew then, also that of clusters that fell silent before."""
+    monkeypatch.setattr(held_back, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(held_back, "HELD_SECONDS", 0.0)
+    await drill.clusters(a=6, b=1, c=1, d=1)
+    await drill.run_in("a", web=4)
+    await drill.lose("a")
+    await drill.fall_silent("b")
+    async with drill.unread_journal():
+        await drill.plane.follow()
+        await drill.see("d", 9)
+        drill.silent |= {"c"}
+        await drill.pass_time(2 * LOST_SECONDS, LONGEST_TURN)
+        assert (await drill.lost(), await drill.shares()) == ({"a"}, {"a": 4})
+        assert {each.name for each in (await drill.status()).silent} == {"a", "b"}
+    drill.silent -= {"c"}
+    await drill.plane.follow()
+    await drill.pass_time(LOST_SECONDS / 2, LONGEST_TURN)
+    assert "b" not in await drill.lost()
+    await drill.lose("a", "b")
+    await drill.until_moved("web", d=4)
 
 
 async def test_it_goes_on_by_itself_once_they_are_heard(fleet: Drill) -> None:

@@ -15,7 +15,6 @@ from federation.v1.scheduling_pb2 import (
     OUTCOME_UNSCHEDULABLE,
     WAIT_STATE_GATED,
     WAIT_STATE_UNSCHEDULABLE,
-    SuspendBindingRequest,
 )
 from lab.control_planes import refused
 from lab.patience import until
@@ -111,8 +110,7 @@ async def test_a_gang_that_lost_a_member_is_not_tried_until_it_is_complete(world
 async def test_a_suspended_member_is_not_there(world: World) -> None:
     await world.fill()
     await ask(world, *"abc")
-    request = SuspendBindingRequest(namespace=world.namespace, name="a")
-    await world.call("SuspendBinding", request)
+    await world.ask_of("SuspendBinding", "a")
     assert await states(world) == {
         "a": (WAIT_STATE_GATED, 0, "suspended"),
         "b": (WAIT_STATE_GATED, 0, TWO_HERE),
@@ -123,8 +121,7 @@ async def test_a_suspended_member_is_not_there(world: World) -> None:
     await world.report("a", 12)
     await world.settle()
     assert len(await world.queued()) == 3
-    request.resume = True
-    await world.call("SuspendBinding", request)
+    await world.ask_of("SuspendBinding", "a", resume=True)
     await world.until_queued()
 
 

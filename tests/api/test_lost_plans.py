@@ -21,8 +21,8 @@ WHY = "1 of 3 replicas found no node among 4: 4 short of cpu"
 
 
 @asynccontextmanager
-async def promised(api: Plane) -> AsyncIterator[tuple[AgentStream, str]]:
-    """The stream of an agent that keeps a plan, and the decision about it."""
+async def asked(api: Plane) -> AsyncIterator[tuple[AgentStream, asyncio.Task[Any], str]]:
+    """The stream of an agent that is to keep a plan, whoever waits for that, and the question."""
     async with AgentStream(await api.enrolled("member1"), "member1") as stream:
         await stream.say(hello=Hello(epoch=1, agent_version="0.2.0", placer="extender"))
         await stream.hear("welcome")
@@ -31,13 +31,16 @@ async def promised(api: Plane) -> AsyncIterator[tuple[AgentStream, str]]:
         asking = asyncio.create_task(scheduled(api, binding(), node_timeout_seconds=10))
         request = await stream.hear("place_request")
         assert request.planned
-        await stream.say(
-            place_reply=PlaceReply(
-                request_id=request.request_id,
-                nodes=[NodeShare(node="node-1", replicas=3, score=71)],
-                claimed=True,
-            )
-        )
+        yield stream, asking, request.request_id
+
+
+@asynccontextmanager
+async def promised(api: Plane) -> AsyncIterator[tuple[AgentStream, str]]:
+    """The stream of an agent that keeps a plan, and the decision about it."""
+    async with asked(api) as (stream, asking, request_id):
+        nodes = [NodeShare(node="node-1", replicas=3, score=71)]
+        reply = PlaceReply(request_id=request_id, nodes=nodes, claimed=True)
+        await stream.say(place_reply=reply)
         (promise,) = (await asking).decision.promises
         assert (promise.certificate, promise.note) == ("planned", "")
         yield stream, (await got(api)).decision.id
@@ -71,6 +74,20 @@ async def test_a_lost_plan_makes_its_promise_careful_and_says_why(
         version = (await got(api)).binding.metadata.resource_version
         await lose(stream, decision, 4)
         assert (await got(api)).binding.metadata.resource_version == version
+
+
+async def test_a_plan_that_is_lost_before_it_was_answered_is_careful_once(
+    api: Plane, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with asked(api) as (stream, asking, request_id):
+        await lose(stream, (await got(api)).decision.id, 2)
+        assert (await worth(api))[0] == "careful"
+        version = (await got(api)).binding.metadata.resource_version
+        reply = PlaceReply(request_id=request_id, unplaced=3, message="no node")
+        await stream.say(place_reply=reply)
+        await asking
+        assert (await got(api)).binding.metadata.resource_version == version
+    assert caplog.messages.count("planned promise is careful now") == 1
 
 
 async def test_a_lost_plan_is_told_to_watchers(api: Plane) -> None:

@@ -27,7 +27,7 @@ async def shown(world: World, replicas: int = 9, **fields: Any) -> Any:
 
 
 async def commit(world: World, token: str, **fields: Any) -> Any:
-    return await world.call("Schedule", ScheduleRequest(preview_token=token, **fields))
+    return await world.plane.ask("Schedule", preview_token=token, **fields)
 
 
 async def refusal(world: World, token: str) -> str:

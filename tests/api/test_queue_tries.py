@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import grpc
 import pytest
 
-from federation.v1.clusters_pb2 import (
-    CordonClusterRequest,
-    ListClustersRequest,
-    UpdateClusterRequest,
-)
 from federation.v1.resource_pb2 import ClusterAffinity, LabelSelector, ReplicaSchedulingStrategy
 from federation.v1.scheduling_pb2 import (
     OUTCOME_PARTIAL,
     WAIT_STATE_BACKOFF,
     WAIT_STATE_GATED,
     WAIT_STATE_UNSCHEDULABLE,
-    RescheduleBindingRequest,
-    ScheduleRequest,
-    SuspendBindingRequest,
 )
 from lab.control_planes import Refusal, refused
 from lab.patience import until
@@ -34,13 +27,11 @@ async def attempts(world: World, *names: str) -> list[int]:
 
 
 async def suspend(world: World, name: str, *, resume: bool = False, uid: str = "") -> Any:
-    request = SuspendBindingRequest(namespace=world.namespace, name=name, resume=resume, uid=uid)
-    return (await world.call("SuspendBinding", request)).wait
+    return (await world.ask_of("SuspendBinding", name, resume=resume, uid=uid)).wait
 
 
 async def reschedule(world: World, name: str, uid: str = "") -> Any:
-    request = RescheduleBindingRequest(namespace=world.namespace, name=name, uid=uid)
-    return await world.call("RescheduleBinding", request)
+    return await world.ask_of("RescheduleBinding", name, uid=uid)
 
 
 async def test_a_report_that_shows_room_places_as_many_as_find_some_in_order(world: World) -> None:
@@ -119,16 +110,12 @@ async def test_what_is_given_back_is_room(world: World, how: str) -> None:
 
 async def test_an_uncordoned_cluster_wakes_who_may_go_there(world: World) -> None:
     await world.fill()
-    clusters = world.plane.admin.clusters
-    await world.plane.admin.call(
-        clusters.CordonCluster, CordonClusterRequest(name="c", cordoned=True)
-    )
+    await world.plane.ask("CordonCluster", name="c", cordoned=True)
     await world.report("c", 4)
     await world.ask("one")
     await world.settle()
     assert await world.queued() == ["one"]
-    request = CordonClusterRequest(name="c")
-    await world.plane.admin.call(clusters.CordonCluster, request)
+    await world.plane.ask("CordonCluster", name="c")
     await world.until_placed("one", c=1)
 
 
@@ -198,10 +185,11 @@ async def test_who_fails_for_a_passing_reason_is_tried_after_a_while(world: Worl
     await world.report("b", 4)
     await until(lambda: world.wait_of("one"), lambda wait: wait.state == WAIT_STATE_BACKOFF)
     assert (await world.wait_of("one")).HasField("next_try")
+    # Also by who has just taken over the queue.
+    world.plane.plane.parts.queue.keeper.lost()
     await world.settle()
     assert await world.queued() == ["one"]
-    world.clock.advance(1.5)
-    await world.until_placed("one", b=1)
+    await world.pass_until(world.shares_of("one"), lambda placed: placed == {"b": 1})
 
 
 @pytest.mark.parametrize("statement", ["bindings.find", "waiting.note"])
@@ -225,11 +213,9 @@ async def test_who_may_go_to_a_cluster_by_now_is_tried_when_that_has_room(world:
     await world.ask("gold", placement={"cluster_affinity": gold})
     await world.settle()
     before = await attempts(world, "gold")
-    clusters = world.plane.admin.clusters
-    cluster = (await world.plane.admin.call(clusters.ListClusters, ListClustersRequest())).clusters
-    (b,) = (each for each in cluster if each.metadata.name == "b")
+    b = (await world.plane.ask("GetCluster", name="b")).cluster
     b.metadata.labels["tier"] = "gold"
-    await world.plane.admin.call(clusters.UpdateCluster, UpdateClusterRequest(cluster=b))
+    await world.plane.ask("UpdateCluster", cluster=b)
     await world.settle()
     # It may go there, and there is no room.
     assert await attempts(world, "gold") == before
@@ -268,8 +254,7 @@ async def test_what_runs_stays_where_it_is_while_it_is_suspended(world: World) -
     preview = await world.schedule("web", 2, preview=True)
     await suspend(world, "web")
     assert await world.shares() == {"a": 3}
-    commit = ScheduleRequest(preview_token=preview.preview_token)
-    refusal = await refused(world.call("Schedule", commit))
+    refusal = await refused(world.commit(preview))
     assert "suspended meanwhile" in refusal.message
     await suspend(world, "web", resume=True)
     # It waited for nothing before.
@@ -326,6 +311,11 @@ async def test_one_of_two_control_planes_tries_what_waits_at_either(
     # The other one has tried it no sooner, and nobody twice.
     assert await world.queued() == ["here"]
     assert (await attempts(world, "here"))[0] <= before[1] + 1
+    # Nor does it know who waits as long as it has not the duty.
+    keeper = rival.plane.plane.parts.queue.keeper
+    keeper.lost()
+    await world.settle()
+    assert len(keeper) == 0
 
 
 async def test_who_may_preempt_is_tried_when_something_to_preempt_was_placed(world: World) -> None:
@@ -337,10 +327,26 @@ async def test_who_may_preempt_is_tried_when_something_to_preempt_was_placed(wor
         await world.schedule(name, count, only=[cluster], priority=9)
     await world.ask("urgent", **urgent)
     await world.settle()
-    await world.report("b", 4)
+    shrunk = world.workload("on-b", 2, only=["b"], priority=9)
+    await world.batch(shrunk, world.workload("victim", only=["b"], priority=-5))
     await world.until_placed("urgent", b=1)
-    await world.delete("urgent")
-    assert not (await world.schedule("victim", only=["b"], priority=-5)).queued
-    answer = await world.schedule("urgent", **urgent)
-    assert shares(answer.decision.clusters) == {"b": 1}
     await world.until_queued("victim")
+
+
+@pytest.mark.expected_errors("no event had told of the room")
+async def test_room_that_no_event_tells_of_is_found_in_the_end_and_that_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.fill()
+    await world.ask("one")
+    await world.settle()
+    parts = world.plane.plane.parts
+    with monkeypatch.context() as patched:
+        patched.setattr(parts.fleet, "_observers", defaultdict(list))
+        await world.report("b", 5)
+    await world.settle()
+    assert await world.queued() == ["one"]
+    parts.queue.keeper._sweep_at = world.clock.now()
+    parts.queue.keeper._wake.set()
+    await world.until_placed("one", b=1)
+    assert "no event had told of the room of what waits" in caplog.messages

@@ -218,6 +218,24 @@ async def test_an_agent_that_comes_back_keeps_the_plan(world: World, away: str) 
     assert await worth(world) == {"a": "planned", "b": "planned"}
 
 
+async def test_a_late_agent_is_not_asked_for_a_plan_that_was_made_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("federation.services.scheduling.agents.ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr("federation.services.scheduling.agents.LOOK_SECONDS", 0.01)
+    await world.clusters(placer="extender", a=6)
+    a = world.agents["a"]
+    a.place = never
+    first = (await world.schedule("web", 6, node_timeout_seconds=0.1)).decision
+    second = (await world.schedule("web", 5, node_timeout_seconds=0.5)).decision
+    a.place = on_nodes("n1", claimed=True)
+    await until(lambda: plans(world, second), lambda found: found == ["a"])
+    assert await worth(world) == {"a": "planned"}
+    asked = [order.decision_id for order in a.orders]
+    # One question may have been on its way.
+    assert asked[asked.index(second.id) :].count(first.id) <= 1
+
+
 async def test_an_agent_that_stays_away_keeps_no_plan(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

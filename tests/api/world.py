@@ -250,7 +250,3 @@ class World:
     async def until_placed(self, name: str, **replicas: int) -> None:
         """Return when the binding has these replicas by cluster."""
         await until(self.shares_of(name), lambda found: found == replicas)
-
-    async def call(self, method: str, request: Any) -> Any:
-        """A call of the Scheduling service, by the admin."""
-        return await self.plane.admin.call(getattr(self.plane.admin.scheduling, method), request)

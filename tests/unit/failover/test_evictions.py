@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from federation.failover.evictions import Ending, Progress, ending_of, taken_back
-from federation.failover.moves import PODS_PENDING, eviction_tasks
+from federation.failover.moves import PODS_PENDING, PROMISE_ENDED, eviction_tasks
 from federation.model.placement import (
     Binding,
     EvictionTask,
@@ -99,6 +99,13 @@ def test_what_ran_nowhere_keeps_its_binding_away_until_its_time_is_over() -> Non
     task = replace(TASK, reason=PODS_PENDING)
     assert ended(MOVED, task, Progress(0, 4), 599.0, **BACK) is None
     assert ended(MOVED, task, Progress(0, 4), 600.0, **BACK) is Ending.DEADLINE
+
+
+def test_a_share_whose_promise_ended_stays_until_others_run_or_its_time_is_over() -> None:
+    task = replace(TASK, reason=PROMISE_ENDED)
+    assert ended(MOVED, task, Progress(3, 0), 599.0, **BACK) is None
+    assert ended(MOVED, task, Progress(0, 0), 1.0, **BACK) is Ending.REPLACED
+    assert ended(MOVED, task, Progress(3, 0), 600.0, **BACK) is Ending.DEADLINE
 
 
 EVERYWHERE = replace(WEB, placement=Placement(), clusters=targets(a=9, b=9))
