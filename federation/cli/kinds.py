@@ -83,11 +83,13 @@ class Listing:
     labels: Sequence[Term] = ()
     fields: Sequence[Term] = ()
     watch: bool = False
+    has_headings: bool = True
+    shows_labels: bool = False
 
 
 def listing_options(kind: ListedKind[Any]) -> Callable[[F], F]:
-    """``-o``, ``--sort-by``, ``--field-selector``, and ``-l`` and ``-w`` where the kind has them,
-    passed on together as ``listing``.
+    """The options of lists: ``-o``, ``--sort-by``, ``--field-selector`` and ``--no-headers``, and
+    ``-l``, ``--show-labels`` and ``-w`` where the kind has them; passed on together as ``listing``.
     """
 
     def decorated(function: F) -> F:
@@ -97,8 +99,10 @@ def listing_options(kind: ListedKind[Any]) -> Callable[[F], F]:
             output: Output,
             sort_by: str,
             field_selector: str,
+            no_headers: bool,
             selector: str = "",
             watch: bool = False,
+            show_labels: bool = False,
             **others: Any,
         ) -> Any:
             listing = Listing(
@@ -107,6 +111,8 @@ def listing_options(kind: ListedKind[Any]) -> Callable[[F], F]:
                 labels=label_terms(selector),
                 fields=field_terms(field_selector),
                 watch=watch,
+                has_headings=not no_headers,
+                shows_labels=show_labels,
             )
             return function(*args, listing=listing, **others)
 
@@ -124,6 +130,7 @@ def _options(kind: ListedKind[Any]) -> Iterator[Callable[[Any], Any]]:
         yield click.option(
             "-w", "--watch", is_flag=True, help="Go on: a row for each that changes."
         )
+    yield click.option("--no-headers", is_flag=True, help="A table without its headings.")
     yield click.option(
         "--field-selector",
         default="",
@@ -131,6 +138,7 @@ def _options(kind: ListedKind[Any]) -> Iterator[Callable[[Any], Any]]:
         help="Only those whose field of -o json is, or with != is not, that.",
     )
     if kind.labels is not None:
+        yield click.option("--show-labels", is_flag=True, help="The labels as a column, too.")
         yield click.option(
             "-l", "--selector", default="", help="Only those with these labels, as in kubectl."
         )

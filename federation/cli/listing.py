@@ -5,7 +5,7 @@ Must not ask anybody for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -53,6 +53,8 @@ def print_rows(
     """The table of what was chosen among so many; None where nothing was shown of it."""
     now = present_time()
     columns = [column for column in kind.columns if _is_shown(column, listing, chosen, now)]
+    if listing.shows_labels and kind.labels is not None:
+        columns.append(_labels_column(kind.labels))
     layout = show.print_table(
         [column.heading for column in columns],
         [[column.cell(row, now) for column in columns] for row in chosen],
@@ -60,8 +62,18 @@ def print_rows(
         last=kind.last,
         prose=kind.prose,
         empty=f"None of {of} is selected." if of else kind.empty,
+        has_headings=listing.has_headings,
     )
     return None if layout is None else ShownTable(columns=columns, layout=layout)
+
+
+def _labels_column(labels: Callable[[R], Mapping[str, str]]) -> ListColumn[R]:
+    """As kubectl shows them: ``tier=gold,zone=a``."""
+
+    def cell(row: R, _: float) -> str:
+        return ",".join(f"{key}={value}" for key, value in sorted(labels(row).items())) or "<none>"
+
+    return ListColumn("LABELS", cell)
 
 
 def chosen_rows(kind: ListedKind[R], listing: Listing, rows: Sequence[R]) -> list[R]:

@@ -138,6 +138,7 @@ def print_table(
     last: Sequence[str] = (),
     prose: Sequence[str] = (),
     empty: str = "",
+    has_headings: bool = True,
 ) -> Layout | None:
     """Aligned columns; numbers to the right. Headings are bold on a terminal.
 
@@ -161,7 +162,8 @@ def print_table(
         last=() if _is_wide() else last,
         prose=prose,
     )
-    styled(_bold(layout.heading()))
+    if has_headings:
+        styled(_bold(layout.heading()))
     for row in cells:
         _print_row(layout, row)
     if layout.hidden:

@@ -146,6 +146,15 @@ def test_fields(selector: str, chosen: str) -> None:
     assert names("get", "clusters", "--field-selector", selector) == [*chosen]
 
 
+def test_headings_are_left_out_and_labels_added() -> None:
+    rows = asked("get", "clusters", "--no-headers", "--show-labels").stdout.splitlines()
+    assert [row.split()[0] for row in rows] == ["a", "b", "c"]
+    assert rows[0].endswith("fedsched.io/ring=1,note=one,two\\,tier=gold")
+    assert rows[2].endswith("<none>")
+    assert asked("get", "clusters", "--show-labels").stdout.splitlines()[0].endswith("LABELS")
+    assert asked("get", "queue", "--show-labels").exit_code == 2
+
+
 def test_what_selects_nothing_is_said() -> None:
     result = asked("get", "clusters", "--field-selector", "spec.reigon=eu")
     assert "no cluster here has a field spec.reigon" in result.stderr
