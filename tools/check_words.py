@@ -56,6 +56,7 @@ ENABLED = (
     "migrations",
     "proto/federation",
     "tests/api/test_newer_bindings.py",
+    "tests/api/test_offered_capacity.py",
     "tests/architecture/test_reasons.py",
     "tests/architecture/test_words.py",
     "tests/contract/store/test_rows_of_before.py",
