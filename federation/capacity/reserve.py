@@ -25,6 +25,7 @@ from federation.capacity.careful import (
     RoomLimit,
     RoomLimits,
     careful_beside_large,
+    careful_c,
 )
 from federation.capacity.cluster_room import (
     LateInOrder,
@@ -84,21 +85,26 @@ def packable(
     requirements: ReplicaRequirements,
     asked: Certificate | None,
     own: Mapping[int, tuple[Room, int]],
+    *,
+    leaves_large: bool = True,
 ) -> tuple[IntArray, Mapping[int, Reason]]:
     """How many more replicas can be promised in each cluster (axis c), 0..MAX_REPLICAS; by position
     for what room is kept where it is.
 
     0 where the cells cannot tell. Of promises that are not strict some are kept back, as
     ``careful`` says. ``own`` has, for every cluster where the binding is, the room without it and
-    how many of its replicas need some there: they come first.
+    how many of its replicas need some there: they come first. Unless it ``leaves_large``, room for
+    large pods is not looked at.
     """
     reasons: dict[int, Reason] = {}
     if asked is Certificate.STRICT:
         filled_c, spread_c = fleet.most_by_view(requirements)
         # Spreading finds less where promises that lost their room keep nodes from others.
         most_c = np.minimum(filled_c, spread_c)
-    else:
+    elif leaves_large:
         most_c, reasons = careful_beside_large(fleet, requirements)
+    else:
+        most_c = careful_c(fleet, requirements)
     is_strict_c = np.full(len(fleet), asked is Certificate.STRICT)
     looked_at_c = (fleet.strict_c | is_strict_c) & (most_c > 0)
     looked_at_c[list(own)] = False

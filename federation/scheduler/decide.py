@@ -139,8 +139,11 @@ def decide(fleet: Fleet, draft: Draft, capacity: CapacityModel[R], now: float) -
     if decided.decision.outcome is Outcome.UNSCHEDULABLE and not kept_for:
         refined = capacity.refine(draft, decided, estimates)
         if refined is not None:
-            is_refined = bool((refined.replicas_c > estimates.replicas_c).any())
-            decided = replace(scheduled(fleet, draft, refined, now), is_refined=is_refined)
+            if (refined.replicas_c > estimates.replicas_c).any():
+                decided = replace(scheduled(fleet, draft, refined, now), is_refined=True)
+            else:
+                # The cycle would come to the same: only its notes differ.
+                decided = replace(decided, decision=_noted(decided.decision, refined.reasons))
     if not decided.decision.is_placed:
         decision = _explained(fleet, draft, capacity, decided.decision, ())
         if kept_for:
@@ -189,6 +192,14 @@ def _beside_unreserved(
         else:
             lapsed[share.name] = LAPSED
     return replace(estimates, replicas_c=replicas_c), lapsed
+
+
+def _noted(decision: Decision, notes: Mapping[int, Reason]) -> Decision:
+    """Add notes on the estimates of clusters (positions) that have none yet."""
+    trace = decision.trace
+    reasons = {**notes, **trace.inputs.estimate_reasons}
+    inputs = replace(trace.inputs, estimate_reasons=reasons)
+    return replace(decision, trace=replace(trace, inputs=inputs))
 
 
 def _explained(

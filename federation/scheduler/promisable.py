@@ -102,18 +102,23 @@ def promisable(
     told: tuple[BoolArray, Mapping[int, Reason]],
     own: Mapping[int, tuple[Room, int]],
     beside: Mapping[int, int] = NOTHING_KNOWN,
+    *,
+    leaves_large: bool = True,
 ) -> Estimates:
     """Replicas, or whole sets; unknown where the pools cannot tell.
 
     ``own`` has, for every cluster where the binding is, the room without it and how many of its
     replicas need some there; but for those where what is left ``beside`` these is known.
+    ``leaves_large`` is as for ``packable``.
     """
     told_c, reasons = told[0], dict(told[1])
     if binding.components:
         without = {position: room for position, (room, _) in own.items()}
         most_c = packable_sets_c(rooms, binding.components, asked, without)
     else:
-        most_c, kept_for = packable(rooms, binding.requirements, asked, own)
+        most_c, kept_for = packable(
+            rooms, binding.requirements, asked, own, leaves_large=leaves_large
+        )
         most_c[list(beside)] = list(beside.values())
         reasons |= {c: why for c, why in kept_for.items() if told_c[c] and c not in beside}
     reasons |= {c: stuck_reason(stuck) for c, stuck in sorted(rooms.sums.stuck.items())}

@@ -94,12 +94,14 @@ class SimulatedCapacity:
         """Return the packed room of a cluster, None where it reports no pools."""
         return self.rooms.room(position)
 
-    def estimates(self, binding: Binding, certificate: Certificate | None) -> Estimates:
-        """Return how many more units fit in each cluster."""
+    def estimates(
+        self, binding: Binding, certificate: Certificate | None, *, leaves_large: bool = True
+    ) -> Estimates:
+        """Return how many more units fit in each cluster; ``leaves_large`` as for ``packable``."""
         estimates = self.totals.available(unit_request(binding))
         packed_c = self.rooms.there_c
         if packed_c.any():
-            packed = self.rooms.available(binding, certificate)
+            packed = self.rooms.available(binding, certificate, leaves_large=leaves_large)
             estimates = instead_where(packed_c, packed, estimates)
         if not self.stated:
             return estimates
@@ -147,7 +149,7 @@ class SimulatedCapacity:
     def scarcity(self, draft: Draft) -> Scarcity:
         """Return the means to say what is scarce, but for clusters whose capacity is stated."""
         return Scarcity(
-            estimate=partial(self.estimates, certificate=draft.certificate),
+            estimate=partial(self.estimates, certificate=draft.certificate, leaves_large=False),
             unexplained=self.stated,
         )
 

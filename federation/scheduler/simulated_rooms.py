@@ -52,10 +52,15 @@ class SimulatedRooms:
             dtype=np.bool_,
         )
 
-    def available(self, binding: Binding, asked: Certificate | None) -> Estimates:
-        """How many more replicas or sets can be promised, where there are rooms."""
+    def available(
+        self, binding: Binding, asked: Certificate | None, *, leaves_large: bool = True
+    ) -> Estimates:
+        """How many more replicas or sets can be promised, where there are rooms. ``leaves_large``
+        is as for ``packable``.
+        """
         told = told_by_pools(self._rooms, requirements_of(binding))
-        return promisable(self._rooms, binding, asked, told, dict(self._own(binding)))
+        own = dict(self._own(binding))
+        return promisable(self._rooms, binding, asked, told, own, leaves_large=leaves_large)
 
     def room(self, position: int) -> Room | None:
         return self._rooms.rooms[position]

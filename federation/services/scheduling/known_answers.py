@@ -84,6 +84,22 @@ class KnownAnswers:
             self.scarce[asked] = Memo(len(self.rooms.sites))
         return self.scarce[asked]
 
+    def available_anew(
+        self,
+        binding: Binding,
+        asked: Certificate | None,
+        work_out: Callable[[Binding, Certificate | None], Estimates],
+        *,
+        leaves_large: bool,
+    ) -> Estimates:
+        """What is available to one that is nowhere, worked out once."""
+        question = question_of(binding, asked)
+        key = question if leaves_large else (question, leaves_large)
+        known = self.available.get(key)
+        if known is None:
+            known = self.available[key] = work_out(binding, asked)
+        return known
+
     def available_beside_own(
         self,
         binding: Binding,

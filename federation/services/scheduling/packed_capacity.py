@@ -62,6 +62,6 @@ class PackedCapacity:
         """Return the means to say what is scarce on the working copy."""
         certificate = draft.certificate
         return Scarcity(
-            estimate=partial(self.working.availability, asked=certificate),
+            estimate=partial(self.working.availability, asked=certificate, leaves_large=False),
             remembered=self.working.scarcities(certificate),
         )

@@ -136,3 +136,8 @@ def worth_of_kept(stake: Stake | None) -> PromiseCertificate:
         each.certificate is PromiseCertificate.UNPROVEN for each in stake.reservations
     )
     return PromiseCertificate.UNPROVEN if was_unproven else CHECKED
+
+
+def outstanding_after(given: Mapping[int, StakeChange]) -> dict[int, tuple[Outstanding, ...]]:
+    """What is outstanding after a change, by position."""
+    return {position: stake.outstanding if stake else () for position, (_, stake) in given.items()}

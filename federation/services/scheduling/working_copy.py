@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 from federation.capacity.careful import WHATEVER_FITS
@@ -43,7 +43,7 @@ from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.journal import NO_REPLICAS, ClusterShares
 from federation.services.scheduling.kept_there import kept_there
-from federation.services.scheduling.known_answers import KnownAnswers, question_of
+from federation.services.scheduling.known_answers import KnownAnswers
 from federation.services.scheduling.own_rooms import own_rooms
 from federation.services.scheduling.shares import (
     NO_REQUIREMENTS,
@@ -62,6 +62,7 @@ from federation.services.scheduling.totals import (
     StakeChange,
     TotalsInWork,
     more_units,
+    outstanding_after,
     worth_of_kept,
 )
 
@@ -232,25 +233,24 @@ class WorkingCopy:
             != here.ledgers[here.positions[name]].version
         )
 
-    def availability(self, binding: Binding, asked: Certificate | None) -> Estimates:
+    def availability(
+        self, binding: Binding, asked: Certificate | None, *, leaves_large: bool = True
+    ) -> Estimates:
         """How many more replicas (or whole sets) can be promised in each cluster.
 
         Where no nodes are seen: what totals and grade counts leave, or, where these do not count,
         unknown. Worked out once for those that are nowhere and ask the same, and for one that asks
-        where it is, until the rooms change.
+        where it is, until the rooms change. ``leaves_large`` is as for ``reserve.packable``.
         """
         # Where it is, ledgers in work say more than those of the snapshot.
         is_in_work = bool(binding.clusters and self._ledgers)
         if is_in_work or binding.components or self._lesser_c(binding, asked) is not None:
-            return self._availability(binding, asked)
+            return self._availability(binding, asked, leaves_large=leaves_large)
         if binding.clusters:
             ledgers = self.snapshot.ledgers
             return self.answers.available_beside_own(binding, asked, ledgers, self._availability)
-        available, question = self.answers.available, question_of(binding, asked)
-        found = available.get(question)
-        if found is None:
-            found = available[question] = self._availability(binding, asked)
-        return found
+        work_out = partial(self._availability, leaves_large=leaves_large)
+        return self.answers.available_anew(binding, asked, work_out, leaves_large=leaves_large)
 
     def scarcities(self, asked: Certificate | None) -> dict[Hashable, Reason] | None:
         """What was found to be scarce since the rooms changed last, for ``with_scarcity``. None:
@@ -267,11 +267,16 @@ class WorkingCopy:
             is_open = self._open[position] = self.snapshot.ledgers[position].is_open
         return is_open
 
-    def _availability(self, binding: Binding, asked: Certificate | None) -> Estimates:
+    def _availability(
+        self, binding: Binding, asked: Certificate | None, *, leaves_large: bool = True
+    ) -> Estimates:
         kept = kept_there(binding, self.snapshot, self._ledgers)
         positions, pack = self.snapshot.positions, self._pack
         own, beside = own_rooms(self.rooms, positions, binding, asked, kept, pack)
-        estimates = promisable(self.rooms, binding, asked, self._told(binding), own, beside)
+        told = self._told(binding)
+        estimates = promisable(
+            self.rooms, binding, asked, told, own, beside, leaves_large=leaves_large
+        )
         lesser_c = self._lesser_c(binding, asked)
         if lesser_c is None:
             return estimates
@@ -339,7 +344,7 @@ class WorkingCopy:
             self.rooms,
             self.snapshot.names,
             request.key,
-            _asks(given),
+            outstanding_after(given),
             {c for c, (before, _) in given.items() if before is not None and before.outstanding},
             terms_at(request, positions),
             allow_unproven=self._allow_unproven,
@@ -374,7 +379,7 @@ class WorkingCopy:
         taken = promise_less(
             self.rooms,
             self.snapshot.names,
-            {key: _asks(changes) for key, changes in given.items()},
+            {key: outstanding_after(changes) for key, changes in given.items()},
             self.answers.lessened,
             allow_unproven=self._allow_unproven,
         )
@@ -493,8 +498,3 @@ class WorkingCopy:
             # Room is found as for a careful one meanwhile.
             planned_c = planned_c | self.snapshot.may_return_c
         return worth_by_name(asked, self.snapshot.positions, told_c, planned_c)
-
-
-def _asks(given: Mapping[int, StakeChange]) -> dict[int, tuple[Outstanding, ...]]:
-    """What is outstanding after a change, by position."""
-    return {position: stake.outstanding if stake else () for position, (_, stake) in given.items()}

@@ -29,6 +29,8 @@ from federation.model.workload import (
     Toleration,
     TolerationOperator,
 )
+from lab.simulator import ControlPlane, divided
+from lab.simulator_cluster import Snapshot
 from tests.pools import alike, cells_of, one_pool
 
 GIB = 1 << 30
@@ -268,6 +270,22 @@ def test_careful_promises_are_held_to_it() -> None:
     held_to = int(packable_c(told, SMALL, Certificate.CAREFUL, {})[0])
     assert 0 < held_to < int(packable_c(untold, SMALL, Certificate.CAREFUL, {})[0])
     assert beside(told, SMALL, held_to) == held_to
+
+
+def test_a_refusal_looks_at_large_pods_at_first_and_at_second_sight_alone() -> None:
+    control = ControlPlane(("a",))
+    report = Snapshot(report=ReportId(1, 1), interest_version=0, pools=pools(), echoes=())
+    control.accept("a", report)
+    assert control.submit(divided("large", LARGE.request, 3)) is not None
+    room = control.room("a")
+    assert room is not None
+    assert control.submit(divided("small", SMALL.request, 10), looks_again=True) is None
+    # Cpu is not scarce: without large pods there is enough for all of them.
+    kept_for = "6 replicas are available, 10 wanted; a: room kept for 3 large pods"
+    assert control.refusals["small"] == kept_for
+    assert len(room.site.beside_large.found[1]) == 2
+    assert control.submit(divided("more", SMALL.request, 30), looks_again=True) is None
+    assert "short of cpu in 1 cluster; a: room kept for 3 large pods" in control.refusals["more"]
 
 
 @pytest.mark.parametrize(

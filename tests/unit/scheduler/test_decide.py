@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from federation.capacity.second_looks import NOT_REHEARSED
 from federation.model.cluster import Cluster, ClusterState
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, ReplicaScheduling
@@ -14,7 +16,8 @@ from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import Reason, Text
 from federation.model.workload import TargetCluster
 from federation.scheduler.decide import LAPSED, Decided, Draft, OfferedCapacity, decide
-from federation.scheduler.decision import Outcome
+from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
 from federation.scheduler.recorded_capacity import RecordedCapacity
@@ -79,6 +82,38 @@ def test_shares_that_find_no_capacity_are_not_placed() -> None:
     assert decided.refused == {"b": NOTHING_LEFT}
     objected = on_record(draft, 9, 9, refused="")
     assert str(objected.decision.reason) == "no capacity was left"
+
+
+class NotedCapacity(SimulatedCapacity):
+    """A second look finds no more, and leaves a note on the first cluster."""
+
+    def available(self, draft: Draft) -> OfferedCapacity:
+        return OfferedCapacity(estimates((3, 2)))
+
+    def refine(self, draft: Draft, decided: Decided[None], estimates: Estimates) -> Estimates:
+        return replace(estimates, reasons={0: NOT_REHEARSED})
+
+
+def test_a_second_look_that_finds_no_more_adds_its_note_without_another_cycle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cycles = list[Estimates]()
+    schedule = DecisionInputs.schedule
+
+    def counted(inputs: DecisionInputs, available: Estimates, now: float) -> Decision:
+        cycles.append(available)
+        return schedule(inputs, available, now)
+
+    monkeypatch.setattr(DecisionInputs, "schedule", counted)
+    capacity = NotedCapacity.of(
+        STATES, SimulationOptions(), lambda _, available: OfferedCapacity(available)
+    )
+    decided = decide(FLEET, draft_of(web(9)), capacity, NOW)
+    assert len(cycles) == 1
+    assert decided.decision.outcome is Outcome.UNSCHEDULABLE
+    assert decided.decision.trace.inputs.estimate_reasons == {0: NOT_REHEARSED}
+    assert str(decided.decision.reason).endswith(f"; a: {NOT_REHEARSED}")
+    assert not decided.is_refined
 
 
 def test_capacity_that_is_kept_for_others_ends_the_reason() -> None:
