@@ -43,6 +43,8 @@ DECISIONS, REPEATS = chosen((400, 5), quick=(40, 1))
 DECISION_GOAL_MILLIS, EVERYWHERE_GOAL_MILLIS = 0.35, 1.5
 SMALL_BINDINGS, LARGE_REPLICAS = chosen((200, 80), quick=(50, 20))
 SMALL_CLUSTERS = FleetPlan(nodes=25, distinct=3)
+LAST_PROMISE, AROUND = chosen((1000, 50), quick=(100, 20))
+MAX_GROWTH = 1.2
 STRICT_REPORTS = chosen(20, quick=2, full=50)
 KIBIBYTES_PER_MEBIBYTE = 1024
 
@@ -141,6 +143,37 @@ def print_decisions(clusters: int) -> None:
     strict = millis(lambda: packable_c(fleet, requirements, Certificate.STRICT, {}), 3)
     show("the most a strict promise may be in each cluster", strict)
     print_strict_memory(fleet, clusters)
+
+
+def print_outstanding() -> None:
+    """One decision after the other: the cost must not grow with the promises before it."""
+    FIGURES.section(f"3 clusters of {PLAN.nodes} nodes, one more promise after the other")
+    for sizes, name, goal_ratio in ((6, "of 6 sizes", MAX_GROWTH), (100, "5 of 100 large", None)):
+        runs = [one_by_one(sizes, LAST_PROMISE) for _ in range(REPEATS)]
+        times = [min(turns) for turns in zip(*runs, strict=True)]
+        tenth = statistics.median(times[10 : 10 + AROUND])
+        last = statistics.median(times[-AROUND:])
+        show(f"the 10th promise, {name}", times[10 : 10 + AROUND])
+        show(f"the {LAST_PROMISE:,}th", times[-AROUND:])
+        goal = None if goal_ratio is None else at_most(goal_ratio)
+        FIGURES.row("  beside the 10th", last / tenth, "times", goal=goal)
+
+
+def one_by_one(sizes: int, count: int) -> list[float]:
+    """The CPU milliseconds of each of so many decisions of one replica."""
+    fleet, names = FleetRooms.of(rooms(3)), [cluster_name(number) for number in range(3)]
+    times = []
+    for number in range(count):
+        requirements, binding = workload(number % sizes), f"b{number}"
+        asks = asked(binding, requirements, {number % 3: 1})
+        start = time.process_time_ns()
+        packable_c(fleet, requirements, Certificate.CAREFUL, {})
+        answer = promise(fleet, names, binding, asks, ())
+        times.append((time.process_time_ns() - start) / 1e6)
+        if not isinstance(answer, FleetRooms):
+            raise TypeError(answer)
+        fleet = answer
+    return times
 
 
 def goal_of_all(clusters: int) -> float | None:
@@ -257,6 +290,7 @@ def print_preemption() -> None:
 def main() -> None:
     for clusters in FLEETS:
         print_decisions(clusters)
+    print_outstanding()
     print_preemption()
     print_rebuilding()
     print_large_fleet(chosen(10_000, quick=300))
