@@ -9,7 +9,7 @@ import asyncio
 import logging
 import struct
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -111,7 +111,7 @@ class Workers:
                 await asyncio.wait(self._replacing, return_when=asyncio.FIRST_COMPLETED)
                 continue
             is_new = not self._idle
-            worker = await self._started() if is_new else self._idle.pop()
+            worker = await self._starting() if is_new else self._idle.pop()
             is_asked = has_taken = False
             try:
                 await worker.ready()
@@ -137,6 +137,25 @@ class Workers:
                 self._idle.append(worker)
             return answer
 
+    async def _starting(self) -> _Worker:
+        """One that starts also where whoever asked gives up meanwhile."""
+        starting = asyncio.create_task(self._started())
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            self._keep(self._left(starting))
+            raise
+
+    async def _left(self, starting: asyncio.Task[_Worker]) -> None:
+        """One that has started waits for the next; who asks next is told why one does not start."""
+        await asyncio.wait((starting,))
+        if starting.exception() is not None:
+            return
+        if self._is_closed:
+            await starting.result().end()
+        else:
+            self._idle.append(starting.result())
+
     async def _started(self) -> _Worker:
         greeting = self._greeting()
         # Ctrl-C in a terminal is for us, who end them. A session of their own would have a share of
@@ -154,7 +173,11 @@ class Workers:
 
     def _replace(self, worker: _Worker) -> None:
         worker.kill()
-        task = asyncio.create_task(self._replaced(worker))
+        self._keep(self._replaced(worker))
+
+    def _keep(self, work: Coroutine[None, None, None]) -> None:
+        """Work that leads to one which has nothing to do; it goes on by itself."""
+        task = asyncio.create_task(work)
         self._replacing.add(task)
         task.add_done_callback(self._replacing.discard)
 

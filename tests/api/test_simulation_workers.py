@@ -14,6 +14,7 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from federation.rpc import simulation
 from federation.rpc.simulation_worker import KEPT_BYTES
 from federation.scheduler.plugins.filters import Refusals
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile, Profiles
@@ -223,15 +224,23 @@ async def test_a_plugin_that_no_other_process_can_find_is_told(
 
 
 async def test_one_that_is_starting_is_left_to_the_next_caller(
-    database_url: str, tmp_path: Path
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Processes stay in the session, and are no part of the group that is interrupted."""
-    async with running_control_plane(database_url, tmp_path) as running:
+    may_start = tmp_path / "may-start"
+    waiting = (
+        "import pathlib, time\n"
+        f"while not pathlib.Path({str(may_start)!r}).exists():\n    time.sleep(0.01)"
+    )
+    *python, start = simulation.PROGRAM
+    monkeypatch.setattr(simulation, "PROGRAM", (*python, f"{waiting}\n{start}"))
+    async with running_control_plane(database_url, tmp_path / "plane") as running:
         asking = asyncio.create_task(simulated(running, request(workload("a", 1))))
         await until(lambda: bool(workers()))
         (started,) = workers()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
+        may_start.touch()
         assert await simulated(running, request(workload("a", 1)))
         assert started in workers()
         assert os.getsid(started) == os.getsid(0)
