@@ -71,6 +71,7 @@ class Shadow:
         self._small: dict[str, bytes] = {}
         self._picture: ShadowFleet | None = None
         self._bindings: dict[str, KarmadaBinding] = {}
+        self._standing: list[KarmadaBinding] = []
         self._unlisted = {"clusters", "bindings", "cluster bindings"}
         self._waiting: Backlog[_Seen] = Backlog(MAX_WAITING, time.monotonic)
         self._woken = asyncio.Event()
@@ -130,16 +131,18 @@ class Shadow:
 
     def _arrived(self, kind: str) -> None:
         self._unlisted.discard(kind)
-        if not self._unlisted:
+        if not self._unlisted and not self.listed.is_set():
+            # What is seen from now on is new.
+            self._standing = [
+                each
+                for each in self._bindings.values()
+                if each.is_for(self._scheduler) and each.targets and not each.is_deleting
+            ]
             self.listed.set()
 
     async def compare_standing(self) -> None:
-        """All that is placed now. Raises what a call raises."""
-        placed = [
-            each
-            for each in self._bindings.values()
-            if each.is_for(self._scheduler) and each.targets and not each.is_deleting
-        ]
+        """All that was placed when everything was listed. Raises what a call raises."""
+        placed, self._standing = self._standing, []
         clusters = self._look()
         for start in range(0, len(placed), TOGETHER):
             bindings = placed[start : start + TOGETHER]

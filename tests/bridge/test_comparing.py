@@ -64,6 +64,38 @@ async def test_every_placed_binding_of_a_large_fleet_is_compared(world: World) -
     assert (Occasion.STANDING, Cause.NOT_PLACED) in agreement.counts
 
 
+async def test_what_is_decided_before_what_stands_is_compared_is_compared_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.put(member("m1"), member("m2"), theirs("before", m1=4))
+    stopping = asyncio.Event()
+    compare_standing, put_binding = shadow.Shadow.compare_standing, shadow.Shadow.put_binding
+    seen = set[str]()
+
+    async def compare_later(self: Any) -> None:
+        world.put(theirs("meanwhile", m1=4))
+        await until(lambda: len(seen) == 2)
+        await compare_standing(self)
+
+    def put_and_note(self: Any, binding: Any) -> None:
+        put_binding(self, binding)
+        seen.add(binding.key)
+
+    monkeypatch.setattr(shadow.Shadow, "compare_standing", compare_later)
+    monkeypatch.setattr(shadow.Shadow, "put_binding", put_and_note)
+    made = Agreement()
+    monkeypatch.setattr(shadow, "Agreement", lambda: made)
+    settings = await settings_of(world)
+    comparing = asyncio.create_task(compare(settings, stopping, 600.0))
+    await until(lambda: made.counts.total() >= 2)
+    stopping.set()
+    await comparing
+    assert Counter(occasion for occasion, _ in made.counts.elements()) == {
+        Occasion.STANDING: 1,
+        Occasion.DECIDED: 1,
+    }
+
+
 async def test_few_decisions_wait_to_be_compared_and_others_are_counted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
