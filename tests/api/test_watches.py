@@ -302,6 +302,8 @@ async def test_a_version_of_before_what_was_pruned_is_listing_again(world: World
     await watch.until_it_knows(await listed(world))
     watch.cut()
     await change(world, "b")
+    # What is pruned before it was read is missed, which would be another reason.
+    await world.plane.follow()
     await world.plane.sql("UPDATE journal SET created_at = now() - interval '2 hours'")
 
     async def ending() -> tuple[str, str]:
@@ -348,7 +350,7 @@ async def test_a_slow_reader_is_told_to_list_again_and_others_hear_everything(
 
 
 async def test_a_caller_takes_half_of_what_others_leave(world: World) -> None:
-    taken, watches = [], []
+    watches = []
 
     async def begun(caller: Any) -> str:
         """Why another watch of the caller is refused; empty: it has begun."""
@@ -360,14 +362,12 @@ async def test_a_caller_takes_half_of_what_others_leave(world: World) -> None:
         watches.append(watch)
         return ""
 
-    for _ in range(4):
+    for count in (4, 2, 1, 1):
         caller, _ = await made(world.plane, SCHEDULER)
-        before = len(watches)
-        while not (refusal := await begun(caller)):
-            pass
-        assert refusal.startswith("RESOURCE_EXHAUSTED: ")
-        taken.append(len(watches) - before)
-    assert taken == [4, 2, 1, 1]
+        for _ in range(count):
+            # The control plane may not have heard yet that watches of other tests are cut.
+            await until(lambda caller=caller: begun(caller), lambda refusal: not refusal)
+        assert (await begun(caller)).startswith("RESOURCE_EXHAUSTED: ")
     for watch in watches:
         watch.cut()
 
