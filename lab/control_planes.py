@@ -44,6 +44,7 @@ from federation.v1.agents_pb2 import (
 from federation.v1.resource_pb2 import AllocatableModeling
 from lab.callers import Caller
 from lab.databases import CUT_OFF, connect
+from lab.held_clocks import at_database
 from lab.patience import PATIENCE_SECONDS
 
 SECONDS = PATIENCE_SECONDS
@@ -188,15 +189,16 @@ async def running_control_plane(
         store=store,
     )
     try:
-        await plane.start()
-        token = plane.admin_token_file.read_text(encoding="ascii").strip()
-        async with channel_to(plane, loaded.settings.tls_ca) as channel:
-            yield RunningControlPlane(
-                plane=plane,
-                channel=channel,
-                admin=Caller(channel, token),
-                database_url=database_url,
-            )
+        async with at_database(database_url, clock):
+            await plane.start()
+            token = plane.admin_token_file.read_text(encoding="ascii").strip()
+            async with channel_to(plane, loaded.settings.tls_ca) as channel:
+                yield RunningControlPlane(
+                    plane=plane,
+                    channel=channel,
+                    admin=Caller(channel, token),
+                    database_url=database_url,
+                )
     finally:
         await plane.stop()
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from threading import Thread
 from typing import Any, TypeVar
 
 import asyncpg
@@ -51,6 +52,9 @@ CUT_OFF = """
     WHERE datname = $1 AND pid <> pg_backend_pid()
 """
 
+# Raised where a connection has ended.
+LOST = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
 Rows = dict[str, list[asyncpg.Record]]
 
 
@@ -62,11 +66,16 @@ class Databases:
         self._prefix = prefix
         self._made: list[str] = []
         self._seeds: dict[str, Rows] = {}
+        self._connections = KeptConnections()
+
+    def close(self) -> None:
+        """Close the connections that were kept."""
+        self._connections.close()
 
     def create(self, name: str, *, template: str | None = None) -> str:
         """Make a database, empty or as a copy; its URL."""
         database = f"{self._prefix}_{name}"
-        source = f' TEMPLATE "{make_url(template).database}"' if template else ""
+        source = f' TEMPLATE "{make_url(template).database}" STRATEGY file_copy' if template else ""
         self._on_server(lambda server: server.execute(f'CREATE DATABASE "{database}"{source}'))
         self._made.append(database)
         return self._server.set(database=database).render_as_string(hide_password=False)
@@ -107,14 +116,60 @@ class Databases:
 
     def remember(self, url: str) -> None:
         """Keep what the migrations put into the tables, for ``reset`` to put back."""
-        self._seeds[url] = run(_connected(make_url(url), _read_rows))
+        self._seeds[url] = self._connections.run(make_url(url), _read_rows)
 
     def reset(self, url: str) -> None:
         """Back to the remembered content, sequences included."""
-        run(_connected(make_url(url), lambda connection: _reset(connection, self._seeds[url])))
+        seeds = self._seeds[url]
+        self._connections.run(make_url(url), lambda connection: _reset(connection, seeds))
 
     def _on_server(self, statement: Callable[[asyncpg.Connection], Awaitable[Any]]) -> None:
-        run(_connected(self._server, statement))
+        self._connections.run(self._server, statement)
+
+
+class KeptConnections:
+    """One connection to each database, on a loop in a thread of their own.
+
+    A new connection begins with reading the catalog: that takes longer than to empty a database.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="databases", daemon=True)
+        self._thread.start()
+        self._kept: dict[URL, asyncpg.Connection] = {}
+
+    def run(self, url: URL, act: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        """The result of what is done with the connection to a database."""
+
+        async def acted() -> T:
+            return await act(await self._connection(url))
+
+        return self._awaited(acted())
+
+    def close(self) -> None:
+        self._awaited(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _awaited(self, work: Coroutine[None, None, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _connection(self, url: URL) -> asyncpg.Connection:
+        """The one that was kept, unless somebody has ended it."""
+        connection = self._kept.get(url)
+        with suppress(*LOST):
+            if connection is not None:
+                await connection.execute("SELECT")
+                return connection
+        self._kept[url] = await connect(url)
+        return self._kept[url]
+
+    async def _close(self) -> None:
+        for connection in self._kept.values():
+            with suppress(*LOST):
+                await connection.close(timeout=PATIENCE_SECONDS)
 
 
 def run(work: Awaitable[T]) -> T:
@@ -141,11 +196,6 @@ async def connected(url: str | URL) -> AsyncIterator[asyncpg.Connection]:
         yield connection
     finally:
         await connection.close(timeout=PATIENCE_SECONDS)
-
-
-async def _connected(url: URL, act: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-    async with connected(url) as connection:
-        return await act(connection)
 
 
 async def _read_rows(connection: asyncpg.Connection) -> Rows:

@@ -14,8 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 from lab.patience import PATIENCE_SECONDS
+
+# While its clock stands still a control plane that is alone at its database renews leases that
+# nobody else wants: it does that more seldom.
+RESTS_OF_ONE_ALONE = 8
+
+# When it ends, what ends it, and whose it is.
+Pause: TypeAlias = tuple[float, asyncio.Future[None], asyncio.Task[object] | None]
 
 
 class HeldClock:
@@ -23,10 +34,11 @@ class HeldClock:
 
     def __init__(self, seconds: float | None = None) -> None:
         self._now = time.time() if seconds is None else seconds
-        self._pauses: set[tuple[float, asyncio.Future[None], asyncio.Task[object] | None]] = set()
+        self._pauses: set[Pause] = set()
         # Loops that the last turn woke and that have not paused since.
         self._awake: set[asyncio.Task[object] | None] = set()
         self._all_pause = asyncio.Event()
+        self._rests = RESTS_OF_ONE_ALONE
 
     def now(self) -> float:
         return self._now
@@ -35,9 +47,7 @@ class HeldClock:
         """Show a later time at once."""
         assert seconds >= 0, "a clock does not go back"
         self._now += seconds
-        for ends_at, future, _ in self._pauses:
-            if ends_at <= self._now and not future.done():
-                future.set_result(None)
+        self._end(self._over_at(self._now))
 
     async def run(self, seconds: float, step_seconds: float = 1.0) -> None:
         """Advance step by step; after each step all loops that pause get a turn."""
@@ -48,15 +58,32 @@ class HeldClock:
 
     async def turn(self, seconds: float) -> None:
         """Advance once, and return when all loops that this wakes have done their round."""
-        woken = {task for ends_at, _, task in self._pauses if ends_at <= self._now + seconds}
-        self._awake = {task for task in woken if task is not None and not task.done()}
+        self._now += seconds
+        await self._do_rounds(self._over_at(self._now))
+
+    async def keep_leases(self) -> None:
+        """Renew all, and let loops rest no longer than they ask for: somebody else wants them."""
+        if self._rests > 1:
+            self._rests = 1
+            await self._do_rounds(list(self._pauses))
+
+    async def _do_rounds(self, pauses: Sequence[Pause]) -> None:
+        self._awake = {task for _, _, task in pauses if task is not None and not task.done()}
         self._all_pause.clear()
         for task in self._awake:
             task.add_done_callback(self._rest)
-        self.advance(seconds)
+        self._end(pauses)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while self._awake:
                 await self._all_pause.wait()
+
+    def _over_at(self, now: float) -> Sequence[Pause]:
+        return [pause for pause in self._pauses if pause[0] <= now]
+
+    def _end(self, pauses: Sequence[Pause]) -> None:
+        for _, future, _ in pauses:
+            if not future.done():
+                future.set_result(None)
 
     def _rest(self, task: asyncio.Task[object] | None) -> None:
         self._awake.discard(task)
@@ -64,7 +91,7 @@ class HeldClock:
             self._all_pause.set()
 
     async def sleep(self, seconds: float) -> None:
-        """Return when this clock or the machine's has moved on by ``seconds``.
+        """Return when this clock has moved on by ``seconds``, or the machine's by some times that.
 
         The machine's counts too, because leases end by the clock of the database: a loop that
         renews one must not rest as long as this clock stands still.
@@ -74,6 +101,24 @@ class HeldClock:
         self._pauses.add(pause)
         self._rest(task)
         try:
-            await asyncio.wait((pause[1],), timeout=seconds)
+            await asyncio.wait((pause[1],), timeout=self._rests * seconds)
         finally:
             self._pauses.discard(pause)
+
+
+_clocks: defaultdict[str, list[object]] = defaultdict(list)
+
+
+@asynccontextmanager
+async def at_database(url: str, clock: object) -> AsyncIterator[None]:
+    """Let control planes that share a database keep their leases by their clocks."""
+    clocks = _clocks[url]
+    clocks.append(clock)
+    if len(clocks) > 1:
+        for each in clocks:
+            if isinstance(each, HeldClock):
+                await each.keep_leases()
+    try:
+        yield
+    finally:
+        clocks.remove(clock)

@@ -36,6 +36,9 @@ THROWN_AWAY = {
     "autovacuum": "off",
     "wal_level": "minimal",
     "max_wal_senders": "0",
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+    "checkpoint_timeout": "1h",
 }
 
 SERVER_VARIABLE = "FEDERATION_TEST_DATABASE_URL"
@@ -236,6 +239,7 @@ def databases(postgres_server: str) -> Iterator[Databases]:
     # One that is embedded is removed with all that is in it.
     if os.environ.get(SERVER_VARIABLE):
         made.drop_all()
+    made.close()
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
     await drill.run_in("a", web=3)           workloads that are there and may go anywhere
     await drill.lose("a")                    silent until it is lost
-    await drill.pass_time(40)                turns of two seconds
+    await drill.pass_time(40)                turns of four seconds
     await drill.see("b", web=2)              its agent sees pods: bound, or by what they are
 Must not check anything but that what it does has happened.
 """
@@ -59,9 +59,10 @@ class Drill(World):
 
         await until(unheard, lambda names: not names)
 
-    async def pass_time(self, seconds: float, turn: float = 2) -> None:
+    async def pass_time(self, seconds: float, turn: float = 4) -> None:
         for _ in range(ceil(seconds / turn)):
-            await self.turn(turn)
+            await self.turn(min(turn, seconds))
+            seconds -= turn
 
     async def pass_until(
         self, ask: Callable[[], Awaitable[Answer]], holds: Callable[[Answer], bool]
@@ -81,6 +82,7 @@ class Drill(World):
 
     async def lose(self, *names: str) -> None:
         await self.fall_silent(*names)
+        await self.turn(LONGEST_TURN)
         await self.pass_until(self.lost, lambda lost: lost >= set(names))
 
     async def find_again(self, *names: str) -> None:
