@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +297,9 @@ async def test_a_version_that_cannot_be_resumed_from_is_refused(
     assert await Watch(world, version).end() == ending
 
 
-async def test_a_version_of_before_what_was_pruned_is_listing_again(world: World) -> None:
+async def test_a_version_of_before_what_was_pruned_is_listing_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await change(world, "a")
     watch = Watch(world)
     await watch.until_it_knows(await listed(world))
@@ -304,10 +307,9 @@ async def test_a_version_of_before_what_was_pruned_is_listing_again(world: World
     await change(world, "b")
     # What is pruned before it was read is missed, which would be another reason.
     await world.plane.follow()
-    await world.plane.sql("UPDATE journal SET created_at = now() - interval '2 hours'")
+    monkeypatch.setattr("federation.services.duties.JOURNAL_SECONDS", 0.0)
 
     async def ending() -> tuple[str, str]:
-        await change(world, "c")
         world.clock.advance(61)
         again = Watch(world, watch.version)
         try:
@@ -366,7 +368,7 @@ async def test_a_caller_takes_half_of_what_others_leave(world: World) -> None:
         caller, _ = await made(world.plane, SCHEDULER)
         for _ in range(count):
             # The control plane may not have heard yet that watches of other tests are cut.
-            await until(lambda caller=caller: begun(caller), lambda refusal: not refusal)
+            await until(partial(begun, caller), lambda refusal: not refusal)
         assert (await begun(caller)).startswith("RESOURCE_EXHAUSTED: ")
     for watch in watches:
         watch.cut()
