@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from federation.cli.durations import Span
+from federation.cli.durations import DurationType
 from federation.cli.folders import admin_token_file, contexts_file
 from federation.cli.refusals import explained
 from federation.model.errors import (
@@ -96,7 +96,7 @@ OPTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "timeout_seconds": (
         "--timeout",
         {
-            "type": Span(is_open=True),
+            "type": DurationType(is_open=True),
             "help": "How long the whole verb may wait for answers; a watch has no end.",
         },
     ),

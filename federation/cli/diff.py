@@ -33,7 +33,7 @@ fedctl diff -f binding.yaml || fedctl schedule -f binding.yaml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class SpecDifference:
     """A field of an object as it is and as it would be; "-" where it is not there."""
 
     name: str
@@ -45,10 +45,10 @@ class Difference:
         return {"object": self.name, "field": self.field, "now": self.now, "then": self.then}
 
 
-DIFFERENCES: Final[ListedKind[Difference]] = ListedKind(
+DIFFERENCES: Final[ListedKind[SpecDifference]] = ListedKind(
     word="difference",
     named=lambda row: row.name,
-    document=Difference.document,
+    document=SpecDifference.document,
     columns=(
         ListColumn("OBJECT", lambda row, _: row.name),
         ListColumn("FIELD", lambda row, _: row.field),
@@ -88,8 +88,8 @@ def diff(paths: Sequence[str], listing: Listing) -> None:
 
 async def _of_bindings(
     api: Client, bindings: Sequence[resource_pb2.ResourceBinding]
-) -> list[Difference]:
-    differences: list[Difference] = []
+) -> list[SpecDifference]:
+    differences: list[SpecDifference] = []
     for binding in bindings:
         key = binding.metadata.namespace, binding.metadata.name
         try:
@@ -104,7 +104,7 @@ async def _of_bindings(
 
 def _of_shares(
     name: str, stored: resource_pb2.ResourceBinding, decision: scheduling_pb2.Decision
-) -> Iterator[Difference]:
+) -> Iterator[SpecDifference]:
     if decision.outcome not in (
         scheduling_pb2.OUTCOME_SCHEDULED,
         scheduling_pb2.OUTCOME_PARTIAL,
@@ -113,12 +113,12 @@ def _of_shares(
         say(f"{name} would find no place: {decision.reason}", err=True)
         return
     if not stored.metadata.name:
-        yield Difference(name=name, field="binding", now=NOTHING, then="new")
+        yield SpecDifference(name=name, field="binding", now=NOTHING, then="new")
     now = {share.name: share.replicas for share in stored.spec.clusters}
     then = {share.name: share.replicas for share in decision.clusters}
     for cluster in sorted(now.keys() | then.keys()):
         if now.get(cluster) != then.get(cluster):
-            yield Difference(
+            yield SpecDifference(
                 name=name,
                 field=f"replicas in {cluster}",
                 now=str(now.get(cluster, NOTHING)),
@@ -126,13 +126,15 @@ def _of_shares(
             )
 
 
-async def _of_clusters(api: Client, clusters: Sequence[resource_pb2.Cluster]) -> list[Difference]:
-    differences: list[Difference] = []
+async def _of_clusters(
+    api: Client, clusters: Sequence[resource_pb2.Cluster]
+) -> list[SpecDifference]:
+    differences: list[SpecDifference] = []
     for cluster in clusters:
         stored = await api.get_cluster(cluster.metadata.name)
         now, then = _fields(stored), _fields(cluster)
         differences += [
-            Difference(
+            SpecDifference(
                 name=f"cluster/{cluster.metadata.name}",
                 field=field,
                 now=now.get(field, NOTHING),

@@ -43,7 +43,7 @@ def whole_seconds_of(text: str, option: str) -> int:
 
 
 @dataclass
-class Span(click.ParamType[float | int]):
+class DurationType(click.ParamType[float | int]):
     """An option that takes a span of time, in seconds from ``least`` to ``most``.
 
     ``is_whole``: an integer. Seconds alone are also taken.

@@ -16,7 +16,7 @@ from federation.cli import output as show
 from federation.cli.asking import ask_on_terminal, yes_option
 from federation.cli.connection import connection
 from federation.cli.decisions import outcome_word
-from federation.cli.durations import Span
+from federation.cli.durations import DurationType
 from federation.cli.following import show_list
 from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.names import NAMES, binding_argument, named_binding, namespace_option
@@ -147,7 +147,9 @@ def release(
 @click.command(epilog="Example: fedctl renew shop/checkout-deployment --lease-seconds 3600")
 @binding_argument
 @click.option(
-    "--lease-seconds", type=Span(is_whole=True), help="From now on; else as long as its spec says."
+    "--lease-seconds",
+    type=DurationType(is_whole=True),
+    help="From now on; else as long as its spec says.",
 )
 def renew(binding: tuple[str, str], lease_seconds: int | None) -> None:
     """Prolong the lease of a binding's reservations."""

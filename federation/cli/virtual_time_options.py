@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from federation.cli.durations import Span
+from federation.cli.durations import DurationType
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 DEFAULT_LOST_SECONDS: Final = 300.0
@@ -47,7 +47,7 @@ def virtual_time_options(command: _F) -> _F:
         ),
         click.option(
             "--lost-seconds",
-            type=Span(1, 2_419_200),
+            type=DurationType(1, 2_419_200),
             default=DEFAULT_LOST_SECONDS,
             show_default=True,
             help="How long a cluster is silent before it is lost.",

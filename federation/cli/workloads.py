@@ -20,7 +20,7 @@ from federation.cli.decisions import (
     print_preview,
     print_trace,
 )
-from federation.cli.durations import Span
+from federation.cli.durations import DurationType
 from federation.cli.names import named_binding, namespace_option
 from federation.cli.output import Output, is_terminal, output_option
 from federation.client import Client
@@ -83,12 +83,12 @@ fedctl schedule -f binding.yaml --exit-code || echo "no place for it"
 )
 @click.option(
     "--lease-seconds",
-    type=Span(1, MAX_LEASE_SECONDS, is_whole=True),
+    type=DurationType(1, MAX_LEASE_SECONDS, is_whole=True),
     help="Let go of what is reserved after so long, unless renewed; in place of what files say.",
 )
 @click.option(
     "--node-timeout",
-    type=Span(0, 20),
+    type=DurationType(0, 20),
     default="5s",
     show_default=True,
     help="How long to wait for the agents to choose nodes.",

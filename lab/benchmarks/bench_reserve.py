@@ -156,7 +156,7 @@ def print_outstanding() -> None:
         show(f"the 10th promise, {name}", times[10 : 10 + AROUND])
         show(f"the {LAST_PROMISE:,}th", times[-AROUND:])
         goal = None if goal_ratio is None else at_most(goal_ratio)
-        FIGURES.row("  beside the 10th", last / tenth, "times", goal=goal)
+        FIGURES.row("  beside the 10th", last / tenth, "x", goal=goal)
 
 
 def one_by_one(sizes: int, count: int) -> list[float]:
