@@ -85,6 +85,11 @@ class RehearsedPromises(NamedTuple):
     stage: Rehearsal | None = None
     trail: _Trail = _Trail()
 
+    def begins(self, promises: tuple[Outstanding, ...]) -> bool:
+        """Whether all that was rehearsed comes first of these."""
+        first = len(self.promises)
+        return first > 0 and promises[:first] == self.promises
+
     def going_on(
         self,
         pools: Pools,
@@ -100,7 +105,7 @@ class RehearsedPromises(NamedTuple):
         """
         first, stage, trail = len(self.promises), self.stage, self.trail
         is_other = run is not None and run != trail.run
-        if not first or is_other or promises[:first] != self.promises:
+        if is_other or not self.begins(promises):
             first, stage, trail = 0, rehearsal_of(pools), _Trail(run or 0)
         for promise in promises[first:]:
             if stage is None:

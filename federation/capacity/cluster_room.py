@@ -22,7 +22,7 @@ from federation.capacity.assignments import (
 from federation.capacity.cells import Residues, View, bare_residues, cells_left
 from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
-from federation.capacity.remembered import KnownBesideLarge, Rehearsed
+from federation.capacity.remembered import NEWEST_REHEARSED, KnownBesideLarge, Rehearsed
 from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import strict_most
 from federation.capacity.stuck import without_kept_nodes
@@ -82,10 +82,14 @@ class Site:
         self, kinds: PoolKinds, promises: tuple[Outstanding, ...], run: int | None = None
     ) -> RehearsedPromises:
         """Rehearse these promises on the reported nodes: mostly they are what was rehearsed before,
-        and a little more. ``run`` is as in ``RehearsedPromises.going_on``.
+        in this room or in another one of these nodes, and a little more. ``run`` is as in
+        ``RehearsedPromises.going_on``.
         """
-        known = self.rehearsed.known.going_on(self.pools, self.kind_p, kinds, promises, run)
-        self.rehearsed.known = known
+        known = self.rehearsed.known
+        if not known.begins(promises):
+            known = NEWEST_REHEARSED.get(self.pools, known)
+        known = known.going_on(self.pools, self.kind_p, kinds, promises, run)
+        self.rehearsed.known = NEWEST_REHEARSED[self.pools] = known
         return known
 
     def is_told(self, verdict_p: LevelArray | None) -> bool:
@@ -442,12 +446,8 @@ class _Packed(NamedTuple):
 
     def room(self) -> Room:
         return Room(
-            # What it remembers is of what was outstanding; a rehearsal goes on from there.
-            site=replace(
-                self.site,
-                rehearsed=Rehearsed(self.site.rehearsed.known),
-                beside_large=KnownBesideLarge(),
-            ),
+            # What it remembers is of what was outstanding.
+            site=replace(self.site, rehearsed=Rehearsed(), beside_large=KnownBesideLarge()),
             kinds=self.kinds,
             left=self.cells.only(self.place),
             held=self.held,

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Final
+from weakref import WeakKeyDictionary
 
 from federation.capacity.as_scheduled import RehearsedPromises
 from federation.capacity.assignments import Held
 from federation.capacity.filled_nodes import DemandOnWay, Filled, ReportedNodes
 from federation.capacity.rehearsal import RehearsedRoom
+from federation.model.pools.values import Pools
 from federation.model.reasons import Reason
 from federation.model.shapes import Shape
+
+# By the reported nodes: many reports have the same, and all rooms of a report.
+NEWEST_REHEARSED: Final[WeakKeyDictionary[Pools, RehearsedPromises]] = WeakKeyDictionary()
 
 
 @dataclass(slots=True, eq=False)

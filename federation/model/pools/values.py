@@ -138,7 +138,7 @@ class Cells:
         return len(self.count_k)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Pools:
     """The nodes of a cluster at one instant, as pools and the cells in them.
 

@@ -241,8 +241,10 @@ def test_a_promise_goes_on_from_what_was_rehearsed_before(monkeypatch: pytest.Mo
     assert other is not None
     made = room.rearranged((*BURST, wanted))
     assert rehearsed == [wanted.to_pack]
-    # What was there is rehearsed no more for the one that comes next.
-    made.rearranged((*BURST, wanted, small(9)))
+    # What was there is rehearsed no more for the one that comes next, in a fleet with the room.
+    (there,) = fleet.with_rooms({0: made}).rooms
+    assert there is not None
+    there.holding((*BURST, wanted, small(9)))
     assert rehearsed == [wanted.to_pack, small(9).to_pack]
     anew = other.rearranged((*BURST, wanted))
     assert len(rehearsed) == 2 + len(BURST) + 1
