@@ -15,7 +15,6 @@ from typing import Final
 from estimator.app import run
 from estimator.options import OPTIONS
 from estimator.settings import run_settings
-from federation.v1.clusters_pb2 import CreateJoinTokenRequest, ListClustersRequest
 from lab.control_planes import RunningControlPlane
 from lab.patience import until
 
@@ -65,13 +64,12 @@ def _source(cluster: str, scripts: Mapping[str, Path]) -> dict[str, str]:
 
 
 async def _join_token(running: RunningControlPlane, cluster: str) -> str:
-    request = CreateJoinTokenRequest(cluster=cluster)
-    answer = await running.admin.call(running.admin.clusters.CreateJoinToken, request)
+    answer = await running.admin.ask("CreateJoinToken", cluster=cluster)
     return str(answer.token)
 
 
 async def _reported(running: RunningControlPlane) -> set[str]:
-    answer = await running.admin.call(running.admin.clusters.ListClusters, ListClustersRequest())
+    answer = await running.admin.ask("ListClusters")
     return {
         cluster.metadata.name
         for cluster in answer.clusters

@@ -17,7 +17,7 @@ from federation.model.errors import FederationError
 from federation.rpc.access import ROLE_NUMBERS
 from federation.rpc.permissions import PERMISSIONS
 from federation.services.access import tokens
-from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
+from federation.v1 import clusters_pb2, resource_pb2
 from lab.control_planes import (
     SECONDS,
     Caller,
@@ -59,8 +59,7 @@ async def fleet(api: Plane) -> AsyncIterator[Plane]:
 
 
 def watch_clusters(caller: Caller) -> Any:
-    request = clusters_pb2.WatchClustersRequest()
-    return caller.clusters.WatchClusters(request, metadata=caller.metadata)
+    return caller.watch("WatchClusters")
 
 
 async def told_until(watch: Any, wanted: str) -> set[str]:
@@ -105,8 +104,7 @@ async def test_a_token_of_some_namespaces_sees_and_changes_these_alone(fleet: Pl
     assert refusal.code is DENIED
     assert "may schedule in shop-*, not in 'bank'" in refusal.message
     await caller.ask("DeleteBinding", namespace="shop-a", name="cart")
-    request = scheduling_pb2.WatchBindingsRequest()
-    watch = caller.scheduling.WatchBindings(request, metadata=caller.metadata)
+    watch = caller.watch("WatchBindings")
     assert await told_until(watch, "shop-b") == {"shop-b"}
     watch.cancel()
 

@@ -11,7 +11,6 @@ import pytest
 
 from federation.rpc.served import connections_left
 from federation.serving import raise_limit_of_files
-from federation.v1.clusters_pb2 import ListClustersRequest
 from lab.control_planes import Caller, Plane, running_control_plane
 from lab.patience import PATIENCE_SECONDS, until
 
@@ -36,15 +35,13 @@ async def is_served(connection: Streams) -> bool:
 async def test_a_connection_too_many_is_closed_and_the_others_go_on(
     database_url: str, tmp_path: Path
 ) -> None:
-    request = ListClustersRequest()
     async with running_control_plane(database_url, tmp_path, max_connections="2") as api:
-        admin = api.admin
-        await admin.call(admin.clusters.ListClusters, request)
+        await api.ask("ListClusters")
         held = await dialled(api)
         assert await is_served(held)
         refused = await dialled(api)
         assert not await is_served(refused)
-        await admin.call(admin.clusters.ListClusters, request)
+        await api.ask("ListClusters")
         held[1].close()
         refused[1].close()
 
@@ -52,9 +49,9 @@ async def test_a_connection_too_many_is_closed_and_the_others_go_on(
             """By a connection of its own."""
             options = [("grpc.use_local_subchannel_pool", 1)]
             async with grpc.aio.insecure_channel(str(api.plane.endpoint), options) as channel:
-                other = Caller(channel, admin.metadata[0][1].removeprefix("Bearer "))
+                other = Caller(channel, api.admin.metadata[0][1].removeprefix("Bearer "))
                 try:
-                    await other.call(other.clusters.ListClusters, request)
+                    await other.ask("ListClusters")
                 except grpc.aio.AioRpcError:
                     return False
             return True

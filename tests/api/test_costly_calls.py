@@ -19,7 +19,6 @@ from federation.rpc.guards import Guard, release_frames
 from federation.rpc.large_requests import LARGE_BYTES
 from federation.rpc.strangers import PER_ADDRESS
 from federation.services.members.identity import OUTAGE_SECONDS
-from federation.v1.clusters_pb2 import WatchClustersRequest
 from federation.v1.scheduling_pb2 import ListBindingsRequest
 from lab.commanded_stores import CommandedStore
 from lab.control_planes import Caller, Plane, refused, report, running_control_plane
@@ -265,7 +264,7 @@ async def test_a_stream_ends_once_nobody_could_tell_of_its_caller_for_long(
     if is_long:
         monkeypatch.setattr(guards, "OUTAGE_SECONDS", 0.0)
     caller, _ = await made(api, VIEWER)
-    watch = caller.clusters.WatchClusters(WatchClustersRequest(), metadata=caller.metadata)
+    watch = caller.watch("WatchClusters")
     await watch.read()
     commanded.is_reachable = False
     clock.advance(OUTAGE_SECONDS + 1)

@@ -20,7 +20,6 @@ from federation.v1.estimates_pb2 import (
     ESTIMATE_SOURCE_EXACT,
     ESTIMATE_SOURCE_SUMMARY,
     EstimateComponentSetsRequest,
-    EstimateReplicasRequest,
 )
 from federation.v1.resource_pb2 import Component, ReplicaRequirements
 from lab.control_planes import AgentStream, Plane, report
@@ -113,16 +112,13 @@ async def agents(api: Plane) -> Any:
 
 
 async def estimated(api: Plane, **fields: Any) -> Any:
-    request = EstimateReplicasRequest(
-        **{
-            "shapes": [SHAPE],
-            "highest_source": ESTIMATE_SOURCE_EXACT,
-            "include_cluster_names": True,
-            **fields,
-        }
-    )
-    admin = api.admin
-    return await admin.estimates.EstimateReplicas(request, timeout=SECONDS, metadata=admin.metadata)
+    asked = {
+        "shapes": [SHAPE],
+        "highest_source": ESTIMATE_SOURCE_EXACT,
+        "include_cluster_names": True,
+        **fields,
+    }
+    return await api.ask("EstimateReplicas", **asked)
 
 
 def notes(answer: Any) -> Iterator[tuple[str, str]]:

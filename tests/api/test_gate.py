@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any
 
 import grpc
@@ -16,11 +15,10 @@ from federation.rpc.decoding import BIG_METHODS, SKEWED_METHODS
 from federation.rpc.interceptors import OPEN_METHODS, STREAMS_PER_AGENT
 from federation.rpc.served import SERVICES
 from federation.rpc.strangers import PER_ADDRESS
-from federation.v1 import clusters_pb2, peers_pb2
+from federation.v1 import peers_pb2
 from lab.callers import unary_methods
 from lab.control_planes import (
     SECONDS,
-    Caller,
     Plane,
     Refusal,
     refusal_of,
@@ -34,6 +32,7 @@ from tests.api.calls import (
     PATHS,
     PEER_METHODS,
     VIEWER,
+    code_of,
     header_of,
     made,
     raw,
@@ -222,14 +221,10 @@ async def test_callers_have_so_many_calls_at_once(
     other, _ = await made(api, VIEWER)
     monkeypatch.setattr(interceptors, limit, number)
 
-    def begin() -> Any:
-        request = clusters_pb2.WatchClustersRequest()
-        return api.admin.clusters.WatchClusters(request, metadata=api.admin.metadata)
-
-    calls = [begin() for _ in range(most)]
+    calls = [api.admin.watch("WatchClusters") for _ in range(most)]
     for call in calls:
         assert await call.read() is not grpc.aio.EOF
-    refusal = await refused(begin().read())
+    refusal = await refused(api.admin.watch("WatchClusters").read())
     assert refusal.code is EXHAUSTED
     assert str(most) in refusal.message
     if limit == "CALLS_IN_ALL":
@@ -238,11 +233,4 @@ async def test_callers_have_so_many_calls_at_once(
         call.cancel()
     # Those that ended leave their places; that they did is heard of soon.
     codes = (grpc.StatusCode.OK, EXHAUSTED)
-    await until(partial(code_of_a_list, api.admin), lambda code: codes.index(code) == 0)
-
-
-async def code_of_a_list(caller: Caller) -> grpc.StatusCode:
-    request = clusters_pb2.ListClustersRequest()
-    call = caller.clusters.ListClusters(request, metadata=caller.metadata)
-    code: grpc.StatusCode = await call.code()
-    return code
+    await until(lambda: code_of(api.admin.ask("ListClusters")), lambda code: codes.index(code) == 0)

@@ -8,7 +8,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from federation.v1.clusters_pb2 import GetClusterRequest
 from federation.v1.estimates_pb2 import ESTIMATE_SOURCE_EXACT, EstimateReplicasRequest
 from federation.v1.resource_pb2 import ReplicaRequirements
 from lab.control_planes import running_control_plane
@@ -76,8 +75,7 @@ async def test_a_database_goes_back(
             await asyncio.to_thread(databases.put_back, fresh_database_url, copy)
 
         async def code() -> grpc.StatusCode:
-            request = GetClusterRequest(name="a")
-            return await code_of(plane.admin.call(plane.admin.clusters.GetCluster, request))
+            return await code_of(plane.admin.ask("GetCluster", name="a"))
 
         await until(code, lambda found: found is grpc.StatusCode.NOT_FOUND)
 

@@ -24,10 +24,7 @@ from federation.services.members.kept_reports import (
 from federation.v1.agents_pb2 import Report
 from federation.v1.scheduling_pb2 import (
     BesideReports,
-    DeleteBindingRequest,
-    ReplayDecisionRequest,
     ScheduleBatchItem,
-    ScheduleBatchRequest,
 )
 from lab.control_planes import (
     AgentStream,
@@ -59,8 +56,7 @@ async def fleet(database_url: str, tmp_path: Path) -> Any:
 
 
 async def beside(running: Plane, decision_id: str) -> BesideReports:
-    request = ReplayDecisionRequest(id=decision_id, from_reports=True)
-    answer = await running.admin.call(running.admin.scheduling.ReplayDecision, request)
+    answer = await running.admin.ask("ReplayDecision", id=decision_id, from_reports=True)
     assert answer.equal, answer
     told: BesideReports = answer.beside_reports
     return told
@@ -166,17 +162,15 @@ async def test_whatever_was_promised_since_is_reckoned_in(fleet: Any, seed: int)
             case 1:
                 await keep()
             case 2:
-                request = DeleteBindingRequest(namespace="shop", name=name)
                 # It may not be there.
                 with suppress(grpc.aio.AioRpcError):
-                    await running.admin.call(running.admin.scheduling.DeleteBinding, request)
+                    await running.ask("DeleteBinding", namespace="shop", name=name)
             case 3:
                 items = [
                     ScheduleBatchItem(binding=binding(f"{step}-{n}", replicas=chance.randint(1, 3)))
                     for n in range(3)
                 ]
-                batch = ScheduleBatchRequest(items=items)
-                answer = await running.admin.call(running.admin.scheduling.ScheduleBatch, batch)
+                answer = await running.ask("ScheduleBatch", items=items)
                 made += [each.decision.id for each in answer.results]
             case _:
                 wanted = binding(name, replicas=chance.randint(1, 9))

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from federation.history.kept_reports import packed_picture, unpacked_picture
 from federation.model.grades import DEFAULT_MODEL
-from federation.v1.scheduling_pb2 import BesideReports, ReplayDecisionRequest
+from federation.v1.scheduling_pb2 import BesideReports
 from lab.control_planes import Plane, running_control_plane
 from lab.services import make_report
 from tests.api.calls import binding, scheduled
@@ -33,8 +33,7 @@ async def running(database_url: str, tmp_path: Path) -> AsyncIterator[Plane]:
 
 
 async def beside(running: Plane, decision_id: str) -> BesideReports:
-    request = ReplayDecisionRequest(id=decision_id, from_reports=True)
-    answer = await running.admin.call(running.admin.scheduling.ReplayDecision, request)
+    answer = await running.admin.ask("ReplayDecision", id=decision_id, from_reports=True)
     assert answer.equal, answer
     reports: BesideReports = answer.beside_reports
     return reports

@@ -11,8 +11,7 @@ import pytest
 from federation.model.access import Role, Scope
 from federation.rpc import guards
 from federation.runtime.log_fields import work_fields
-from federation.v1.scheduling_pb2 import ScheduleRequest
-from lab.control_planes import SECONDS, Plane, report
+from lab.control_planes import Plane, report
 from tests.api.calls import binding
 
 
@@ -35,10 +34,8 @@ async def test_an_error_after_a_decision_names_it(
         async with api.connected("member1", report=report()):
             monkeypatch.setattr(guards, "as_seen", failing)
             monkeypatch.setattr(guards, "answer_to", told)
-            request = ScheduleRequest(binding=binding("named"))
-            call = caller.scheduling.Schedule(request, timeout=SECONDS, metadata=caller.metadata)
             with pytest.raises(grpc.aio.AioRpcError):
-                await call
+                await caller.ask("Schedule", binding=binding("named"))
     (named,) = about
     (told_of,) = [vars(each)["fields"] for each in caplog.records if each.message == "decision"]
     assert named == {"decision": told_of["decision"], "binding": "shop/named"}

@@ -12,7 +12,6 @@ import pytest
 from federation.codec.echoes import MAX_LOST_PLANS, MAX_REASON_CHARACTERS
 from federation.model.quotations import quoted
 from federation.v1.agents_pb2 import Hello, LostPlan, NodeShare, PlaceReply
-from federation.v1.scheduling_pb2 import WatchBindingsRequest
 from lab.control_planes import AgentStream, Plane, report
 from lab.patience import PATIENCE_SECONDS
 from tests.api.calls import binding, decided, got, scheduled
@@ -92,8 +91,7 @@ async def test_a_plan_that_is_lost_before_it_was_answered_is_careful_once(
 
 async def test_a_lost_plan_is_told_to_watchers(api: Plane) -> None:
     async with promised(api) as (stream, decision):
-        admin = api.admin
-        call = admin.scheduling.WatchBindings(WatchBindingsRequest(), metadata=admin.metadata)
+        call = api.admin.watch("WatchBindings")
         seen = watched(call)
         assert await anext(seen) == [("member1", "planned")]
         await lose(stream, decision, 2)

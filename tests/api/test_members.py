@@ -17,7 +17,6 @@ from federation.services.members.identity import (
     TRUSTED_SECONDS,
 )
 from federation.v1.agents_pb2 import Report, Sight
-from federation.v1.clusters_pb2 import WatchClustersRequest
 from lab.commanded_stores import CommandedStore
 from lab.control_planes import (
     AgentStream,
@@ -271,8 +270,7 @@ async def test_watchers_are_told_when_a_cluster_goes_stale_and_when_it_is_back(
         api.connected("member1", report=report()) as stream,
         api.connected("member2", report=report()) as other,
     ):
-        request = WatchClustersRequest()
-        watch = api.admin.clusters.WatchClusters(request, metadata=api.admin.metadata)
+        watch = api.admin.watch("WatchClusters")
         told: list[tuple[str, str]] = []
 
         async def until_told(*wanted: tuple[str, str]) -> None:

@@ -9,12 +9,10 @@ import grpc
 import pytest
 
 from federation.model.access import Role
-from federation.v1.clusters_pb2 import CordonClusterRequest, DeleteClusterRequest
 from federation.v1.resource_pb2 import Suspension, TargetCluster
 from federation.v1.scheduling_pb2 import (
     OUTCOME_SCHEDULED,
     OUTCOME_UNSCHEDULABLE,
-    ScheduleRequest,
 )
 from lab.control_planes import refused
 from tests.api.world import World, code_of, shares
@@ -56,14 +54,13 @@ async def test_a_preview_is_committed_by_who_may_schedule_in_its_namespace(world
     """The token alone, which may be overheard, is not enough."""
     await world.clusters(**CORES)
     token = (await shown(world)).preview_token
-    request = ScheduleRequest(preview_token=token)
     for namespace, code in (
         (f"{world.namespace}-other", grpc.StatusCode.PERMISSION_DENIED),
         (world.namespace, grpc.StatusCode.OK),
     ):
         secret = await world.plane.token(Role.SCHEDULER, namespace)
         caller = world.plane.caller(secret)
-        assert await code_of(caller.call(caller.scheduling.Schedule, request)) is code
+        assert await code_of(caller.ask("Schedule", preview_token=token)) is code
         assert await is_stored(world) == (code is grpc.StatusCode.OK)
 
 
@@ -184,10 +181,9 @@ async def test_a_cluster_that_is_closed_or_gone_takes_no_replicas(world: World, 
     preview = await shown(world)
     admin = world.plane.admin
     if how == "cordoned":
-        request = CordonClusterRequest(name="a", cordoned=True)
-        await admin.call(admin.clusters.CordonCluster, request)
+        await admin.ask("CordonCluster", name="a", cordoned=True)
     else:
-        await admin.call(admin.clusters.DeleteCluster, DeleteClusterRequest(name="a"))
+        await admin.ask("DeleteCluster", name="a")
         del world.agents["a"]
     assert await refusal(world, preview.preview_token) == "PREVIEW_STALE"
     assert not await is_stored(world)

@@ -12,7 +12,6 @@ from federation.v1.scheduling_pb2 import (
     OUTCOME_UNSCHEDULABLE,
     WAIT_STATE_GATED,
     WAIT_STATE_UNSCHEDULABLE,
-    WatchBindingsRequest,
 )
 from lab.control_planes import AT_ANY_TIME, AgentStream, Plane, report
 from lab.patience import PATIENCE_SECONDS
@@ -76,8 +75,7 @@ async def test_a_preview_that_is_committed_waits_as_it_was_to(api: Plane) -> Non
 async def test_a_watch_tells_how_bindings_wait(api: Plane) -> None:
     await waiting(api, "web")
     await suspend(api, "web")
-    admin = api.admin
-    call = admin.scheduling.WatchBindings(WatchBindingsRequest(), metadata=admin.metadata)
+    call = api.admin.watch("WatchBindings")
     event = (await call.read()).events[0]
     assert event.binding.metadata.name == "web"
     assert (event.wait.state, event.wait.gate) == (WAIT_STATE_GATED, "suspended")

@@ -13,7 +13,6 @@ from typing import Final
 
 import pytest
 
-from federation.v1.clusters_pb2 import UpdateClusterRequest
 from federation.v1.resource_pb2 import Cluster, ClusterSpec, ObjectMeta
 from lab.browser import AXE, CHROMIUM, Browser, Chromium, Tab, chromium
 from lab.control_planes import RunningControlPlane, report, running_control_plane
@@ -79,7 +78,7 @@ async def running(database_url: str, tmp_path: Path) -> AsyncIterator[RunningCon
             await admin.call(admin.scheduling.Schedule, request)
         spec = ClusterSpec(region=HOSTILE[0], provider=HOSTILE[2])
         cluster = Cluster(metadata=ObjectMeta(name="alpha"), spec=spec)
-        await admin.call(admin.clusters.UpdateCluster, UpdateClusterRequest(cluster=cluster))
+        await admin.ask("UpdateCluster", cluster=cluster)
         yield plane
 
 

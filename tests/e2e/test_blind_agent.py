@@ -16,7 +16,6 @@ import pytest
 from click.testing import CliRunner
 
 from federation.cli.__main__ import fedctl
-from federation.v1.estimates_pb2 import EstimateReplicasRequest
 from federation.v1.resource_pb2 import Cluster as ClusterMessage
 from federation.v1.resource_pb2 import Condition, ReplicaRequirements
 from federation.v1.scheduling_pb2 import OUTCOME_NO_FIT, OUTCOME_SCHEDULED
@@ -180,9 +179,7 @@ async def everything_says_since_when(
     explained = await fedctl_says(plane, "explain", decision.id)
     assert f"ClusterReady: cannot be seen since {moment}: ApiServerUnreachable" in explained
     shape = ReplicaRequirements(resource_request={"cpu": "500m"})
-    estimates = await plane.admin.call(
-        plane.admin.estimates.EstimateReplicas, EstimateReplicasRequest(shapes=[shape])
-    )
+    estimates = await plane.admin.ask("EstimateReplicas", shapes=[shape])
     assert estimates.age_seconds[0] >= 4.0
     listed = await fedctl_says(plane, "get", "clusters")
     assert "Unknown,ApiServerUnreachable" in listed

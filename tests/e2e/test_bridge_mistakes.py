@@ -16,7 +16,6 @@ from typing import Any
 from bridge.karmada import APPLIED_PLACEMENT
 from federation.client import Target
 from federation.model.access import Role
-from federation.v1.scheduling_pb2 import GetBindingRequest
 from lab.control_planes import RunningControlPlane, running_control_plane
 from lab.karmadas import (
     DYNAMIC,
@@ -62,8 +61,7 @@ class World:
         return await until(ask, holds)
 
     async def outstanding(self, name: str) -> int:
-        request = GetBindingRequest(namespace="default", name=name)
-        answer = await self.plane.admin.call(self.plane.admin.scheduling.GetBinding, request)
+        answer = await self.plane.admin.ask("GetBinding", namespace="default", name=name)
         return sum(each.outstanding for each in answer.reservations)
 
 

@@ -15,7 +15,6 @@ from asyncpg.exceptions import DeadlockDetectedError
 
 from federation.services.fleet import journal_reader as following
 from federation.services.members import presences
-from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
 from lab.control_planes import (
     RunningControlPlane,
@@ -92,9 +91,7 @@ async def test_a_full_disk_is_told_everywhere_and_once_in_the_log(
         status, why = await readiness(running)
         assert status == 503
         assert "The disk of the database is full" in why
-        listed = await running.admin.call(
-            running.admin.clusters.ListClusters, ListClustersRequest()
-        )
+        listed = await running.admin.ask("ListClusters")
         assert [each.metadata.name for each in listed.clusters] == ["member1"]
         await execute(fresh_database_url, "DROP TRIGGER fail ON journal")
         assert (await readiness(running))[0] == 200

@@ -20,7 +20,6 @@ from estimator.settings import run_settings
 from federation.cli.__main__ import fedctl
 from federation.parts import SystemClock
 from federation.services.members.reports import MOST_AHEAD_SECONDS
-from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.resource_pb2 import Cluster
 from lab.agents import (
     DUMPS,
@@ -169,9 +168,7 @@ async def test_a_restart_of_the_control_plane_loses_nobody(
             asyncio.timeout(SECONDS),
         ):
             while True:
-                answer = await second.admin.call(
-                    second.admin.clusters.ListClusters, ListClustersRequest()
-                )
+                answer = await second.admin.ask("ListClusters")
                 found = {each.metadata.name: each for each in answer.clusters}
                 # Nobody counts as lost at any moment, and what was known still is.
                 assert [readiness(found[name]) for name in names] == ["True"] * 3

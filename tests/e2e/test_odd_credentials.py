@@ -23,7 +23,6 @@ import pytest
 from estimator.credential import Credential, CredentialFile, load_credential, store_credential
 from estimator.kube.access import cluster_facts, connect
 from federation.model.errors import FederationError, PreconditionFailed
-from federation.v1.clusters_pb2 import ListClustersRequest
 from lab.agents import ROOT
 from lab.binders import cluster_of
 from lab.control_planes import RunningControlPlane, refused, running_control_plane
@@ -241,7 +240,7 @@ async def test_a_control_plane_shows_no_token_that_is_reviewed_or_asks_for_it(
         (tmp_path / "reviewer").write_bytes(odd.encode())
         # In the form of a JWT, as service accounts have them: each is reviewed once.
         caller = plane_that_asks.caller(f"{number}{CORE}.{CORE}.s")
-        refusal = await refused(caller.call(caller.clusters.ListClusters, ListClustersRequest()))
+        refusal = await refused(caller.ask("ListClusters"))
         assert refusal.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
         assert CORE not in repr(refusal), ascii(odd)
         if odd in REFUSED:

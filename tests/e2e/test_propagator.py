@@ -23,7 +23,7 @@ from federation.v1.resource_pb2 import (
     ResourceBindingSpec,
     TargetCluster,
 )
-from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, DeleteBindingRequest
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
 from lab.agents import (
     DUMPS,
     ROOT,
@@ -231,10 +231,7 @@ async def test_members_hold_what_was_decided(
             found = one.cluster.get(DEPLOYMENTS, "shop", "web")
             assert found is not None
             assert found["metadata"]["annotations"] == {"note": "theirs"}
-            await plane.admin.call(
-                plane.admin.scheduling.DeleteBinding,
-                DeleteBindingRequest(namespace="shop", name="web"),
-            )
+            await plane.admin.ask("DeleteBinding", namespace="shop", name="web")
             await until(lambda: replicas_in(one) is None)
             await until(lambda: one.cluster.get(CONFIG_MAPS, "shop", "web") is None)
             assert one.cluster.get(CONFIG_MAPS, "kube-system", "theirs") is not None

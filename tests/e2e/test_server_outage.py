@@ -14,17 +14,10 @@ import pytest
 from federation.embedded_postgres.binaries import find_binaries
 from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.store.migrate import upgrade
-from federation.v1.clusters_pb2 import ListClustersRequest
-from federation.v1.estimates_pb2 import EstimateReplicasRequest
 from federation.v1.resource_pb2 import (
-    ObjectMeta,
-    ObjectReference,
-    Placement,
     ReplicaRequirements,
-    ResourceBinding,
-    ResourceBindingSpec,
 )
-from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
 from lab.control_planes import (
     RunningControlPlane,
     heartbeat,
@@ -34,6 +27,7 @@ from lab.control_planes import (
 )
 from lab.patience import until
 from lab.servers import http_status
+from tests.api.calls import binding
 
 
 @pytest.fixture
@@ -48,15 +42,8 @@ def postgres(tmp_path: Path) -> Iterator[EmbeddedPostgres]:
 
 
 def scheduled(running: RunningControlPlane) -> Any:
-    binding = ResourceBinding(
-        metadata=ObjectMeta(namespace="shop", name="cart"),
-        spec=ResourceBindingSpec(
-            resource=ObjectReference(api_version="apps/v1", kind="Deployment", name="cart"),
-            replicas=2,
-            placement=Placement(),
-        ),
-    )
-    return running.admin.call(running.admin.scheduling.Schedule, ScheduleRequest(binding=binding))
+    everywhere = binding("cart", replicas=2, placement={"replica_scheduling": None})
+    return running.admin.ask("Schedule", binding=everywhere)
 
 
 async def test_what_is_known_is_answered_and_the_rest_is_unavailable_until_it_is_back(
@@ -75,12 +62,10 @@ async def test_what_is_known_is_answered_and_the_rest_is_unavailable_until_it_is
         assert refusal.code is grpc.StatusCode.UNAVAILABLE
         assert await asyncio.to_thread(http_status, ready) == 503
         admin = running.admin
-        listed = await admin.call(admin.clusters.ListClusters, ListClustersRequest())
+        listed = await admin.ask("ListClusters")
         assert [each.metadata.name for each in listed.clusters] == ["member1"]
         shapes = [ReplicaRequirements(resource_request={"cpu": "1"})]
-        estimated = await admin.call(
-            admin.estimates.EstimateReplicas, EstimateReplicasRequest(shapes=shapes)
-        )
+        estimated = await admin.ask("EstimateReplicas", shapes=shapes)
         assert list(estimated.replicas) == [16]
         # A report that cannot be stored is not acknowledged, and costs nobody the stream.
         await stream.say(report=report(sequence=2, nodes=2))

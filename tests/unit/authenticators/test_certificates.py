@@ -19,7 +19,6 @@ from cryptography.x509.oid import NameOID
 
 from federation.certificates import make_certificates
 from federation.cli.__main__ import fedctl
-from federation.v1 import clusters_pb2
 from lab.control_planes import (
     Caller,
     RunningControlPlane,
@@ -141,7 +140,7 @@ def caller(
 
 
 async def listed(caller: Caller) -> Any:
-    return await caller.call(caller.clusters.ListClusters, clusters_pb2.ListClustersRequest())
+    return await caller.ask("ListClusters")
 
 
 async def test_a_certificate_gives_a_role(

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from federation.authenticators import keys
 from federation.authenticators.oidc import LEEWAY_SECONDS, MOST_CHARACTERS
-from federation.v1 import access_pb2, clusters_pb2, scheduling_pb2
+from federation.v1 import access_pb2
 from lab.control_planes import (
     RunningControlPlane,
     refused,
@@ -59,13 +59,12 @@ async def plane(
 
 async def listed(plane: RunningControlPlane, token: str) -> Any:
     caller = plane.caller(token)
-    return await caller.call(caller.clusters.ListClusters, clusters_pb2.ListClustersRequest())
+    return await caller.ask("ListClusters")
 
 
 async def cordoned(plane: RunningControlPlane, token: str) -> Any:
     caller = plane.caller(token)
-    request = clusters_pb2.CordonClusterRequest(name="eu-1", cordoned=True)
-    return await caller.call(caller.clusters.CordonCluster, request)
+    return await caller.ask("CordonCluster", name="eu-1", cordoned=True)
 
 
 async def audited(plane: RunningControlPlane) -> list[access_pb2.AuditRecord]:
@@ -91,18 +90,15 @@ async def test_a_claim_gives_a_role_and_namespaces(
     )
     assert record.actor == f"subject olga ({record.credential_id})"
     assert record.credential_id.startswith("oidc-")
-    await plane.admin.call(
-        plane.admin.clusters.CordonCluster, clusters_pb2.CordonClusterRequest(name="eu-1")
-    )
+    await plane.admin.ask("CordonCluster", name="eu-1")
 
     builder = plane.caller(issuer.token(sub="bob", groups=["builders"], teams=["shop-a", "*"]))
     await scheduled(builder, in_namespace("shop-a"))
     outside = await refused(scheduled(builder, in_namespace("bank")))
     assert (outside.code, "may schedule in shop-a, not in" in outside.message) == (DENIED, True)
     # Without a namespace of its own the rule is not for it, and the next one is.
-    request = scheduling_pb2.ScheduleRequest(binding=in_namespace("shop-b"))
     bare = plane.caller(issuer.token(sub="bob", groups=["builders"], teams=["*"]))
-    assert (await refused(bare.call(bare.scheduling.Schedule, request))).code is DENIED
+    assert (await refused(scheduled(bare, in_namespace("shop-b")))).code is DENIED
 
 
 def confused(issuer: Issuer) -> str:

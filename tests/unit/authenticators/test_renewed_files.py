@@ -18,7 +18,6 @@ from federation.authenticators.fetching import fetched
 from federation.certificates import CertificateFiles, ca_fingerprint, make_certificates
 from federation.model.errors import Unavailable
 from federation.runtime.addresses import Address
-from federation.v1.clusters_pb2 import CreateJoinTokenRequest, ListClustersRequest
 from lab.control_planes import RunningControlPlane, refused, running_control_plane
 from lab.patience import PATIENCE_SECONDS, until
 from tests.unit.authenticators.test_certificates import RULES, Authority, caller, listed
@@ -77,8 +76,7 @@ async def test_renewed_certificates_are_shown_on_both_ports(
             plane.plane._file_watch.request()
             await until(lambda at=address: shown_at(at), der(files.cert).__eq__)
     # A connection of before goes on, and a new one is served.
-    request = ListClustersRequest()
-    await plane.admin.call(plane.admin.clusters.ListClusters, request)
+    await plane.admin.ask("ListClusters")
     token = plane.plane.admin_token_file.read_text().strip()
     await listed(caller(plane, None, token=token, endpoint=plane.plane.endpoint))
 
@@ -132,7 +130,7 @@ async def test_a_renewed_authority_is_told_to_agents_that_join(
     # A caller that trusts the new authority; the one of before trusted the old.
     token = plane.plane.admin_token_file.read_text().strip()
     admin = caller(plane, None, token=token, endpoint=plane.plane.endpoint)
-    made = await admin.call(admin.clusters.CreateJoinToken, CreateJoinTokenRequest(cluster="eu-1"))
+    made = await admin.ask("CreateJoinToken", cluster="eu-1")
     fingerprint = ca_fingerprint(others.ca.read_bytes())
     assert (made.ca_sha256, fingerprint in made.command) == (fingerprint, True)
 
