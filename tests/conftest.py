@@ -17,6 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 import pytest
+import pytest_asyncio
 from hypothesis import settings
 
 import federation.runtime.native_libraries  # noqa: F401 - before numpy
@@ -46,6 +47,8 @@ SERVER_VARIABLE = "FEDERATION_TEST_DATABASE_URL"
 HERE = Path(__file__).parent
 # Folders of tests that run whole programs, with the limits of databases that are shipped.
 PROGRAMS_RUN = ("bridge", "e2e", "truth", "chaos", "attack", "docs", "drills", "replays", "skew")
+# Folders in which all tests of a module share an event loop, as they share a control plane.
+SHARED_LOOPS = {HERE / folder for folder in ("bridge", "unit/cli", "unit/web")}
 # Folders of tests that an error in a log fails.
 CHECKED_LOGS = (*PROGRAMS_RUN, "api", "agent")
 
@@ -101,6 +104,9 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if SHARED_LOOPS & set(item.path.parents) and pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
     durations.sort_longest_first(items, durations.read_record())
     examples.change_number(items, settings.get_current_profile_name())
 

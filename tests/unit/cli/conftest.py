@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 import pytest
@@ -13,49 +12,11 @@ import pytest_asyncio
 from federation.certificates import CertificateFiles, make_certificates
 from lab.control_planes import AgentStream, RunningControlPlane, report, running_control_plane
 from lab.databases import Databases
-from tests.api.conftest import emptied
+from tests.module_planes import flags, module_database_url, plane, running
 
-HERE = Path(__file__).parent
+__all__ = ["flags", "module_database_url", "plane", "running"]
+
 serial = itertools.count(1)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests of a module share an event loop, as they share a control plane."""
-    for item in items:
-        if item.path.is_relative_to(HERE) and pytest_asyncio.is_async_test(item):
-            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
-
-
-@pytest.fixture(scope="module")
-def module_database_url(databases: Databases, template_url: str) -> Iterator[str]:
-    """A migrated database of the module's own."""
-    url = databases.create(f"fedctl{next(serial)}", template=template_url)
-    yield url
-    databases.drop(url)
-
-
-@pytest.fixture(scope="module")
-def flags() -> dict[str, str]:
-    """Settings of a module's control plane."""
-    return {}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plane(
-    module_database_url: str, tmp_path_factory: pytest.TempPathFactory, flags: dict[str, str]
-) -> AsyncIterator[RunningControlPlane]:
-    folder = tmp_path_factory.mktemp("plane")
-    async with running_control_plane(module_database_url, folder, **flags) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def running(plane: RunningControlPlane) -> AsyncIterator[RunningControlPlane]:
-    """The module's control plane, without clusters and bindings."""
-    yield plane
-    await emptied(plane)
-    # Another cluster of the same name must not be taken for the one that is deleted.
-    await plane.follow()
 
 
 class Secure(NamedTuple):

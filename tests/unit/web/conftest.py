@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,51 +11,17 @@ import pytest_asyncio
 from federation.web import connections
 from lab.commanded_stores import CommandedStore
 from lab.control_planes import RunningControlPlane, running_control_plane
-from lab.databases import Databases
 from lab.held_clocks import HeldClock
 from lab.patience import PATIENCE_SECONDS
-from tests.api.conftest import emptied
+from tests.module_planes import flags, module_database_url, plane, running
 
-HERE = Path(__file__).parent
-serial = itertools.count(1)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests of a module share an event loop, as they share a control plane."""
-    for item in items:
-        if item.path.is_relative_to(HERE) and pytest_asyncio.is_async_test(item):
-            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
+__all__ = ["flags", "module_database_url", "plane", "running"]
 
 
 @pytest.fixture(autouse=True)
 def patient_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that takes long on a busy machine is no connection that somebody holds."""
     monkeypatch.setattr(connections, "LIFETIME_SECONDS", PATIENCE_SECONDS)
-
-
-@pytest.fixture(scope="module")
-def module_database_url(databases: Databases, template_url: str) -> Iterator[str]:
-    """A migrated database of the module's own."""
-    url = databases.create(f"page{next(serial)}", template=template_url)
-    yield url
-    databases.drop(url)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plane(
-    module_database_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[RunningControlPlane]:
-    async with running_control_plane(module_database_url, tmp_path_factory.mktemp("p")) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def running(plane: RunningControlPlane) -> AsyncIterator[RunningControlPlane]:
-    """The module's control plane, without clusters, bindings and freezes."""
-    yield plane
-    await emptied(plane)
-    # Another cluster of the same name must not be taken for the one that is deleted.
-    await plane.follow()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
