@@ -99,6 +99,8 @@ async def test_nothing_is_lost_or_moved_while_the_changes_of_others_are_not_seen
     async with drill.unread_journal():
         await drill.plane.follow()
         await drill.see("d", 9)
+        # It has noticed that there is something which it cannot read.
+        await drill.plane.follow()
         drill.silent |= {"c"}
         await drill.pass_time(2 * LOST_SECONDS, LONGEST_TURN)
         assert (await drill.lost(), await drill.shares()) == ({"a"}, {"a": 4})
