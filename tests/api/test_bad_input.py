@@ -116,7 +116,7 @@ WRONG_FLAGS: list[tuple[list[str], int, str]] = [
     (["--endpoint", "", "get", "clusters"], 1, "endpoint: is required"),
     (["--endpoint", "127.0.0.1:1", "get", "clusters"], 1, "connect"),
     (["--endpoint", "http://x:y", "get", "clusters"], 1, "http://x:y"),
-    (["--timeout", "nan", "get", "clusters"], 1, "timeout: must be above 0"),
+    (["--timeout", "nan", "get", "clusters"], 2, "must be a span such as"),
     (["--timeout", "0", "get", "clusters"], 2, "--timeout"),
     (["schedule", "-f", "/no/such/file"], 1, "/no/such/file: cannot be read"),
     (["schedule", "-f", "/"], 1, "/: cannot be read: Is a directory"),
