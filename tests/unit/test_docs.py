@@ -13,6 +13,7 @@ import pytest
 from estimator.__main__ import cli as estimator
 from federation.__main__ import main as federation
 from federation.cli.__main__ import fedctl
+from federation.cli.names import Kinds
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -59,7 +60,8 @@ def wrong(call: str) -> str:
             awaited = not value and not known[option].is_flag and not known[option].count
         elif isinstance(command, click.Group):
             context = click.Context(command)
-            found = [command.get_command(context, each) for each in word.split("|")]
+            kind = word.partition("/")[0] if isinstance(command, Kinds) else word
+            found = [command.get_command(context, each) for each in kind.split("|")]
             if found[-1] is None or None in found:
                 return f"{command.name} has no command {word}"
             command = found[-1]

@@ -29,6 +29,8 @@ TASKS = [
     for line in PAGE.read_text(encoding="utf-8").splitlines()
     if line.startswith("| ") and "`fedctl" in line
 ]
+# No agent here chooses nodes.
+SCHEDULE = ("schedule", "--node-timeout", "0s", "-f")
 # What a task prints, or how it ends, in the order of the page.
 ANSWERS = {
     "get clusters": "member1",
@@ -63,7 +65,7 @@ async def test_each_task_of_the_page(
     cluster["metadata"]["labels"] = {"tier": "gold"}
     await shown(running, "apply", "-f", written(tmp_path, cluster))
     first = binding("checkout-deployment", replicas=3), binding("cart-deployment", replicas=1)
-    await shown(running, "schedule", "-f", written(tmp_path, *first))
+    await shown(running, *SCHEDULE, written(tmp_path, *first))
     changed = binding("checkout-deployment", replicas=5)
     Path("checkout.yaml").write_text(yaml.safe_dump(changed))  # noqa: ASYNC240 - a small file
     async with running.connected("member2", report=report()):
@@ -111,7 +113,7 @@ async def test_several_are_described(running: RunningControlPlane, tmp_path: Pat
     listed = await answered(running, "describe", "cluster", *names)
     assert [document["metadata"]["name"] for document in listed] == [*names]
     waits = binding("one"), binding("two")
-    await shown(running, "schedule", "-f", written(tmp_path, *waits))
+    await shown(running, *SCHEDULE, written(tmp_path, *waits))
     keys = await shown(
         running, "describe", "binding", "one", "shop/two", "-n", "shop", "-o", "name"
     )
@@ -122,9 +124,9 @@ async def test_a_wait_ends_when_the_last_binding_is_there(
     running: RunningControlPlane, member1: AgentStream, tmp_path: Path
 ) -> None:
     del member1
-    await shown(running, "schedule", "-f", written(tmp_path, binding(), binding("late")))
+    await shown(running, *SCHEDULE, written(tmp_path, binding(), binding("late")))
     # Six of sixteen cores are free, until both of them are gone.
-    await shown(running, "schedule", "-f", written(tmp_path, binding("large", replicas=15)))
+    await shown(running, *SCHEDULE, written(tmp_path, binding("large", replicas=15)))
     missed = await run(running, "wait", "--for=placed", "shop/large", "--timeout", "2s")
     assert (missed.exit_code, missed.stderr) == (
         1,
@@ -163,7 +165,7 @@ async def test_a_diff_shows_bindings_and_clusters_and_changes_nothing(
     running: RunningControlPlane, member1: AgentStream, tmp_path: Path
 ) -> None:
     del member1
-    await shown(running, "schedule", "-f", written(tmp_path, binding()))
+    await shown(running, *SCHEDULE, written(tmp_path, binding()))
     bindings = await answered(running, "get", "bindings")
     same = await run(running, "diff", "-f", written(tmp_path, binding()))
     assert (same.exit_code, same.stderr) == (0, "Nothing would change.\n")
