@@ -38,7 +38,7 @@ from federation.scheduler.waiting.queue import Seen
 class CapacityClaim:
     """A binding that waits and comes first, for ``lacking`` more replicas.
 
-    With ``shares``, room is kept for these alone.
+    With ``shares``, room is kept for these alone. Their clusters may have left the fleet.
     """
 
     binding: Binding
@@ -104,7 +104,7 @@ def beside_earmarks(
         room, reach = seen.room, seen.reach
         if shares is not None:
             room = {name: min(n, shares[name]) for name, n in room.items() if name in shares}
-            reach = frozenset(shares)
+            reach = frozenset(index.keys() & shares.keys())
         could_hold = capacity.could_hold(claim.binding, reach)
         earmark = earmark_in(room, could_hold, claim.lacking)
         capacity = capacity.beside(claim, claim.binding, earmark.shares)

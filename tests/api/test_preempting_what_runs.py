@@ -142,6 +142,15 @@ async def test_room_is_given_up(world: World, reason: str) -> None:
     await world.until_placed("late", b=1)
 
 
+async def test_a_cluster_that_leaves_the_fleet_keeps_nobody_from_another(world: World) -> None:
+    await begin(world)
+    await run(world)
+    await ask(world)
+    await world.delete_cluster("b")
+    late = await world.schedule("late", only=["a"], priority=-10)
+    assert shares(late.decision.clusters) == {"a": 1}
+
+
 async def test_victims_come_back_by_themselves(world: World) -> None:
     """Once their pods are gone, when nobody needs the room any more."""
     await begin(world)
