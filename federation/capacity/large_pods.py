@@ -138,25 +138,31 @@ def _max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int)
 
     most = limit if filled.late else min(limit, kind.room_in(filled))
     likely = limit if most == limit else (most + 1) // 2
-    guesses = (1, likely) if filled.is_tight else (likely,)
-    replicas = _most_that(leaves_room, most, min(looks, MAX_LOOKS), guesses)
+    # With one look alone, few replicas are not looked for.
+    guesses = (1, likely) if filled.is_tight and looks > 1 else (likely,)
+    replicas = _most_that(leaves_room, limit, most, min(looks, MAX_LOOKS), guesses)
     return BesideLarge(replicas, NO_REASON if replicas == limit else kept_for)
 
 
 def _most_that(
-    holds: Callable[[int], bool], limit: int, looks: int, guesses: tuple[int, ...]
+    holds: Callable[[int], bool], limit: int, probably: int, looks: int, guesses: tuple[int, ...]
 ) -> int:
     """The most replicas, up to a limit, for which something holds, as far as so many looks tell,
     with a look at the ``guesses`` before others.
 
-    Mostly it is from a quarter to a half of the limit. Where it is far less, the number of halvings
-    is found, so that few replicas are found as well as many.
+    It holds ``probably`` for no more than so many. Where it holds for all of those, pods may take
+    no node of a large one, and as many as the limit are looked at next.
+
+    Mostly it is from a quarter to a half of that. Where it is far less, the number of halvings is
+    found, so that few replicas are found as well as many.
     """
-    low, high, coming = 0, limit + 1, list(reversed(guesses))
+    low, high, coming = 0, probably + 1, list(reversed(guesses))
     for _ in range(looks):
         if high - low <= max(1, low // _TOLD_APART):
-            break
-        is_near = 4 * high > limit or high <= 4 * low
+            if high <= probably or probably == limit:
+                break
+            probably, high, coming = limit, limit + 1, [limit]
+        is_near = 4 * high > probably or high <= 4 * low
         step = (low + high) // 2 if is_near else isqrt(max(low, 1) * high)
         while coming:
             guess = coming.pop()

@@ -157,6 +157,50 @@ def test_pods_that_crowd_small_ones_onto_nodes_of_large_ones_are_held_back() -> 
     assert 24 < beside(fleet, wanted, 90) <= 32
 
 
+def dedicated_and_plain() -> Pools:
+    """Four tainted nodes of 64 cores with 8 GPUs, and ten plain ones of 16 cores."""
+    is_dedicated_n = np.arange(14) < 4
+    amounts = {
+        "cpu": np.where(is_dedicated_n, 64_000, 16_000),
+        "memory": np.where(is_dedicated_n, 256 * GIB, 64 * GIB),
+    }
+    gpus_n = np.where(is_dedicated_n, 8, 0)
+    nodes = NodeColumns(
+        free={**amounts, "pods": np.full(14, 110), "nvidia.com/gpu": gpus_n},
+        taints=NodeColumn(values=[(DEDICATED,), ()], code_n=(~is_dedicated_n).astype(np.int32)),
+        labels={ARCH: NodeColumn(values=["amd64"], code_n=np.zeros(14, dtype=np.int32))},
+        allocatable=amounts,
+    )
+    return pools_of(reported_pools(build_pools(nodes, label_keys=[ARCH])))
+
+
+def test_small_pods_that_take_no_node_of_a_large_one_get_all_that_fits() -> None:
+    """Also where more of them fit than half of what is free: of ten plain nodes all but one core
+    is promised, as what is on its way may go with the plain nodes too.
+    """
+    training = ReplicaRequirements(
+        request={"cpu": 32_000, "memory": 64 * GIB, "nvidia.com/gpu": 4},
+        node_claim=NodeClaim(tolerations=TOLERATES),
+    )
+    web, other = (
+        ReplicaRequirements(request={"cpu": cpu, "memory": GIB}, node_claim=NodeClaim())
+        for cpu in (1000, 900)
+    )
+
+    def available(wanted: ReplicaRequirements, *promised: tuple[ReplicaRequirements, int]) -> int:
+        fleet = fleet_of(*promised, reported=dedicated_and_plain())
+        return int(packable_c(fleet, wanted, Certificate.CAREFUL, {})[0])
+
+    assert available(web, (training, 1)) == 159
+    # More on its way makes no more available, also where twice as much would fill all nodes.
+    available_by_web = [available(other, (training, 1), (web, count)) for count in WEB_COUNTS]
+    assert available_by_web == sorted(available_by_web, reverse=True)
+    assert available_by_web[-1] > 0
+
+
+WEB_COUNTS = (1, 20, 40, 60, 78, 79, 80, 81, 82, 100, 120)
+
+
 def test_a_large_pod_without_a_node_even_alone_holds_nothing_back() -> None:
     assert beside(fleet_of((LARGE, 4)), SMALL, 20) == 6
     assert beside(fleet_of((of(CORES + 1), 1)), SMALL, 30) == 30
