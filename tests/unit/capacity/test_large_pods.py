@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.capacity import large_pods
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.filled_nodes import LARGE_PART
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
-from federation.capacity.large_pods import max_beside_large
+from federation.capacity.large_pods import KIND_STEPS, max_beside_large
 from federation.capacity.reserve import packable_c
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.placement import Certificate
@@ -263,6 +264,41 @@ def test_the_largest_ones_come_last_whatever_was_promised_first() -> None:
     # would take the larger pod, if others did not come before it.
     assert beside(fleet_of((larger, 1), (LARGE, 2)), SMALL, 2) == 1
     assert beside(fleet_of((LARGE, 2), (larger, 1)), SMALL, 2) == 1
+
+
+def allow_looks(
+    monkeypatch: pytest.MonkeyPatch, looks: int, *, kinds: int, reported: Pools
+) -> None:
+    """Leave steps for so many looks at a cluster where so many kinds of pods are on their way."""
+    a_look = (kinds + 2) * (len(reported.cells) + KIND_STEPS)
+    monkeypatch.setattr(large_pods, "MAX_STEPS", (looks + 1) * a_look)
+
+
+@pytest.mark.parametrize(("looks", "available"), [(-1, 0), (0, 0), (1, 6), (2, 6), (6, 6)])
+def test_nothing_is_promised_without_a_look(
+    monkeypatch: pytest.MonkeyPatch, looks: int, available: int
+) -> None:
+    """With one look it is not spent on a few replicas, also where no large pod more has a node."""
+    allow_looks(monkeypatch, looks, kinds=1, reported=pools())
+    assert beside(fleet_of((LARGE, 3)), SMALL, 6) == available
+
+
+# Beside pods that crowd large ones out, a look goes over the nodes twice, and one goes before all.
+@pytest.mark.parametrize(("looks", "available"), [(0, 0), (1, 0), (2, 0), (3, 10), (6, 10)])
+def test_nothing_is_promised_without_a_look_where_large_pods_are_crowded_out(
+    monkeypatch: pytest.MonkeyPatch, looks: int, available: int
+) -> None:
+    on_arm = NodeClaim(node_selector={ARCH: "arm64"}, tolerations=TOLERATES)
+    on_amd = NodeClaim(node_selector={ARCH: "amd64"}, tolerations=TOLERATES)
+    six, small = {"cpu": 6000, "memory": GIB}, {"cpu": 500, "memory": GIB}
+    fleet = fleet_of(
+        (ReplicaRequirements(request=six, node_claim=on_arm), 5),
+        (ReplicaRequirements(request=small, node_claim=on_arm), 20),
+        reported=two_architectures(),
+    )
+    allow_looks(monkeypatch, looks, kinds=2, reported=two_architectures())
+    wanted = ReplicaRequirements(request=small, node_claim=on_amd)
+    assert beside(fleet, wanted, 10) == available
 
 
 def test_what_came_one_by_one_counts_as_all_at_once() -> None:
