@@ -29,11 +29,14 @@ _SCORES: Final = 256
 _NEVER: Final = -1
 # How many more pods of a node are looked at where a few do not show where all pods go.
 _DEEPER: Final = 3
-# Nodes of all runs times the pods that one of them takes at most, summed over all parts: the work
-# of a rehearsal from its begin, however much of it is remembered. About 25 ms of CPU.
+# Nodes of all runs that take a pod, times the pods that one of them takes at most, summed over all
+# parts: the work of a rehearsal from its beginning, however much of it is remembered. About 25 ms
+# of CPU.
 MAX_STEPS: Final = 400_000
-# What a part costs beside, in such steps.
+# What a part costs beside, in such steps; and so many cells of nodes, whether they take any or not,
+# cost one more.
 PART_STEPS: Final = 2_000
+CELLS_A_STEP: Final = 3
 # Odd numbers without a pattern, for hashes.
 _MIXERS: Final = tuple(
     np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -148,7 +151,8 @@ class Rehearsal:
         deepest = int(most_i.max(initial=0))
         # Nodes mostly take a few pods each; what a node would take after a pod that nobody needs on
         # it is not needed either.
-        depth, steps = min(deepest, self._first_depth(replicas_l, most_k)), PART_STEPS
+        depth = min(deepest, self._first_depth(replicas_l, most_k))
+        steps = PART_STEPS + len(self.count_k) // CELLS_A_STEP
         while True:
             steps += depth * len(cell_i)
             if steps > self.steps_left:

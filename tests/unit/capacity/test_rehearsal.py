@@ -106,6 +106,28 @@ def test_what_does_not_go_together_is_put_somewhere() -> None:
     assert endless.with_pods(Part({"cpu": 1}, np.array([True]), 10**7)) is None
 
 
+@pytest.mark.parametrize(("full_cells", "parts"), [(0, 190), (1500, 150), (24_000, 35)])
+def test_cells_that_take_no_pod_are_steps_too(full_cells: int, parts: int) -> None:
+    """As every part goes over all of them: so that large full clusters take no longer."""
+    stage = stage_of([((8, 8, 0, 0), 250, True)])
+    empty_rk = np.zeros((len(RESOURCES), full_cells), dtype=np.int64)
+    full_k = np.zeros(full_cells, dtype=np.int32)
+    stage = replace(
+        stage,
+        run_k=np.append(stage.run_k, full_k),
+        origin_k=np.append(stage.origin_k, full_k),
+        pool_k=np.append(stage.pool_k, full_k),
+        count_k=np.append(stage.count_k, full_k + 1),
+        free_rk=np.column_stack([stage.free_rk, empty_rk]),
+        allocatable_sk=np.column_stack([stage.allocatable_sk, empty_rk[:2]]),
+    )
+    part, rehearsed = Part({"cpu": 10}, np.array([True]), 1), 0
+    after = stage.with_pods(part)
+    while after is not None and rehearsed < 200:
+        after, rehearsed = after.with_pods(part), rehearsed + 1
+    assert parts <= rehearsed < parts * 5 // 4
+
+
 def pods_of(stage: Rehearsal, run: int) -> IntArray:
     """How many pod slots each node of the report has less than five."""
     (here,) = np.nonzero(stage.run_k == run)
