@@ -314,6 +314,30 @@ def test_what_came_one_by_one_counts_as_all_at_once() -> None:
             assert beside(grown, requirements, limit) == beside(together, requirements, limit)
 
 
+def test_what_is_known_of_one_fleet_is_no_answer_for_another() -> None:
+    """Fleets that went on from the same one remember in one place, and may be asked by turns."""
+    continuations = [
+        [(SMALL, 4)],
+        [(SMALL, 20)],
+        [(LARGE, 2)],
+        [(LARGE, 3), (of(15_000), 1)],
+        [(of(3000), 4), (SMALL, 1)],
+        [],
+    ]
+    begun = fleet_of((LARGE, 1), (SMALL, 2))
+    (held,) = begun.rooms
+    assert held is not None
+    together = [fleet_of((LARGE, 1), (SMALL, 2), *more) for more in continuations]
+    rooms = [fleet.rooms[0] for fleet in together]
+    grown = [begun.with_rooms({0: held.with_all(r.outstanding[2:])}) for r in rooms if r]
+    for asked_first, first in enumerate(grown):
+        for asked_next, fleet in enumerate(grown):
+            limit = 30 + NODES * asked_first + asked_next
+            beside(first, SMALL, limit)
+            answer = beside(together[asked_next], SMALL, limit)
+            assert beside(fleet, SMALL, limit) == answer, (asked_first, asked_next)
+
+
 TOLERATES = (Toleration(key=DEDICATED.key, operator=TolerationOperator.EXISTS),)
 ARM_TERM = NodeSelectorTerm(
     match_expressions=(Requirement(key=ARCH, operator=Operator.IN, values=("arm64",)),)

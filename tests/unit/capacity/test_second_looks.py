@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from federation.capacity.as_scheduled import RUNS
+from federation.capacity.as_scheduled import RUNS, RehearsedPromises
 from federation.capacity.assignments import Held
 from federation.capacity.careful import CAREFULLY, WHATEVER_FITS, PromiseTerms
 from federation.capacity.cluster_room import ReportId
@@ -263,6 +264,53 @@ def test_each_run_packs_every_promise(run: int) -> None:
     pods = sum(step.nodes * step.replicas for each in packed for step in each.steps)
     slots = [cells.min_rk[2] @ cells.count_k for cells in (room.pools.cells, there.filled.cells)]
     assert slots[0] - slots[1] == pods == sum(each.to_pack for each in BURST)
+
+
+def test_each_run_packs_by_its_own_luck() -> None:
+    """Whatever run was rehearsed before: on nodes that are alike, runs differ."""
+    cells = cells_of([[(4000, 16 * GIB, 50)]] * NODES, allocatable=[(8000, 32 * GIB)] * NODES)
+    site = FleetRooms.of([UnpackedRoom(ReportId(1, 1), one_pool(cells), False, ())]).sites[0]
+    (room,) = fleet_of().rooms
+    assert site is not None
+    assert room is not None
+
+    def packed(rehearsed: RehearsedPromises) -> list[object]:
+        _, assignments = rehearsed.packed(room.left, site.kind_p)
+        return [each.steps for each in assignments]
+
+    by_run = list[list[object]]()
+    for run in range(RUNS):
+        site.rehearse(room.kinds, BURST[:5])
+        steps = packed(site.rehearse(room.kinds, BURST[:6], run))
+        anew = RehearsedPromises().going_on(site.pools, site.kind_p, room.kinds, BURST[:6], run)
+        assert steps == packed(anew)
+        by_run.append(steps)
+    assert any(steps != by_run[0] for steps in by_run)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [BURST[1:], BURST[::-1], (small(9), *BURST), BURST[:-2], (), (*BURST[:-1], small(9), small(8))],
+    ids=["less the first", "backwards", "one first", "less the last", "none", "another one last"],
+)
+def test_a_rehearsal_of_other_promises_begins_anew(others: tuple[Outstanding, ...]) -> None:
+    (room,) = fleet_of().rooms
+    assert room is not None
+    site, kinds = room.site, room.kinds
+    anew = RehearsedPromises().going_on(site.pools, site.kind_p, kinds, others)
+    begun = RehearsedPromises().going_on(site.pools, site.kind_p, kinds, BURST)
+    for gone_on in (
+        begun.going_on(site.pools, site.kind_p, kinds, others),
+        begun.going_on(site.pools, site.kind_p, kinds, (*others, *BURST)).going_on(
+            site.pools, site.kind_p, kinds, others
+        ),
+    ):
+        assert gone_on.promises == others
+        assert gone_on.stage is not None
+        assert anew.stage is not None
+        assert np.array_equal(gone_on.stage.free_rk, anew.stage.free_rk)
+        assert np.array_equal(gone_on.stage.count_k, anew.stage.count_k)
+        assert gone_on.stage.steps_left == anew.stage.steps_left
 
 
 @pytest.mark.parametrize("minor", [0, 20, 30, 36])
