@@ -61,6 +61,7 @@ ENABLED = (
     "tests/architecture/test_words.py",
     "tests/contract/store/test_rows_of_before.py",
     "tests/properties/test_promise_sums.py",
+    "tests/properties/test_what_rooms_remember.py",
     "tests/rows",
     "tests/unit/cli/test_kubectl_habits.py",
     "tests/unit/model/test_reasons.py",
