@@ -173,6 +173,7 @@ async def test_who_decides_knows_what_others_decided_before_the_journal_tells(
     monkeypatch.setattr(journal_reader, "MOST_AHEAD", most_ahead)
     async with pair.a.connected("member1", report=report()) as stream:
         await until_ready(pair.b)
+        await pair.b.follow()
         async with unread(pair):
             for number in range(6):
                 await scheduled(pair.a, binding(f"web{number}", replicas=2))

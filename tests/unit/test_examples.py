@@ -5,6 +5,7 @@ Must not run our own tests: a folder of its own has the few it takes.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -72,4 +73,6 @@ def test_a_profile_scales_what_a_test_says(tmp_path: Path, profile: str, tried: 
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         },
     )
-    assert ended.stdout.count(f"tried {tried}\n") == 2, ended.stdout
+    numbers = [int(number) for number in re.findall(r"tried (\d+)", ended.stdout)]
+    # Hypothesis was seen to try one more on a machine that stood still meanwhile.
+    assert [number - tried in (0, 1) for number in numbers] == [True, True], ended.stdout
