@@ -36,7 +36,8 @@ class Batch(Protocol):
     def decide(self, position: int, places: Places) -> bool:
         """Decide a binding; return whether it has a place.
 
-        Those before it are decided, and count where they went. ``places`` are where others count.
+        Those before it count where they went. The others count at ``places``, and so do those
+        before it that have no place.
         """
         ...
 

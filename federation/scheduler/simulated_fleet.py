@@ -174,7 +174,8 @@ class SimulatedBatch:
         self._savepoint = fleet.savepoint()
 
     def decide(self, position: int, places: Places) -> bool:
-        self._count_at(places, range(position + 1, len(self.remaining)))
+        # Itself too: without a place it counts there for those after it.
+        self._count_at(places, range(position, len(self.remaining)))
         decision = self._fleet.decide_one(self.remaining[position])
         self.decisions[position] = decision
         return decision.is_placed

@@ -5,12 +5,14 @@ Plain functions and values of one thread. Must not read or write the store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 from federation.model.placement import Binding, groups_of
 from federation.model.reasons import Reason
+from federation.model.workload import TargetCluster
 from federation.scheduler.batch import Places
 from federation.scheduler.state import Surroundings
 from federation.scheduler.triggers import evicting_taints, leaving
@@ -21,6 +23,9 @@ from federation.services.scheduling.hooks import let_go
 from federation.services.scheduling.seeing import seen_by
 from federation.services.scheduling.verdicts import refuse, standing_of, tell
 from federation.services.scheduling.working_copy import WorkingCopy
+
+# An attempt that goes with another one, and the names of the clusters where it counts.
+Companion: TypeAlias = tuple[Attempt, frozenset[str]]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -47,15 +52,15 @@ class AttemptBatch:
     def decide(self, position: int, places: Places) -> bool:
         """Decide an attempt anew, beside those that go with it."""
         attempt = self.attempts[position]
-        companions = placed(self.attempts[:position]) if is_together(attempt) else []
-        companions += self._counting_at(places, position + 1)
-        decide_anew(self.working, attempt, self.now, peers_beside(attempt, companions))
+        decided = position if is_together(attempt) else 0
+        peers = peers_beside(attempt, self._companions(position, places, decided))
+        decide_anew(self.working, attempt, self.now, peers)
         return has_place(attempt)
 
     def room(self, position: int, places: Places) -> Mapping[str, int]:
         """Return the room in each cluster, wherever the group of the binding goes."""
         attempt = self.attempts[position]
-        peers = peers_beside(attempt, self._counting_at(places, except_for=position))
+        peers = peers_beside(attempt, self._companions(position, places, 0))
         around = Surroundings(
             affinity_peers=peers.affinity,
             anti_affinity_peers=peers.anti_affinity,
@@ -94,15 +99,16 @@ class AttemptBatch:
             if attempt.quota is not None:
                 attempt.quota.used = attempt.quota.read
 
-    def _counting_at(
-        self, places: Places, first: int = 0, *, except_for: int = -1
-    ) -> list[tuple[Attempt, frozenset[str]]]:
-        """Return attempts from the first position on that have places, with these."""
-        return [
-            (self.attempts[position], names)
-            for position, names in sorted(places.items())
-            if position >= first and position != except_for
-        ]
+    def _companions(self, position: int, places: Places, decided: int) -> Iterator[Companion]:
+        """Yield the other attempts: of so many that are decided, the clusters where they went.
+
+        Those without a place, and those that are not decided yet, count at ``places``.
+        """
+        for other, attempt in enumerate(self.attempts):
+            if other < decided and has_place(attempt):
+                yield attempt, _names(attempt.verdict.decision.clusters)
+            elif other != position and other in places:
+                yield attempt, places[other]
 
 
 def is_together(attempt: Attempt) -> bool:
@@ -115,16 +121,14 @@ def has_place(attempt: Attempt) -> bool:
     return attempt.error is None and attempt.is_placed
 
 
-def placed(attempts: Iterable[Attempt]) -> list[tuple[Attempt, frozenset[str]]]:
-    """Return the attempts whose decisions place them, each with the names of its clusters."""
-    return [
-        (attempt, frozenset(target.name for target in attempt.verdict.decision.clusters))
-        for attempt in attempts
-        if has_place(attempt)
-    ]
+def placed(attempts: Iterable[Attempt]) -> Iterator[Companion]:
+    """Yield the attempts whose decisions place them, each with the names of its clusters."""
+    for attempt in attempts:
+        if has_place(attempt):
+            yield attempt, _names(attempt.verdict.decision.clusters)
 
 
-def peers_beside(attempt: Attempt, companions: Iterable[tuple[Attempt, frozenset[str]]]) -> Peers:
+def peers_beside(attempt: Attempt, companions: Iterable[Companion]) -> Peers:
     """Return the peers as they were read, with companions where these are by now."""
     group, anti_group = groups_of(attempt.candidate)
     if not (group or anti_group):
@@ -134,7 +138,7 @@ def peers_beside(attempt: Attempt, companions: Iterable[tuple[Attempt, frozenset
         if companion.binding.namespace != attempt.binding.namespace:
             continue
         its_group, its_anti_group = groups_of(companion.candidate)
-        former = _names(companion.known.binding) if companion.known else frozenset[str]()
+        former = _names(companion.known.binding.clusters) if companion.known else frozenset[str]()
         for own, other, places in (
             (group, its_group, together),
             (anti_group, its_anti_group, apart),
@@ -147,5 +151,5 @@ def peers_beside(attempt: Attempt, companions: Iterable[tuple[Attempt, frozenset
     return Peers(affinity=tuple(together), anti_affinity=tuple(apart))
 
 
-def _names(binding: Binding) -> frozenset[str]:
-    return frozenset(target.name for target in binding.clusters)
+def _names(clusters: Iterable[TargetCluster]) -> frozenset[str]:
+    return frozenset(target.name for target in clusters)
