@@ -98,8 +98,8 @@ class RehearsedPromises(NamedTuple):
         promises: tuple[Outstanding, ...],
         run: int | None = None,
     ) -> RehearsedPromises:
-        """Rehearse these promises, from the begin where others were; ``run`` is the run whose steps
-        are wanted, None where any will do.
+        """Rehearse these promises, from the beginning where others were; ``run`` is the run whose
+        steps are wanted, None where any will do.
 
         It comes out the same, whatever was rehearsed before.
         """

@@ -1,14 +1,15 @@
 """Nodes of a cluster once pods on their way are there: small ones first, the largest last.
 
 Pure, whole-array: nodes that are alike are one cell, and the work does not grow with the number of
-pods. Must not say how many pods may be promised: ``large_pods`` does.
+pods. Amounts are floats, as small pods are spread in parts: sums are exact up to 2**53. Must not
+say how many pods may be promised: ``large_pods`` does.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,6 +27,11 @@ _ROUNDING: Final = 1e-3
 # Which pools of a cluster suit, as bytes of truth values.
 Suiting: TypeAlias = bytes
 LumpKey: TypeAlias = tuple[Suiting, Hashable]
+
+
+def suiting_pools(suiting: Suiting) -> BoolArray:
+    """The truth values, by pool, of which these are the bytes."""
+    return np.frombuffer(suiting, dtype=np.bool_)
 
 
 class Lump(NamedTuple):
@@ -81,7 +87,6 @@ class ReportedNodes:
     """The nodes of a cluster in cells (axis k) of ``count_k`` nodes in the pool ``pool_k``.
 
     Each has ``free_rk`` left of ``resources``, and ``total_sk`` in all of those in SCORED.
-    ``suiting`` holds suiting pools as arrays.
     """
 
     resources: tuple[str, ...]
@@ -90,7 +95,6 @@ class ReportedNodes:
     count_k: IntArray
     free_rk: FloatArray
     total_sk: FloatArray
-    suiting: dict[Suiting, BoolArray] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cells: Cells) -> ReportedNodes:
@@ -124,14 +128,14 @@ class ReportedNodes:
             pods = lump.replicas if lump.is_large else lump.replicas * margin
             if not pods:
                 continue
-            placing, lost = placing.with_pods(lump.mean_r, self._pools(key[0]), pods)
+            placing, lost = placing.with_pods(lump.mean_r, suiting_pools(key[0]), pods)
             late = late or lost > 0
             if lost and lump.is_large:
                 missing[key] = lost
                 if allowed is not None and lost > allowed.get(key, 0):
                     return Filled(placing, missing, late, is_incomplete=True)
         is_tight = allowed is None and any(
-            not placing.fits_k(lump.mean_r, self._pools(key[0])).any()
+            not placing.fits_k(lump.mean_r, suiting_pools(key[0])).any()
             for key, lump in demand.lumps.items()
             if lump.is_large
         )
@@ -143,16 +147,11 @@ class ReportedNodes:
         """Whether a pod of these amounts may be on a node that takes one of the large pods before
         any pod on its way is there.
         """
-        may_k = self._pools(suiting)[self.pool_k] & self._has_room_k(amount_r)
+        may_k = suiting_pools(suiting)[self.pool_k] & self._has_room_k(amount_r)
         return any(
-            bool((may_k & self._pools(pools)[self.pool_k] & self._has_room_k(large_r)).any())
+            bool((may_k & suiting_pools(pools)[self.pool_k] & self._has_room_k(large_r)).any())
             for pools, large_r in large
         )
-
-    def _pools(self, suiting: Suiting) -> BoolArray:
-        if suiting not in self.suiting:
-            self.suiting[suiting] = np.frombuffer(suiting, dtype=np.bool_)
-        return self.suiting[suiting]
 
     def _has_room_k(self, amount_r: FloatArray) -> BoolArray:
         """Which nodes take a pod that asks for so much, as reported."""
@@ -166,7 +165,7 @@ class ReportedNodes:
         be on the fewest nodes; and whether some of them find no room.
         """
         demands = [
-            (self._pools(suiting)[self.pool_k], amount_r * margin)
+            (suiting_pools(suiting)[self.pool_k], amount_r * margin)
             for suiting, amount_r in sorted(small.items())
         ]
         if len(demands) > 1:

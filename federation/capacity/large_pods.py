@@ -10,7 +10,7 @@ may be promised.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import frexp, isqrt
 from typing import Final, NamedTuple
 
@@ -27,6 +27,7 @@ from federation.capacity.filled_nodes import (
     LumpKey,
     ReportedNodes,
     Suiting,
+    suiting_pools,
 )
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.pool_kinds import PoolKinds
@@ -130,7 +131,7 @@ def _max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int)
             return BesideLarge(0, kept_for)
 
     def leaves_room(replicas: int) -> bool:
-        wanted = _including(demand, kind, replicas)
+        wanted = _including(demand, [(kind, replicas)])
         return not any(
             nodes.filled(wanted, margin, now).is_incomplete
             for margin, now in zip(margins, missing, strict=True)
@@ -197,21 +198,23 @@ class _Kind(NamedTuple):
     def room_in(self, filled: Filled) -> int:
         """How many fit beside all that is on its way; small ones take so many times as much."""
         nodes = filled.nodes
-        suiting_p = np.frombuffer(self.suiting, dtype=np.bool_)
-        most = int(nodes.fits_k(self.amount_r, suiting_p) @ nodes.count_k)
+        most = int(nodes.fits_k(self.amount_r, suiting_pools(self.suiting)) @ nodes.count_k)
         return most if self.share * LARGE_PART > 1 else most // SMALL_MARGIN
 
 
-def _including(demand: DemandOnWay, kind: _Kind, replicas: int) -> DemandOnWay:
-    """The demand with so many more of a kind."""
-    amount_r = kind.amount_r * replicas
-    if kind.key is not None:
-        lump = Lump(kind.share, replicas, amount_r).joined(demand.lumps.get(kind.key))
-        return DemandOnWay(demand.small, {**demand.lumps, kind.key: lump})
-    suiting, small = kind.suiting, demand.small
-    if suiting not in small and len(small) >= MAX_CLAIMS:
-        suiting = b"\x01" * len(suiting)
-    return DemandOnWay({**small, suiting: small.get(suiting, 0.0) + amount_r}, demand.lumps)
+def _including(demand: DemandOnWay, more: Iterable[tuple[_Kind, int]]) -> DemandOnWay:
+    """The demand with so many more of each of these kinds."""
+    small, lumps = dict(demand.small), dict(demand.lumps)
+    for kind, replicas in more:
+        amount_r = kind.amount_r * replicas
+        if kind.key is not None:
+            lumps[kind.key] = Lump(kind.share, replicas, amount_r).joined(lumps.get(kind.key))
+            continue
+        suiting = kind.suiting
+        if suiting not in small and len(small) >= MAX_CLAIMS:
+            suiting = b"\x01" * len(suiting)
+        small[suiting] = small.get(suiting, 0.0) + amount_r
+    return DemandOnWay(small, lumps)
 
 
 def _lump_key(requirements: ReplicaRequirements, suiting: Suiting, share: float) -> LumpKey:
@@ -235,11 +238,15 @@ def _demand(room: Room) -> DemandOnWay:
         newest = newest.before
     if newest is None or demand is None:
         demand = DemandOnWay({}, {})
-    for part in reversed(more):
-        for each in part:
-            if each.outstanding.to_pack > 0:
-                kind = _Kind.of(room, each.outstanding.requirements)
-                demand = _including(demand, kind, each.outstanding.to_pack)
+    outstanding = [each.outstanding for part in reversed(more) for each in part]
+    demand = _including(
+        demand,
+        (
+            (_Kind.of(room, promise.requirements), promise.to_pack)
+            for promise in outstanding
+            if promise.to_pack > 0
+        ),
+    )
     room.site.beside_large.demand = room.held, demand
     return demand
 

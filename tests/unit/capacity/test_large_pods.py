@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,15 @@ from hypothesis import strategies as st
 
 from federation.capacity import large_pods
 from federation.capacity.cluster_room import ReportId
-from federation.capacity.filled_nodes import LARGE_PART
+from federation.capacity.filled_nodes import (
+    LARGE_PART,
+    DemandOnWay,
+    Filled,
+    LumpKey,
+    ReportedNodes,
+)
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
-from federation.capacity.large_pods import KIND_STEPS, max_beside_large
+from federation.capacity.large_pods import KIND_STEPS, MAX_CLAIMS, max_beside_large
 from federation.capacity.reserve import packable_c
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.placement import Certificate
@@ -299,6 +306,58 @@ def test_nothing_is_promised_without_a_look_where_large_pods_are_crowded_out(
     allow_looks(monkeypatch, looks, kinds=2, reported=two_architectures())
     wanted = ReplicaRequirements(request=small, node_claim=on_amd)
     assert beside(fleet, wanted, 10) == available
+
+
+def test_pods_of_further_claims_count_as_if_they_might_be_on_any_node() -> None:
+    """Few ways of choosing nodes are told apart; a further one takes room on all nodes."""
+    nodes_by_arch = MAX_CLAIMS + 2
+    amounts = {
+        "cpu": np.full(nodes_by_arch, CORES),
+        "memory": np.full(nodes_by_arch, 64 * GIB),
+    }
+    archs = [f"arch-{number}" for number in range(nodes_by_arch)]
+    nodes = NodeColumns(
+        free={**amounts, "pods": np.full(nodes_by_arch, 250)},
+        taints=NodeColumn(values=[()], code_n=np.zeros(nodes_by_arch, dtype=np.int32)),
+        labels={ARCH: NodeColumn(values=archs, code_n=np.arange(nodes_by_arch, dtype=np.int32))},
+        allocatable=amounts,
+    )
+    reported = pools_of(reported_pools(build_pools(nodes, label_keys=[ARCH])))
+    tiny, *others = (
+        ReplicaRequirements(
+            request={"cpu": 100, "memory": GIB // 8},
+            node_claim=NodeClaim(node_selector={ARCH: arch}),
+        )
+        for arch in archs[1:]
+    )
+    large = ReplicaRequirements(
+        request={"cpu": 15_000, "memory": GIB}, node_claim=NodeClaim(node_selector={ARCH: archs[0]})
+    )
+    promised = [(large, 1), *((other, 1) for other in others)]
+    # Twice 60 take 1.2 cores of each of ten nodes, or 12 of one.
+    assert beside(fleet_of(*promised[:-1], reported=reported), tiny, 60) == 60
+    assert 0 < beside(fleet_of(*promised, reported=reported), tiny, 60) < 60
+
+
+def test_one_replica_is_looked_at_first_where_no_large_pod_more_has_a_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = list[int]()
+    filled = ReportedNodes.filled
+
+    def counted(
+        nodes: ReportedNodes,
+        demand: DemandOnWay,
+        margin: int,
+        allowed: Mapping[LumpKey, int] | None = None,
+    ) -> Filled:
+        looks.append(margin)
+        return filled(nodes, demand, margin, allowed)
+
+    monkeypatch.setattr(ReportedNodes, "filled", counted)
+    assert beside(fleet_of((LARGE, 3), (SMALL, 6)), SMALL, 1000) == 0
+    # Nodes with what is on its way, and with one more.
+    assert len(looks) == 2
 
 
 def test_what_came_one_by_one_counts_as_all_at_once() -> None:
