@@ -52,6 +52,11 @@ class CapacityClaim:
         """The certificate that is asked for, None where any will do."""
         return self.binding.certificate or self.profile.certificate
 
+    @property
+    def lacking_units(self) -> int:
+        """The units that it lacks: replicas, or the one set of components."""
+        return min(self.lacking, 1) if self.binding.components else self.lacking
+
 
 class EarmarkedCapacity(Protocol):
     """Capacity of which some may be set aside for bindings that wait."""
@@ -69,7 +74,7 @@ class EarmarkedCapacity(Protocol):
         ...
 
     def could_hold(self, binding: Binding, names: Collection[str]) -> Collection[str]:
-        """Return the clusters that could hold a unit of a binding, were all of them free."""
+        """Return those of the clusters that, all of them free, could hold a unit of a binding."""
         ...
 
     def beside(self, claim: CapacityClaim, binding: Binding, units: Mapping[str, int]) -> Self:
@@ -105,11 +110,11 @@ def beside_earmarks(
         if shares is not None:
             room = {name: min(n, shares[name]) for name, n in room.items() if name in shares}
             reach = frozenset(index.keys() & shares.keys())
-        could_hold = capacity.could_hold(claim.binding, reach)
-        earmark = earmark_in(room, could_hold, claim.lacking)
+        could_hold = frozenset(capacity.could_hold(claim.binding, reach))
+        earmark = earmark_in(room, could_hold, claim.lacking_units)
         capacity = capacity.beside(claim, claim.binding, earmark.shares)
         if claim.binding.components:
-            capacity = _beside_parts(capacity, claim, reach - earmark.shares.keys(), index)
+            capacity = _beside_parts(capacity, claim, could_hold - earmark.shares.keys(), index)
         positions = [index[name] for name in earmark.closed]
         closed.close(claim.binding, [(c, capacity.room(c)) for c in positions])
     return EarmarkShadow(capacity, closed)

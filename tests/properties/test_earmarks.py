@@ -156,7 +156,10 @@ def sized(free: Sequence[int], size: int) -> WorkingCopy:
         most = next(iter(zip(report.pools.resources, report.pools.minimums, strict=True)))
         assert most[0] == "cpu"
         pools = replace(report.pools, allocatables=(1000 * size, 10**15))
-        reports[name] = replace(report, pools=pools)
+        allocatable = {**report.summary.allocatable, "cpu": 1000 * size}
+        allocated = {**report.summary.allocated, "cpu": 1000 * (size - cores)}
+        summary = replace(report.summary, allocatable=allocatable, allocated=allocated)
+        reports[name] = replace(report, summary=summary, pools=pools)
     fleet = fleet_of(**reports)
     for name in NAMES:
         fleet.put_presence(name, AgentPresence(connected=True, silent_after=NOW + 1))

@@ -19,7 +19,7 @@ from federation.model.placement import Binding, Certificate
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import NO_REASON, Amount, BindingRef, ClusterName, Reason, Word
 from federation.model.waiting import Leaving, Nomination
-from federation.scheduler.closed_rooms import ClosedRooms
+from federation.scheduler.closed_rooms import ClosedRooms, could_hold
 from federation.scheduler.decide import OfferedCapacity
 from federation.scheduler.earmarks import CapacityClaim, EarmarkShadow, beside_earmarks, offer_of
 from federation.scheduler.plugins.profile import Profile
@@ -162,9 +162,9 @@ class _BesideEarmarks:
         return self.working.room(position)
 
     def could_hold(self, binding: Binding, names: Collection[str]) -> Collection[str]:
-        """All of them: rooms know their nodes, and other clusters are taken for large enough."""
-        del binding
-        return names
+        snapshot = self.working.snapshot
+        states, positions = snapshot.states, snapshot.positions
+        return [name for name in names if could_hold(binding, states[positions[name]])]
 
     def beside(self, claim: CapacityClaim, binding: Binding, units: Mapping[str, int]) -> Self:
         del claim
