@@ -75,10 +75,14 @@ class Drill(World):
 
         return await until(ask_later, holds)
 
-    async def fall_silent(self, *names: str) -> None:
-        """These are not heard any more, and are stale."""
+    async def say_nothing(self, *names: str) -> None:
+        """These are not heard any more, for as long as makes a cluster stale."""
         self.silent |= set(names)
         await self.pass_time(STALE_SECONDS + LONGEST_TURN, LONGEST_TURN)
+
+    async def fall_silent(self, *names: str) -> None:
+        """These are not heard any more, and count as silent."""
+        await self.say_nothing(*names)
         # What the control plane could not hear because its machine was slow, it forgives.
         while not set(names) <= {each.name for each in (await self.status()).silent}:
             await self.turn()

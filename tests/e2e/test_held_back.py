@@ -54,7 +54,7 @@ async def test_who_holds_the_journal_back_is_named_and_promises_go_on(
         )
         assert float(line.split()[-1]) > 0
         assert (await scheduled(running)).decision.clusters
-        await drill.fall_silent("a")
+        await drill.say_nothing("a")
         await drill.pass_time(2 * LOST_SECONDS, 8)
         assert (await drill.lost(), list((await drill.status()).silent)) == (set(), [])
         await stranger.close()
