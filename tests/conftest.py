@@ -27,6 +27,7 @@ from lab import program_logs
 from lab.databases import Databases
 from lab.patience import PATIENCE_SECONDS
 from tests import durations, examples
+from tools import forked_workers
 
 # The data is thrown away at the end: waiting for the disk would test nothing, and what is vacuumed
 # is gone before anybody needs the space. Each database of a server costs turns of autovacuum.
@@ -88,8 +89,9 @@ def terminate_once(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     durations.add_option(parser)
+    pluginmanager.register(forked_workers)
 
 
 @pytest.hookimpl(trylast=True)
@@ -172,7 +174,7 @@ def nothing_left_of_databases(tmp_path_factory: pytest.TempPathFactory) -> Itera
     from lab.servers import discard_databases, discard_those_of_the_dead
 
     ours = tmp_path_factory.getbasetemp()
-    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
+    if os.environ.get(forked_workers.NUMBER_VARIABLE, "1") == "1":
         discard_those_of_the_dead(ours)
     yield
     discard_databases(ours)

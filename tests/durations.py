@@ -65,6 +65,6 @@ def add_option(parser: pytest.Parser) -> None:
 
 
 def begin_recording(config: pytest.Config) -> None:
-    """Record where that is asked for, in the one process that hears of all tests."""
-    if config.getoption(OPTION) and not hasattr(config, "workerinput"):
+    """Record where that is asked for."""
+    if config.getoption(OPTION):
         config.pluginmanager.register(Recorder())

@@ -69,6 +69,7 @@ ENABLED = (
     "tests/unit/scheduler/test_decide.py",
     "tests/unit/store/test_row_structs.py",
     "tests/unit/store/test_rows_of_before.py",
+    "tests/unit/tools/test_forked_workers.py",
     "tools",
 )
 

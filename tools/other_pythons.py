@@ -116,9 +116,6 @@ def passes(
 ) -> bool:
     """Several run at once: which one a line is of stands in front of it."""
     started = time.monotonic()
-    # Compiles what tests import: else each worker would, at the same time.
-    collect = [str(python), "-m", "pytest", "-q", "--collect-only", *tests]
-    subprocess.run(collect, cwd=ROOT, capture_output=True, check=False)
     is_good = run_tests.all_pass(
         str(python),
         tests,

@@ -89,7 +89,7 @@ def all_pass(
     remembered = folder / ".pytest_cache" / f"run{name}"
     shutil.rmtree(remembered, ignore_errors=True)
     pytest = [python, "-m", "pytest", "-q", "-o", f"cache_dir={remembered}"]
-    options = [f"--durations={SHOWN_DURATIONS}", "-n", str(workers), "--dist", "loadfile"]
+    options = [f"--durations={SHOWN_DURATIONS}", "--workers", str(workers)]
     environment = {**os.environ, **(variables or {})}
     code = shown([*pytest, *options, *tests], folder, environment, show)
     failed = failed_in(remembered)

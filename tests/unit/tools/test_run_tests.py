@@ -33,7 +33,11 @@ def test_passes_the_second_time():
 """
 BROKEN = "def test_never_passes():\n    assert False\n"
 # Those of ours take most of the time that pytest needs to start.
-FEW_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
+FEW_PLUGINS = {
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTEST_PLUGINS": "tools.forked_workers",
+    "PYTHONPATH": str(ROOT),
+}
 GOOD = "def test_passes():\n    assert True\n"
 MANY = "import pytest\n@pytest.mark.parametrize('n', range({count}))\ndef test_many(n): assert 0\n"
 
