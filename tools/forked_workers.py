@@ -25,6 +25,7 @@ import pytest
 
 # The number of the worker that this process is.
 NUMBER_VARIABLE = "FEDSCHED_TEST_WORKER"
+INTERRUPTIONS = {signal.SIGINT, signal.SIGTERM}
 # A message of a worker to this process: its kind, and the name of a test or a report.
 Kind = Literal["free", "report", "end"]
 
@@ -75,12 +76,16 @@ class ForkedRun:
             for _ in range(self._count):
                 self._fork(())
             while self._workers:
-                for connection in wait(list(self._workers)):
-                    self._hear(self._workers[connection])  # type: ignore[index]
+                ready = wait([*self._workers])
+                for worker in [*self._workers.values()]:
+                    if worker.connection in ready:
+                        self._hear(worker)
         finally:
             for worker in self._workers.values():
                 with suppress(ProcessLookupError):
                     os.kill(worker.process, signal.SIGINT)
+                # One that missed the signal, as a finalizer does, ends when it says something.
+                worker.connection.close()
             for worker in self._workers.values():
                 os.waitpid(worker.process, 0)
 
@@ -90,6 +95,8 @@ class ForkedRun:
             self._files.appendleft(list(tests))
         ours, connection_of_worker = Pipe()
         self._forked += 1
+        # An interruption must not run the end of this process in the new one.
+        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTIONS)
         process = os.fork()
         if process == 0:
             for connection in (ours, *self._workers):
@@ -97,6 +104,7 @@ class ForkedRun:
             end_as_worker(self._session, connection_of_worker, self._forked, str(self._folder))
         connection_of_worker.close()
         self._workers[ours] = Worker(process=process, connection=ours)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTIONS)
 
     def _hear(self, worker: Worker) -> None:
         """Take one message of a worker, or its end."""
@@ -166,6 +174,7 @@ def end_as_worker(
     """Run tests as a worker until there are no more, and leave this process."""
     code = 1
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTIONS)
         become_worker(session, connection, number, folder)
         try:
             run_files(session, connection)

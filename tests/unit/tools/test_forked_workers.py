@@ -29,6 +29,12 @@ def of_the_module(request):
     Path("ended").open("a").write(f"{request.node.name} {os.getpid()}\\n")
 print("collected by", os.getpid(), file=Path("collected").open("a"))
 """
+# Each waits until the other one runs, too.
+MEETING = """
+import os
+def test_meets(of_the_module):
+    os.close(os.open("meeting", os.{mode}))
+"""
 TWO = "def test_one(of_the_module): pass\ndef test_two(of_the_module): pass\n"
 DYING = """
 import os
@@ -79,8 +85,10 @@ def run(folder: Path, *options: str, workers: int = 2, **files: str) -> tuple[in
 
 
 def test_each_file_is_run_by_one_worker_and_what_it_shared_ends_with_it(tmp_path: Path) -> None:
-    code, printed = run(tmp_path, conftest=SHARED, test_a=TWO, test_b=TWO, test_c=TWO)
-    assert (code, "6 passed" in printed) == (0, True)
+    os.mkfifo(tmp_path / "meeting")
+    meeting = [MEETING.format(mode=mode) for mode in ("O_RDONLY", "O_WRONLY")]
+    code, printed = run(tmp_path, conftest=SHARED, test_a=meeting[0], test_b=meeting[1], test_c=TWO)
+    assert (code, "4 passed" in printed) == (0, True)
     ended = [line.split() for line in (tmp_path / "ended").read_text().splitlines()]
     modules = [name for name, *_ in ended if name != "session"]
     assert sorted(modules) == ["test_a.py", "test_b.py", "test_c.py"]
