@@ -47,6 +47,12 @@ SERVICES = tuple(
     )
     for service in file.services_by_name.values()
 )
+# The calls of propagation controllers and agents, of which thousands may come at once.
+OFTEN_CALLED = (
+    f"/{AGENTS.services_by_name['Agents'].full_name}/Connect",
+    f"/{ESTIMATES.services_by_name['Estimates'].full_name}/EstimateReplicas",
+    f"/{SCHEDULING.services_by_name['Scheduling'].full_name}/Schedule",
+)
 # That the web port, the database, simulations and other control planes need.
 FILES_FOR_OTHERS = 1_000
 NO_LIMIT = 2**31 - 1
@@ -79,7 +85,7 @@ def unstarted_server(
     """Closes a connection too many before its handshake; those that are there go on."""
     most = min(max_connections, connections_left())
     options = (*GRPC_OPTIONS, ("grpc.max_allowed_incoming_connections", most))
-    return server_with_calls_ahead(interceptors=[interceptor], options=options)
+    return server_with_calls_ahead(OFTEN_CALLED, interceptors=[interceptor], options=options)
 
 
 def connections_left() -> int:
