@@ -53,6 +53,8 @@ def request_warnings(message: resource_pb2.ResourceBinding) -> Iterator[str]:
 
 def _constraint_warnings(spec: resource_pb2.ResourceBindingSpec) -> Iterator[str]:
     """Yield the spread constraints that static weights pass over, as Karmada does."""
+    if not spec.placement.spread_constraints:
+        return
     violations = Violations()
     placement = read_placement(spec.placement, "spec.placement", violations)
     scheduling = placement.replica_scheduling

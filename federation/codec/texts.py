@@ -43,8 +43,9 @@ def label_map(given: Mapping[str, str], path: str, found: Violations) -> dict[st
     """Labels, or a selector of them, as Kubernetes takes them."""
     before = len(found)
     for key, value in given.items():
-        label_key(key, f"{path}[{_shown(key)}]", found)
-        label_value(value, f"{path}[{_shown(key)}]", found)
+        if not (_is_key(key) and _is_value(value)):
+            label_key(key, f"{path}[{_shown(key)}]", found)
+            label_value(value, f"{path}[{_shown(key)}]", found)
         if len(found) >= before + MAX_FOUND:
             break
     return dict(given)

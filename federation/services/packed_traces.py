@@ -7,7 +7,6 @@ Must not talk to the database. A body is two compressed parts: what decisions on
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import repeat
 from typing import Any, Final
 
@@ -153,7 +152,7 @@ class _Packer:
 
     def own_part(self, verdict: Verdict, inputs: KeptInputs | None) -> bytes:
         # The shared part has the clusters.
-        trace = TRACES.pack(replace(verdict.decision.trace, clusters=()))
+        trace = msgspec.structs.replace(TRACES.pack(verdict.decision.trace), clusters=())
         promises = promise_columns(verdict.promises)
         return self._packed({"trace": trace, "promises": promises, "inputs": inputs})
 
