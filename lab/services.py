@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 
 from federation.model.cluster import (
     CapacityReport,
+    Cluster,
     NodeSummary,
     ReportedPool,
     ReportedPools,
     ResourceSummary,
 )
-from federation.model.errors import Unavailable
 from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
 from federation.model.reservations import Reservation
@@ -20,8 +19,9 @@ from federation.model.workload import ReplicaRequirements
 from federation.services.agent_values import Enrollment
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
-from federation.services.ports import Store, Transaction
 from federation.services.values import IssuedCredential
+from federation.store.engine import create_engine
+from federation.store.postgres import PostgresStore
 
 GIB = 2**30
 DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
@@ -33,32 +33,6 @@ WEB = Binding(
     requirements=ReplicaRequirements(request={"cpu": 1000, "memory": GIB}),
     placement=Placement(replica_scheduling=DYNAMIC),
 )
-
-
-class UnsteadyStore:
-    """A store that can be cut off, and that counts its transactions. Implements ports.Store."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.reachable = True
-        self.transactions = 0
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
-        self._check()
-        self.transactions += 1
-        async with self._store.transaction() as tx:
-            yield tx
-
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[Transaction]:
-        self._check()
-        async with self._store.reading() as tx:
-            yield tx
-
-    def _check(self) -> None:
-        if not self.reachable:
-            raise Unavailable
 
 
 def make_report(
@@ -102,6 +76,15 @@ def one_node(free: Mapping[str, int]) -> ReportedPools:
         spreads=(0,) * len(free),
         surpluses=(0,) * len(free),
     )
+
+
+def fleet_of(**reports: CapacityReport) -> FleetOwner:
+    """Clusters with reports, of a store that is never asked."""
+    owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+    for name, report in reports.items():
+        owner.put_cluster(Cluster(name=name))
+        owner.put_report(name, report, 1.0)
+    return owner
 
 
 async def join(

@@ -19,7 +19,6 @@ from federation.model.cluster import CapacityReport, Cluster
 from federation.model.placement import Binding
 from federation.plans.bound import most_moved
 from federation.plans.plan import PlanLimits
-from federation.services.fleet.registry import FleetOwner
 from federation.services.plans.balancing import balanced
 from federation.services.plans.consolidating import consolidated
 from federation.services.plans.planning import planned
@@ -27,8 +26,7 @@ from federation.services.plans.questions import question
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.working_copy import WorkingCopy
-from federation.store.engine import create_engine
-from federation.store.postgres import PostgresStore
+from lab import services
 from lab.benchmarks.measuring import chosen
 from lab.fleet import FleetPlan, report_of
 from lab.verdicts import Verdicts, at_most
@@ -61,7 +59,7 @@ def reporting(
     names: Sequence[str], reports: Sequence[CapacityReport], leave: Sequence[str] = ()
 ) -> WorkingCopy:
     """A fleet whose agents report all that runs; nothing is on its way."""
-    owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+    owner = services.fleet_of()
     for name, report in zip(names, reports, strict=True):
         owner.put_cluster(Cluster(name=name, cordoned=name in leave))
         owner.put_report(name, report, 1.0)

@@ -9,21 +9,19 @@ from typing import Any, NamedTuple, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.model.cluster import CapacityReport, Cluster
+from federation.model.cluster import CapacityReport
 from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
 from federation.model.waiting import Wait, WaitState
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
 from federation.services.agent_values import AgentPresence
 from federation.services.binding_ports import StoredBinding
-from federation.services.fleet.registry import FleetOwner
 from federation.services.scheduling.attempt import Attempt, RoomClaims
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
-from federation.store.engine import create_engine
-from federation.store.postgres import PostgresStore
 from lab.fake_agents import capacity
 from lab.reports import nodes
+from lab.services import fleet_of
 
 DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
 NAMES = ("a", "b", "c")
@@ -69,15 +67,6 @@ def attempt(name: str, each: Asked, claims: RoomClaims) -> Attempt:
     made = Attempt(binding=binding(name, each), answer=nobody, call=None)
     made.claims = claims
     return made
-
-
-def fleet_of(**reports: CapacityReport) -> FleetOwner:
-    """Clusters with reports, of a store that is never asked."""
-    owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
-    for name, report in reports.items():
-        owner.put_cluster(Cluster(name=name))
-        owner.put_report(name, report, 1.0)
-    return owner
 
 
 def pooled(count: int, cpu: int) -> CapacityReport:

@@ -27,7 +27,6 @@ from federation.model.placement import (
 )
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.plans.plan import DO_NOT_MOVE, PlanLimits, PlanStep
-from federation.services.fleet.registry import FleetOwner
 from federation.services.plans.balancing import balanced
 from federation.services.plans.consolidating import consolidated
 from federation.services.plans.making_room import with_room
@@ -35,9 +34,7 @@ from federation.services.plans.search import PlannedMoves
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
-from federation.store.engine import create_engine
-from federation.store.postgres import PostgresStore
-from lab.services import GIB, make_report
+from lab.services import GIB, fleet_of, make_report
 
 NAMES = ("a", "b", "c", "d")
 # Of each cluster, in cores; the numbers of nodes do not matter here.
@@ -99,7 +96,7 @@ def used_by(bindings: Sequence[Binding]) -> Counter[str]:
 
 def working_copy(bindings: Sequence[Binding]) -> WorkingCopy:
     """As agents report it while these run."""
-    owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+    owner = fleet_of()
     for name, used in used_by(bindings).items():
         total = {"cpu": CORES * 1000, "memory": 10_000 * GIB, "pods": 1000}
         summary = ResourceSummary(

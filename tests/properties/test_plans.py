@@ -24,15 +24,12 @@ from federation.model.placement import (
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.plans.bound import MoveQuestion, most_moved
 from federation.plans.plan import PlanLimits, PlanStep
-from federation.services.fleet.registry import FleetOwner
 from federation.services.plans.planning import planned
 from federation.services.plans.search import PlannedMoves, infeasible
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.working_copy import WorkingCopy
-from federation.store.engine import create_engine
-from federation.store.postgres import PostgresStore
-from lab.services import make_report
+from lab.services import fleet_of, make_report
 
 NAMES = ("b", "c", "d")
 # No agent is silent yet.
@@ -78,7 +75,7 @@ def clusters_of(binding: Binding) -> tuple[str, ...]:
 
 def working_copy(free: Sequence[int]) -> WorkingCopy:
     """Clusters of one node each with so many free cores; `a` is full, and cordoned."""
-    owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+    owner = fleet_of()
     for name, cores in zip(("a", *NAMES), (0, *free), strict=True):
         owner.put_cluster(Cluster(name=name, cordoned=name == "a"))
         owner.put_report(name, make_report(1, cpu_millis=cores * 1000), 1.0)

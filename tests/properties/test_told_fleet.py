@@ -21,12 +21,9 @@ from federation.services.estimates.availability import answer, counted
 from federation.services.estimates.fleet_news import NewsOfFleet
 from federation.services.estimates.told_fleet import ToldFleet
 from federation.services.fleet.known_estimates import KnownEstimates
-from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, ClusterShares
-from federation.store.engine import create_engine
-from federation.store.postgres import PostgresStore
 from lab.fleet import FleetPlan, report_of
-from lab.services import make_report
+from lab.services import fleet_of, make_report
 
 STEPS, CLUSTERS, NOW = 120, 14, 50.0
 PLAN = FleetPlan(nodes=60, distinct=3)
@@ -46,7 +43,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.choices = Random(seed)
-        self.owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+        self.owner = fleet_of()
         self.news = NewsOfFleet(self.owner)
         self.told, self.known = ToldFleet(), KnownEstimates()
         self.number = 1

@@ -5,8 +5,7 @@ from __future__ import annotations
 from federation.model.placement import Binding, EvictionTask
 from federation.model.workload import TargetCluster
 from federation.services.failover.evicting import progress_of
-from lab.services import make_report
-from tests.unit.services.fleets import fleet_of
+from lab.services import fleet_of, make_report
 
 
 def test_a_replacement_in_a_cluster_that_is_gone_or_silent_does_not_run() -> None:

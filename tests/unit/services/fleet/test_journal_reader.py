@@ -11,7 +11,7 @@ from federation.services.fleet import journal_reader
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from lab.commanded_stores import CommandedStore
-from tests.unit.services.fleets import fleet_of
+from lab.services import fleet_of
 
 AWAY = 6
 

@@ -22,10 +22,8 @@ from federation.services.estimates.availability import answer
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterShares, ReportAdvanced
-from federation.store.engine import create_engine
-from federation.store.postgres import PostgresStore
 from lab.reports import echo
-from lab.services import make_report
+from lab.services import fleet_of, make_report
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 CHANGES = st.one_of(
@@ -41,7 +39,7 @@ CHANGES = st.one_of(
 @pytest.fixture
 def owner() -> FleetOwner:
     """Of a store that is never asked."""
-    return FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+    return fleet_of()
 
 
 def put(owner: FleetOwner, kind: str, name: str, number: int) -> None:
@@ -78,7 +76,7 @@ def put(owner: FleetOwner, kind: str, name: str, number: int) -> None:
 def test_a_fleet_brought_up_to_date_equals_one_built_anew(
     changes: list[tuple[str, str, int]],
 ) -> None:
-    owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+    owner = fleet_of()
     for change in changes:
         put(owner, *change)
     snapshot, names = owner.snapshot, owner.snapshot.names
@@ -177,7 +175,7 @@ Told = partial[None]
 
 
 def four_clusters() -> FleetOwner:
-    owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+    owner = fleet_of()
     for name in "abcd":
         owner.put_cluster(Cluster(name=name))
         owner.put_report(name, replace(make_report(1), pools=pools(1000)), 1.0)

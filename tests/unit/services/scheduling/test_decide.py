@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from federation.model.cluster import CapacityReport, Cluster
+from federation.model.cluster import CapacityReport
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.decision import Outcome
-from federation.services.fleet.registry import FleetOwner
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.together import decide_again, decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
-from federation.store.engine import create_engine
-from federation.store.postgres import PostgresStore
 from lab.reports import nodes
-from lab.services import WEB, make_report
+from lab.services import WEB, fleet_of, make_report
 
 NOW = 1.0
 GIB = 1024**3
-
-
-def fleet_of(**reports: CapacityReport) -> FleetOwner:
-    """Clusters with reports, of a store that is never asked."""
-    owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
-    for name, report in reports.items():
-        owner.put_cluster(Cluster(name=name))
-        owner.put_report(name, report, 1.0)
-    return owner
 
 
 def pooled(count: int, cpu: int) -> CapacityReport:

@@ -13,8 +13,7 @@ from federation.model.placement import (
 from federation.model.workload import TargetCluster
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.commit import lockable_clusters
-from lab.services import WEB, make_report
-from tests.unit.services.fleets import fleet_of
+from lab.services import WEB, fleet_of, make_report
 
 
 def only(cluster: str) -> Binding:

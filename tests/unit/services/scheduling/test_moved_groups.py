@@ -24,14 +24,12 @@ from federation.scheduler.simulated_capacity import SimulationOptions
 from federation.scheduler.simulation import Simulation
 from federation.services.agent_values import AgentPresence
 from federation.services.binding_ports import Peers, StoredBinding
-from federation.services.fleet.registry import FleetOwner
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
-from federation.store.engine import create_engine
-from federation.store.postgres import PostgresStore
 from lab.fake_agents import capacity
 from lab.reports import nodes
+from lab.services import fleet_of
 
 Decided: TypeAlias = Callable[[Sequence[Binding]], list[Decision]]
 
@@ -75,7 +73,7 @@ def group(*replicas: int) -> list[Binding]:
 
 
 def decided_live(bindings: Sequence[Binding]) -> list[Decision]:
-    owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+    owner = fleet_of()
     for cluster in CLUSTERS:
         owner.put_cluster(cluster)
         owner.put_report(cluster.name, report(CORES[cluster.name]), 1.0)

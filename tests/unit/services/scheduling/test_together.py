@@ -12,7 +12,8 @@ from federation.services.scheduling.attempt import Attempt, QuotaRoom
 from federation.services.scheduling.attempt_batch import AttemptBatch
 from federation.services.scheduling.together import seen_together
 from federation.services.scheduling.working_copy import WorkingCopy
-from tests.unit.services.scheduling.test_decide import NOW, attempt, fleet_of, pooled, ready_fleet
+from lab.services import fleet_of
+from tests.unit.services.scheduling.test_decide import NOW, attempt, pooled, ready_fleet
 
 APART = Placement(
     replica_scheduling=ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True),
