@@ -42,6 +42,7 @@ from lab.programs import parser
 from lab.verdicts import Verdicts
 
 SIZES = (20, 200, 2000, 5000)
+PROCESSES = 2
 METHODS: Mapping[str, Method] = {
     **{name: rival(name) for name in ("summary", "documented", "boundary", "simulated")},
     **{f"{budget} cells, LB": simple(budget) for budget in BUDGETS},
@@ -79,7 +80,7 @@ def ranked_fleet(sizes: Iterable[int], seed: int) -> list[ClusterPlan]:
 
 
 def measured(arguments: argparse.Namespace) -> Results:
-    """All answers, from as many processes as asked for."""
+    """All answers, from several processes."""
     shapes = [*customary_shapes(), *random_shapes(arguments.shapes, seed=300)]
     sizes = np.exp(np.random.default_rng(1).uniform(np.log(20), np.log(2000), 50)).astype(int)
     groups = [
@@ -89,7 +90,7 @@ def measured(arguments: argparse.Namespace) -> Results:
     ]
     # Longest first, so that no process is left alone with one at the end.
     plans = sorted((plan for group in groups for plan in group), key=lambda plan: -plan.nodes)
-    with ProcessPoolExecutor(arguments.jobs) as pool:
+    with ProcessPoolExecutor(PROCESSES) as pool:
         found = dict(
             zip(map(id, plans), pool.map(partial(answers, shapes=shapes), plans), strict=True)
         )
@@ -121,14 +122,13 @@ def print_tables(results: Results) -> None:
 def main() -> int:
     options = parser("accuracy", __doc__)
     options.add_argument("--full", action="store_true", help="a million pairs of cluster and shape")
-    options.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     arguments = options.parse_args()
     arguments.rounds, arguments.shapes, pairs = (4, 850, 10**6) if arguments.full else (1, 300, 0)
     seeds, replicas = (6, 10**5) if arguments.full else (2, 2 * 10**4)
     started = time.monotonic()
     results = measured(arguments)
     print_tables(results)
-    with ProcessPoolExecutor(arguments.jobs) as pool:
+    with ProcessPoolExecutor(PROCESSES) as pool:
         promised = reservations.outcomes(pool, seeds)
     reservations.print_outcomes(promised)
     figures = Verdicts("accuracy")

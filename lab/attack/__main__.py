@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import contextmanager
 
 from lab.attack import attackers, big_questions
-from lab.attack.attack import PAIRS, Attack, Result, carry_out
+from lab.attack.attack import Attack, Result, carry_out
 from lab.attack.target import Target, attacked_plane
 from lab.programs import clean_up_when_ended, own_folder, parser
 from lab.verdicts import Verdicts, at_most
@@ -22,12 +21,7 @@ ATTACKS: Sequence[Attack] = (*attackers.ATTACKS, *big_questions.ATTACKS)
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser("attack", __doc__)
     options.add_argument("names", nargs="*", help="parts of the names of attacks; all without any")
-    options.add_argument("--mode", choices=["tls", "plain", "both"], default="both")
     options.add_argument("--force", type=float, default=1.0, help="share of an attack's full force")
-    options.add_argument("--pairs", type=int, default=PAIRS, help="peace and attack, so often")
-    options.add_argument(
-        "--elsewhere", action="store_true", help="attack another one, to see what attackers take"
-    )
     options.add_argument("--list", action="store_true", help="say which attacks there are")
     given = options.parse_args(arguments)
     chosen = [each for each in ATTACKS if _is_meant(each, given.names)]
@@ -35,14 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(*(each.name for each in ATTACKS), sep="\n")
         return 0 if given.list else 2
     figures = Verdicts("attack")
-    for mode in ("tls", "plain") if given.mode == "both" else (given.mode,):
+    for mode in ("tls", "plain"):
         for attack in chosen:
-            with ExitStack() as planes:
-                plane = partial(plane_of_its_own, tls=mode == "tls")
-                target = planes.enter_context(plane())
-                attacked = planes.enter_context(plane()) if given.elsewhere else target
-                result = carry_out(attack, target, given.force, given.pairs, attacked)
-            show(figures, result, f"{mode}, elsewhere" if given.elsewhere else mode)
+            with plane_of_its_own(tls=mode == "tls") as target:
+                result = carry_out(attack, target, given.force)
+            show(figures, result, mode)
     figures.note(f"{figures.missed} goals missed" if figures.missed else "all goals met")
     return int(figures.missed > 0)
 

@@ -217,18 +217,8 @@ class Result:
     complaints: Counter[str]
 
 
-def carry_out(
-    attack: Attack,
-    target: Target,
-    force: float = 1.0,
-    pairs: int = PAIRS,
-    attacked: Target | None = None,
-) -> Result:
-    """Several times, with bystanders who are served in peace for a while before each.
-
-    ``attacked``: another one in place of the target, which shows what the attacker alone takes of
-    the machine.
-    """
+def carry_out(attack: Attack, target: Target, force: float = 1.0, pairs: int = PAIRS) -> Result:
+    """Several times, with bystanders who are served in peace for a while before each."""
     peaces, attacks = [], []
     with metered(target.pid) as meter, watched(target) as what_they_saw:
         rss_before = meter.now().rss_mib
@@ -236,7 +226,7 @@ def carry_out(
             begun = time.monotonic()
             time.sleep(QUIET_SECONDS * force)
             peaces.append((begun, time.monotonic()))
-            with _attacking(attack, attacked or target, force) as ended:
+            with _attacking(attack, target, force) as ended:
                 begun = time.monotonic()
                 ended()
                 attacks.append((begun, time.monotonic()))

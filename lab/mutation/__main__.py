@@ -13,9 +13,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 from federation.embedded_postgres.server import EmbeddedPostgres
@@ -48,26 +46,18 @@ def main() -> int:
     parsed.add_argument("--count", type=int, default=400, help="mutants (default 400)")
     parsed.add_argument("--seed", type=int, default=1)
     parsed.add_argument("--same-as", type=Path, help="results of another run: its mutants again")
-    parsed.add_argument("--folder", type=Path, default=FOLDER)
-    parsed.add_argument("--results", type=Path, help="JSON (default results.json in the folder)")
     parsed.add_argument("--resume", action="store_true", help="go on with the folder's map")
-    parsed.add_argument("--max-tests", type=int, default=400, help="tests a mutant")
-    parsed.add_argument("--max-seconds", type=float, default=90.0, help="of traced tests a mutant")
-    parsed.add_argument("--minutes", type=float, default=600.0, help="begin nothing after these")
-    parsed.add_argument("--map-minutes", type=float, default=600.0, help="for the map")
-    parsed.add_argument("--retry", action="store_true", help="with --resume: survivors once more")
-    parsed.add_argument("--tests", nargs="+", default=TESTS, help="folders below tests/")
+    parsed.add_argument("--results", type=Path, default=FOLDER / "results.json")
     parsed.add_argument("--show", action="store_true", help="print the results, and run nothing")
     options = parsed.parse_args()
-    folder: Path = options.folder.resolve()
-    results_path: Path = (options.results or folder / "results.json").resolve()
+    results_path: Path = options.results.resolve()
     if not options.show:
         os.nice(19)
         if not options.resume:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(FOLDER, ignore_errors=True)
             results_path.unlink(missing_ok=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        run(options, folder, results_path)
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        run(options, FOLDER, results_path)
     show(Results.read(results_path))
     return 0
 
@@ -103,13 +93,8 @@ def run(options: argparse.Namespace, folder: Path, results: Path) -> None:
             results=str(results),
             server_url=server.url,
             template=TEMPLATE,
-            max_tests=options.max_tests,
-            max_seconds=options.max_seconds,
-            map_end_at=time.time() + 60 * options.map_minutes,
-            retry=options.retry,
-            end_at=time.time() + 60 * options.minutes,
         ).write(folder / "job.json")
-        run_session(options.tests, folder, tree, environment)
+        run_session(folder, tree, environment)
     finally:
         server.discard()
 
@@ -145,10 +130,8 @@ def make_template(server: EmbeddedPostgres, tree: Path, environment: dict[str, s
     subprocess.run(command, cwd=tree, env=environment, check=True)
 
 
-def run_session(
-    tests: Sequence[str], folder: Path, tree: Path, environment: dict[str, str]
-) -> None:
-    folders = [f"tests/{name}" for name in tests if (tree / "tests" / name).exists()]
+def run_session(folder: Path, tree: Path, environment: dict[str, str]) -> None:
+    folders = [f"tests/{name}" for name in TESTS if (tree / "tests" / name).exists()]
     ignored = [f"--ignore=tests/unit/{name}" for name in UNRELATED]
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-p", "lab.mutation.session"),

@@ -35,11 +35,6 @@ class Job:
     results: str
     server_url: str
     template: str
-    max_tests: int
-    max_seconds: float
-    map_end_at: float
-    end_at: float
-    retry: bool
 
     @classmethod
     def read(cls, path: Path) -> Job:
@@ -190,6 +185,8 @@ class Results:
         return self.killed / max(1, self.judged)
 
 
+# Of one mutant; seconds are those of the traced tests.
+MAX_TESTS, MAX_SECONDS = 400, 90.0
 # Tests of one file that are taken before the next files have theirs.
 TESTS_AT_ONCE = 10
 
@@ -235,9 +232,7 @@ def compiling(mutants: Sequence[Mutant], root: Path) -> Iterator[Mutant]:
             yield mutant
 
 
-def choose_tests(
-    mutant: Mutant, tests: Sequence[TestLines], job: Job
-) -> tuple[Sequence[TestLines], int]:
+def choose_tests(mutant: Mutant, tests: Sequence[TestLines]) -> tuple[Sequence[TestLines], int]:
     """Return tests that run the mutant's line, fast files first, and how many run it in all."""
     first, last, begin, end = mutant.lines
     covering = [test for test in tests if test.runs(mutant.path, range(first, last + 1))]
@@ -254,7 +249,7 @@ def choose_tests(
     chosen: dict[str, TestLines] = {}
     seconds = 0.0
     for _, test_seconds, name, test in ranked:
-        if len(chosen) >= job.max_tests or seconds + test_seconds > job.max_seconds:
+        if len(chosen) >= MAX_TESTS or seconds + test_seconds > MAX_SECONDS:
             break
         chosen[name] = test
         seconds += test_seconds

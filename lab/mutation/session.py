@@ -42,19 +42,6 @@ SECONDS_TO_END, TIMES_TO_END = 20.0, 10.0
 FILE_SECONDS = 300.0
 CONTROL_EVERY = 25
 FAILED, NOT_PATCHED = 1, 3
-# Tests that are about the changed packages: a map that is cut off has them.
-NEAREST = (
-    "tests/unit/codec",
-    "tests/unit/scheduler",
-    "tests/unit/capacity",
-    "tests/unit/estimator/estimation",
-    "tests/vectors",
-    "tests/api",
-    "tests/properties",
-    "tests/unit/services",
-    "tests/unit/history",
-    "tests/unit/rpc",
-)
 # Begins the line in which a run says why a test failed; all other lines are names of tests.
 REASON = "\0"
 
@@ -107,8 +94,8 @@ class Engine:
         by_file: dict[str, list[pytest.Item]] = defaultdict(list)
         for item in self._session.items:
             by_file[item.nodeid.partition("::")[0]].append(item)
-        for file in sorted(by_file, key=nearness):
-            if file not in self._map.files and time.time() < self._job.map_end_at:
+        for file in sorted(by_file):
+            if file not in self._map.files:
                 self._map_file(file, by_file[file])
         self._map.read()
         say(f"map: {len(self._map.tests)} tests, not passed: {self._map.failed}")
@@ -140,11 +127,8 @@ class Engine:
         mutants, results.sites = mutants_to_try(self._job, self._map)
         results.test_files = len(self._map.files)
         for number, (mutant, placed) in enumerate(mutants):
-            earlier = results.verdicts[number] if number < len(results.verdicts) else None
-            if earlier and not (self._job.retry and earlier.status in {SURVIVED, UNTESTED}):
+            if number < len(results.verdicts):
                 continue
-            if time.time() >= self._job.end_at:
-                break
             verdict = self._judge(mutant, placed, results)
             results.verdicts[number : number + 1] = [verdict]
             results.write(path)
@@ -158,7 +142,7 @@ class Engine:
         """Try one mutant; `placed` is the same one as it lies in this tree."""
         if placed is None:
             return Verdict(mutant=mutant, status=GONE)
-        chosen, covering = choose_tests(placed, self._map.tests, self._job)
+        chosen, covering = choose_tests(placed, self._map.tests)
         if not chosen:
             return Verdict(mutant=mutant, status=UNTESTED)
         names = [test.name for test in chosen]
@@ -363,12 +347,6 @@ def waiting_seconds(pid: int) -> float:
         except (OSError, IndexError, ValueError):
             continue
     return total / 1e9
-
-
-def nearness(file: str) -> tuple[int, str]:
-    """Return the place of a file of tests in the order in which they are mapped."""
-    folder = next((index for index, name in enumerate(NEAREST) if file.startswith(name)), None)
-    return (len(NEAREST) if folder is None else folder, file)
 
 
 def say(text: str) -> None:

@@ -57,6 +57,8 @@ MOVED = """
 IDS = "SELECT id::text FROM decision WHERE created_at < to_timestamp($1) ORDER BY created_at, id"
 # More than is left beside all others.
 URGENT_PRIORITY, URGENT_REPLICAS = 10, 80
+# How many replays control planes are asked for one by one.
+ASKED_ALONE = 500
 # How many replays are asked for at once of a control plane.
 ASKED_AT_ONCE = 4
 # How it may end that a decision is not made again: it only says what a binding lost.
@@ -68,11 +70,10 @@ WRONG_ENDS = ("different", "forgotten", "plugin")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storm:
-    """How many decisions at least, on how many control planes, and how many are asked for alone."""
+    """How many decisions at least, and on how many control planes."""
 
     decisions: int = 10_000
     planes: int = 2
-    asked: int = 500
     seed: int = 1
 
 
@@ -116,7 +117,7 @@ class _Replays:
             until = int(await database.fetchval("SELECT floor(extract(epoch FROM now()))"))
             ids = [row["id"] for row in await database.fetch(IDS, until)]
         began = time.monotonic()
-        await self._ask(self._random.sample(ids, min(self._storm.asked, len(ids))))
+        await self._ask(self._random.sample(ids, min(ASKED_ALONE, len(ids))))
         first = await asyncio.to_thread(self._from_trace, "before", until)
         await asyncio.to_thread(self._what_if, "before")
         await asyncio.to_thread(self._postgres.restart)
@@ -302,12 +303,9 @@ def main() -> int:
     options = parser("replays", __doc__)
     options.add_argument("--decisions", type=int, default=10_000)
     options.add_argument("--planes", type=int, default=2)
-    options.add_argument("--asked", type=int, default=500, help="of control planes, one by one")
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args()
-    storm = Storm(
-        decisions=given.decisions, planes=given.planes, asked=given.asked, seed=given.seed
-    )
+    storm = Storm(decisions=given.decisions, planes=given.planes, seed=given.seed)
     figures = Verdicts("replays")
     figures.section(f"{given.decisions:,} decisions of a storm, made again")
     with own_folder("replays") as folder:

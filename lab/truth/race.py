@@ -224,6 +224,7 @@ def _seen(manifest: dict[str, Any]) -> Pod:
 BINDING = "shop/web"
 DELAYS = Delays(cycle=0.003, bind=0.2)
 LATE_SECONDS = 0.15
+ROUNDS = 200
 LONGEST_SPACING_SECONDS = 0.5
 FOREIGN = 8
 PATIENT_SECONDS = 60.0
@@ -252,19 +253,17 @@ def run_once(loop: Loop, seed: int, spacing_seconds: float) -> tuple[bool, int]:
 
 
 def main() -> int:
-    options = parser("truth.race", __doc__)
-    options.add_argument("--rounds", type=int, default=200)
-    rounds: int = options.parse_args().rounds
+    parser("truth.race", __doc__).parse_args()
     with Loop() as loop:
         found = [
-            run_once(loop, number, LONGEST_SPACING_SECONDS * number / max(rounds - 1, 1))
-            for number in range(rounds)
+            run_once(loop, number, LONGEST_SPACING_SECONDS * number / (ROUNDS - 1))
+            for number in range(ROUNDS)
         ]
     pending = sum(not is_bound for is_bound, _ in found)
     others = sum(bound for _, bound in found)
     figures = Verdicts("race")
-    figures.section(f"{rounds} rounds")
-    detail = f"{others / rounds:.2f} others bound"
+    figures.section(f"{ROUNDS} rounds")
+    detail = f"{others / ROUNDS:.2f} others bound"
     figures.row("promised pods pending", pending, goal=at_most(0), detail=detail)
     return int(figures.missed > 0)
 

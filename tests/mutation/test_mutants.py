@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 
+from lab.mutation import records
 from lab.mutation.mutants import LineTracer, Mutant, NotPatched, find_mutants, patch, shuffled
 from lab.mutation.records import (
     KILLED,
@@ -73,11 +74,6 @@ def job(root: Path) -> Job:
         results="",
         server_url="",
         template="",
-        max_tests=3,
-        max_seconds=10.0,
-        map_end_at=0.0,
-        end_at=0.0,
-        retry=False,
     )
 
 
@@ -197,16 +193,19 @@ def test_a_map_is_read_again_without_a_file_that_did_not_end(root: Path) -> None
     assert sites == len([*placed]) == len(find_mutants(root, ["product"])) - 1, "24 ran at import"
 
 
-def test_fast_files_come_first_and_no_file_takes_all_places(root: Path) -> None:
+def test_fast_files_come_first_and_no_file_takes_all_places(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "MAX_TESTS", 3)
     mutant = mutant_of(root, "self.size = size")
     lines = {mutant.path: 1 << mutant.line}
     slow = [TestLines(name=f"a.py::{n}", seconds=0.3, lines=lines) for n in range(4)]
     fast = [TestLines(name=f"b.py::{n}", seconds=0.1, lines=lines) for n in range(2)]
     apart = TestLines(name="c.py::0", seconds=0.1, lines={mutant.path: 1 << 3})
-    chosen, covering = choose_tests(mutant, [*slow, *fast, apart], job(root))
+    chosen, covering = choose_tests(mutant, [*slow, *fast, apart])
     assert [test.name for test in chosen] == ["b.py::0", "b.py::1", "a.py::0"]
     assert covering == 6
-    assert choose_tests(mutant, [apart], job(root)) == ([], 0)
+    assert choose_tests(mutant, [apart]) == ([], 0)
 
 
 def test_results_are_read_as_they_were_written(root: Path) -> None:
