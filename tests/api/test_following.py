@@ -18,11 +18,12 @@ import pytest
 from federation.services.fleet import held_back, journal_reader
 from federation.v1.agents_pb2 import Echo, EchoShape
 from federation.v1.resource_pb2 import ReplicaRequirements
-from lab.control_planes import Plane, report
+from federation.v1.scheduling_pb2 import WatchBindingsRequest
+from lab.control_planes import Plane, refused, report
 from lab.databases import Databases, connect
 from lab.fake_agents import FakeAgent
 from lab.patience import until
-from tests.api.calls import binding, in_namespace, scheduled
+from tests.api.calls import binding, in_namespace, scheduled, to_the_end
 from tests.api.pairs import (
     Pair,
     cluster_at,
@@ -299,12 +300,17 @@ async def test_who_slept_longer_than_the_journal_remembers_reads_everything(
     monkeypatch.setattr(journal_reader, "AWAY_SECONDS", 0.0)
     async with pair.a.connected("member1", report=report()) as stream:
         await until_ready(pair.b)
+        metadata = pair.b.admin.metadata
+        watch = pair.b.admin.scheduling.WatchBindings(WatchBindingsRequest(), metadata=metadata)
+        await watch.read()
         async with unread(pair):
             await scheduled(pair.a, binding("web"))
             async with pair.a.plane.parts.store.transaction() as tx:
                 await tx.journal.prune(-1.0, 1000)
         await scheduled(pair.a, binding("other"))
         await assert_equal(*pair.planes)
+        # Who watches there cannot be told of everything.
+        assert (await refused(to_the_end(watch))).reason == "RELIST"
         # So does the queue, which a keeps.
         async with unread(pair, 0):
             assert (await scheduled(pair.b, binding("waits", replicas=11))).queued

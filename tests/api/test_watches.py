@@ -18,10 +18,15 @@ from federation.v1.clusters_pb2 import WatchClustersRequest
 from federation.v1.resource_pb2 import EVENT_TYPE_BOOKMARK, EVENT_TYPE_DELETED, Placement
 from federation.v1.scheduling_pb2 import WatchBindingsRequest
 from lab.commanded_stores import CommandedStore
-from lab.control_planes import RunningControlPlane, refusal_of, running_control_plane
+from lab.control_planes import (
+    RunningControlPlane,
+    refusal_of,
+    refused,
+    running_control_plane,
+)
 from lab.held_clocks import HeldClock
 from lab.patience import PATIENCE_SECONDS, until
-from tests.api.calls import SCHEDULER, made, paged
+from tests.api.calls import SCHEDULER, made, paged, to_the_end
 from tests.api.drill import Drill
 from tests.api.world import World
 
@@ -268,11 +273,12 @@ async def test_what_changes_while_it_is_read_is_told_the_next_time(world: World)
     is_writing = False
 
     async def known_as_listed() -> bool:
+        # From the version of each message it is resumed, also of one that was read meanwhile.
         await watch.next()
+        watch.cut()
         return changes == 3 and watch.known == await listed(world)
 
     await until(known_as_listed, bool)
-    watch.cut()
 
 
 @pytest.mark.parametrize(
@@ -424,9 +430,14 @@ async def test_the_client_goes_on_when_the_control_plane_is_another_one(
         client = Client(Target(endpoint=endpoint, token=token, plaintext=True))
         watch = client.watch_bindings()
         await first.ask("Schedule", binding=labelled(world, "one"))
+        metadata = first.admin.metadata
+        stopped = first.admin.scheduling.WatchBindings(WatchBindingsRequest(), metadata=metadata)
+        await stopped.read()
         assert (await anext(watch)).relist
         while "one" not in names:
             names |= {each.binding.metadata.name for each in (await anext(watch)).events}
+        await first.plane.stop()
+        assert "is stopping; watch again" in (await refused(to_the_end(stopped))).message
     async with running_control_plane(fresh_database_url, tmp_path, listen=endpoint) as second:
         await second.ask("Schedule", binding=labelled(world, "two"))
         async with asyncio.timeout(3 * PATIENCE_SECONDS):
