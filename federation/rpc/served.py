@@ -47,8 +47,10 @@ SERVICES = tuple(
     )
     for service in file.services_by_name.values()
 )
-# The calls of propagation controllers and agents, of which thousands may come at once.
+# The calls of propagation controllers and agents, of which thousands may come at once. Who asks for
+# health waits behind nobody.
 OFTEN_CALLED = (
+    "/grpc.health.v1.Health/Check",
     f"/{AGENTS.services_by_name['Agents'].full_name}/Connect",
     f"/{ESTIMATES.services_by_name['Estimates'].full_name}/EstimateReplicas",
     f"/{SCHEDULING.services_by_name['Scheduling'].full_name}/Schedule",
