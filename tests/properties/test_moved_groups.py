@@ -24,6 +24,7 @@ AGGREGATED = {
     "replicaSchedulingType": "Divided",
     "replicaDivisionPreference": "Aggregated",
 }
+COMPANION = "which must stay together with it, has no place"
 # All may be moved at once.
 RULES = FailoverRules(lost_seconds=60.0, percent_a_minute=100.0)
 
@@ -59,6 +60,7 @@ def ran(
 )
 @example([2, 3, 0], [(1, "x"), (2, "x")])
 @example([9, 9, 9], [(1, "x"), (1, "x"), (1, "y")])
+@example([4, 2, 0], [(9, "x"), (2, "x"), (1, "x")])
 def test_a_group_moves_as_a_whole_or_stays(
     cpus: list[int], replicas: list[tuple[int, str]]
 ) -> None:
@@ -69,11 +71,17 @@ def test_a_group_moves_as_a_whole_or_stays(
         for each in bindings
     }
     moves = {step.subject: step for step in fleet.steps if step.kind is StepKind.MOVED}
+    stays = {step.subject: str(step.reason) for step in fleet.steps if step.kind is StepKind.STAYS}
     free = dict(zip(OTHERS, cpus, strict=True))
     for group, members in after.items():
         moved = [each for each in members if each.key in moves]
         assert moved in ([], members)
         assert len({moves[each.key].at for each in moved}) <= 1
+        if not moved:
+            # Who has a place elsewhere is told because of whom it stays.
+            placeless = [each.name for each in members if COMPANION not in stays[each.key]]
+            reasons = [stays[each.key] for each in members if each.name not in placeless]
+            assert {why.partition(",")[0] for why in reasons} <= set(placeless[:1])
         for each in moved:
             assert LOST not in {target.name for target in each.clusters}
             assert sum(target.replicas for target in each.clusters) == each.replicas
