@@ -53,6 +53,7 @@ ENABLED = (
     "federation/store/document_rows.py",
     "federation/store/plan_rows.py",
     "federation/store/readable_rows.py",
+    "lab/fuzz/requests.py",
     "migrations",
     "proto/federation",
     "tests/api/test_newer_bindings.py",
