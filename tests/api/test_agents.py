@@ -32,7 +32,6 @@ from lab.control_planes import (
     report,
     running_control_plane,
 )
-from lab.held_clocks import HeldClock
 
 HOSTILE = "a\x1b[2J\nerror: forged"
 ABORTED, PRECONDITION = grpc.StatusCode.ABORTED, grpc.StatusCode.FAILED_PRECONDITION
@@ -391,16 +390,6 @@ async def test_the_end_of_the_control_plane_asks_agents_to_dial_again(fresh: Pla
         assert (await stream.hear("reconnect")).after_seconds == 1.0
         assert (await ended(stream)).code is grpc.StatusCode.UNAVAILABLE
         await stopping
-
-
-async def test_a_wrong_clock_is_shown_and_not_reckoned_with(api: Plane, clock: HeldClock) -> None:
-    async with AgentStream(await api.enrolled("member1"), "member1") as stream:
-        behind = Timestamp(seconds=int(clock.now()) - 90_000)
-        await stream.say(hello=hello(agent_time=behind))
-        await stream.hear("welcome")
-        agent = (await status_of(api)).agent
-        assert agent.clock_offset_seconds == pytest.approx(-90_000, abs=1)
-        assert agent.connected
 
 
 async def test_a_credential_of_another_cluster_opens_no_stream(api: Plane) -> None:

@@ -401,14 +401,6 @@ async def test_an_answer_that_was_lost_is_given_again_under_its_key(world: World
     assert len(await decisions(world)) == 1
 
 
-async def test_a_cordoned_cluster_keeps_what_it_has(world: World) -> None:
-    await world.clusters(**CORES)
-    await world.schedule("web", 2, only=["a"])
-    await world.plane.ask("CordonCluster", name="a", cordoned=True)
-    assert (await world.schedule("other", 1, only=["a"])).queued
-    assert shares((await world.schedule("web", 2, only=["a"])).decision.clusters) == {"a": 2}
-
-
 async def test_who_is_decided_under_locks_leaves_a_cluster_where_it_may_not_be_any_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,18 +92,6 @@ async def test_what_is_read_before_the_commit_is_answered_waits_for_that(
     assert plane.fleet.position > position
 
 
-async def test_a_commit_whose_answer_is_lost_is_read_as_others_are(plane: Plane) -> None:
-    async def lose_the_answer() -> None:
-        with plane.following.appending() as own:
-            await plane.commit(own, CHANGE)
-            raise ConnectionError
-
-    with pytest.raises(ConnectionError):
-        await lose_the_answer()
-    await plane.following.follow()
-    assert plane.applied == plane.told == [CHANGE]
-
-
 async def test_a_commit_whose_answer_takes_too_long_is_not_waited_for(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
