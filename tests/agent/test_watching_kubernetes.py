@@ -213,6 +213,12 @@ async def test_gone_as_a_status_and_as_an_event_mean_the_same(
     assert await seen.next() == ("replace", [])
 
 
+async def test_gone_in_place_of_a_watch_is_listing_anew(server: KubeApiServer, seen: Seen) -> None:
+    server.faults.add(Answer(status=410, body=b"{}"), verb="watch", times=1)
+    server.end_watches()
+    assert await seen.next() == ("replace", [])
+
+
 async def test_events_cut_anywhere_are_put_together(server: KubeApiServer, seen: Seen) -> None:
     server.fragment_bytes = 7
     server.cluster.put(pod("a", on="n1"))
