@@ -105,7 +105,7 @@ class Guard:
             with traced(self.method, context):
                 answer = await behaviour(await self._only(requests, reading, context), context)
                 # Callers show how old something is: their own clocks may differ.
-                context.set_trailing_metadata(((SERVER_TIME_KEY, f"{self.clock():.3f}"),))
+                context.set_trailing_metadata(((SERVER_TIME_KEY, f"{self.clock():.6f}"),))
                 principal = caller_if_known()
                 sees_all = principal is None or principal.scope == EVERYTHING
                 return answer if sees_all else await as_seen(answer, principal)

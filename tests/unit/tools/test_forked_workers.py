@@ -22,11 +22,11 @@ import pytest
 @pytest.fixture(scope="session", autouse=True)
 def of_the_session(tmp_path_factory):
     yield
-    Path("ended").open("a").write(f"session {os.getpid()} {tmp_path_factory.getbasetemp()}\\n")
+    Path("ended").open("a").write(f"session {os.getpid()} {tmp_path_factory.getbasetemp()}\n")
 @pytest.fixture(scope="module")
 def of_the_module(request):
     yield
-    Path("ended").open("a").write(f"{request.node.name} {os.getpid()}\\n")
+    Path("ended").open("a").write(f"{request.node.name} {os.getpid()}\n")
 print("collected by", os.getpid(), file=Path("collected").open("a"))
 """
 # Each waits until the other one runs, too.
@@ -48,10 +48,10 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()
 def test_passes(): pass
 """
 WAITING = """
-import sys, time
+import os, time
 def test_waits(capfd):
     with capfd.disabled():
-        print("waiting", file=sys.stderr, flush=True)
+        os.write(2, b"waiting\\n")
     time.sleep(600)
 """
 
