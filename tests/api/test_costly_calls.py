@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import queue
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -129,14 +130,26 @@ async def test_others_are_served_between_two_large_requests_and_few_wait_for_the
 async def test_large_requests_are_given_back_and_one_that_is_none_keeps_nobody_waiting(
     fresh: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given_back = queue.SimpleQueue[None]()
-    monkeypatch.setattr(large_requests, "give_back_now", lambda: given_back.put(None))
-    for _ in range(2):
+    given_back, may_end = queue.SimpleQueue[None](), threading.Event()
+
+    def give_back() -> None:
+        given_back.put(None)
+        may_end.wait(PATIENCE_SECONDS)
+
+    async def send() -> None:
         garbage = raw(fresh, ESTIMATE, b"\xff" * (LARGE_BYTES + 1), header_of(fresh.admin))
         assert (await refused(garbage)).code is INVALID
         too_large = raw(fresh, ENROLL, bytes(1 << 20))
         assert (await refused(too_large)).code is EXHAUSTED
-    # Once for all that came.
+
+    monkeypatch.setattr(large_requests, "give_back_now", give_back)
+    await send()
+    await asyncio.to_thread(given_back.get, timeout=PATIENCE_SECONDS)
+    # Once for all that come meanwhile.
+    for _ in range(2):
+        await send()
+    assert given_back.empty()
+    may_end.set()
     await asyncio.to_thread(given_back.get, timeout=PATIENCE_SECONDS)
     assert given_back.empty()
 

@@ -139,6 +139,8 @@ async def test_a_cluster_that_one_forgets_is_read_again(
     """As while all is read anew: between reading and deciding, and before a journal entry."""
     await begin(world, rival, a=9, new=9)
     before = await world.placed("web", 12, placement=EVENLY)
+    # An entry of before, read after it was forgotten, would bring it back without its report.
+    await rival.plane.follow()
     parts, forgotten = rival.plane.plane.parts, list[str]()
     working = DecisionPipeline.working
 
