@@ -339,6 +339,8 @@ async def test_room_that_no_event_tells_of_is_found_in_the_end_and_that_is_told(
 ) -> None:
     await world.fill()
     await world.ask("one")
+    # An entry of how clusters joined, read later, has all that waits looked at.
+    await world.plane.follow()
     await world.settle()
     parts = world.plane.plane.parts
     with monkeypatch.context() as patched:
