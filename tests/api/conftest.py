@@ -7,6 +7,7 @@ Must not build or name anything inside a control plane.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -176,14 +177,21 @@ async def fresh(database_url: str, tmp_path: Path) -> AsyncIterator[Plane]:
 
 async def emptied(plane: Plane) -> None:
     admin = plane.admin
-    for cluster in (await admin.ask("ListClusters", page_size=1000)).clusters:
-        await admin.ask("DeleteCluster", name=cluster.metadata.name, force=True)
+    clusters = (await admin.ask("ListClusters", page_size=1000)).clusters
+    await asyncio.gather(
+        *(admin.ask("DeleteCluster", name=each.metadata.name, force=True) for each in clusters)
+    )
 
     async def delete_bindings() -> int:
         bindings = (await admin.ask("ListBindings", page_size=1000)).bindings
-        for each in bindings:
-            named = {"namespace": each.metadata.namespace, "name": each.metadata.name}
-            await admin.ask("DeleteBinding", **named)
+        await asyncio.gather(
+            *(
+                admin.ask(
+                    "DeleteBinding", namespace=each.metadata.namespace, name=each.metadata.name
+                )
+                for each in bindings
+            )
+        )
         return len(bindings)
 
     await until(delete_bindings, lambda count: count == 0)

@@ -74,10 +74,12 @@ class World:
 
     async def end(self) -> None:
         """Delete all bindings, of whichever namespace, and all clusters of the test."""
-        for each in (await self.plane.ask("ListBindings", page_size=1000)).bindings:
-            await self.delete(each.metadata.name, each.metadata.namespace)
-        for name in list(self.agents):
-            await self.delete_cluster(name)
+        bindings = (await self.plane.ask("ListBindings", page_size=1000)).bindings
+        # At once: what waits would be tried again after each of them.
+        await asyncio.gather(
+            *(self.delete(each.metadata.name, each.metadata.namespace) for each in bindings)
+        )
+        await asyncio.gather(*map(self.delete_cluster, list(self.agents)))
         # Another cluster of the same name must not be taken for the one that is deleted.
         await self.plane.follow()
 

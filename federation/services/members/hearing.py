@@ -63,6 +63,7 @@ class LoopWatch:
                 _note(late, time.thread_time() - used)
             try:
                 self.late_by(late)
+                trouble.over()
             except Exception as error:  # noqa: BLE001 - told; it has to go on watching
                 trouble.met(error)
 
