@@ -237,10 +237,3 @@ async def test_it_waits_for_a_control_plane_that_is_not_there(tmp_path: Path) ->
         assert b"could not join" in line
         code, _ = await agent.stop()
         assert code == 0
-
-
-async def test_wrong_usage_is_told_in_one_line() -> None:
-    async with estimator("run") as agent:
-        code, told = await agent.end()
-    assert (code, told.count("\n")) == (2, 1)
-    assert "--cluster: is required; --endpoint: is required" in told

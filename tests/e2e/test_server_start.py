@@ -43,12 +43,6 @@ def test_plain_text_beyond_loopback_is_refused_by_rule(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_certificates_it_says_how_to_get_some() -> None:
-    refused = federation("serve")
-    assert refused.returncode == 2
-    assert "federation certs --dir" in refused.stderr
-
-
 def test_everything_wrong_with_the_settings_is_told_at_once(tmp_path: Path) -> None:
     file = tmp_path / "fedsched.yaml"
     file.write_text("listen: nowhere\ncolour: blue\n")
@@ -173,13 +167,6 @@ def test_promises_and_reports_of_a_newer_release_stop_the_start(
     assert f"holds {what} of version 2, which a newer release wrote" in line
     assert "Run the newer release." in line
     assert "Traceback" not in refused.stderr
-
-
-def test_serve_migrates_when_told_to(tmp_path: Path, empty_database_url: str) -> None:
-    arguments = ("--insecure", "--migrate", *PORTS, "--data-dir", str(tmp_path))
-    with started(*arguments, FEDERATION_DATABASE_URL=empty_database_url) as server:
-        server.await_line("API")
-    assert pending(empty_database_url) == []
 
 
 def test_the_printed_command_serves_with_the_certificates_made(
