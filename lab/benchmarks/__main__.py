@@ -1,6 +1,6 @@
 """All measurements, or those that are named, one after the other; 1 if one of them failed.
 
-With ``--quick`` as many run at once as there are cores, because their figures only hint then. A
+With ``--quick`` two run at once for each core: they wait much, and their figures only hint then. A
 goal that is missed is no failure: figures depend on the machine.
 
     python -m lab.benchmarks [--quick | --full] [NAME ...]      such as reserve, decisions
@@ -22,7 +22,8 @@ from lab.programs import parser
 
 FOLDER = Path(__file__).parent
 # They take longest, so that nothing waits for them at the end.
-LONGEST = ("telemetry", "decisions", "mixed", "failover", "queue", "bridge")
+LONGEST = ("queue", "failover", "telemetry", "decisions", "mixed", "page", "bridge")
+QUICK_AT_ONCE = 2 * CORES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ def names(arguments: Sequence[str]) -> list[str]:
     chosen: list[str] = options.parse_args(arguments).names or known
     if unknown := set(chosen) - set(known):
         options.error(f"no such measurement: {', '.join(sorted(unknown))}")
-    return sorted(chosen, key=lambda name: (name not in LONGEST, chosen.index(name)))
+    return sorted(chosen, key=lambda name: (*LONGEST, name).index(name))
 
 
 def programs() -> dict[str, list[str]]:
@@ -77,7 +78,7 @@ def run(name: str) -> Done:
 
 def main() -> int:
     failed = []
-    with ThreadPoolExecutor(max_workers=CORES if IS_QUICK else 1) as threads:
+    with ThreadPoolExecutor(max_workers=QUICK_AT_ONCE if IS_QUICK else 1) as threads:
         for done in threads.map(run, names(sys.argv[1:])):
             print(f"{done.output}{done.name}: {done.seconds:.1f} s\n", flush=True)
             if done.code:

@@ -20,9 +20,9 @@ from lab.processes import cpu_seconds
 from lab.verdicts import Verdicts, at_least, at_most
 
 CLUSTERS = 20
-BINDINGS = chosen(1_000, quick=200)
-RESTING = chosen(10_000, quick=1_000)
-REST_SECONDS = chosen(20.0, quick=5.0)
+BINDINGS = chosen(1_000, quick=50)
+RESTING = chosen(10_000, quick=200)
+REST_SECONDS = chosen(20.0, quick=2.0)
 MOST_SECONDS = 300.0
 DECIDED = re.compile(r'decisions_total\{result="placed"\} (\S+)')
 PEAK = re.compile(r"VmHWM:\s+(\d+) kB")

@@ -29,7 +29,7 @@ from lab.verdicts import Verdicts, at_most
 from lab.workloads import workload_message
 
 CLUSTERS, LOST = chosen((100, 20), quick=(20, 4))
-MOVED = chosen(2_000, quick=100)
+MOVED = chosen(2_000, quick=20)
 ELSEWHERE = MOVED // 10
 PERCENT, REPLICAS_ELSEWHERE = chosen(40, quick=100), 40
 LOST_SECONDS, REPORT_SECONDS, LOOK_SECONDS = chosen(10.0, quick=4.0), 1.0, 0.5

@@ -36,12 +36,12 @@ from lab.verdicts import Verdicts, at_least, at_most
 from lab.workloads import workload_message
 
 CLUSTERS = chosen(100, quick=10)
-FEW_WANTS, MANY_WANTS = 50, chosen(5000, quick=100)
+FEW_WANTS, MANY_WANTS = chosen((50, 5000), quick=(10, 40))
 FULL = FleetPlan(distinct=chosen(8, quick=2), fill=1.0)
-WAITING = chosen(10_000, quick=200)
-ROUNDS = chosen(CLUSTERS - 1, quick=5)
-MANY_ROUNDS = chosen(20, quick=3)
-REST_SECONDS = chosen(10.0, quick=2.0)
+WAITING = chosen(10_000, quick=50)
+ROUNDS = chosen(CLUSTERS - 1, quick=3)
+MANY_ROUNDS = chosen(20, quick=2)
+REST_SECONDS = chosen(10.0, quick=1.0)
 BATCH, BATCHES_AT_ONCE = 500, 2
 # The millicores of the largest replica; others ask for up to 49 less, and for memory up to 99 MiB.
 MAX_CPU = 1000
