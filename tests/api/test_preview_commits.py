@@ -11,7 +11,6 @@ import pytest
 from federation.model.access import Role
 from federation.v1.resource_pb2 import Suspension, TargetCluster
 from federation.v1.scheduling_pb2 import (
-    OUTCOME_SCHEDULED,
     OUTCOME_UNSCHEDULABLE,
 )
 from lab.control_planes import refused
@@ -36,18 +35,6 @@ async def refusal(world: World, token: str) -> str:
 
 async def is_stored(world: World) -> bool:
     return await code_of(world.got()) is grpc.StatusCode.OK
-
-
-async def test_a_preview_decides_and_stores_nothing(world: World) -> None:
-    await world.clusters(**CORES)
-    preview = await shown(world)
-    assert preview.decision.id == ""
-    assert preview.decision.outcome == OUTCOME_SCHEDULED
-    assert [each.name for each in preview.decision.trace.clusters] == ["a", "b", "c"]
-    assert preview.preview_token
-    assert not await is_stored(world)
-    scheduled = await world.schedule("web", 9)
-    assert scheduled.decision.clusters == preview.decision.clusters
 
 
 async def test_a_preview_is_committed_by_who_may_schedule_in_its_namespace(world: World) -> None:
