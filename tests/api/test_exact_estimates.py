@@ -46,6 +46,14 @@ def answering(*replicas: int, message: str = "") -> Manner:
     return answer
 
 
+def noting(questions: list[EstimateRequest], *replicas: int) -> Manner:
+    async def answer(stream: AgentStream, request: EstimateRequest) -> None:
+        questions.append(request)
+        await answering(*replicas)(stream, request)
+
+    return answer
+
+
 async def silent(stream: AgentStream, request: EstimateRequest) -> None:
     """Never answers."""
 
@@ -164,12 +172,7 @@ async def test_agents_are_asked_only_when_they_are_named_as_the_source(
     api: Plane, agents: Agents
 ) -> None:
     questions: list[EstimateRequest] = []
-
-    async def noting(stream: AgentStream, request: EstimateRequest) -> None:
-        questions.append(request)
-        await answering(7)(stream, request)
-
-    await agents.join("member1", noting)
+    await agents.join("member1", noting(questions, 7))
     assert list((await estimated(api, highest_source=0)).replicas) == [BY_SUMMARY]
     assert not questions
     assert list((await estimated(api)).replicas) == [7]
@@ -180,13 +183,8 @@ async def test_all_shapes_go_in_one_question_to_the_clusters_named(
     api: Plane, agents: Agents
 ) -> None:
     questions: list[EstimateRequest] = []
-
-    async def noting(stream: AgentStream, request: EstimateRequest) -> None:
-        questions.append(request)
-        await answering(*range(len(request.shapes)))(stream, request)
-
-    await agents.join("member1", noting)
-    await agents.join("member2", noting)
+    for cluster in ("member1", "member2"):
+        await agents.join(cluster, noting(questions, 0, 1))
     shapes = [SHAPE, ReplicaRequirements(resource_request={"cpu": "2"})]
     answer = await estimated(api, shapes=shapes, clusters=["member2"])
     assert list(answer.replicas) == [0, 1]

@@ -72,17 +72,22 @@ def test_server_runs_as_an_unprivileged_user_and_touches_no_permissions(
     assert permissions(closed, binaries.bin_directory, place) == before
 
 
-def test_unreachable_wheel_is_copied_once_and_for_reading_only(
-    place: Path, binaries: PostgresBinaries, tmp_path: Path
-) -> None:
-    closed = tmp_path / "venv"
+def closed_copy(binaries: PostgresBinaries, closed: Path) -> Path:
+    """The programs in a folder that other users cannot enter."""
     closed.mkdir(mode=0o700)
     package = binaries.bin_directory.parent.parent
     for folder in (package, package.with_name(f"{package.name}.libs")):
         if folder.exists():
             shutil.copytree(folder, closed / folder.name, symlinks=True)
+    return closed / binaries.bin_directory.relative_to(package.parent)
+
+
+def test_unreachable_wheel_is_copied_once_and_for_reading_only(
+    place: Path, binaries: PostgresBinaries, tmp_path: Path
+) -> None:
+    closed = tmp_path / "venv"
     hidden = PostgresBinaries(
-        bin_directory=closed / binaries.bin_directory.relative_to(package.parent),
+        bin_directory=closed_copy(binaries, closed),
         version=binaries.version,
         origin=binaries.origin,
     )
@@ -289,14 +294,8 @@ def test_a_directory_of_another_user_is_refused(place: Path, tmp_path: Path) -> 
 def test_programs_that_are_named_are_copied_too(
     place: Path, binaries: PostgresBinaries, tmp_path: Path
 ) -> None:
-    """As FEDERATION_POSTGRES_BIN does, in a folder that other users cannot enter."""
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0o700)
-    package = binaries.bin_directory.parent.parent
-    for folder in (package, package.with_name(f"{package.name}.libs")):
-        if folder.exists():
-            shutil.copytree(folder, closed / folder.name, symlinks=True)
-    named = find_binaries(closed / binaries.bin_directory.relative_to(package.parent), "")
+    """As FEDERATION_POSTGRES_BIN does."""
+    named = find_binaries(closed_copy(binaries, tmp_path / "closed"), "")
     assert named.origin == "given"
     with EmbeddedPostgres(named, tmp_path / "postgres") as server:
         assert run(select_one(server.url)) == 1

@@ -17,6 +17,7 @@ from sqlalchemy import make_url
 
 from federation.store.migrate import pending
 from lab.patience import PATIENCE_SECONDS, until
+from tests.migration.test_schema import MIGRATE, upgrade_at_once
 
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 SOCKET_PORT = "6432"
@@ -34,7 +35,6 @@ ignore_startup_parameters = extra_float_digits
 pidfile = {directory}/pid
 logfile = {directory}/log
 """
-MIGRATE = "import sys; from federation.store.migrate import upgrade; upgrade(sys.argv[1])"
 
 
 @pytest.fixture
@@ -78,15 +78,7 @@ def pooled_url(empty_database_url: str) -> Iterator[str]:
 def test_several_programs_migrate_through_a_transaction_pooler(
     pooled_url: str, empty_database_url: str
 ) -> None:
-    programs = [
-        subprocess.Popen(
-            [sys.executable, "-c", MIGRATE, pooled_url], stderr=subprocess.PIPE, text=True
-        )
-        for _ in range(3)
-    ]
-    for started in programs:
-        _, complaint = started.communicate(timeout=PATIENCE_SECONDS)
-        assert started.returncode == 0, complaint
+    upgrade_at_once(pooled_url)
     assert pending(empty_database_url) == []
     # Who comes next finds no lock that a session of the pooler still holds.
     again = [sys.executable, "-c", MIGRATE, empty_database_url]

@@ -142,17 +142,20 @@ def test_upgrading_again_changes_nothing(empty_database_url: str) -> None:
     assert asyncio.run(catalog(empty_database_url)) == before
 
 
-def test_several_programs_may_upgrade_at_once(empty_database_url: str) -> None:
-    program = "import sys; from federation.store.migrate import upgrade; upgrade(sys.argv[1])"
-    programs = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, empty_database_url], stderr=subprocess.PIPE, text=True
-        )
-        for _ in range(3)
-    ]
+MIGRATE = "import sys; from federation.store.migrate import upgrade; upgrade(sys.argv[1])"
+
+
+def upgrade_at_once(url: str) -> None:
+    """By several programs."""
+    command = [sys.executable, "-c", MIGRATE, url]
+    programs = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     for started in programs:
         _, complaint = started.communicate(timeout=PATIENCE_SECONDS)
         assert started.returncode == 0, complaint
+
+
+def test_several_programs_may_upgrade_at_once(empty_database_url: str) -> None:
+    upgrade_at_once(empty_database_url)
     assert pending(empty_database_url) == []
 
 

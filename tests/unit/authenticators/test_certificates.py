@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from federation.certificates import make_certificates
+from federation.certificates import CertificateFiles, make_certificates
 from federation.cli.__main__ import fedctl
 from lab.control_planes import (
     Caller,
@@ -102,21 +102,26 @@ def clock() -> HeldClock:
     return HeldClock()
 
 
+def flags_of(folder: Path, files: CertificateFiles, authority: Authority) -> dict[str, str]:
+    """Of a control plane that takes certificates of the authority."""
+    (folder / "clients.pem").write_bytes(authority.pem)
+    (folder / "rules.yaml").write_text(str(RULES))
+    return {
+        "tls_cert": str(files.cert),
+        "tls_key": str(files.key),
+        "tls_ca": str(files.ca),
+        "client_listen": "127.0.0.1:0",
+        "client_ca": str(folder / "clients.pem"),
+        "role_rules": str(folder / "rules.yaml"),
+    }
+
+
 @pytest.fixture
 async def plane(
     database_url: str, tmp_path: Path, authority: Authority, clock: HeldClock
 ) -> AsyncIterator[RunningControlPlane]:
     files = make_certificates(tmp_path / "tls", ["127.0.0.1", "localhost"])
-    (tmp_path / "clients.pem").write_bytes(authority.pem)
-    (tmp_path / "rules.yaml").write_text(str(RULES))
-    flags = {
-        "tls_cert": str(files.cert),
-        "tls_key": str(files.key),
-        "tls_ca": str(files.ca),
-        "client_listen": "127.0.0.1:0",
-        "client_ca": str(tmp_path / "clients.pem"),
-        "role_rules": str(tmp_path / "rules.yaml"),
-    }
+    flags = flags_of(tmp_path, files, authority)
     async with (
         running_control_plane(database_url, tmp_path, clock=clock, **flags) as running,
         running.connected("eu-1", report=report()),

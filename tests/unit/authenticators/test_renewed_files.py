@@ -20,7 +20,7 @@ from federation.model.errors import Unavailable
 from federation.runtime.addresses import Address
 from lab.control_planes import RunningControlPlane, refused, running_control_plane
 from lab.patience import PATIENCE_SECONDS, until
-from tests.unit.authenticators.test_certificates import RULES, Authority, caller, listed
+from tests.unit.authenticators.test_certificates import Authority, caller, flags_of, listed
 
 HOSTS = ["127.0.0.1", "localhost"]
 
@@ -34,16 +34,7 @@ def files(tmp_path: Path) -> CertificateFiles:
 async def plane(
     database_url: str, tmp_path: Path, files: CertificateFiles
 ) -> AsyncIterator[RunningControlPlane]:
-    (tmp_path / "clients.pem").write_bytes(Authority().pem)
-    (tmp_path / "rules.yaml").write_text(str(RULES))
-    flags = {
-        "tls_cert": str(files.cert),
-        "tls_key": str(files.key),
-        "tls_ca": str(files.ca),
-        "client_listen": "127.0.0.1:0",
-        "client_ca": str(tmp_path / "clients.pem"),
-        "role_rules": str(tmp_path / "rules.yaml"),
-    }
+    flags = flags_of(tmp_path, files, Authority())
     async with running_control_plane(database_url, tmp_path, **flags) as running:
         yield running
 
