@@ -64,7 +64,9 @@ class Decided:
 
     def order(self, target: TargetCluster) -> Order:
         """What it wants of a cluster."""
-        promise = next((each for each in self.promises if each.cluster == target.name), None)
+        # What was promised last is for the pods that are new.
+        here = [each for each in self.promises if each.cluster == target.name]
+        promise = here[-1] if here else None
         return Order(
             binding=self.binding.uid,
             decision=self.decision,

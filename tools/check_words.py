@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Packages, files and folders of protos that hold the rules. Paths are only added, never removed.
 ENABLED = (
     "federation/capacity/filled_nodes.py",
+    "federation/capacity/growth.py",
+    "federation/capacity/own_promises.py",
     "federation/capacity/promise_sums.py",
     "federation/capacity/remembered.py",
     "federation/cli/diff.py",
@@ -46,6 +48,7 @@ ENABLED = (
     "federation/services/scheduling/attempt_batch.py",
     "federation/services/scheduling/deciding.py",
     "federation/services/scheduling/drafts.py",
+    "federation/services/scheduling/kept_promises.py",
     "federation/services/scheduling/live_capacity.py",
     "federation/services/scheduling/packed_capacity.py",
     "federation/services/scheduling/trial_capacity.py",
@@ -61,6 +64,7 @@ ENABLED = (
     "tests/architecture/test_reasons.py",
     "tests/architecture/test_words.py",
     "tests/contract/store/test_rows_of_before.py",
+    "tests/properties/test_growth.py",
     "tests/properties/test_promise_sums.py",
     "tests/properties/test_what_rooms_remember.py",
     "tests/rows",

@@ -15,8 +15,6 @@
   each cluster
 - ``contention``: all replicas that will come to the clusters of a fleet, by what they are told
   apart by
-- ``crowded``: clusters where promises were packed in another order than they were made in: in
-  which of them one more surely is promised
 - ``deductions``: what is promised and not yet in any report, deducted where nodes cannot be seen
 - ``filled_nodes``: nodes of a cluster once pods on their way are there, the largest last
 - ``fleet_cells``: the cells of all clusters as flat arrays, in blocks of clusters small enough
@@ -27,16 +25,18 @@
   computed from
 - ``fleet_rooms``: the rooms of a fleet's clusters: dense arrays of all that is left, cheap to
   change a few of
+- ``growth``: a binding's promises in a cluster, from one decision to the next: what stays, and what
+  is new
 - ``holdings``: what one binding holds in one cluster, and what the newest report echoes of it
 - ``known_fleet``: what is known of a whole fleet: made when somebody asks, out of what was known of
   an earlier one
 - ``large_pods``: room for large pods whose small neighbours are made first: careful promises
   leave it
-- ``last_promises``: how much room there is beside a binding that was promised last
 - ``layers``: what is left in the clusters of a fleet, in tables where newer ones lie over older
   ones
 - ``ledger``: the ledger: every reservation of every cluster, and what the newest reports echo of
   them
+- ``own_promises``: a binding's own promises: how much room there is beside them
 - ``packing``: replicas packed into cells: what is promised, and what is left for the next promise
 - ``pool_estimates``: the level ``pools``: what the cells of a whole fleet prove of one shape
 - ``pool_kinds``: the pools of a fleet, each kind once: which suit a claim is found out once for

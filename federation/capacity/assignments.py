@@ -101,6 +101,11 @@ class Held(NamedTuple):
         return tuple(chain.from_iterable(reversed(parts)))
 
     @property
+    def outstanding(self) -> tuple[Outstanding, ...]:
+        """All of it in the order in which it was promised."""
+        return self.arrived or tuple([each.outstanding for each in self.every])
+
+    @property
     def late(self) -> int:
         """How many promised replicas find no room in the newest report."""
         if not self.is_overcommitted:
@@ -200,26 +205,6 @@ def outstanding_alike(
     for each in outstanding:
         groups.setdefault(alike.number(each), []).append(each)
     return list(groups.values())
-
-
-def summed_alike(outstanding: Iterable[Outstanding]) -> list[Outstanding]:
-    """All of the same requirements and certificate as one, of nobody; in the order of the first."""
-    groups: dict[tuple[int, int], list[Outstanding]] = {}
-    for each in outstanding:
-        # Bindings that ask for the same mostly share one value.
-        groups.setdefault((id(each.requirements), id(each.certificate)), []).append(each)
-    return [
-        Outstanding(
-            "",
-            alike[0].requirements,
-            sum([each.in_cells for each in alike]),
-            "",
-            alike[0].certificate,
-            sum([each.in_summary for each in alike]),
-            sum([each.credited for each in alike]),
-        )
-        for alike in groups.values()
-    ]
 
 
 def is_alike(one: Outstanding, other: Outstanding) -> bool:

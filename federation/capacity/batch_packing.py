@@ -1,11 +1,11 @@
-"""Promises in many clusters at once, where a binding is new: all are packed in the same steps.
+"""Promises in many clusters at once, beside all there is: all are packed in the same steps.
 
-Pure. Must not look at clusters that are over-committed, or cannot tell.
+Pure. Must not look at clusters that cannot tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
@@ -50,20 +50,10 @@ class _Round:
 
 
 def simple_asks(
-    fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]], own: Collection[int]
+    fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]
 ) -> dict[int, tuple[Outstanding, ...]]:
-    """What a binding wants of those clusters where it holds nothing (what it holds is at ``own``),
-    nothing is over-committed, all is packed in its order, and what is wanted needs room of its own
-    that cells prove.
-    """
-    plain = [
-        position
-        for position in asks
-        if (held := fleet.held[position]) is not None
-        and not held.is_overcommitted
-        and not held.arrived
-        and position not in own
-    ]
+    """What a binding wants of those clusters where it needs room of its own that cells prove."""
+    plain = [position for position in asks if fleet.held[position] is not None]
     simple: dict[int, tuple[Outstanding, ...]] = {}
     for wanted, positions in _groups(plain, asks):
         if wanted and all(each.certificate.is_packed and not each.credited for each in wanted):
@@ -206,6 +196,6 @@ def _strict_c(fleet: FleetRooms, one: _Round) -> BoolArray | None:
     return strict_c
 
 
-def shortage(most: int, wanted: Outstanding) -> Reason:
-    """Why something is refused for want of room."""
-    return Reason.of(ReasonCode.FEWER_FIT, Amount(most), Amount(wanted.to_pack))
+def shortage(most: int, wanted: Outstanding, held: int = 0) -> Reason:
+    """Why something is refused for want of room, beside so many replicas that it is more of."""
+    return Reason.of(ReasonCode.FEWER_FIT, Amount(held + most), Amount(held + wanted.to_pack))

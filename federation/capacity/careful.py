@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from federation.capacity.component_sets import max_sets, with_room_for_a_set
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.large_pods import is_mixed, max_beside_large, ranked_mixed
 from federation.capacity.second_looks import MAX_REFINED_CLUSTERS, refined_most, rehearsed_most
-from federation.capacity.worth import careful_most
+from federation.capacity.worth import NOT_OWN, OwnReplicas, careful_most
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
 from federation.model.reason_codes import ReasonCode
@@ -33,6 +34,7 @@ from federation.model.shapes import request_shape
 from federation.model.workload import Component, ReplicaRequirements
 
 NO_POSITIONS: Final[frozenset[int]] = frozenset()
+NOTHING_OWN: Final[Mapping[int, OwnReplicas]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +64,9 @@ class RoomLimit(NamedTuple):
     replicas: int
     kept_back: Reason = NO_REASON
 
-    def shortage(self, wanted: int) -> Reason:
-        """Why so many are refused."""
-        amounts = Amount(self.replicas), Amount(wanted)
+    def shortage(self, wanted: int, held: int) -> Reason:
+        """Why so many are refused beside those that are held."""
+        amounts = Amount(held + self.replicas), Amount(held + wanted)
         if not self.kept_back:
             return Reason.of(ReasonCode.FEWER_FIT, *amounts)
         return Reason.of(ReasonCode.FEWER_FIT_BECAUSE, *amounts, self.kept_back)
@@ -72,11 +74,17 @@ class RoomLimit(NamedTuple):
 
 class RoomLimits:
     """The limits of one binding's shares in a fleet's clusters, by the same rules by which rooms
-    are available. Belongs to one thread.
+    are available; ``own`` is what it holds there, by position. Belongs to one thread.
     """
 
-    def __init__(self, fleet: FleetRooms, terms: PromiseTerms) -> None:
+    def __init__(
+        self,
+        fleet: FleetRooms,
+        terms: PromiseTerms,
+        own: Mapping[int, OwnReplicas] = NOTHING_OWN,
+    ) -> None:
         self._fleet = fleet
+        self._own = own
         self._terms = terms
         # A second look costs a rehearsal.
         self._refined_positions = set[int]()
@@ -96,11 +104,12 @@ class RoomLimits:
         if not (self._terms.keeps_margin and self._terms.in_sets):
             return False
         parts = _parts(wanted)
-        return bool(parts) and max_sets(room, parts, _asked(wanted)) == 0
+        own = _own_in(room, wanted[0].binding)
+        return bool(parts) and max_sets(room, parts, _asked(wanted), own.replicas) == 0
 
     def within(self, asks: Mapping[int, tuple[Outstanding, ...]]) -> set[int]:
-        """The clusters, of those where a binding has nothing, where what it asks for stays within
-        the limits of first sight. Strict shares are not looked at, nor whether they fit at all.
+        """The clusters where what a binding asks for beside its own stays within the limits of
+        first sight. Strict shares are not looked at, nor whether they fit at all.
         """
         if not self._terms.keeps_margin:
             return set(asks)
@@ -109,8 +118,9 @@ class RoomLimits:
             if _asked(wanted) is Certificate.STRICT:
                 within.update(positions)
             elif self._terms.in_sets or len(wanted) > 1:
+                first = [position for position in positions if position not in self._own]
                 within.update(
-                    with_room_for_a_set(self._fleet, positions, _parts(wanted), _asked(wanted))
+                    with_room_for_a_set(self._fleet, first, _parts(wanted), _asked(wanted))
                 )
             else:
                 within.update(self._careful_positions(wanted[0], positions))
@@ -123,10 +133,10 @@ class RoomLimits:
         filled_c, spread_c = fleet.most_by_view(requirements)
         coarse_c = _coarse_limits(fleet, positions, np.minimum(filled_c, spread_c))
         for position, coarse in zip(positions, coarse_c.tolist(), strict=True):
-            held = fleet.held[position]
-            if held is not None and coarse < wanted.to_pack:
+            held, own = fleet.held[position], self._own.get(position, NOT_OWN)
+            if held is not None and coarse < wanted.to_pack + own.stuck:
                 filled, spread = int(filled_c[position]), int(spread_c[position])
-                if careful_most(filled, spread, held, shape) < wanted.to_pack:
+                if careful_most(filled, spread, held, shape, own) < wanted.to_pack:
                     continue
             if position not in self._terms.placed and is_mixed(fleet, position, requirements):
                 room = fleet.rooms[position]
@@ -142,7 +152,8 @@ class RoomLimits:
             return RoomLimit(room.most(requirements, certificate, wanted.to_pack))
         filled, spread = room.most_by_view(requirements)
         shape = request_shape(requirements.request)
-        most, why = careful_most(filled, spread, room.held, shape), NO_REASON
+        own = _own_in(room, wanted.binding)
+        most, why = careful_most(filled, spread, room.held, shape, own), NO_REASON
         if most < min(filled, spread):
             why = Reason.of(ReasonCode.MARGIN_KEPT, Amount(min(filled, spread) - most))
         if most >= wanted.to_pack and self._leaves_room_for_large(position, requirements):
@@ -176,8 +187,22 @@ class RoomLimits:
         return rehearsed_most(room, wanted.requirements, wanted.to_pack)
 
 
-def careful_c(fleet: FleetRooms, requirements: ReplicaRequirements) -> IntArray:
-    """How many more replicas may be promised in each cluster (axis c), room for large pods apart.
+def _own_in(room: Room, binding: str) -> OwnReplicas:
+    """What a binding holds in a room."""
+    own = room.holdings_of(binding)
+    return OwnReplicas(
+        sum([holding.outstanding.to_pack for holding in own]),
+        sum([holding.unplaced for holding in own if holding.is_broken]),
+    )
+
+
+def careful_c(
+    fleet: FleetRooms,
+    requirements: ReplicaRequirements,
+    own: Mapping[int, OwnReplicas] = NOTHING_OWN,
+) -> IntArray:
+    """How many more replicas may be promised in each cluster (axis c), room for large pods apart,
+    to a binding that holds its ``own`` by position.
 
     Some are kept back where best fit and spreading leave unequal room, and where much of other
     shapes is outstanding: that goes neither this way nor that, and what is planned gets its nodes
@@ -186,6 +211,11 @@ def careful_c(fleet: FleetRooms, requirements: ReplicaRequirements) -> IntArray:
     filled_c, spread_c = fleet.most_by_view(requirements)
     reserve_c = np.minimum(np.abs(filled_c - spread_c), fleet.sums.reserve_c)
     on_way_c = fleet.sums.on_their_way_c(request_shape(requirements.request))
+    if own:
+        replicas_oj = np.array(list(own.values()), dtype=np.int64)
+        places = list(own)
+        on_way_c[places] = np.maximum(on_way_c[places] - replicas_oj[:, 0], 0)
+        reserve_c[places] += replicas_oj[:, 1]
     reserve_c += -(-on_way_c // RESERVE_PART)
     most_c: IntArray = np.maximum(np.minimum(filled_c, spread_c) - reserve_c, 0)
     return most_c

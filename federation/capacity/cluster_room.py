@@ -5,7 +5,7 @@ Pure and immutable. Must not decide who gets room: ``federation.capacity.reserve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -17,7 +17,6 @@ from federation.capacity.assignments import (
     by_size,
     outstanding_alike,
     runs_alike,
-    summed_alike,
 )
 from federation.capacity.cells import Residues, View, bare_residues, cells_left
 from federation.capacity.packing import room_by_segment
@@ -153,26 +152,21 @@ class Room:
         return self._with_groups(groups) if groups else self
 
     def holding(self, outstanding: tuple[Outstanding, ...]) -> Room:
-        """With this outstanding and no other, which mostly is what it had and more."""
-        had = self.outstanding
-        if not self.held.arrived and outstanding[: len(had)] == had:
-            made = self._with_groups(runs_alike(outstanding[len(had) :]))
-            if not made.overcommitted:
-                return made
-        return self.rearranged(outstanding)
+        """With this outstanding and no other, which mostly is what it had and more.
 
-    def rearranged(self, outstanding: Iterable[Outstanding]) -> Room:
-        """``repacked``, as not all of it finds room in the order in which it was promised.
-
-        So is all that comes after it: every control plane packs the same then.
+        What finds no room behind what was promised before was promised as all was packed anew.
         """
-        return answered(self.rearranging(outstanding))
-
-    def rearranging(self, outstanding: Iterable[Outstanding]) -> Repacking[Room]:
-        """``rearranged`` along with others."""
-        arrived = tuple(outstanding)
-        room = yield self, arrived
-        return replace(room, held=room.held._replace(arrived=arrived))
+        had = self.outstanding
+        if outstanding[: len(had)] != had:
+            return self.repacked(outstanding)
+        room, more = self, outstanding[len(had) :]
+        made = room._with_groups(runs_alike(more)) if more else room
+        if made.stuck() == room.stuck():
+            return made
+        for one in more:
+            made = room.with_one(one)
+            room = made if made.stuck() == room.stuck() else room.repacked((*room.outstanding, one))
+        return room
 
     def with_one(self, outstanding: Outstanding) -> Room:
         """With this outstanding as well; as much as fits where not all of it does."""
@@ -186,22 +180,6 @@ class Room:
         """``without`` along with others."""
         kept = [each for each in self.outstanding if each.binding != binding]
         return self if len(kept) == len(self.holdings) else (yield self, tuple(kept))
-
-    def beside(self, binding: str) -> Room:
-        """``without`` for who only asks what is left there: it holds what is alike as one."""
-        return answered(self.asking_beside(binding))
-
-    def asking_beside(self, binding: str) -> Repacking[Room]:
-        """``beside`` along with others."""
-        if self.held.is_overcommitted:
-            return (yield from self.leaving(binding))
-        every = self.outstanding
-        kept = [each for each in every if each.binding != binding]
-        if len(kept) == len(every):
-            return self
-        room = yield self, tuple(summed_alike(kept))
-        # Whose promises are stuck matters as well.
-        return (yield self, tuple(kept)) if room.held.is_overcommitted else room
 
     @property
     def filled(self) -> Pools:
@@ -225,7 +203,7 @@ class Room:
     @property
     def outstanding(self) -> tuple[Outstanding, ...]:
         """In the order in which it was promised."""
-        return self.held.arrived or tuple(each.outstanding for each in self.held.every)
+        return self.held.outstanding
 
     @property
     def overcommitted(self) -> tuple[Assignment, ...]:
@@ -317,14 +295,6 @@ class Room:
 
 # Asks for a room to be packed anew, with this outstanding and no other, until it has its answer.
 Repacking: TypeAlias = Generator[tuple[Room, tuple[Outstanding, ...]], Room, T]
-# What ``late_in_order`` is.
-LateInOrder: TypeAlias = Callable[
-    [PoolKinds, Sequence[tuple["Site", Sequence[Outstanding]]]], list[int]
-]
-# What ``packed_anew`` is.
-Packer: TypeAlias = Callable[
-    [PoolKinds, Sequence[tuple[Site, Sequence[Outstanding]]]], list["Room"]
-]
 
 
 def answered(asking: Repacking[T]) -> T:
@@ -332,13 +302,8 @@ def answered(asking: Repacking[T]) -> T:
     return answered_together({0: asking})[0]
 
 
-def answered_together(
-    asking: Mapping[int, Repacking[T]], pack: Packer | None = None
-) -> dict[int, T]:
-    """What each comes to: what all of them ask for is packed in the same steps, by ``pack`` in
-    place of ``packed_anew``.
-    """
-    pack = pack or packed_anew
+def answered_together(asking: Mapping[int, Repacking[T]]) -> dict[int, T]:
+    """What each comes to: what all of them ask for is packed in the same steps."""
     answers: dict[int, T] = {}
     rooms: dict[int, Room | None] = dict.fromkeys(asking)
     while rooms:
@@ -351,7 +316,7 @@ def answered_together(
         rooms = {}
         for kinds, places in _by_kinds(wanted):
             every = [(wanted[place][0].site, wanted[place][1]) for place in places]
-            rooms |= zip(places, pack(kinds, every), strict=True)
+            rooms |= zip(places, packed_anew(kinds, every), strict=True)
     return answers
 
 
@@ -371,26 +336,7 @@ def packed_anew(
     """The rooms of sites, whose pools are all among the kinds, with this outstanding and no other:
     each as ``Room.of`` says. Those of the same resources are packed in the same steps.
     """
-    return _by_resources(kinds, every, _packed_alike)
-
-
-def late_in_order(
-    kinds: PoolKinds, every: Sequence[tuple[Site, Sequence[Outstanding]]]
-) -> list[int]:
-    """How many promised replicas find no room where all is packed in its order: no fewer than in
-    the rooms ``packed_anew``, for half the work.
-    """
-    return _by_resources(kinds, every, _late_alike)
-
-
-def _by_resources(
-    kinds: PoolKinds,
-    every: Sequence[tuple[Site, Sequence[Outstanding]]],
-    pack: Callable[
-        [PoolKinds, Sequence[tuple[Site, Sequence[Outstanding]]], _Groups, Alike], list[T]
-    ],
-) -> list[T]:
-    found: dict[int, T] = {}
+    found: dict[int, Room] = {}
     # What is packed in the same way mostly is so in many clusters.
     numbers = Alike()
     groups = [outstanding_alike(outstanding, numbers) for _, outstanding in every]
@@ -400,21 +346,11 @@ def _by_resources(
     for places in alike.values():
         for first in range(0, len(places), _AT_ONCE):
             here = places[first : first + _AT_ONCE]
-            some = pack(
+            some = _packed_alike(
                 kinds, [every[place] for place in here], [groups[place] for place in here], numbers
             )
             found |= zip(here, some, strict=True)
     return [found[place] for place in range(len(every))]
-
-
-def _late_alike(
-    kinds: PoolKinds,
-    every: Sequence[tuple[Site, Sequence[Outstanding]]],
-    groups: _Groups,
-    numbers: Alike,
-) -> list[int]:
-    packed = _in_order(kinds, [site for site, _ in every], groups, numbers)
-    return [each.held.late for each in packed]
 
 
 def _packed_alike(
@@ -432,7 +368,18 @@ def _packed_alike(
         others = _in_order(kinds, [sites[place] for place in short], largest_first, numbers)
         for place, other in zip(short, others, strict=True):
             best[place] = _best(packed[place], other, every[place][1])
-    return [best.get(place) or each.room() for place, each in enumerate(packed)]
+    rooms = [best.get(place) or each.room() for place, each in enumerate(packed)]
+    return [
+        _arrived(room, tuple(outstanding))
+        for room, (_, outstanding) in zip(rooms, every, strict=True)
+    ]
+
+
+def _arrived(room: Room, outstanding: tuple[Outstanding, ...]) -> Room:
+    """The room, which knows in which order all was promised, if not in that of its packing."""
+    if room.outstanding == outstanding:
+        return room
+    return replace(room, held=room.held._replace(arrived=outstanding))
 
 
 class _Packed(NamedTuple):

@@ -87,9 +87,13 @@ def with_room_for_a_set(
     return holding
 
 
-def max_sets(room: Room, parts: Sequence[Component], asked: Certificate | None) -> int:
-    """How many sets fit in one room beside what is kept back, where more than cells decides."""
-    margin, place = _margin_in(room, parts) if asked is not Certificate.STRICT else (0, 0)
+def max_sets(
+    room: Room, parts: Sequence[Component], asked: Certificate | None, own: int = 0
+) -> int:
+    """How many sets fit in one room beside what is kept back, where more than cells decides. Their
+    binding has so many replicas of its ``own`` there.
+    """
+    margin, place = _margin_in(room, parts, own) if asked is not Certificate.STRICT else (0, 0)
 
     def fit(sets: int) -> bool:
         made = room
@@ -121,14 +125,14 @@ def max_sets(room: Room, parts: Sequence[Component], asked: Certificate | None) 
     return low
 
 
-def _margin_in(room: Room, parts: Sequence[Component]) -> tuple[int, int]:
+def _margin_in(room: Room, parts: Sequence[Component], own: int) -> tuple[int, int]:
     """The replicas that are kept back in one room, and the place of their part."""
     views = [room.most_by_view(each.requirements) for each in parts]
     least = [min(each) for each in views]
     unequal = max(abs(filled - spread) for filled, spread in views)
     shapes = {request_shape(each.requirements.request) for each in parts}
     on_way = room.held.on_their_way(*shapes) if len(shapes) == 1 else room.held.replicas
-    margin = min(unequal, room.held.reserve) + -(-on_way // RESERVE_PART)
+    margin = min(unequal, room.held.reserve) + -(-max(0, on_way - own) // RESERVE_PART)
     return margin, least.index(min(least))
 
 

@@ -199,7 +199,11 @@ class FleetRooms:
                     shapes[key] = outstanding.shape
                 replicas, only = tallied(replicas, only, outstanding.to_pack, shapes[key])
             # By name they would take twice as long, in every cluster of every decision.
-            held[position] = Held(before, more, False, is_strict, replicas, only)
+            arrived = before.arrived if before else ()
+            if arrived:
+                arrived = (*arrived, *[one.outstanding for one in more])
+            is_stuck = before is not None and before.is_overcommitted
+            held[position] = Held(before, more, is_stuck, is_strict, replicas, only, arrived)
         return FleetRooms(
             sites=self.sites,
             held=held,
@@ -376,6 +380,6 @@ def _packed(every: Sequence[UnpackedRoom], kinds: PoolKinds) -> tuple[Sequence[H
         if each.is_overcommitted:
             report, pools, follows_claims, outstanding = every[place]
             room = Room.of(report, pools, outstanding, follows_claims=follows_claims)
-            held[place] = room.held._replace(arrived=outstanding)
+            held[place] = room.held
             cells.moved[place] = with_kinds(room.left, [kinds.of(pools)]), 0
     return held, cells

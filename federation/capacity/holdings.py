@@ -6,13 +6,16 @@ Pure and immutable. Must not know other bindings: ``federation.capacity.ledger``
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from federation.model.reservations import (
+    Growth,
     Outstanding,
     PromiseCertificate,
     Reservation,
     Share,
+    by_growth,
     outstanding_of,
 )
 from federation.model.shapes import Echo, Shape, request_shape
@@ -22,6 +25,8 @@ from federation.model.workload import NodeClaim
 DECISIONS_REMEMBERED: Final = 16
 # A workload that changes its requests again and again, and never runs, must not fill the ledger.
 OLDER_SHAPES_REMEMBERED: Final = 8
+# Nor one that grows again and again: of more, the two oldest are packed as one from then on.
+MAX_EARLIER_GROWTHS: Final = 8
 
 _Sought: TypeAlias = tuple[str, Shape]
 _Known: TypeAlias = tuple[Reservation, _Sought, Echo | None]
@@ -32,15 +37,15 @@ class Stake(NamedTuple):
 
     ``sought`` and ``echoes`` are those of ``reservations``, in their order: what pods of each are
     told apart by, and what the newest report counts of them. Of each component the newest shape
-    stands last. ``grown`` is the version at which the binding last got more: what is outstanding is
-    packed in that order.
+    stands last. What is ``outstanding`` is packed in the order of ``versions``, at which each part
+    was promised.
     """
 
     reservations: tuple[Reservation, ...]
     sought: tuple[_Sought, ...]
     echoes: tuple[Echo | None, ...]
     outstanding: tuple[Outstanding, ...] = ()
-    grown: int = 0
+    versions: tuple[int, ...] = ()
 
     def is_seen_by(self, echoes: tuple[Echo, ...], interest_version: int) -> bool:
         """Whether there is one shape, and its pods in a report stand for all that is reserved: so
@@ -100,7 +105,9 @@ class FirstStakes:
         if known is None:
             known = self._alike[id(shares)] = shares, _unseen(tuple(there))
         _, alike = known
-        return Stake(tuple(there), alike.sought, alike.echoes, alike.outstanding, version)
+        outstanding = alike.outstanding
+        versions = (version,) * len(outstanding)
+        return Stake(tuple(there), alike.sought, alike.echoes, outstanding, versions)
 
 
 def next_stake(
@@ -151,6 +158,7 @@ def _kept_on(
     """What becomes of a reservation; it ``stays`` in its place where its shape was the newest, and
     where no more is promised.
     """
+    grown, earlier = _grown(known, share, version) if stays else (version, ())
     # By name it would take twice as long, for thousands of clusters.
     return Reservation(
         known.binding,
@@ -163,8 +171,32 @@ def _kept_on(
         known.interest_version,
         known.adopted,
         known.finished,
-        known.grown_version if stays and _covers(known, share) else version,
+        grown,
+        earlier,
     )
+
+
+def _grown(known: Reservation, share: Share, version: int) -> tuple[int, tuple[Growth, ...]]:
+    """At which version a reservation got the share, and what it got before.
+
+    More of the same is promised in addition; less is taken from what was promised last.
+    """
+    if not _is_alike(known, share):
+        return version, ()
+    if share.replicas > known.replicas:
+        earlier = [growth for growth in known.growths if growth.replicas]
+        if len(earlier) > MAX_EARLIER_GROWTHS:
+            oldest, second, *others = earlier
+            earlier = [Growth(oldest.version, oldest.replicas + second.replicas), *others]
+        return version, tuple(earlier)
+    if not known.earlier:
+        return known.grown_version, ()
+    kept, left = list[Growth](), share.replicas
+    for growth in known.growths:
+        if left > 0 or not kept:
+            kept.append(Growth(growth.version, min(left, growth.replicas)))
+            left -= growth.replicas
+    return kept[-1].version, tuple(kept[:-1])
 
 
 def _held(
@@ -172,14 +204,16 @@ def _held(
     sought: tuple[_Sought, ...],
     echoes: tuple[Echo | None, ...],
 ) -> Stake:
-    """With what is outstanding by reservations and echoes: what got more last at the end."""
+    """With what is outstanding by reservations and echoes: what was promised last at the end."""
     if len(reservations) == 1:
         found = outstanding_of(reservations[0], echoes[0])
-        outstanding = (found,) if found.in_cells else ()
-        return Stake(reservations, sought, echoes, outstanding, reservations[0].grown_version)
-    every = _outstanding(reservations, echoes)
-    grown = max((each.grown_version for each in reservations), default=0)
-    return Stake(reservations, sought, echoes, tuple(e for e in every if e.in_cells), grown)
+        parts = by_growth(reservations[0], found)
+    else:
+        parts = _outstanding(reservations, echoes)
+    if not parts:
+        return Stake(reservations, sought, echoes)
+    versions, outstanding = zip(*parts, strict=True)
+    return Stake(reservations, sought, echoes, outstanding, versions)
 
 
 def _unseen(reservations: tuple[Reservation, ...]) -> Stake:
@@ -197,7 +231,7 @@ def restored_stake(
     """What is stored of a binding, and what the newest report echoes of it."""
     if not answered_version:
         reservations = tuple(map(_seen, reservations))
-    bare = Stake(reservations, _sought(reservations), found, (), reservations[0].grown_version)
+    bare = Stake(reservations, _sought(reservations), found)
     if bare.is_seen_by(found, answered_version):
         return bare
     return answered_stake(_unseen(reservations), answered_version, found)
@@ -205,19 +239,18 @@ def restored_stake(
 
 def _outstanding(
     reservations: Sequence[Reservation], echoes: Sequence[Echo | None]
-) -> list[Outstanding]:
+) -> list[tuple[int, Outstanding]]:
     places = {each.component: place for place, each in enumerate(reservations)}
-    order = sorted(places.values(), key=lambda place: reservations[place].grown_version)
-    found = []
-    for place in order:
+    parts = []
+    for place in places.values():
         newest = reservations[place]
         older = [
             (each, echo)
             for each, echo in zip(reservations, echoes, strict=True)
             if each is not newest and each.component == newest.component and echo is not None
         ]
-        found.append(outstanding_of(newest, echoes[place], older))
-    return found
+        parts += by_growth(newest, outstanding_of(newest, echoes[place], older))
+    return sorted(parts, key=itemgetter(0))
 
 
 def is_news(before: Stake, held: Stake) -> bool:
@@ -260,7 +293,7 @@ def _ordered(older: Collection[_Known], given: Mapping[str, _Known]) -> Stake:
     """Component by component in the order given; of each as many older ones as are remembered."""
     by_component: dict[str, list[_Known]] = {name: [] for name in given}
     for each, sought, echo in older:
-        bare = each._replace(replicas=0) if each.replicas else each
+        bare = each._replace(replicas=0, earlier=()) if each.replicas else each
         by_component.setdefault(each.component, []).append((bare, sought, echo))
     kept: list[_Known] = []
     for component, found in by_component.items():
@@ -273,13 +306,19 @@ def _ordered(older: Collection[_Known], given: Mapping[str, _Known]) -> Stake:
     )
 
 
-def _covers(known: Reservation, share: Share) -> bool:
-    """Whether what was promised is no less than the share."""
+def _is_alike(known: Reservation, share: Share) -> bool:
+    """Whether what was promised is packed as the share is, and is worth no less.
+
+    What does not grow may have been promised where nothing showed room.
+    """
     return (
-        known.replicas >= share.replicas
-        and (
+        (
             share.certificate is not PromiseCertificate.STRICT
             or known.certificate is PromiseCertificate.STRICT
+        )
+        and (
+            share.replicas <= known.replicas
+            or share.certificate.is_packed is known.certificate.is_packed
         )
         and known.requirements.node_claim == share.requirements.node_claim
     )

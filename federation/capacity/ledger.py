@@ -29,8 +29,8 @@ _MOST_CHANGES: Final = 1_000
 
 
 class _Known(NamedTuple):
-    """Those with something outstanding by binding, and what that is: what grew last at the end,
-    which it did at version ``newest``.
+    """Those with something outstanding by binding, and what that is: what was promised last at the
+    end, which it was at version ``newest``.
     """
 
     by_binding: Mapping[str, Stake]
@@ -46,7 +46,7 @@ class _Known(NamedTuple):
         opened = {key: stake for key, stake in changes.items() if stake and stake.outstanding}
         by_binding = {**self.by_binding, **opened}
         if changes.keys().isdisjoint(self.by_binding) and all(
-            stake.grown > self.newest for stake in opened.values()
+            stake.versions[0] > self.newest for stake in opened.values()
         ):
             in_order, newest = _by_growth(opened)
             return _Known(by_binding, self.in_order + in_order, max(newest, self.newest))
@@ -56,10 +56,13 @@ class _Known(NamedTuple):
 
 
 def _by_growth(stakes: Mapping[str, Stake]) -> tuple[tuple[Outstanding, ...], int]:
-    """What is outstanding of all, what grew last at the end, and the version at which it did."""
-    ordered = sorted((stake.grown, key, stake) for key, stake in stakes.items())
-    outstanding = tuple(each for _, _, stake in ordered for each in stake.outstanding)
-    return outstanding, ordered[-1][0] if ordered else 0
+    """What is outstanding of all, what was promised last at the end, and at which version."""
+    ordered = sorted(
+        (version, key, place, part)
+        for key, stake in stakes.items()
+        for place, (version, part) in enumerate(zip(stake.versions, stake.outstanding, strict=True))
+    )
+    return tuple([part for _, _, _, part in ordered]), ordered[-1][0] if ordered else 0
 
 
 _NONE: Final = _Known({}, (), 0)
@@ -193,7 +196,7 @@ class ClusterLedger:
         def answered(binding: str, held: Stake) -> Stake:
             found = seen.get(binding, ())
             if held.is_seen_by(found, interest_version):
-                return Stake(held.reservations, held.sought, found, (), held.grown)
+                return Stake(held.reservations, held.sought, found)
             made = answered_stake(held, interest_version, found)
             if made.outstanding:
                 opened[binding] = made

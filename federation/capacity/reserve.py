@@ -5,14 +5,12 @@ Pure. Must not keep what it promises: the caller commits, or forgets the answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
-from federation.capacity.assignments import Held
 from federation.capacity.batch_packing import (
     Promised,
     promised_together,
@@ -28,22 +26,20 @@ from federation.capacity.careful import (
     careful_c,
 )
 from federation.capacity.cluster_room import (
-    LateInOrder,
-    Packer,
     Repacking,
     Room,
     answered_together,
     certificate_for,
 )
-from federation.capacity.crowded import surely_promised
 from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.growth import PromiseChange, kept_in, of_binding
+from federation.capacity.own_promises import NOTHING_OWN, OwnPromises, own_replicas
 from federation.capacity.strict_bounds import strict_promises_hold
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import Reason
 from federation.model.reservations import Outstanding, PromiseCertificate
-from federation.model.shapes import Shape
 from federation.model.workload import ReplicaRequirements
 
 # By the position of a cluster and what is left in it.
@@ -74,7 +70,7 @@ def packable_c(
     fleet: FleetRooms,
     requirements: ReplicaRequirements,
     asked: Certificate | None,
-    own: Mapping[int, tuple[Room, int]],
+    own: OwnPromises = NOTHING_OWN,
 ) -> IntArray:
     """``packable`` without reasons."""
     return packable(fleet, requirements, asked, own)[0]
@@ -84,7 +80,7 @@ def packable(
     fleet: FleetRooms,
     requirements: ReplicaRequirements,
     asked: Certificate | None,
-    own: Mapping[int, tuple[Room, int]],
+    own: OwnPromises = NOTHING_OWN,
     *,
     leaves_large: bool = True,
 ) -> tuple[IntArray, Mapping[int, Reason]]:
@@ -92,11 +88,11 @@ def packable(
     for what room is kept where it is.
 
     0 where the cells cannot tell. Of promises that are not strict some are kept back, as
-    ``careful`` says. ``own`` has, for every cluster where the binding is, the room without it and
-    how many of its replicas need some there: they come first. Unless it ``leaves_large``, room for
-    large pods is not looked at.
+    ``careful`` says. ``own`` is what the binding holds, where it is. Unless it ``leaves_large``,
+    room for large pods is not looked at; nor is it where the binding is.
     """
     reasons: dict[int, Reason] = {}
+    repeated = {position: replicas for position, (replicas, _) in own.repeated.items()}
     if asked is Certificate.STRICT:
         filled_c, spread_c = fleet.most_by_view(requirements)
         # Spreading finds less where promises that lost their room keep nodes from others.
@@ -105,17 +101,24 @@ def packable(
         most_c, reasons = careful_beside_large(fleet, requirements)
     else:
         most_c = careful_c(fleet, requirements)
+    if repeated and asked is not Certificate.STRICT:
+        places = list(repeated)
+        most_c[places] = careful_c(fleet, requirements, repeated)[places]
     is_strict_c = np.full(len(fleet), asked is Certificate.STRICT)
     looked_at_c = (fleet.strict_c | is_strict_c) & (most_c > 0)
-    looked_at_c[list(own)] = False
+    looked_at_c[list(own.repacked)] = False
     if looked_at_c.any():
         strict_c = fleet.strict_most_c(requirements, is_strict_c, most_c * looked_at_c)
         most_c = np.where(looked_at_c, strict_c, most_c)
-    for position, (room, replicas) in own.items():
+    most_c = own.with_own(most_c)
+    for position, (room, replicas) in own.repacked.items():
         certificate = certificate_for(asked, room, requirements)
         most_c[position] = max(0, room.packable(requirements, certificate) - replicas)
-        reasons.pop(position, None)
-    return most_c, reasons
+    return most_c, {
+        position: reason
+        for position, reason in reasons.items()
+        if position not in own.repeated and position not in own.repacked
+    }
 
 
 def promise(
@@ -142,21 +145,21 @@ def promised(
     terms: PromiseTerms = CAREFULLY,
     *,
     allow_unproven: bool = False,
-    pack: Packer | None = None,
-    late: LateInOrder | None = None,
 ) -> Promised | Refused:
     """Promise a binding all it asks for, by cluster position, or nothing.
 
     ``names`` are the fleet's clusters by position. ``asks`` are all that the binding has
-    outstanding in a cluster after the decision; nothing lets go of the cluster. What it had
-    outstanding before, in the clusters at ``own``, is free for it. What does not grow is always
-    promised again: it was, and to refuse would not make it go away. What grows stays within what
-    the ``terms`` leave available. ``pack`` is as for
-    ``answered_together``. With ``late``, in place of ``late_in_order``, what is promised is packed
-    in all orders only once the fleet with it is asked for.
+    outstanding in a cluster after the decision; nothing lets go of the cluster. At ``own`` it had
+    something outstanding before. What does not grow is always promised again: it was, and to
+    refuse would not make it go away. It is packed once the fleet with it is asked for. Of what
+    grows only the difference is packed, within what the ``terms`` leave available.
     """
-    limits = RoomLimits(fleet, terms)
-    simple = simple_asks(fleet, asks, own)
+    changes = {c: _change(fleet, c, binding, asks[c]) for c in asks if c in own}
+    growing = {c: change for c, change in changes.items() if change.more}
+    beside = {c: own_replicas(fleet, c, binding, change.had) for c, change in growing.items()}
+    limits = RoomLimits(fleet, terms, beside)
+    more = _more_by_value(asks, changes)
+    simple = simple_asks(fleet, more)
     within = limits.within(simple)
     simple = {c: wanted for c, wanted in simple.items() if c in within}
     together = promised_together(fleet, simple)
@@ -165,67 +168,66 @@ def promised(
         simple = {c: wanted for c, wanted in simple.items() if c not in together}
         together = promised_together(fleet, simple)
     reasons = together if isinstance(together, dict) else {}
+    others = [c for c in asks.keys() - simple.keys() if c not in changes or c in growing]
+    lessened = [c for c, change in changes.items() if not (change.more or change.is_in_place)]
     rooms: dict[int, Room] = {}
-    kept = {c for c in own if c in asks and _holds_just(fleet.held[c], binding, asks[c])}
-    others = asks.keys() - simple.keys() - kept
-    sure = frozenset[int]()
-    if late:
-        sure = surely_promised(fleet, binding, asks, others, late, limits)
-    answer = partial(
-        _answers, fleet, binding, asks, limits, allow_unproven=allow_unproven, pack=pack
+    answers = answered_together(
+        {
+            c: _promised(_ask(fleet, c, binding, asks[c]), limits, allow_unproven=allow_unproven)
+            for c in others
+        }
     )
-    for position, found in answer(others - sure).items():
-        if isinstance(found, Reason):
-            reasons[position] = found
-        elif found is not None:
-            rooms[position] = found
+    for position, answer in answers.items():
+        if isinstance(answer, Reason):
+            reasons[position] = answer
+        elif answer is not None:
+            rooms[position] = answer
     if reasons or isinstance(together, dict):
         return Refused(reasons={names[c]: reasons[c] for c in asks if c in reasons})
     before = together
 
     def with_all() -> FleetRooms:
-        more = {c: room for c, room in answer(sure).items() if isinstance(room, Room)}
-        if len(more) < len(sure):
-            raise LookupError(f"what was surely promised to {binding} is refused")
-        return before().with_rooms(rooms | more)
+        less = answered_together({c: _less(_ask(fleet, c, binding, asks[c])) for c in lessened})
+        return before().with_rooms(rooms | {c: room for c, room in less.items() if room})
 
-    return with_all if rooms or sure else before
+    return with_all if rooms or lessened else before
 
 
-def _answers(
-    fleet: FleetRooms,
-    binding: str,
-    asks: Mapping[int, tuple[Outstanding, ...]],
-    limits: RoomLimits,
-    positions: Iterable[int],
-    *,
-    allow_unproven: bool,
-    pack: Packer | None,
-) -> Mapping[int, Room | Reason | None]:
-    """What ``_promised`` says at some positions."""
-    asking = {
-        position: _promised(
-            _Ask(
-                binding=binding,
-                position=position,
-                room=fleet.rooms[position],
-                wanted=asks[position],
-            ),
-            limits,
-            allow_unproven=allow_unproven,
-        )
-        for position in positions
-    }
-    return answered_together(asking, pack)
-
-
-def _holds_just(held: Held | None, binding: str, wanted: tuple[Outstanding, ...]) -> bool:
-    """Whether that is what the binding has outstanding in a cluster, so that nothing changes."""
-    if held is None or not wanted:
-        return False
-    return wanted == tuple(
-        [each.outstanding for each in held.every if each.outstanding.binding == binding]
+def _ask(fleet: FleetRooms, position: int, binding: str, wanted: tuple[Outstanding, ...]) -> _Ask:
+    """What a binding wants of a cluster."""
+    return _Ask(
+        binding=binding,
+        position=position,
+        room=fleet.rooms[position],
+        wanted=wanted,
+        change=_change(fleet, position, binding, wanted),
     )
+
+
+def _change(
+    fleet: FleetRooms, position: int, binding: str, wanted: tuple[Outstanding, ...]
+) -> PromiseChange:
+    """What becomes of a binding's promises in a cluster."""
+    held = fleet.held[position]
+    return PromiseChange.of(of_binding(held.outstanding, binding) if held else (), wanted)
+
+
+def _more_by_value(
+    asks: Mapping[int, tuple[Outstanding, ...]], changes: Mapping[int, PromiseChange]
+) -> Mapping[int, tuple[Outstanding, ...]]:
+    """What is wanted beside all that stays in its place: one value where it is equal."""
+    if not changes:
+        return asks
+    values: dict[Hashable, tuple[Outstanding, ...]] = {}
+    more = {}
+    for position, wanted in asks.items():
+        change = changes.get(position)
+        if change is None:
+            more[position] = wanted
+        elif change.more and change.is_in_place:
+            key = tuple([(id(part.requirements), *part[2:]) for part in change.more])
+            more[position] = values.setdefault(key, change.more)
+    return more
 
 
 def promise_less(
@@ -245,12 +247,9 @@ def promise_less(
     before = fleet
     less: dict[int, dict[str, tuple[Outstanding, ...]]] = {}
     for binding, wanted_c in asks.items():
-        known = {
-            c: _Ask(binding=binding, position=c, room=fleet.rooms[c], wanted=w)
-            for c, w in wanted_c.items()
-        }
-        if any(ask.grown for ask in known.values()):
-            own = [position for position, ask in known.items() if ask.had]
+        changes = {c: _change(fleet, c, binding, wanted) for c, wanted in wanted_c.items()}
+        if any(change.more for change in changes.values()):
+            own = [position for position, change in changes.items() if change.had]
             taken = promise(fleet, names, binding, wanted_c, own, allow_unproven=allow_unproven)
             if isinstance(taken, Refused):
                 return taken
@@ -282,63 +281,52 @@ def _left_in(position: int, wanted: Mapping[str, tuple[Outstanding, ...]]) -> Ha
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Ask:
     """What a binding wants of the cluster at a ``position``, whose ``room`` still has what it had
-    before.
+    before, and the ``change`` to that.
     """
 
     binding: str
     position: int
     room: Room | None
     wanted: tuple[Outstanding, ...]
-
-    @property
-    def grown(self) -> tuple[Outstanding, ...]:
-        """What it wants more of than it had, or a stricter promise of."""
-        had = self.had
-        grown = []
-        for each in self.wanted:
-            before = had.get((each.component, each.shape))
-            if before is None or not _covers(before, each):
-                grown.append(each)
-        return tuple(grown)
-
-    @property
-    def had(self) -> dict[tuple[str, Shape], Outstanding]:
-        every = self.room.holdings_of(self.binding) if self.room else ()
-        return {
-            (each.outstanding.component, each.outstanding.shape): each.outstanding for each in every
-        }
+    change: PromiseChange
 
 
 def _promised(
     ask: _Ask, limits: RoomLimits, *, allow_unproven: bool
 ) -> Repacking[Room | Reason | None]:
     """The room with what is wanted, None where there is no room to show it, or why not."""
-    grown = ask.grown
-    unproven = [each for each in grown if each.certificate is PromiseCertificate.UNPROVEN]
+    more = ask.change.more
+    unproven = [each for each in more if each.certificate is PromiseCertificate.UNPROVEN]
     if unproven and not allow_unproven:
         return Reason(ReasonCode.NOTHING_SHOWS_ROOM)
+    if ask.room is None or not more:
+        return (yield from _less(ask))
+    return (yield from _grown_room(ask, ask.room, limits))
+
+
+def _less(ask: _Ask) -> Repacking[Room | None]:
+    """The room where the binding gets no more than it had."""
     if ask.room is None:
         return None
     if not ask.wanted:
         return (yield from ask.room.leaving(ask.binding))
-    if not grown:
-        return (yield from _confirmed(ask.room, {ask.binding: ask.wanted}))
-    return (yield from _grown_room(ask, ask.room, grown, limits))
+    return (yield from _confirmed(ask.room, {ask.binding: ask.wanted}))
 
 
-def _grown_room(
-    ask: _Ask, room: Room, grown: Sequence[Outstanding], limits: RoomLimits
-) -> Repacking[Room | Reason]:
-    """The room with what the binding wants in place of what it had, or why it has none for that."""
-    made = yield from room.leaving(ask.binding)
-    made = made.with_all(each for each in ask.wanted if each not in grown)
-    if made is not room and made.stuck(ask.binding) > room.stuck(ask.binding):
-        return Reason(ReasonCode.STRANDS_OTHERS)
-    if limits.lacks_set(made, grown):
+def _grown_room(ask: _Ask, room: Room, limits: RoomLimits) -> Repacking[Room | Reason]:
+    """The room with more of the binding beside what stays of it, or why it has none for that."""
+    made, more = room, ask.change.more
+    if not ask.change.is_in_place:
+        made = yield room, kept_in(room.outstanding, {ask.binding: ask.change})
+        if made.stuck(ask.binding) > room.stuck(ask.binding):
+            return Reason(ReasonCode.STRANDS_OTHERS)
+    if limits.lacks_set(made, more):
         return Reason(ReasonCode.NO_WHOLE_SET)
-    for each in grown:
+    for each in more:
         if each.certificate.is_packed:
-            after = yield from _with_packed(made, each, limits.lacks(made, ask.position, each))
+            lacks = limits.lacks(made, ask.position, each)
+            held = ask.change.kept_of(each.component)
+            after = yield from _with_packed(made, each, lacks, held)
             if isinstance(after, Reason):
                 return after
             made = after
@@ -351,19 +339,19 @@ def _grown_room(
 
 
 def _with_packed(
-    room: Room, wanted: Outstanding, lacks: RoomLimit | None
+    room: Room, wanted: Outstanding, lacks: RoomLimit | None, held: int
 ) -> Repacking[Room | Reason]:
-    """The room with all of what is wanted, or why it is refused; ``lacks`` says how little of it
-    may be promised where not all may.
+    """The room with all of what is wanted beside so many replicas that it is more of, or why it is
+    refused; ``lacks`` says how little of it may be promised where not all may.
     """
     if lacks is not None:
-        return lacks.shortage(wanted.to_pack)
+        return lacks.shortage(wanted.to_pack, held)
     most_filled, most_spread = room.most_by_view(wanted.requirements)
-    if not room.held.arrived and most_filled >= wanted.to_pack:
+    if most_filled >= wanted.to_pack:
         return room.with_one(wanted)
-    made = yield from room.rearranging((*room.outstanding, wanted))
+    made = yield room, (*room.outstanding, wanted)
     if made.stuck() > room.stuck():
-        return shortage(min(most_filled, most_spread), wanted)
+        return shortage(min(most_filled, most_spread), wanted, held)
     return made
 
 
@@ -382,26 +370,12 @@ def _confirmed(room: Room, wanted: Mapping[str, tuple[Outstanding, ...]]) -> Rep
     Where packing less makes the rest fit worse, which it can, the room is left as it was.
     """
     had = room.outstanding
-    left = {_part(each): each for every in wanted.values() for each in every}
-    kept_or_not = (left.get(_part(each)) if each.binding in wanted else each for each in had)
-    kept = tuple(each for each in kept_or_not if each is not None)
+    changes = {
+        binding: PromiseChange.of(of_binding(had, binding), every)
+        for binding, every in wanted.items()
+    }
+    kept = kept_in(had, changes)
     if kept == had:
         return room
     made = yield room, kept
     return room if made.stuck() > room.stuck() else made
-
-
-def _part(outstanding: Outstanding) -> tuple[str, str, Shape]:
-    return outstanding.binding, outstanding.component, outstanding.shape
-
-
-def _covers(before: Outstanding, wanted: Outstanding) -> bool:
-    return (
-        before.requirements.node_claim == wanted.requirements.node_claim
-        and before.to_pack >= wanted.to_pack
-        and before.in_cells >= wanted.in_cells
-        and (
-            wanted.certificate is not PromiseCertificate.STRICT
-            or before.certificate is PromiseCertificate.STRICT
-        )
-    )

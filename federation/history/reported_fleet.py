@@ -18,6 +18,8 @@ from federation.capacity.cluster_room import ReportId
 from federation.capacity.deductions import Deductions
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
+from federation.capacity.growth import PromiseChange, kept_in, of_binding
+from federation.capacity.own_promises import KeptPromise
 from federation.history.binding_rows import BINDINGS
 from federation.history.bodies import inflated
 from federation.history.kept_reports import KeptPicture, unpacked_picture
@@ -38,6 +40,7 @@ from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.promisable import (
     looked_again,
+    own_of,
     promisable,
     requirements_of,
     told_by_pools,
@@ -193,26 +196,20 @@ def beside_reports(
 
 
 class _Known:
-    """One cluster, and what is outstanding there by binding: what grew last at the end."""
+    """One cluster, and what is outstanding there: what was promised last at the end."""
 
     def __init__(self, kept: KeptPicture) -> None:
         self.picture = unpacked_picture(kept.body)
         self.since = kept.since - LONGEST_COMMIT
         self.decided = kept.decided
-        self.promised: dict[str, tuple[Outstanding, ...]] = {}
+        self.outstanding = tuple(each.outstanding for each in self.picture.promised)
         # By the decision of that id, as far as the picture says.
-        self.promised_by: dict[str, str] = {}
-        for each in self.picture.promised:
-            key = each.outstanding.binding
-            self.promised[key] = (*self.promised.get(key, ()), each.outstanding)
-            self.promised_by[key] = each.decision
+        self.promised_by = {
+            each.outstanding.binding: each.decision for each in self.picture.promised
+        }
         report = self.picture.report
         self.sequence = report.sequence if report else 0
         self.pools = pools_of(report.pools) if report and report.pools else None
-
-    @property
-    def outstanding(self) -> tuple[Outstanding, ...]:
-        return tuple(one for every in self.promised.values() for one in every)
 
     @property
     def room(self) -> UnpackedRoom | None:
@@ -232,25 +229,23 @@ class _Known:
         """So many replicas, or whole sets, in place of those that ``was`` there: of these some may
         be seen already.
         """
-        before = {each.component: each for each in self.promised.get(binding.key, ())}
-        made, has_grown = [], False
+        before, made = of_binding(self.outstanding, binding.key), []
         for component, requirements, more in _parts(binding, replicas - was):
-            had = before.get(component)
-            waiting = had.in_cells if had else 0
-            if had is not None and had.requirements != requirements:
-                waiting += was * _times(binding, component) - waiting
+            had = [each for each in before if each.component == component]
+            waiting = sum(each.in_cells for each in had)
+            if any(each.requirements != requirements for each in had):
+                waiting = was * _times(binding, component)
             left = max(0, waiting + more)
-            has_grown |= left > waiting
             if left:
                 made.append(
                     Outstanding(binding.key, requirements, left, component, certificate, left)
                 )
-        if has_grown:
-            self.promised.pop(binding.key, None)
-        if made:
-            self.promised[binding.key] = tuple(made)
-        else:
-            self.promised.pop(binding.key, None)
+        change = PromiseChange.of(before, tuple(made))
+        self.outstanding = (*kept_in(self.outstanding, {binding.key: change}), *change.more)
+
+    def take(self, key: str) -> None:
+        """A binding holds nothing any more."""
+        self.outstanding = tuple(each for each in self.outstanding if each.binding != key)
 
 
 def _sequence(known: _Known | None) -> int:
@@ -300,7 +295,7 @@ class _Rebuilt:
             if known.knows(decision):
                 continue
             if name not in shares:
-                known.promised.pop(decision.key, None)
+                known.take(decision.key)
             elif binding is not None:
                 known.give(binding, shares[name], was.get(name, 0), worth.get(name, _CAREFUL))
 
@@ -309,7 +304,7 @@ class _Rebuilt:
         for known in self.clusters.values():
             is_of_later = at_of.get(known.promised_by.get(key, ""), at) > at
             if at >= known.since and not is_of_later:
-                known.promised.pop(key, None)
+                known.take(key)
 
 
 class _Question:
@@ -333,10 +328,11 @@ class _Question:
             room = None if position is None else rooms.rooms[position]
             here = None if position is None else known[position]
             if position is not None and room is not None and here is not None:
-                kept = sum(each.to_pack for each in here.promised.get(binding.key, ()))
-                own[position] = room.beside(binding.key), kept
+                held = of_binding(here.outstanding, binding.key)
+                own[position] = KeptPromise(held, sum(each.to_pack for each in held))
         told = told_by_pools(rooms, requirements_of(binding))
-        available = promisable(rooms, binding, self._asked, told, own)
+        beside = own_of(rooms, binding, self._asked, own)
+        available = promisable(rooms, binding, self._asked, told, beside)
         available = self._with_totals(known, rooms, told[0], available)
         more_c = available.replicas_c
         if (stored_c > more_c).any():
@@ -370,7 +366,9 @@ class _Question:
                 self._inputs.fleet.clusters, known, reports, strict=True
             )
         ]
-        promised = {c: each.outstanding for c, each in enumerate(known) if each and each.promised}
+        promised = {
+            c: each.outstanding for c, each in enumerate(known) if each and each.outstanding
+        }
         unit = shape_of(binding)
         highest = Source.SUMMARY if PODS in unit.request else Source.MODELS
         options = EstimateOptions(highest=highest, ignore_claims=True)

@@ -61,6 +61,13 @@ class Share(NamedTuple):
     certificate: PromiseCertificate = PromiseCertificate.CAREFUL
 
 
+class Growth(NamedTuple):
+    """Replicas that were promised at one version of a cluster."""
+
+    version: int
+    replicas: int
+
+
 class Reservation(NamedTuple):
     """Replicas of one shape that a binding holds in a cluster, until pods are seen in their place.
 
@@ -68,8 +75,11 @@ class Reservation(NamedTuple):
     newest last. Agents that know ``interest_version`` of the cluster look for its pods. An older
     shape of its component has 0 replicas and is looked for all the same. ``adopted`` replicas ran
     before the binding was registered: they count as echoed until the agent says. ``finished`` pods
-    of a Job succeeded: they count as echoed for good. At ``grown_version`` of the cluster it last
-    got more: promises are packed in that order.
+    of a Job succeeded: they count as echoed for good.
+
+    At ``grown_version`` of the cluster it last got more: promises are packed in that order, each in
+    its own place. ``earlier`` are those of before, the oldest first: at which version, and how many
+    replicas. Pods stand for the oldest first.
     """
 
     binding: str
@@ -83,6 +93,7 @@ class Reservation(NamedTuple):
     adopted: int = 0
     finished: int = 0
     grown_version: int = 0
+    earlier: tuple[Growth, ...] = ()
 
     @property
     def key(self) -> ReservationKey:
@@ -96,6 +107,12 @@ class Reservation(NamedTuple):
     def decision(self) -> str:
         """The newest decision."""
         return self.decisions[-1]
+
+    @property
+    def growths(self) -> tuple[Growth, ...]:
+        """All of it by the version at which it was promised, the oldest first."""
+        newest = self.replicas - sum([growth.replicas for growth in self.earlier])
+        return (*self.earlier, Growth(self.grown_version, newest))
 
 
 class Outstanding(NamedTuple):
@@ -160,6 +177,33 @@ def outstanding_of(
         in_summary=max(0, in_cells - unbound),
         credited=min(in_cells, givers),
     )
+
+
+def by_growth(reservation: Reservation, whole: Outstanding) -> list[tuple[int, Outstanding]]:
+    """What is outstanding of a reservation, by the versions at which it was promised."""
+    if not reservation.earlier:
+        return [(reservation.grown_version, whole)] if whole.in_cells else []
+    seen = reservation.replicas - whole.in_cells
+    waiting, credited = whole.in_cells - whole.in_summary, whole.credited
+    outstanding = []
+    for growth in reservation.growths:
+        in_cells = max(0, growth.replicas - seen)
+        seen -= growth.replicas - in_cells
+        if in_cells:
+            waiting_now, credited_now = min(in_cells, waiting), min(in_cells, credited)
+            waiting, credited = waiting - waiting_now, credited - credited_now
+            # By name it would take twice as long, for thousands of clusters.
+            part = Outstanding(
+                whole.binding,
+                whole.requirements,
+                in_cells,
+                whole.component,
+                whole.certificate,
+                in_cells - waiting_now,
+                credited_now,
+            )
+            outstanding.append((growth.version, part))
+    return outstanding
 
 
 def _makes_room(old: Reservation, new: Reservation) -> bool:

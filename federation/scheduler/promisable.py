@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from federation.capacity.assignments import Assignment
 from federation.capacity.careful import PromiseTerms
-from federation.capacity.cluster_room import Room
 from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.own_promises import KeptPromise, OwnPromises
 from federation.capacity.reserve import packable
 from federation.capacity.second_looks import looked_again_c
 from federation.model.arrays import BoolArray, IntArray
@@ -42,7 +41,6 @@ NO_POOLS: Final = Reason(ReasonCode.NO_POOLS)
 _STUCK: Final = frozenset(
     {ReasonCode.OVER_COMMITTED, ReasonCode.KEPT_FOR_LARGE_PODS, ReasonCode.NOT_REHEARSED}
 )
-NOTHING_KNOWN: Final[Mapping[int, int]] = MappingProxyType({})
 _MOST_NAMED: Final = 3
 
 
@@ -95,32 +93,39 @@ def stuck_notes(reasons: Mapping[int, Reason], names: Sequence[str]) -> dict[int
     }
 
 
+def own_of(
+    rooms: FleetRooms,
+    binding: Binding,
+    asked: Certificate | None,
+    promises: Mapping[int, KeptPromise],
+) -> OwnPromises:
+    """What the binding holds where it is, for ``promisable``."""
+    requirements = None if binding.components else binding.requirements
+    return OwnPromises.of(rooms, binding.key, requirements, asked, promises)
+
+
 def promisable(
     rooms: FleetRooms,
     binding: Binding,
     asked: Certificate | None,
     told: tuple[BoolArray, Mapping[int, Reason]],
-    own: Mapping[int, tuple[Room, int]],
-    beside: Mapping[int, int] = NOTHING_KNOWN,
+    own: OwnPromises,
     *,
     leaves_large: bool = True,
 ) -> Estimates:
     """Replicas, or whole sets; unknown where the pools cannot tell.
 
-    ``own`` has, for every cluster where the binding is, the room without it and how many of its
-    replicas need some there; but for those where what is left ``beside`` these is known.
-    ``leaves_large`` is as for ``packable``.
+    ``own`` is what the binding holds where it is, and ``leaves_large`` is as for ``packable``.
     """
     told_c, reasons = told[0], dict(told[1])
     if binding.components:
-        without = {position: room for position, (room, _) in own.items()}
+        without = {position: room for position, (room, _) in own.repacked.items()}
         most_c = packable_sets_c(rooms, binding.components, asked, without)
     else:
         most_c, kept_for = packable(
             rooms, binding.requirements, asked, own, leaves_large=leaves_large
         )
-        most_c[list(beside)] = list(beside.values())
-        reasons |= {c: why for c, why in kept_for.items() if told_c[c] and c not in beside}
+        reasons |= {c: why for c, why in kept_for.items() if told_c[c]}
     reasons |= {c: stuck_reason(stuck) for c, stuck in sorted(rooms.sums.stuck.items())}
     return Estimates(
         replicas_c=most_c * told_c,

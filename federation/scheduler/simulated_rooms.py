@@ -13,6 +13,8 @@ import numpy as np
 
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
+from federation.capacity.growth import of_binding
+from federation.capacity.own_promises import KeptPromise
 from federation.capacity.reserve import PackedRooms, Refused, promise, promise_less
 from federation.capacity.worth import worth
 from federation.model.arrays import BoolArray
@@ -25,6 +27,7 @@ from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import Component, TargetCluster
 from federation.scheduler.promisable import (
     looked_again,
+    own_of,
     promisable,
     requirements_of,
     terms_of,
@@ -59,7 +62,7 @@ class SimulatedRooms:
         is as for ``packable``.
         """
         told = told_by_pools(self._rooms, requirements_of(binding))
-        own = dict(self._own(binding))
+        own = own_of(self._rooms, binding, asked, dict(self._own(binding)))
         return promisable(self._rooms, binding, asked, told, own, leaves_large=leaves_large)
 
     def room(self, position: int) -> Room | None:
@@ -118,15 +121,15 @@ class SimulatedRooms:
                 )
         return asks
 
-    def _own(self, binding: Binding) -> Iterator[tuple[int, tuple[Room, int]]]:
-        """The rooms where the binding is, as if it had nothing there, and what it needs there."""
+    def _own(self, binding: Binding) -> Iterator[tuple[int, KeptPromise]]:
+        """What the binding holds where it is, all of which stays."""
         places = {name: position for position, name in enumerate(self._names)}
         for target in binding.clusters:
             position = places.get(target.name)
             room = None if position is None else self._rooms.rooms[position]
             if position is not None and room is not None:
-                waiting = sum(each.outstanding.to_pack for each in room.holdings_of(binding.key))
-                yield position, (room.beside(binding.key), waiting)
+                held = of_binding(room.outstanding, binding.key)
+                yield position, KeptPromise(held, sum(each.to_pack for each in held))
 
     def _seen(self, binding: Binding, room: Room, name: str) -> Mapping[str, int]:
         """Replicas by component that are on nodes already: they run, and none is waited for."""

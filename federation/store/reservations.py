@@ -36,7 +36,7 @@ from federation.history.workload_rows import REQUIREMENTS, RequirementsRow
 from federation.model.echoes import Owner
 from federation.model.namespace_quotas import held_amounts
 from federation.model.placement import binding_key
-from federation.model.reservations import PromiseCertificate, Reservation
+from federation.model.reservations import Growth, PromiseCertificate, Reservation
 from federation.model.shapes import ReservationKey
 from federation.model.workload import ReplicaRequirements, shared_request
 from federation.services.journal import StoredReservations
@@ -250,6 +250,10 @@ def _finished(
     return replace(row, reservations=tuple(map(raised, row.reservations)))
 
 
+# A new field is written only where it says something.
+_NOTHING_EARLIER: Final[Factored[tuple[Growth, ...]]] = (((),), ())
+
+
 class _Body(Body, frozen=True):
     """Columns of reservations: numbers are shortened, what is larger is factored."""
 
@@ -264,6 +268,7 @@ class _Body(Body, frozen=True):
     adopted: Sequence[int] = (0,)
     finished: Sequence[int] = (0,)
     grown_versions: Sequence[int] = (0,)
+    earlier: Factored[tuple[Growth, ...]] = _NOTHING_EARLIER
 
 
 _BODIES: Final = msgspec.msgpack.Decoder(_Body)
@@ -295,6 +300,7 @@ def packed_reservations(row: StoredReservations) -> bytes:
         adopted,
         finished,
         grown_versions,
+        earlier,
     ) = zip(*row.reservations, strict=True)
     return msgspec.msgpack.encode(
         _Body(
@@ -310,6 +316,7 @@ def packed_reservations(row: StoredReservations) -> bytes:
             adopted=shortened(adopted),
             finished=shortened(finished),
             grown_versions=shortened(grown_versions),
+            earlier=factored(earlier) if any(earlier) else _NOTHING_EARLIER,
         )
     )
 
@@ -389,5 +396,6 @@ def _unpacked(binding: str, body: _Body, repeated: _Repeated) -> tuple[Reservati
             lengthened(body.adopted, rows),
             lengthened(body.finished, rows),
             lengthened(body.grown_versions, rows),
+            each(*body.earlier),
         )
     )

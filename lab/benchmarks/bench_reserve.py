@@ -91,7 +91,7 @@ def packed_fleet(clusters: int, decisions: int) -> tuple[FleetRooms, list[float]
         requirements = workload(number, is_new=number % 2 == 0)
         binding = f"b{number}"
         start = time.process_time_ns()
-        most_c = packable_c(fleet, requirements, Certificate.CAREFUL, {})
+        most_c = packable_c(fleet, requirements, Certificate.CAREFUL)
         took = time.process_time_ns() - start
         targets = random.permutation(clusters)[:TARGETS].tolist()
         asks = asked(binding, requirements, {c: min(int(most_c[c]), 20) for c in targets})
@@ -127,11 +127,11 @@ def print_decisions(clusters: int) -> None:
     show("  those of large pods", large)
     requirements = workload(3, is_new=True)
     names = [cluster_name(number) for number in range(clusters)]
-    most_c = packable_c(fleet, requirements, Certificate.CAREFUL, {})
+    most_c = packable_c(fleet, requirements, Certificate.CAREFUL)
     asks = asked("new", requirements, {c: min(int(most_c[c]), 20) for c in range(clusters)})
 
     def decide() -> None:
-        packable_c(fleet, requirements, Certificate.CAREFUL, {})
+        packable_c(fleet, requirements, Certificate.CAREFUL)
         promise(fleet, names, "new", asks, ())
 
     runs = max(3, 10_000 // clusters)
@@ -140,7 +140,7 @@ def print_decisions(clusters: int) -> None:
         millis(decide, runs),
         goal_of_all(clusters),
     )
-    strict = millis(lambda: packable_c(fleet, requirements, Certificate.STRICT, {}), 3)
+    strict = millis(lambda: packable_c(fleet, requirements, Certificate.STRICT), 3)
     show("the most a strict promise may be in each cluster", strict)
     print_strict_memory(fleet, clusters)
 
@@ -167,7 +167,7 @@ def one_by_one(sizes: int, count: int) -> list[float]:
         requirements, binding = workload(number % sizes), f"b{number}"
         asks = asked(binding, requirements, {number % 3: 1})
         start = time.process_time_ns()
-        packable_c(fleet, requirements, Certificate.CAREFUL, {})
+        packable_c(fleet, requirements, Certificate.CAREFUL)
         answer = promise(fleet, names, binding, asks, ())
         times.append((time.process_time_ns() - start) / 1e6)
         if not isinstance(answer, FleetRooms):
@@ -188,14 +188,14 @@ def is_large(number: int) -> bool:
 def print_strict_memory(fleet: FleetRooms, clusters: int) -> None:
     """One strict size is asked for again and again, while one cluster after another reports."""
     requirements = workload(3)
-    packable_c(fleet, requirements, Certificate.STRICT, {})
+    packable_c(fleet, requirements, Certificate.STRICT)
     before, times = resident_mebibytes(os.getpid()), []
     for number in range(STRICT_REPORTS):
         position = number * 7919 % clusters
         pools = stored_pools(number + 1, PLAN)
         fleet = fleet.with_rooms({position: Room.of(ReportId(1, number + 2), pools)})
         start = time.process_time_ns()
-        packable_c(fleet, requirements, Certificate.STRICT, {})
+        packable_c(fleet, requirements, Certificate.STRICT)
         times.append((time.process_time_ns() - start) / 1e6)
     show("strict, after one cluster's report", times)
     FIGURES.row(
@@ -238,7 +238,7 @@ def print_large_fleet(clusters: int) -> None:
     requirements = workload(3)
     show(
         "what can be packed into each",
-        millis(lambda: packable_c(fleet, requirements, Certificate.CAREFUL, {}), 5),
+        millis(lambda: packable_c(fleet, requirements, Certificate.CAREFUL), 5),
     )
     peak_kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     FIGURES.row("the whole process at most", peak_kibibytes / KIBIBYTES_PER_MEBIBYTE, "MiB")

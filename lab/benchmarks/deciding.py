@@ -101,7 +101,7 @@ def packable() -> IntArray:
     report = ReportId(1, 1)
     own_rooms = [Room.of(report, stored_pools(number, PLAN)) for number in range(PLAN.distinct)]
     size = ReplicaRequirements(request=SMALL_SIZES[3])
-    most_c = packable_c(FleetRooms.of(own_rooms), size, Certificate.CAREFUL, {})
+    most_c = packable_c(FleetRooms.of(own_rooms), size, Certificate.CAREFUL)
     return np.clip(most_c // 10, 1, 500)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,6 +18,9 @@ import pytest
 
 from federation.v1.rebalance_pb2 import PLAN_KIND_DRAIN
 from federation.v1.resource_pb2 import Gang, TargetCluster
+from lab.commanded_stores import CommandedStore
+from lab.control_planes import running_control_plane
+from lab.held_clocks import HeldClock
 from tests.api.world import World, code_of, shares
 
 SEEDS = range(12)
@@ -113,9 +117,50 @@ async def test_what_grows_is_promised_what_is_offered_beside_it(world: World, se
     assert await drawn.is_placed(held + beside + 1, cores) is False
     assert await world.shares() == {"big": held}
     assert await drawn.is_placed(held + beside, cores)
-    await world.delete()
-    # Beside its own replicas is never more room than without them. What it had was kept for it.
-    assert await drawn.offered(cores) >= (held + beside if beside else 0)
+    # The difference was packed behind all else: nothing has moved, and no more is offered.
+    assert await drawn.offered(cores, "web") == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_all_control_planes_offer_the_same_beside_what_grew_and_ran_and_shrank(
+    world: World, seed: int, module_database_url: str, clock: HeldClock, module_folder: Path
+) -> None:
+    """Also one that starts in between and reads what is stored, and whichever of them decides."""
+    drawn = await Drawn.of(world, seed)
+    cores, agent, web = drawn.large, world.agents["big"], f"{world.namespace}/web"
+    held = min(await drawn.offered(cores), drawn.source.randint(2, 5))
+    if held < 2:
+        return
+    assert await drawn.is_placed(held, cores)
+    await world.placed("late", drawn.source.randint(1, 5), "big", request={"cpu": drawn.small})
+    grown = held + min(await drawn.offered(cores, "web"), drawn.source.randint(1, 3))
+    assert await drawn.is_placed(grown, cores)
+    await world.placed("later", drawn.source.randint(1, 5), "big", request={"cpu": drawn.small})
+    requests = {web: {"cpu": 1000 * int(cores)}}
+    # Pods of the first promise run; of the second there are none yet.
+    await agent.report(sees={web: held - 1}, requests=requests)
+    store = CommandedStore()
+    started = running_control_plane(
+        module_database_url, module_folder, clock=clock, store=store, heartbeat_seconds="3600"
+    )
+    async with started as plane:
+        at_other = replace(drawn, world=world.at(plane, store))
+        beside = await drawn.offered(cores, "web")
+        assert await at_other.offered(cores, "web") == beside
+        assert await at_other.is_placed(grown + beside + 1, cores) is False
+        assert await at_other.is_placed(grown + beside, cores)
+        await world.plane.follow()
+        assert await drawn.offered(cores, "web") == await at_other.offered(cores, "web") == 0
+        for size in (drawn.small, cores):
+            assert await drawn.offered(size) == await at_other.offered(size)
+        # Less is taken from what was promised last: then it is offered again.
+        for replicas in (grown, held, 1):
+            assert await drawn.is_placed(replicas, cores)
+            await agent.report(sees={web: held - 1}, requests=requests)
+            await plane.follow()
+            shrunk = await drawn.offered(cores, "web")
+            assert await at_other.offered(cores, "web") == shrunk
+            assert shrunk >= (beside if replicas == grown else 0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -191,11 +192,10 @@ class Federation:
         name = slow.cluster
         ledger = replica.fleet.ledger(name)
         assert ledger.version == slow.version
-        outstanding = {
-            (each.binding, each.component): each.to_pack
-            for each in ledger.outstanding()
-            if each.to_pack
-        }
+        outstanding = Counter[tuple[str, str]]()
+        for each in ledger.outstanding():
+            if each.to_pack:
+                outstanding[each.binding, each.component] += each.to_pack
         expected = {each.part: each.replicas for each in slow.demands()}
         if name in replica.knowing:
             assert outstanding == expected

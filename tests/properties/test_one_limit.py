@@ -12,6 +12,7 @@ from federation.capacity.careful import CAREFULLY, WHATEVER_FITS, PromiseTerms
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
+from federation.capacity.own_promises import KeptPromise, OwnPromises
 from federation.capacity.reserve import Refused, packable_c
 from federation.model.placement import Certificate
 from federation.model.reservations import Outstanding, PromiseCertificate
@@ -74,7 +75,7 @@ def test_a_new_binding_is_promised_what_is_available_and_no_more(
     requirements: ReplicaRequirements,
 ) -> None:
     fleet = fleet_of(drawn)
-    available_c = packable_c(fleet, requirements, Certificate.CAREFUL, {})
+    available_c = packable_c(fleet, requirements, Certificate.CAREFUL)
     for position, most in enumerate(available_c.tolist()):
         wanted = Outstanding(NEW, requirements, most)
         assert is_promised(fleet, position, wanted)
@@ -93,9 +94,9 @@ def test_what_grows_is_promised_what_is_available_beside_its_own_replicas(
     fleet = asked_of(before, NAMES, NEW, {0: (held,)}, WHATEVER_FITS)
     if isinstance(fleet, Refused) or fleet.overcommitted_c.any():
         return
-    room = fleet.rooms[0]
-    assert room is not None
-    own = {0: (room.beside(NEW), had)}
+    own = OwnPromises.of(
+        fleet, NEW, requirements, Certificate.CAREFUL, {0: KeptPromise((held,), had)}
+    )
     more = int(packable_c(fleet, requirements, Certificate.CAREFUL, own)[0])
     placed = replace(CAREFULLY, placed=frozenset({0}))
     # Its own replicas never count as on their way, and what does not grow is kept.

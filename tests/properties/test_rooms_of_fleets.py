@@ -13,24 +13,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from federation.capacity import batch_packing
-from federation.capacity.careful import WHATEVER_FITS
-from federation.capacity.cluster_room import Room, late_in_order
+from federation.capacity.cluster_room import Room
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom, packed_room
-from federation.capacity.known_packings import KnownPackings
 from federation.capacity.reserve import (
     PackedRooms,
     Refused,
-    certificate_for,
     packable_c,
     promise_less,
-    promised,
 )
 from federation.model.cluster import Taint, TaintEffect
-from federation.model.placement import Binding, Certificate
 from federation.model.pools.values import Cells, NodePool
 from federation.model.reservations import Outstanding, PromiseCertificate
-from federation.model.workload import NodeClaim, ReplicaRequirements, TargetCluster
-from federation.services.scheduling.own_rooms import own_rooms
+from federation.model.workload import NodeClaim, ReplicaRequirements
 from lab.promising import asked_of
 from lab.slow_packer import broken_promise
 from tests.properties.drawn_rooms import (
@@ -38,11 +32,7 @@ from tests.properties.drawn_rooms import (
     REPORT,
     DrawnCells,
     DrawnRooms,
-    asking,
     cells_drawn,
-    crowds,
-    fleet_of,
-    outstandings,
     requests,
     rooms_drawn,
     shapes,
@@ -91,7 +81,7 @@ def assert_same_rooms(fleet: FleetRooms, rooms: list[Room | None]) -> None:
         for claim in (None, NodeClaim(node_selector={"zone": "b"})):
             asked = ReplicaRequirements(request=request, node_claim=claim)
             most = [each.packable(asked, PACKED[0]) if each else 0 for each in rooms]
-            assert packable_c(fleet, asked, None, {}).tolist() == most
+            assert packable_c(fleet, asked, None).tolist() == most
             told_c, _ = fleet.told(asked)
             assert told_c.tolist() == [each is not None and each.can_tell(asked) for each in rooms]
 
@@ -194,147 +184,6 @@ def test_labels_that_change_for_ever_do_not_make_kinds_for_ever() -> None:
     assert fleet.most_by_view(asked)[0].tolist() == [0, 0, 0, 2]
     gone = fleet.with_rooms(dict.fromkeys(range(4)))
     assert gone.kinds.verdicts(NodeClaim(node_selector={"zone": "elsewhere"})) is None
-
-
-PLENTY: DrawnCells = [(0, 5, (30, 30, 12, 0)), (1, 4, (20, 25, 12, 0))]
-LARGER = Outstanding("x", ReplicaRequirements(request={"cpu": 3, "memory": 2}), 3)
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    drawn=rooms_drawn | crowds,
-    asked=st.sampled_from([None, *Certificate]),
-    requirements=shapes,
-    replicas=st.integers(1, 8),
-    is_last=st.booleans(),
-)
-# What is kept back of a careful promise is less beside three than beside all.
-@example(
-    drawn=[(PLENTY, [LARGER])],
-    asked=Certificate.CAREFUL,
-    requirements=ReplicaRequirements(request={"cpu": 1}),
-    replicas=40,
-    is_last=True,
-)
-# Four of a node, then five of it and five of the other leave six nowhere: six come first.
-@example(
-    drawn=[
-        (
-            [(0, 2, (10, 30, 12, 0)), (0, 9, (3, 30, 12, 0))],
-            [asking(4, 1), asking(5, 2), asking(6, 1)],
-        )
-    ],
-    asked=None,
-    requirements=ReplicaRequirements(request={"memory": 1}),
-    replicas=2,
-    is_last=True,
-)
-# Spreading leaves no node with room for any of those that best fit places.
-@example(
-    drawn=[([(0, 20, (3, 9, 9, 0))], [asking(1, 20, "x")])],
-    asked=Certificate.CAREFUL,
-    requirements=ReplicaRequirements(request={"cpu": 3}),
-    replicas=10,
-    is_last=True,
-)
-def test_beside_a_binding_as_much_is_left_as_where_it_was_never_promised(
-    drawn: DrawnRooms,
-    asked: Certificate | None,
-    requirements: ReplicaRequirements,
-    replicas: int,
-    is_last: bool,
-) -> None:
-    """Also for who remembers what was packed beside more, and asks twice."""
-    last, every = Outstanding(LAST, requirements, replicas), unpacked_rooms(drawn)
-
-    def reported(skipped: int) -> FleetRooms:
-        """The same reports, some of the promises made there, and the binding's."""
-        return FleetRooms.of(
-            each._replace(outstanding=(*others, last) if is_last else (last, *others))
-            for each in every
-            for others in [each.outstanding[skipped:]]
-        )
-
-    made = asked_of(FleetRooms.of(every), NAMES, LAST, dict.fromkeys(range(len(drawn)), (last,)))
-    names = NAMES[: len(drawn)]
-    binding = Binding(
-        namespace="shop",
-        name="last",
-        requirements=requirements,
-        clusters=tuple(TargetCluster(name=name) for name in names),
-    )
-    by_name, known = {name: c for c, name in enumerate(names)}, KnownPackings()
-    for each in (reported(0), reported(1), *([] if isinstance(made, Refused) else [made])):
-        for pack in (None, known.packed, known.packed):
-            own = own_rooms(each, by_name, binding, asked, {}, pack)
-            most_c = packable_c(each, requirements, asked, own.rooms)
-            for position, room in enumerate(each.rooms):
-                assert room is not None
-                expected = room.without(LAST)
-                certificate = certificate_for(asked, room, requirements)
-                found = own.beside.get(position, int(most_c[position]))
-                assert found == expected.packable(requirements, certificate)
-                if position in own.rooms:
-                    assert own.rooms[position][0].stuck() == expected.stuck()
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    drawn=rooms_drawn | crowds,
-    requirements=shapes,
-    certificate=st.sampled_from(PromiseCertificate),
-    replicas=st.integers(1, 4),
-    own=st.lists(outstandings(most=2), max_size=1),
-)
-# It has room, but among others of its size it comes before some that then have none.
-@example(
-    drawn=[
-        (
-            [(0, 2, (10, 30, 12, 0)), (0, 2, (11, 30, 12, 0))],
-            [
-                asking(*each)
-                for each in ((2, 1), (4, 1), (6, 2), (3, 2), (2, 1), (2, 1), (2, 2), (6, 2))
-            ],
-        )
-    ],
-    requirements=ReplicaRequirements(request={"cpu": 2}),
-    certificate=PromiseCertificate.PLANNED,
-    replicas=1,
-    own=[],
-)
-# In their order two more find no room, in the best none.
-@example(
-    drawn=[
-        (
-            [(0, 2, (cpu, 30, 12, 0)) for cpu in (11, 10, 9, 9)],
-            [asking(*each) for each in ((5, 1), (5, 1), (3, 1), (5, 3), (6, 2), (6, 3))],
-        )
-    ],
-    requirements=ReplicaRequirements(request={"cpu": 1}),
-    certificate=PromiseCertificate.PLANNED,
-    replicas=1,
-    own=[],
-)  # fmt: skip
-def test_whether_packing_waits_or_is_remembered_the_same_is_promised_and_refused(
-    drawn: DrawnRooms,
-    requirements: ReplicaRequirements,
-    certificate: PromiseCertificate,
-    replicas: int,
-    own: list[Outstanding],
-) -> None:
-    wanted = Outstanding(NEW, requirements, replicas, certificate=certificate)
-    every = (wanted, *(each._replace(binding=NEW, component="b") for each in own))
-    fleet, known = fleet_of(drawn), KnownPackings()
-    everywhere: _Asks = dict.fromkeys(range(len(drawn)), every)
-    for asks in (everywhere, *({position: every} for position in everywhere)):
-        expected = promised(fleet, NAMES, NEW, asks, (), WHATEVER_FITS)
-        for pack, late in ((None, late_in_order), (known.packed, known.late)):
-            found = promised(fleet, NAMES, NEW, asks, (), WHATEVER_FITS, pack=pack, late=late)
-            if isinstance(expected, Refused) or isinstance(found, Refused):
-                assert found == expected
-            else:
-                for one, other in zip(found().rooms, expected().rooms, strict=True):
-                    assert_same(one, other)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -181,7 +181,7 @@ def test_as_much_is_promised_beside_strict_promises_as_each_room_says(
         most = [
             min(room.packable(requirements, certificate), 99) if room else 0 for room in fleet.rooms
         ]
-        found_c = np.minimum(packable_c(fleet, requirements, asked, {}), 99)
+        found_c = np.minimum(packable_c(fleet, requirements, asked), 99)
         assert found_c.tolist() == most
         binding = f"b{number}"
         wanted = (Outstanding(binding, requirements, replicas, certificate=certificate),)

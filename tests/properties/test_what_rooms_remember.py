@@ -226,4 +226,4 @@ def test_what_a_room_remembers_changes_no_answer(
         assert rehearsed_most(room, requested, limit) == rehearsed_most(anew, requested, limit)
         if number % 4 == 3:
             outstanding = (*room.outstanding, Outstanding("shop/more", requested, limit))
-            assert packing(room.rearranged(outstanding)) == packing(anew.rearranged(outstanding))
+            assert packing(room.repacked(outstanding)) == packing(anew.repacked(outstanding))

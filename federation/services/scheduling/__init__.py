@@ -41,7 +41,7 @@ Beside it:
 - ``seeing``: what there is for a binding: the clusters that let it in, and the room that they have
 - ``fresh_reports``: before a refusal for want of room, fresh reports: pods that they show leave
   more room than wherever they might have gone
-- ``own_rooms``: what is left in the clusters where a binding is, as if it had nothing there
+- ``kept_promises``: what a binding holds where it is, and what of it stays
 - ``claims``: what is kept for those that wait: room for who was overtaken for long, and whole
   clusters for who comes first in a profile that lets nobody overtake
 - ``agents``: what agents are asked behind a decision: nodes for its replicas, and labels their

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import TypeAlias
 
 from federation.capacity.careful import WHATEVER_FITS
-from federation.capacity.cluster_room import LateInOrder, Packer, ReportId, Room
+from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.holdings import FirstStakes
 from federation.capacity.ledger import ClusterLedger, LedgerInWork
 from federation.capacity.reserve import (
@@ -34,6 +34,7 @@ from federation.scheduler.closed_rooms import ClosedRooms
 from federation.scheduler.fleet import Column
 from federation.scheduler.promisable import (
     instead_where,
+    own_of,
     promisable,
     requirements_of,
     terms_of,
@@ -42,9 +43,8 @@ from federation.scheduler.promisable import (
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.journal import NO_REPLICAS, ClusterShares
-from federation.services.scheduling.kept_there import kept_there
+from federation.services.scheduling.kept_promises import kept_promises
 from federation.services.scheduling.known_answers import KnownAnswers
-from federation.services.scheduling.own_rooms import own_rooms
 from federation.services.scheduling.shares import (
     NO_REQUIREMENTS,
     NO_SHARES,
@@ -84,12 +84,8 @@ class WorkingCopy:
         known: KnownEstimates | None = None,
         *,
         allow_unproven: bool = False,
-        pack: Packer | None = None,
-        late: LateInOrder | None = None,
     ) -> None:
-        """``known`` has deductions of earlier snapshots, from which this one's are made; ``pack``
-        and ``late`` are as for ``promised``.
-        """
+        """``known`` has deductions of earlier snapshots, from which this one's are made."""
         self.snapshot = snapshot
         self._rooms: FleetRooms = snapshot.rooms
         # What was promised last, until somebody asks for the rooms with that.
@@ -98,7 +94,6 @@ class WorkingCopy:
         self._known = known or KnownEstimates()
         self._totals = TotalsInWork(snapshot, self._known, self._ledgers)
         self._allow_unproven = allow_unproven
-        self._pack, self._late = pack, late
         self._known_told: _Told | None = None
         self._answers = KnownAnswers.about(self.rooms)
         self._shadows: dict[Hashable, RoomsBeside] = {}
@@ -173,13 +168,7 @@ class WorkingCopy:
         return self._of(self.after)
 
     def _of(self, snapshot: FleetSnapshot) -> WorkingCopy:
-        made = WorkingCopy(
-            snapshot,
-            self._known,
-            allow_unproven=self._allow_unproven,
-            pack=self._pack,
-            late=self._late,
-        )
+        made = WorkingCopy(snapshot, self._known, allow_unproven=self._allow_unproven)
         if made.rooms is self._answers.rooms:
             made._answers = self._answers
         return made
@@ -270,13 +259,9 @@ class WorkingCopy:
     def _availability(
         self, binding: Binding, asked: Certificate | None, *, leaves_large: bool = True
     ) -> Estimates:
-        kept = kept_there(binding, self.snapshot, self._ledgers)
-        positions, pack = self.snapshot.positions, self._pack
-        own, beside = own_rooms(self.rooms, positions, binding, asked, kept, pack)
-        told = self._told(binding)
-        estimates = promisable(
-            self.rooms, binding, asked, told, own, beside, leaves_large=leaves_large
-        )
+        promises = kept_promises(binding, self.snapshot, self._ledgers)
+        own, told = own_of(self.rooms, binding, asked, promises), self._told(binding)
+        estimates = promisable(self.rooms, binding, asked, told, own, leaves_large=leaves_large)
         lesser_c = self._lesser_c(binding, asked)
         if lesser_c is None:
             return estimates
@@ -348,8 +333,6 @@ class WorkingCopy:
             {c for c, (before, _) in given.items() if before is not None and before.outstanding},
             terms_at(request, positions),
             allow_unproven=self._allow_unproven,
-            pack=self._pack,
-            late=self._late,
         )
         if isinstance(taken, Refused):
             return taken

@@ -125,7 +125,7 @@ def test_room_is_left_also_where_twice_as_many_take_the_last_node(
     fleet = fleet_of((LARGE, 1), (SMALL, outstanding))
     for limit in (7, 12, 36):
         assert beside(fleet, SMALL, limit) == available
-    assert packable_c(fleet, SMALL, Certificate.CAREFUL, {})[0] <= available
+    assert packable_c(fleet, SMALL, Certificate.CAREFUL)[0] <= available
 
 
 def test_pods_that_take_no_node_of_a_large_one_are_promised_beside_others_that_do() -> None:
@@ -197,7 +197,7 @@ def test_small_pods_that_take_no_node_of_a_large_one_get_all_that_fits() -> None
 
     def available(wanted: ReplicaRequirements, *promised: tuple[ReplicaRequirements, int]) -> int:
         fleet = fleet_of(*promised, reported=dedicated_and_plain())
-        return int(packable_c(fleet, wanted, Certificate.CAREFUL, {})[0])
+        return int(packable_c(fleet, wanted, Certificate.CAREFUL)[0])
 
     assert available(web, (training, 1)) == 159
     # More on its way makes no more available, also where twice as much would fill all nodes.
@@ -422,7 +422,7 @@ def test_large_is_measured_by_the_largest_node_that_suits(claim: NodeClaim) -> N
     # A node of 8 cores takes one of 6 beside at most four of 500m, and small pods go there first.
     fleet = fleet_of((six, 5), reported=two_architectures())
     assert 0 < beside(fleet, anywhere, 40) <= 20
-    assert 0 < packable_c(fleet, anywhere, Certificate.CAREFUL, {})[0] <= 20
+    assert 0 < packable_c(fleet, anywhere, Certificate.CAREFUL)[0] <= 20
     # Nodes of 32 cores suit pods that tolerate them and choose none: those are not large.
     bare = ReplicaRequirements(request=request, node_claim=NodeClaim(tolerations=TOLERATES))
     assert beside(fleet_of((bare, 5), reported=two_architectures()), anywhere, 40) == 40
@@ -430,8 +430,8 @@ def test_large_is_measured_by_the_largest_node_that_suits(claim: NodeClaim) -> N
 
 def test_careful_promises_are_held_to_it() -> None:
     told, untold = fleet_of((LARGE, 3)), fleet_of((LARGE, 3), tells=False)
-    held_to = int(packable_c(told, SMALL, Certificate.CAREFUL, {})[0])
-    assert 0 < held_to < int(packable_c(untold, SMALL, Certificate.CAREFUL, {})[0])
+    held_to = int(packable_c(told, SMALL, Certificate.CAREFUL)[0])
+    assert 0 < held_to < int(packable_c(untold, SMALL, Certificate.CAREFUL)[0])
     assert beside(told, SMALL, held_to) == held_to
 
 

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from federation.capacity.holdings import (
     DECISIONS_REMEMBERED,
+    MAX_EARLIER_GROWTHS,
     OLDER_SHAPES_REMEMBERED,
     FirstStakes,
     Stake,
 )
 from federation.capacity.ledger import ClusterLedger, LedgerInWork
-from federation.model.reservations import PromiseCertificate, Reservation, Share
+from federation.model.reservations import Growth, PromiseCertificate, Reservation, Share
 from federation.model.shapes import Echo, request_shape
-from federation.model.workload import ReplicaRequirements
+from federation.model.workload import NodeClaim, ReplicaRequirements
 from lab.promising import Ledger
 
 SMALL = {"cpu": 100}
@@ -41,6 +42,17 @@ def echo(bound: int, unbound: int = 0, request: Mapping[str, int] = SMALL, **mor
 
 def in_cells(ledger: ClusterLedger, binding: str = "web") -> int:
     return sum(each.in_cells for each in ledger.outstanding_of(binding))
+
+
+def sums_by_component(ledger: ClusterLedger) -> dict[tuple[str, str], tuple[int, int, int]]:
+    """Return what is to be packed, is in cells and in totals, by binding and component."""
+    sums: dict[tuple[str, str], tuple[int, int, int]] = {}
+    for part in ledger.outstanding():
+        before = sums.get((part.binding, part.component), (0, 0, 0))
+        amounts = zip(before, (part.to_pack, part.in_cells, part.in_summary), strict=True)
+        to_pack, in_cells, in_summary = map(sum, amounts)
+        sums[part.binding, part.component] = to_pack, in_cells, in_summary
+    return sums
 
 
 def test_a_report_takes_over_what_it_sees() -> None:
@@ -178,7 +190,69 @@ def test_promises_are_packed_in_the_order_in_which_they_grew() -> None:
     for binding in ("a", "b", "c"):
         ledger = ledger.decided(binding, "d1", [share(3)])
     ledger = ledger.decided("a", "d2", [share(4)]).decided("b", "d2", [share(2)])
-    assert [each.binding for each in ledger.outstanding()] == ["b", "c", "a"]
+    assert [(each.binding, each.in_cells) for each in ledger.outstanding()] == [
+        ("a", 3),
+        ("b", 2),
+        ("c", 3),
+        ("a", 1),
+    ]
+
+
+def parts_of(ledger: ClusterLedger, binding: str = "web") -> list[int]:
+    return [part.in_cells for part in ledger.outstanding_of(binding)]
+
+
+def test_pods_stand_for_what_was_promised_first_and_less_is_taken_from_what_came_last() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(3)]).decided("other", "d1", [share(1)])
+    ledger = ledger.decided("web", "d2", [share(5)]).decided("web", "d3", [share(9)])
+    assert parts_of(ledger) == [3, 2, 4]
+    assert ledger.newest("web")[0].earlier == (Growth(1, 3), Growth(3, 2))
+    assert ledger.newest("web")[0].replicas == 9
+    told = ledger.interest_version
+    seen = ledger.reported(told, [echo(4, unbound=2)])
+    assert parts_of(seen) == [1, 4]
+    # Pods without a node are those of the oldest too.
+    assert [part.in_summary for part in seen.outstanding_of("web")] == [0, 3]
+    for replicas, parts in ((9, [1, 4]), (8, [1, 3]), (5, [1]), (4, []), (10, [1, 4, 1])):
+        after = seen.decided("web", "d4", [share(replicas)])
+        assert parts_of(after) == parts
+        stored = {name: after.of_binding(name) for name in after.bindings()}
+        again = ClusterLedger.restored("member1", after.version, stored, told, [echo(4, unbound=2)])
+        assert again.outstanding() == after.outstanding()
+    # Of one that shrank the next growth comes last.
+    shrunk = seen.decided("web", "d4", [share(2)]).decided("web", "d5", [share(6)])
+    assert parts_of(shrunk) == [2]
+    assert shrunk.newest("web")[0].earlier == (Growth(1, 2),)
+
+
+def test_growth_of_another_kind_is_promised_as_a_whole() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(3)])
+    claimed = ReplicaRequirements(request=SMALL, node_claim=NodeClaim(node_selector={"zone": "a"}))
+    strict = PromiseCertificate.STRICT
+    unproven = share(3)._replace(certificate=PromiseCertificate.UNPROVEN)
+    for before, after in (
+        (share(3), share(5, LARGE)),
+        (share(3), share(5)._replace(requirements=claimed)),
+        (share(3), share(5)._replace(certificate=strict)),
+        (unproven, share(5)),
+    ):
+        ledger = EMPTY.decided("web", "d1", [before]).decided("web", "d2", [after])
+        assert parts_of(ledger) == [5]
+        assert ledger.newest("web")[0].grown_version == 2
+    # A shape that comes back is promised anew.
+    other = EMPTY.decided("web", "d1", [share(3)]).decided("web", "d2", [share(5)])
+    back = other.decided("web", "d3", [share(2, LARGE)]).decided("web", "d4", [share(6)])
+    assert parts_of(back) == [6]
+    assert all(not older.earlier for older in back.of_binding("web"))
+
+
+def test_who_grows_again_and_again_fills_no_ledger() -> None:
+    ledger = EMPTY
+    for replicas in range(1, MAX_EARLIER_GROWTHS + 10):
+        ledger = ledger.decided("web", "d1", [share(replicas)])
+        assert sum(parts_of(ledger)) == replicas
+        assert len(parts_of(ledger)) <= MAX_EARLIER_GROWTHS + 1
+    assert ledger.newest("web")[0].earlier[0] == Growth(1, 9)
 
 
 def test_what_is_promised_by_plan_is_told_whenever_it_changes() -> None:
@@ -296,12 +370,11 @@ def test_a_restored_ledger_promises_no_less_than_the_one_that_lived(
         life.take(step, number)
     restored = life.restored()
     assert (restored.version, restored.interest_version) == (life.ledger.version,) * 2
-    again = {(each.binding, each.component): each for each in restored.outstanding()}
-    for each in life.ledger.outstanding():
-        found = again[each.binding, each.component]
-        assert found.to_pack >= each.to_pack
-        assert found.in_cells >= each.in_cells
-        assert found.in_summary >= each.in_summary
+    again, known = sums_by_component(restored), sums_by_component(life.ledger)
+    for component, (to_pack, in_cells, in_summary) in known.items():
+        assert again[component][0] >= to_pack
+        assert again[component][1] >= in_cells
+        assert again[component][2] >= in_summary
     if life.is_exact:
         assert restored.outstanding() == life.ledger.outstanding()
         assert replace(restored, interest_version=life.ledger.interest_version) == life.ledger
@@ -314,9 +387,14 @@ def test_only_what_is_outstanding_is_looked_at(steps: list[tuple[Any, ...]]) -> 
         life.take(step, number)
         # Asked at every step, it is put together from what was known before.
         held = [life.ledger.stake_of(name) for name in life.ledger.bindings()]
-        in_order = sorted((each for each in held if each), key=lambda each: each.grown)
-        grown = [found for each in in_order for found in each.outstanding]
-        assert list(life.ledger.outstanding()) == grown
+        parts = [
+            part
+            for each in held
+            if each is not None
+            for part in zip(each.versions, each.outstanding, strict=True)
+        ]
+        in_order = [part for _, part in sorted(parts, key=lambda part: part[0])]
+        assert list(life.ledger.outstanding()) == in_order
     found = [each for name in life.ledger.bindings() for each in life.ledger.outstanding_of(name)]
     assert sorted(found, key=repr) == sorted(life.ledger.outstanding(), key=repr)
     assert all(each.in_cells > 0 for each in found)

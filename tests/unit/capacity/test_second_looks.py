@@ -55,7 +55,7 @@ def look(
     fleet: FleetRooms, asked: Certificate | None = Certificate.CAREFUL, replicas: int = 4
 ) -> tuple[int, int]:
     """How many large ones can be promised at first sight, and by a second look."""
-    known_c = packable_c(fleet, LARGE, asked, {})
+    known_c = packable_c(fleet, LARGE, asked)
     refined_c, _ = looked_again_c(fleet, LARGE, asked, known_c, replicas)
     return int(known_c[0]), int(refined_c[0])
 
@@ -140,7 +140,7 @@ def test_a_cluster_with_too_much_on_its_way_says_so() -> None:
     many = [Outstanding(f"shop/tiny{number}", tiny, 1) for number in range(200)]
     for promised, reasons in (([*BURST], {}), ([*BURST, *many], {0: NOT_REHEARSED})):
         fleet = fleet_of(*promised)
-        known_c = packable_c(fleet, LARGE, Certificate.CAREFUL, {})
+        known_c = packable_c(fleet, LARGE, Certificate.CAREFUL)
         assert looked_again_c(fleet, LARGE, Certificate.CAREFUL, known_c, 99)[1] == reasons
 
 
@@ -149,7 +149,7 @@ def test_what_is_never_rehearsed_gets_no_note_whatever_was_asked_about_before() 
     fleet = fleet_of(*BURST, *(Outstanding(f"shop/tiny{each}", tiny, 1) for each in range(200)))
     claimed = replace(LARGE, node_claim=NodeClaim(tolerations=(Toleration(key="spot"),)))
     for requirements, reasons in ((claimed, {}), (LARGE, {0: NOT_REHEARSED}), (claimed, {})):
-        known_c = packable_c(fleet, requirements, Certificate.CAREFUL, {})
+        known_c = packable_c(fleet, requirements, Certificate.CAREFUL)
         found = looked_again_c(fleet, requirements, Certificate.CAREFUL, known_c, 99)
         assert found[1] == reasons
         assert found[0].tolist() == known_c.tolist()
@@ -212,15 +212,18 @@ def test_a_promise_that_rearranges_a_cluster_is_packed_the_same_everywhere() -> 
     scheduled = first.as_scheduled(first.outstanding)
     assert (scheduled.stuck(), scheduled.outstanding) == (0, first.outstanding)
     assert int(scheduled.filled.cells.count_k.sum()) == NODES
-    wanted, later = Outstanding("shop/large", LARGE, 2, certificate=CAREFUL), small(9)
-    here = first.rearranged((*first.outstanding, wanted))
+    # One more than finds room behind what is promised.
+    wanted, later = Outstanding("shop/large", LARGE, 6, certificate=CAREFUL), small(9)
+    assert first.with_one(wanted).stuck() == 1
+    here = first.repacked((*first.outstanding, wanted))
     assert here.outstanding == (*BURST, wanted)
     for each in (scheduled, here):
         assert not broken_promise(each.pools, each.holdings)
-    # Another control plane hears of both at once.
-    there = here.holding((*BURST, wanted, later))
-    anew = first.rearranged((*BURST, wanted, later))
-    assert [each.steps for each in there.holdings] == [each.steps for each in anew.holdings]
+    # What comes later is packed behind it. Another control plane hears of both at once.
+    made, there = here.with_one(later), first.holding((*BURST, wanted, later))
+    assert made.stuck() == there.stuck() == 0
+    assert made.outstanding == there.outstanding == (*BURST, wanted, later)
+    assert [each.steps for each in there.holdings] == [each.steps for each in made.holdings]
 
 
 def test_a_promise_goes_on_from_what_was_rehearsed_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,14 +243,14 @@ def test_a_promise_goes_on_from_what_was_rehearsed_before(monkeypatch: pytest.Mo
     (room,), (other,) = fleet.rooms, unasked.rooms
     assert room is not None
     assert other is not None
-    made = room.rearranged((*BURST, wanted))
+    made = room.repacked((*BURST, wanted))
     assert rehearsed == [wanted.to_pack]
     # What was there is rehearsed no more for the one that comes next, in a fleet with the room.
     (there,) = fleet.with_rooms({0: made}).rooms
     assert there is not None
-    there.holding((*BURST, wanted, small(9)))
+    there.repacked((*BURST, wanted, small(9)))
     assert rehearsed == [wanted.to_pack, small(9).to_pack]
-    anew = other.rearranged((*BURST, wanted))
+    anew = other.repacked((*BURST, wanted))
     assert len(rehearsed) == 2 + len(BURST) + 1
     assert [each.steps for each in made.holdings] == [each.steps for each in anew.holdings]
 

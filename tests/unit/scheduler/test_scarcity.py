@@ -75,7 +75,7 @@ class Decided:
         if binding.components:
             most_c = packable_sets_c(self._rooms, binding.components, None, {})
         else:
-            most_c = packable_c(self._rooms, binding.requirements, None, {})
+            most_c = packable_c(self._rooms, binding.requirements, None)
         return Estimates(
             replicas_c=most_c * told_c,
             source_c=told_c * np.int8(Source.POOLS),

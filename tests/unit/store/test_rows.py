@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Row
 
 from federation.model.echoes import Owner
-from federation.model.reservations import PromiseCertificate, Reservation, Share
+from federation.model.reservations import Growth, PromiseCertificate, Reservation, Share
 from federation.model.workload import (
     NodeClaim,
     NodeSelectorTerm,
@@ -88,6 +88,7 @@ def stored_reservations(draw: st.DrawFn) -> StoredReservations:
         adopted=counts,
         finished=counts,
         grown_version=counts,
+        earlier=st.lists(st.builds(Growth, counts, counts), max_size=2).map(tuple),
     )
     return StoredReservations(
         namespace=bare.namespace,

@@ -1,4 +1,4 @@
-"""What of a binding stays where it is and needs room for that.
+"""Promises that a binding holds by the ledgers, and those that stay and need room there.
 
 Plain functions of one thread. Must not promise anything.
 """
@@ -10,36 +10,42 @@ from collections.abc import Mapping
 
 from federation.capacity.holdings import FirstStakes
 from federation.capacity.ledger import LedgerInWork
+from federation.capacity.own_promises import KeptPromise
 from federation.model.placement import Binding
 from federation.model.reservations import Share
 from federation.model.shapes import request_shape
 from federation.services.fleet.snapshot import FleetSnapshot
 
+_NOTHING = KeptPromise((), 0)
 
-def kept_there(
+
+def kept_promises(
     binding: Binding, snapshot: FleetSnapshot, changed: Mapping[int, LedgerInWork]
-) -> dict[int, int]:
-    """By position the replicas that are not seen there yet, by the ledgers of a snapshot and by
-    those that were ``changed`` since.
+) -> dict[int, KeptPromise]:
+    """Return what the binding holds where it is, by position, and how much of it stays.
+
+    By the ledgers of a snapshot and by those that were ``changed`` since.
     """
-    first, ran = FirstStakes(binding.key, ""), Counter[int]()
+    first, running = FirstStakes(binding.key, ""), Counter[int]()
     sought = (("", request_shape(binding.requirements.request)),)
     for target in binding.clusters:
         position = snapshot.positions.get(target.name)
         if position is not None:
-            ran[position] += target.replicas
-    kept = {}
-    for position, replicas in ran.items():
+            running[position] += target.replicas
+    promises = {}
+    for position, replicas in running.items():
         ledger = changed.get(position) or snapshot.ledgers[position]
-        before = ledger.stake_of(binding.key)
-        if before is None or not before.reservations:
+        stake = ledger.stake_of(binding.key)
+        if stake is None or not stake.reservations:
+            promises[position] = _NOTHING
             continue
-        if before.sought == sought and before.reservations[0].replicas == replicas:
+        if stake.sought == sought and stake.reservations[0].replicas == replicas:
             # So it is mostly: it keeps just what it has.
-            outstanding = before.outstanding
+            staying = stake.outstanding
         else:
             share = Share(binding.requirements, replicas)
             working = changed.get(position) or LedgerInWork(snapshot.ledgers[position])
-            outstanding = working.stake(first, before, (share,)).outstanding
-        kept[position] = sum([each.to_pack for each in outstanding])
-    return kept
+            staying = working.stake(first, stake, (share,)).outstanding
+        replicas_kept = sum([promise.to_pack for promise in staying])
+        promises[position] = KeptPromise(stake.outstanding, replicas_kept)
+    return promises

@@ -1,0 +1,103 @@
+"""A binding's own promises: how much room there is beside them, where more of the same is asked.
+
+Pure. A replica that leaves its node makes room for one more of the same there, and for no other.
+So the room beside them is the room there is now, and theirs. Must not promise anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from federation.capacity.assignments import is_alike
+from federation.capacity.cluster_room import Room, answered_together
+from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.worth import OwnReplicas
+from federation.model.arrays import IntArray
+from federation.model.estimate import MAX_REPLICAS
+from federation.model.placement import Certificate
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.workload import ReplicaRequirements
+
+
+class KeptPromise(NamedTuple):
+    """Promises that a binding holds in a cluster; ``kept`` replicas need room if it stays there."""
+
+    held: Sequence[Outstanding]
+    kept: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPromises:
+    """A binding's promises by position, with how many of their replicas are kept.
+
+    They are ``repeated`` where it asks for more of the same; else the room without them is
+    ``repacked``.
+    """
+
+    repeated: Mapping[int, tuple[OwnReplicas, int]] = field(default_factory=dict)
+    repacked: Mapping[int, tuple[Room, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        fleet: FleetRooms,
+        binding: str,
+        requirements: ReplicaRequirements | None,
+        certificate: Certificate | None,
+        promises: Mapping[int, KeptPromise],
+    ) -> OwnPromises:
+        """Return what a binding holds, which asks for such replicas now; None: for sets."""
+        repeated, changed = {}, dict[int, int]()
+        for position, (held, staying) in promises.items():
+            if fleet.held[position] is None:
+                continue
+            if requirements is None or not _repeats(held, requirements, certificate):
+                changed[position] = staying
+                continue
+            repeated[position] = own_replicas(fleet, position, binding, held), staying
+        rooms = fleet.rooms
+        leaving = {c: room.leaving(binding) for c in changed if (room := rooms[c]) is not None}
+        without = answered_together(leaving)
+        return cls(
+            repeated=repeated,
+            repacked={position: (room, changed[position]) for position, room in without.items()},
+        )
+
+    def with_own(self, most_c: IntArray) -> IntArray:
+        """Return how many more replicas than those that are kept may be asked for, by cluster.
+
+        So many more can be promised in each, beside all that the binding holds there.
+        """
+        for position, (own, staying) in self.repeated.items():
+            additional = own.replicas - staying + int(most_c[position])
+            most_c[position] = min(max(0, additional), MAX_REPLICAS)
+        return most_c
+
+
+NOTHING_OWN: Final = OwnPromises()
+
+
+def own_replicas(
+    fleet: FleetRooms, position: int, binding: str, held: Sequence[Outstanding]
+) -> OwnReplicas:
+    """Return the replicas that a binding holds in a cluster, and those of them without room."""
+    replicas = sum([promise.to_pack for promise in held])
+    stuck = fleet.sums.stuck.get(position)
+    if not stuck:
+        return OwnReplicas(replicas)
+    own = [lost.unplaced for lost in stuck if lost.outstanding.binding == binding]
+    return OwnReplicas(replicas, sum(own))
+
+
+def _repeats(
+    held: Sequence[Outstanding], requirements: ReplicaRequirements, certificate: Certificate | None
+) -> bool:
+    """Tell whether more of what is held is promised in addition to it."""
+    strict = PromiseCertificate.STRICT
+    return all(
+        is_alike(promise, Outstanding("", requirements, 0))
+        and (certificate is not Certificate.STRICT or promise.certificate is strict)
+        for promise in held
+    )

@@ -1,0 +1,275 @@
+"""Growth is packed as a difference: what was promised keeps its place, and room is what it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeAlias
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.capacity.careful import CAREFULLY
+from federation.capacity.cluster_room import Room, certificate_for
+from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.growth import of_binding
+from federation.capacity.ledger import ClusterLedger
+from federation.capacity.own_promises import KeptPromise, OwnPromises
+from federation.capacity.reserve import Refused, packable_c, promised
+from federation.model.placement import Certificate
+from federation.model.pools.bounds import per_replica
+from federation.model.reservations import Outstanding, PromiseCertificate, Share
+from federation.model.shapes import Echo, request_shape
+from federation.model.workload import ReplicaRequirements
+from lab.promising import asked_of
+from lab.slow_packer import Node, broken_promise, nodes_of
+from tests.properties.drawn_rooms import (
+    REPORT,
+    DrawnCells,
+    DrawnRooms,
+    cells_drawn,
+    crowds,
+    fleet_of,
+    rooms_drawn,
+    shapes,
+    table,
+)
+
+WEB = "shop/web"
+NAMES = tuple(f"member{number}" for number in range(6))
+CAREFUL = PromiseCertificate.CAREFUL
+PLACED = replace(CAREFULLY, placed=frozenset(range(len(NAMES))))
+
+asked_for = st.sampled_from([None, Certificate.CAREFUL, Certificate.STRICT])
+
+
+def with_own(
+    drawn: DrawnRooms, requirements: ReplicaRequirements, replicas: int, place: int
+) -> FleetRooms:
+    """Return the drawn rooms, in each of which the binding came before some of the others."""
+    own = Outstanding(WEB, requirements, replicas)
+    return fleet_of(
+        [(cells, [*outstanding[:place], own, *outstanding[place:]]) for cells, outstanding in drawn]
+    )
+
+
+def own_of(
+    fleet: FleetRooms, requirements: ReplicaRequirements, certificate: Certificate | None
+) -> OwnPromises:
+    """Return what the binding holds, all of which stays."""
+    promises = {}
+    for position, room in enumerate(fleet.rooms):
+        assert room is not None
+        held = of_binding(room.outstanding, WEB)
+        promises[position] = KeptPromise(held, sum(promise.to_pack for promise in held))
+    return OwnPromises.of(fleet, WEB, requirements, certificate, promises)
+
+
+def slow_room_beside(room: Room, requirements: ReplicaRequirements) -> int:
+    """Count what fits on the nodes that all others leave where they are packed, one by one."""
+    resources = room.pools.cells.resources
+    nodes: list[tuple[Node, int]] = [
+        (node, 0) for node, count in nodes_of(room.pools).items() for _ in range(count)
+    ]
+    for holding in room.holdings:
+        is_own = holding.outstanding.binding == WEB
+        demanded = per_replica(holding.outstanding.requirements.request)
+        for step in holding.steps:
+            for _ in range(step.nodes):
+                place = next(
+                    place for place, (node, _) in enumerate(nodes) if node == (step.pool, step.free)
+                )
+                free = tuple(
+                    has - step.replicas * demanded.get(name, 0)
+                    for name, has in zip(resources, step.free, strict=True)
+                )
+                nodes[place] = (step.pool, free), nodes[place][1] + is_own * step.replicas
+    demanded_by_one = per_replica(requirements.request)
+    fitting = 0
+    for (pool, free), own in nodes:
+        carried = room.pools.pools[pool].labels
+        claim = requirements.node_claim
+        if claim is not None and not claim.node_selector.items() <= carried.items():
+            continue
+        has = dict(zip(resources, free, strict=True))
+        fitting += min(
+            (has.get(name, 0) + own * amount) // amount
+            for name, amount in demanded_by_one.items()
+            if amount
+        )
+    return fitting
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    drawn=rooms_drawn | crowds,
+    requirements=shapes,
+    replicas=st.integers(1, 8),
+    place=st.integers(0, 4),
+)
+def test_room_beside_its_own_replicas_is_that_of_the_packing_without_them(
+    drawn: DrawnRooms, requirements: ReplicaRequirements, replicas: int, place: int
+) -> None:
+    fleet = with_own(drawn, requirements, replicas, place)
+    own_c = packable_c(fleet, requirements, Certificate.CAREFUL, own_of(fleet, requirements, None))
+    for room, available in zip(fleet.rooms, own_c.tolist(), strict=True):
+        assert room is not None
+        placed = sum(
+            holding.outstanding.to_pack - holding.unplaced for holding in room.holdings_of(WEB)
+        )
+        beside = slow_room_beside(room, requirements)
+        filled, _ = room.most_by_view(requirements)
+        if not room.overcommitted:
+            assert filled + placed == beside
+        assert filled + placed <= beside
+        assert placed + available <= beside or not available
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    drawn=rooms_drawn | crowds,
+    requirements=shapes,
+    spec_certificate=asked_for,
+    replicas=st.integers(1, 8),
+    place=st.integers(0, 4),
+)
+def test_what_grows_is_promised_what_is_available_and_no_more(
+    drawn: DrawnRooms,
+    requirements: ReplicaRequirements,
+    spec_certificate: Certificate | None,
+    replicas: int,
+    place: int,
+) -> None:
+    """Also where some promises lost their room, and twice in a row."""
+    fleet = with_own(drawn, requirements, replicas, place)
+    for _ in range(2):
+        own = own_of(fleet, requirements, spec_certificate)
+        more_c = packable_c(fleet, requirements, spec_certificate, own).tolist()
+        for position, growth in enumerate(more_c):
+            room = fleet.rooms[position]
+            assert room is not None
+            held = of_binding(room.outstanding, WEB)
+            certificate = certificate_for(spec_certificate, room, requirements)
+            total = sum(promise.in_cells for promise in held)
+            if not room.can_tell(requirements) or any(
+                promise.certificate is not certificate for promise in held
+            ):
+                continue
+            whole = Outstanding(WEB, requirements, total + growth, certificate=certificate)
+            beyond = whole._replace(in_cells=total + growth + 1)
+            assert isinstance(asked_of(fleet, NAMES, WEB, {position: (beyond,)}, PLACED), Refused)
+            answer = asked_of(fleet, NAMES, WEB, {position: (whole,)}, PLACED)
+            assert isinstance(answer, FleetRooms)
+            room_after = answer.rooms[position]
+            assert room_after is not None
+            assert room_after.stuck() == room.stuck()
+            assert broken_promise(room_after.pools, room_after.holdings) == ""
+            # All that was promised is where it was.
+            assert [one.steps for one in room_after.holdings][: len(room.holdings)] == [
+                one.steps for one in room.holdings
+            ]
+            fleet = fleet.with_rooms({position: answer.rooms[position]})
+
+
+# Of a few bindings: which one, how many replicas it is to have, 0: none; or a report.
+_Step: TypeAlias = tuple[str, int, int]
+REQUESTS = tuple(
+    ReplicaRequirements(request={"cpu": cpu, "memory": memory})
+    for cpu, memory in ((1, 2), (3, 1), (5, 5))
+)
+steps_drawn = st.lists(
+    st.tuples(st.sampled_from(["decide"] * 5 + ["report"]), st.integers(0, 3), st.integers(0, 9)),
+    min_size=2,
+    max_size=14,
+)
+
+
+class Plane:
+    """A control plane that knows one cluster, by what it promised or heard of others."""
+
+    def __init__(self, cells: DrawnCells) -> None:
+        self.pools = table(cells)
+        self.ledger = ClusterLedger(cluster=NAMES[0])
+        self.fleet = FleetRooms.of([Room.of(REPORT, self.pools)])
+
+    @property
+    def room(self) -> Room:
+        room = self.fleet.rooms[0]
+        assert room is not None
+        return room
+
+    def decide(self, key: str, shares: list[Share]) -> bool:
+        """Promise this and tell whether there is room for it."""
+        ledger = self.ledger.decided(key, "d", shares) if shares else self.ledger.released(key)
+        own = [0] if self.ledger.outstanding_of(key) else []
+        asks = {0: ledger.outstanding_of(key)}
+        answer = promised(self.fleet, NAMES, key, asks, own, PLACED)
+        if isinstance(answer, Refused):
+            return False
+        self.fleet, self.ledger = answer(), ledger
+        return True
+
+    def hear(self, key: str, shares: list[Share]) -> None:
+        """Take over what another one promised."""
+        ledger = self.ledger.decided(key, "d", shares) if shares else self.ledger.released(key)
+        self.ledger = ledger
+        self.fleet = FleetRooms.of([self.room.holding(ledger.outstanding())])
+
+    def report(self, echoes: list[Echo]) -> None:
+        """Take a report of the same cells in which some pods run."""
+        self.ledger = self.ledger.reported(self.ledger.interest_version, echoes)
+        self.fleet = FleetRooms.of([Room.of(REPORT, self.pools, self.ledger.outstanding())])
+
+    def restarted(self) -> ClusterLedger:
+        """Return the ledger as it is stored."""
+        ledger = self.ledger
+        held = {key: ledger.of_binding(key) for key in ledger.bindings()}
+        echoes = [
+            echo for parts in held.values() for part in parts if (echo := ledger.echo_of(part))
+        ]
+        return ClusterLedger.restored(
+            ledger.cluster, ledger.version, held, ledger.answered_version, echoes
+        )
+
+
+def free_cells(room: Room) -> list[tuple[int, ...]]:
+    """Return all nodes with what is free on each, by best fit and by spreading."""
+    return sorted(
+        (number, int(pool), *amounts)
+        for number, cells in enumerate((room.filled.cells, room.spread.cells))
+        for pool, count, amounts in zip(
+            cells.pool_k, cells.count_k, cells.min_rk.T.tolist(), strict=True
+        )
+        for _ in range(int(count))
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(cells=cells_drawn, steps=steps_drawn)
+def test_planes_that_hear_of_growth_and_echoes_pack_what_the_one_that_decides_packs(
+    cells: DrawnCells, steps: list[_Step]
+) -> None:
+    deciding, hearing = Plane(cells), Plane(cells)
+    for what, number, replicas in steps:
+        key, requirements = f"shop/{number}", REQUESTS[number % 3]
+        if what == "report":
+            shape = request_shape(requirements.request)
+            echoes = [Echo(binding=key, shape=shape, bound=replicas // 2, unbound=replicas % 2)]
+            deciding.report(echoes)
+            hearing.report(echoes)
+        else:
+            shares = [Share(requirements=requirements, replicas=replicas)] if replicas else []
+            room_before = deciding.room
+            if not deciding.decide(key, shares):
+                continue
+            hearing.hear(key, shares)
+            # Where packing less leaves more without room, who decided leaves it as it was.
+            if (
+                deciding.room is room_before
+                and deciding.ledger.outstanding() != room_before.outstanding
+            ):
+                return
+        assert deciding.ledger == hearing.ledger
+        assert hearing.restarted().outstanding() == hearing.ledger.outstanding()
+        for plane in (deciding, hearing):
+            assert plane.room.outstanding == plane.ledger.outstanding()
+        assert free_cells(deciding.room) == free_cells(hearing.room)
