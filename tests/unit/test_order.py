@@ -10,8 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests import durations
 
 ROOT = Path(durations.__file__).resolve().parents[1]
@@ -64,7 +62,3 @@ def test_files_that_took_longest_are_begun_first(tmp_path: Path) -> None:
     # Three phases of each test are reported.
     assert json.loads((tmp_path / "record.json").read_text()) == {"test_z_long.py": 12}
     assert run(tmp_path)[0] == "test_z_long.py"
-
-
-def test_workers_keep_the_order(pytestconfig: pytest.Config) -> None:
-    assert pytestconfig.getoption("loadscopereorder") is False

@@ -22,11 +22,11 @@ import pytest
 @pytest.fixture(scope="session", autouse=True)
 def of_the_session(tmp_path_factory):
     yield
-    Path("ended").open("a").write(f"session {os.getpid()} {tmp_path_factory.getbasetemp()}\n")
+    Path("ended").open("a").write(f"session {os.getpid()} {tmp_path_factory.getbasetemp()}\\n")
 @pytest.fixture(scope="module")
 def of_the_module(request):
     yield
-    Path("ended").open("a").write(f"{request.node.name} {os.getpid()}\n")
+    Path("ended").open("a").write(f"{request.node.name} {os.getpid()}\\n")
 print("collected by", os.getpid(), file=Path("collected").open("a"))
 """
 # Each waits until the other one runs, too.
@@ -96,6 +96,15 @@ def test_each_file_is_run_by_one_worker_and_what_it_shared_ends_with_it(tmp_path
     assert len(sessions) == 2
     assert {process for _, process, *_ in ended} == set(sessions)
     assert len({folder for (folder,) in sessions.values()}) == 2
+
+
+def test_files_are_begun_in_the_order_in_which_they_were_collected(tmp_path: Path) -> None:
+    backwards = "def pytest_collection_modifyitems(items): items.reverse()\n"
+    _, printed = run(
+        tmp_path, workers=1, conftest=f"{SHARED}{backwards}", test_a=TWO, test_b=TWO, test_c=TWO
+    )
+    files = re.findall(r"^(\w+)\.py::\w+ PASSED", printed, re.MULTILINE)
+    assert files == ["test_c", "test_c", "test_b", "test_b", "test_a", "test_a"]
 
 
 def test_all_is_imported_once(tmp_path: Path) -> None:
