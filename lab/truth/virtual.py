@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from estimator.cluster.label_use import LabelUse
 from estimator.estimation.pooling import Pooling
 from estimator.kube.dump import read_dump
 from estimator.placing.incoming import IncomingPod
@@ -56,6 +57,7 @@ class VirtualMember:
     made: dict[str, Wanted] = field(default_factory=dict)
     bound: dict[str, str] = field(default_factory=dict)
     sequence: int = 0
+    _label_use: LabelUse = field(default_factory=LabelUse)
     _pooling: Pooling = field(default_factory=lambda: Pooling(CELLS))
     _table: NodeTable = field(init=False)
 
@@ -80,6 +82,12 @@ class VirtualMember:
         self.made[pod["metadata"]["name"]] = wanted
         self.scheduler.put_pod(pod)
 
+    def asked(self, wanted: Wanted) -> None:
+        """Tell nodes apart by the labels that a request names from the next report on, as agents
+        do that were asked about it.
+        """
+        self._label_use.asked([wanted.node_claim])
+
     def report(self, interest_version: int, control: ControlPlane) -> Report:
         self.sequence += 1
         requested = {node.name: dict.fromkeys((CPU, MEMORY, PODS), 0) for node in self._table.nodes}
@@ -90,7 +98,8 @@ class VirtualMember:
             _add(requested[node_name], self.made[pod_name].request)
         columns = columns_of([requested[node.name] for node in self._table.nodes])
         snapshot = Snapshot(table=self._table, requested=columns)
-        pools = self._pooling.pools(snapshot, np.ones(len(self._table), dtype=np.bool_))
+        counted_n = np.ones(len(self._table), dtype=np.bool_)
+        pools = self._pooling.pools(snapshot, counted_n, self._label_use.choose())
         sightings = [
             PodSighting(
                 state=SightingState.BOUND if name in self.bound else SightingState.UNBOUND,
@@ -239,6 +248,8 @@ class VirtualStudy:
                 shares = self._decider.decide(wanted, looks_again=True)
             if shares is None and self._on_refused is not None:
                 self._on_refused(wanted)
+            for member in self.members.values():
+                member.asked(wanted)
             answer = Answered(wanted=wanted, shares=shares or {})
             self.answered.append(answer)
             number = 0

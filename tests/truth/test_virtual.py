@@ -25,8 +25,8 @@ from lab.simulator import ControlPlane
 from lab.simulator_cluster import Snapshot as Report
 from lab.truth.kube_scheduler import KubeScheduler, Timeline
 from lab.truth.plans import Line, Plan
-from lab.truth.streams import Node, Stream, documents_of, nodes_of, stream
-from lab.truth.virtual import found_in_memory
+from lab.truth.streams import POOL_LABEL, Node, Stream, documents_of, nodes_of, stream
+from lab.truth.virtual import VirtualStudy, found_in_memory
 
 MEMBER = "member1"
 
@@ -88,6 +88,14 @@ SMALL = Plan(line=Line.CAREFUL, seed=1, bindings=60, nodes=(14, 15))
 
 def test_a_study_comes_out_alike_each_time() -> None:
     assert found_in_memory(SMALL) == found_in_memory(SMALL)
+
+
+def test_members_tell_nodes_apart_by_labels_once_a_request_named_them() -> None:
+    study = VirtualStudy(replace(SMALL, stream=Stream.HARD))
+    study.run()
+    first, *later = (each for each in study.answered if POOL_LABEL in each.wanted.labels)
+    assert not first.shares
+    assert any(each.shares for each in later)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
