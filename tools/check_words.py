@@ -72,6 +72,7 @@ ENABLED = (
     "tests/unit/cli/test_kubectl_habits.py",
     "tests/unit/model/test_reasons.py",
     "tests/unit/scheduler/test_decide.py",
+    "tests/unit/services/scheduling/test_earmarks.py",
     "tests/unit/store/test_row_structs.py",
     "tests/unit/store/test_rows_of_before.py",
     "tests/unit/tools/test_forked_workers.py",

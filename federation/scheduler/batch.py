@@ -31,6 +31,11 @@ class Batch(Protocol):
     """
 
     @property
+    def count(self) -> int:
+        """Return how many bindings there are."""
+        ...
+
+    @property
     def remaining(self) -> Sequence[Binding]: ...
 
     def decide(self, position: int, places: Places) -> bool:
@@ -67,7 +72,7 @@ def decide_each(batch: Batch, places: Places = NO_PLACES) -> tuple[int, ...]:
     A binding that is not decided yet counts at ``places``.
     """
     return tuple(
-        [position for position in range(len(batch.remaining)) if not batch.decide(position, places)]
+        [position for position in range(batch.count) if not batch.decide(position, places)]
     )
 
 
@@ -114,7 +119,7 @@ def settle_gang(batch: Batch, gang: Gang, missed: Sequence[int], gate: Reason = 
 
 
 def _withdraw_all(batch: Batch, why: Reason, missed: Sequence[int]) -> None:
-    for position in range(len(batch.remaining)):
+    for position in range(batch.count):
         batch.withdraw(position, NO_REASON if position in missed else why)
 
 

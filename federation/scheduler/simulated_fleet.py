@@ -173,6 +173,11 @@ class SimulatedBatch:
         self._fleet = fleet
         self._savepoint = fleet.savepoint()
 
+    @property
+    def count(self) -> int:
+        """Return how many bindings there are."""
+        return len(self.remaining)
+
     def decide(self, position: int, places: Places) -> bool:
         # Itself too: without a place it counts there for those after it.
         self._count_at(places, range(position, len(self.remaining)))

@@ -39,6 +39,11 @@ class AttemptBatch:
     def __post_init__(self) -> None:
         self._reset_quotas()
 
+    @property
+    def count(self) -> int:
+        """Return how many attempts there are."""
+        return len(self.attempts)
+
     @cached_property
     def remaining(self) -> Sequence[Binding]:
         """The bindings without the clusters that they have to leave."""

@@ -126,11 +126,12 @@ def _leave_waiting(batch: AttemptBatch, missed: Sequence[int]) -> None:
     """Of a gang that is not complete, or not placed as a whole, nothing is."""
     attempts = batch.attempts
     first, gang = attempts[0], gang_to_join(attempts[0].candidate)
+    if gang is None:
+        raise LookupError(f"{first.candidate.key} joins no gang")
     if first.again:
         # It is tried again after a while: what failed may pass.
         first.error = next((each.error for each in attempts if each.error), None)
-    if gang is not None:
-        settle_gang(batch, gang, missed, first.gate)
+    settle_gang(batch, gang, missed, first.gate)
     is_ready = not (first.gate or first.has_waited_for_reports)
     unseen = dict.fromkeys(name for position in missed for name in attempts[position].unseen_in)
     first.unseen_in = tuple(unseen) if is_ready else ()

@@ -10,7 +10,7 @@ from federation.model.namespace_quotas import REPLICAS, NamespaceQuota
 from federation.model.placement import Placement, ReplicaScheduling, SchedulingType
 from federation.services.scheduling.attempt import Attempt, QuotaRoom
 from federation.services.scheduling.attempt_batch import AttemptBatch
-from federation.services.scheduling.together import seen_together
+from federation.services.scheduling.together import decide_all, seen_together
 from federation.services.scheduling.working_copy import WorkingCopy
 from lab.services import fleet_of
 from tests.unit.services.scheduling.test_decide import NOW, attempt, pooled, ready_fleet
@@ -51,3 +51,11 @@ async def test_what_is_undone_is_given_back_to_the_quota() -> None:
     assert web.quota.used[REPLICAS] == 5
     batch.undo()
     assert web.quota.used == {REPLICAS: 1}
+
+
+async def test_who_joins_no_gang_is_not_left_waiting_as_one() -> None:
+    """Else what was taken for it would not be given back."""
+    web = attempt("web", 99)
+    web.is_joining = True
+    with pytest.raises(LookupError, match="joins no gang"):
+        decide_all(ready_fleet(), [web], NOW)
