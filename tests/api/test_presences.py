@@ -274,9 +274,16 @@ async def test_one_that_starts_late_gives_agents_time_and_knows_their_sessions(p
 
 async def test_a_cluster_that_joined_and_reported_elsewhere_is_ready_at_once(pair: Pair) -> None:
     """Also before its peer tells of it."""
-    is_told = asyncio.Event()
+    is_held, is_told = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        is_held.set()
+        await is_told.wait()
+
     # Before it has written anything, which would hold the journal back.
-    pair.stores[1].before("replicas.put", is_told.wait)
+    pair.stores[1].before("replicas.put", hold)
+    # A round that is further would read of the agent still.
+    await is_held.wait()
     agent = await pair.a.enrolled("member1")
     async with stream_at(pair.a, agent, sequence=1):
         try:
