@@ -42,7 +42,7 @@ def start(folder: Path, text: str, *options: str) -> subprocess.Popen[str]:
 
 
 def test_a_failure_is_named_when_it_happens(tmp_path: Path) -> None:
-    process = start(tmp_path, FAILING, "-q", "-n", "2")
+    process = start(tmp_path, FAILING, "-q", "--workers=2")
     printed, _ = process.communicate()
     at_once, _, summary = printed.partition("= FAILURES =")
     assert "FAILED test_it.py::test_it_fails\n" in at_once
@@ -56,7 +56,7 @@ def test_an_error_is_named_when_it_happens(tmp_path: Path) -> None:
 
 
 def test_an_interruption_leaves_the_summary(tmp_path: Path) -> None:
-    process = start(tmp_path, WAITING, "-q", "-n", "2", "--dist", "loadfile")
+    process = start(tmp_path, WAITING, "-q", "--workers=2")
     assert process.stdout is not None
     for line in process.stdout:
         if line == "FAILED test_it.py::test_it_fails\n":
