@@ -6,7 +6,7 @@ import asyncio
 import random
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ import grpc
 import msgspec
 import pytest
 
+from federation.model.cluster import CapacityReport
 from federation.services.fleet import held_back, journal_reader
 from federation.v1.agents_pb2 import Echo, EchoShape
 from federation.v1.resource_pb2 import ReplicaRequirements
@@ -426,3 +427,26 @@ async def test_what_finds_no_room_any_more_is_shown(pair: Pair) -> None:
                 await plane.follow()
                 assert (said in await overcommitted(plane)) is True
                 assert bool(await overcommitted(plane)) is bool(said)
+
+
+async def test_a_cluster_that_leaves_while_its_report_is_read_is_no_trouble(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reads the journal logs no error, which would fail this."""
+    fleet, has_left = pair.b.plane.parts.fleet, asyncio.Event()
+    pack_ahead = fleet.pack_ahead
+
+    async def leave_and_pack(reports: Iterable[tuple[str, CapacityReport]]) -> None:
+        if coming := [*reports]:
+            await pair.b.ask("DeleteCluster", name="member1", force=True)
+            has_left.set()
+        await pack_ahead(coming)
+
+    agent = await FakeAgent.joined(pair.a, "member1", cores=3)
+    await until_ready(pair.b)
+    monkeypatch.setattr(fleet, "pack_ahead", leave_and_pack)
+    await agent.report(cores=4)
+    await has_left.wait()
+    await pair.b.follow()
+    assert not (await pair.b.ask("ListClusters")).clusters
+    await agent.leave()

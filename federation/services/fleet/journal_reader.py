@@ -321,7 +321,12 @@ class Following:
         # Peers serve their agents: what is outstanding there is packed in a thread.
         await self._fleet.pack_ahead((name, report) for name, (report, _) in reports.items())
         for each in changes:
-            if isinstance(each, ReportAdvanced) and each.cluster in reports:
+            # One that is deleted here meanwhile has left the fleet.
+            if (
+                isinstance(each, ReportAdvanced)
+                and each.cluster in reports
+                and self._fleet.has(each.cluster)
+            ):
                 report, received_at = reports[each.cluster]
                 if (report.epoch, report.sequence) == (each.epoch, each.sequence):
                     self._fleet.put_report(
