@@ -387,9 +387,16 @@ async def test_a_transaction_elsewhere_holds_the_journal_back_and_is_named_where
         for plane in pair.planes:
             await plane.follow()
         assert not (await cluster_at(pair.b)).status.cordoned
-        status, why = await readiness(pair.b)
         pid = connection.get_server_pid()
-        is_named = f"server process {pid}" in why
+        named = f"server process {pid}"
+
+        async def page() -> tuple[int, str]:
+            await pair.b.follow()
+            return await readiness(pair.b)
+
+        # A transaction of a control plane that began earlier may be the oldest for a moment.
+        status, why = await until(page, lambda page: not is_long or named in page[1])
+        is_named = named in why
         assert (status, is_named) == ((503, True) if is_long else (200, False)), why
         assert not is_long or ("'wiki'" in why and f"pg_terminate_backend({pid})" in why)
     await until(lambda: cluster_at(pair.b), lambda cluster: cluster.status.cordoned)
@@ -442,11 +449,11 @@ async def test_a_cluster_that_leaves_while_its_report_is_read_is_no_trouble(
             has_left.set()
         await pack_ahead(coming)
 
-    agent = await FakeAgent.joined(pair.a, "member1", cores=3)
-    await until_ready(pair.b)
-    monkeypatch.setattr(fleet, "pack_ahead", leave_and_pack)
-    await agent.report(cores=4)
-    await has_left.wait()
-    await pair.b.follow()
-    assert not (await pair.b.ask("ListClusters")).clusters
-    await agent.leave()
+    async with pair.a.connected("member1", report=report()) as stream:
+        await until_ready(pair.b)
+        monkeypatch.setattr(fleet, "pack_ahead", leave_and_pack)
+        await stream.say(report=report(sequence=2))
+        await has_left.wait()
+    for plane in pair.planes:
+        await plane.follow()
+        assert not (await plane.ask("ListClusters")).clusters
