@@ -51,6 +51,7 @@ ENABLED = (
     "federation/services/scheduling/kept_promises.py",
     "federation/services/scheduling/live_capacity.py",
     "federation/services/scheduling/packed_capacity.py",
+    "federation/services/scheduling/preview_copies.py",
     "federation/services/scheduling/trial_capacity.py",
     "federation/services/scheduling/verdicts.py",
     "federation/store/document_rows.py",

@@ -105,6 +105,12 @@ class Held(NamedTuple):
         """All of it in the order in which it was promised."""
         return self.arrived or tuple([each.outstanding for each in self.every])
 
+    def of_binding(self, binding: str) -> tuple[Outstanding, ...]:
+        """What one binding holds, in the order in which it was promised."""
+        if self.arrived:
+            return tuple([one for one in self.arrived if one.binding == binding])
+        return tuple([one.outstanding for one in self.every if one.outstanding.binding == binding])
+
     @property
     def late(self) -> int:
         """How many promised replicas find no room in the newest report."""

@@ -209,7 +209,7 @@ def _change(
 ) -> PromiseChange:
     """What becomes of a binding's promises in a cluster."""
     held = fleet.held[position]
-    return PromiseChange.of(of_binding(held.outstanding, binding) if held else (), wanted)
+    return PromiseChange.of(held.of_binding(binding) if held else (), wanted)
 
 
 def _more_by_value(

@@ -33,6 +33,7 @@ from federation.services.scheduling.hooks import give_back
 from federation.services.scheduling.measures import DecisionMeasures, timed
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.preempting import DEFAULT_LIMITS, Preemption, preempting_of
+from federation.services.scheduling.preview_copies import PreviewCopies
 from federation.services.scheduling.queue import DecisionQueue
 from federation.services.scheduling.read import read_attempts
 from federation.services.scheduling.retaking import Retaking
@@ -93,6 +94,7 @@ class DecisionPipeline:
         self._committer = Committer(store, fleet, following, clock, self.working, self._preemption)
         self._worker: asyncio.Task[None] | None = None
         self._reports = FreshReports(self._queue, report_requests, self._begin)
+        self._preview_copies = PreviewCopies(fleet, allow_unproven=allow_unproven)
         self._thread = Threads("deciding", workers=1, most_waiting=2)
 
     def observe_waiting(self, observer: Callable[[Sequence[StoredBinding]], None]) -> None:
@@ -188,7 +190,7 @@ class DecisionPipeline:
         attempt = Attempt(binding=binding, adopt=adopt, wait=wait)
         await self.read([attempt])
         if attempt.error is None:
-            working, now = self.working(), self._clock.now()
+            working, now = self._preview_copies.next(), self._clock.now()
             await PREVIEWING.run(decide_all, working, [attempt], now)
             await self._preemption.with_victims(self._store, working, [attempt], PREVIEWING, now)
         if attempt.error is not None:
