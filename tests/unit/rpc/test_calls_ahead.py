@@ -12,9 +12,12 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import descriptor_pool
+from grpc_health.v1 import health_pb2 as _health  # noqa: F401 - tells the pool of its methods
 
 from federation.rpc import calls_ahead
 from federation.rpc.calls_ahead import server_with_calls_ahead
+from federation.rpc.served import OFTEN_CALLED
 from lab.patience import PATIENCE_SECONDS, until
 
 METHOD = "/test.Test/Call"
@@ -132,3 +135,9 @@ async def test_a_grpcio_without_that_place_serves_as_it_does_by_itself(
 ) -> None:
     monkeypatch.setattr(calls_ahead, "_ASKING", ("there_is_no_such_method",))
     assert await turns_of_all(server_with_calls_ahead({METHOD})) > 0
+
+
+@pytest.mark.parametrize("called", OFTEN_CALLED)
+def test_methods_that_have_a_queue_each_are_there(called: str) -> None:
+    name = called.removeprefix("/").replace("/", ".")
+    assert descriptor_pool.Default().FindMethodByName(name).full_name == name
