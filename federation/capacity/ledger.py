@@ -264,11 +264,13 @@ class ClusterLedger:
         return bool(self._open)
 
     def outstanding(self) -> tuple[Outstanding, ...]:
-        """What every binding has outstanding here, what last got more at the end."""
+        """What every binding has outstanding here, in the order in which it was promised."""
         return self._open.known().in_order
 
     def outstanding_of(self, binding: str) -> tuple[Outstanding, ...]:
-        """What one binding has outstanding here, by component; what is echoed as a whole is not."""
+        """What one binding has outstanding here, by version and component; what is echoed as a
+        whole is not.
+        """
         held = self._held.get(binding)
         return held.outstanding if held else ()
 

@@ -38,6 +38,14 @@ async def test_what_is_held_is_shown_and_what_is_released_is_told(
     assert (refusal.code, "holds nothing" in refusal.message) == (NOT_FOUND, True)
 
 
+async def test_what_grew_is_outstanding_as_a_whole(api: Plane, member1: AgentStream) -> None:
+    for replicas in (3, 5):
+        await scheduled(api, binding(replicas=replicas))
+        (held,) = (await got(api)).reservations
+        assert (held.replicas, held.outstanding) == (replicas, replicas)
+    assert list((await release(api)).released) == [held]
+
+
 async def test_echoes_of_what_nobody_holds_change_nothing(api: Plane, member1: AgentStream) -> None:
     await scheduled(api, binding())
     await member1.hear("place_request")

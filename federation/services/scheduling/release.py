@@ -6,6 +6,7 @@ Must not promise anything: whatever is done here leaves at least as much room as
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -270,7 +271,9 @@ def held_in(
     found = []
     for name in sorted(clusters):
         ledger = ledgers[name]
-        outstanding = {each.component: each.in_cells for each in ledger.outstanding_of(key)}
+        outstanding = Counter[str]()
+        for part in ledger.outstanding_of(key):
+            outstanding[part.component] += part.in_cells
         for each in sorted(ledger.newest(key), key=lambda one: one.component):
             echo = ledger.echo_of(each)
             found.append(
@@ -278,7 +281,7 @@ def held_in(
                     cluster=name,
                     component=each.component,
                     replicas=each.replicas,
-                    outstanding=outstanding.get(each.component, 0),
+                    outstanding=outstanding[each.component],
                     bound=echo.bound if echo else 0,
                     unbound=echo.unbound if echo else 0,
                     finished=each.finished,
