@@ -123,7 +123,7 @@ def next_stake(
         share, known, asked = shares[0], before.reservations[0], before.sought
         if asked == ((share.component, request_shape(share.requirements.request)),):
             # So it is mostly, and there is nothing older to remember.
-            same = _kept_on(known, share, decision, version, stays=True)
+            same = _kept_on(known, share, decision, version, before.echoes[0], stays=True)
             return _held((same,), asked, before.echoes)
     older = _remembered(before, answered_version)
     newest = _newest_places(before)
@@ -134,7 +134,7 @@ def next_stake(
         held = older.pop(sought, None)
         if held is not None:
             stays = newest[share.component] == shape
-            made = _kept_on(held[0], share, decision, version, stays=stays)
+            made = _kept_on(held[0], share, decision, version, held[2], stays=stays)
         else:
             made = Reservation(
                 binding=before.reservations[0].binding,
@@ -153,12 +153,18 @@ def next_stake(
 
 
 def _kept_on(
-    known: Reservation, share: Share, decision: str, version: int, *, stays: bool
+    known: Reservation,
+    share: Share,
+    decision: str,
+    version: int,
+    echo: Echo | None,
+    *,
+    stays: bool,
 ) -> Reservation:
     """What becomes of a reservation; it ``stays`` in its place where its shape was the newest, and
     where no more is promised.
     """
-    grown, earlier = _grown(known, share, version) if stays else (version, ())
+    grown, earlier = _grown(known, share, version, echo) if stays else (version, ())
     # By name it would take twice as long, for thousands of clusters.
     return Reservation(
         known.binding,
@@ -176,7 +182,9 @@ def _kept_on(
     )
 
 
-def _grown(known: Reservation, share: Share, version: int) -> tuple[int, tuple[Growth, ...]]:
+def _grown(
+    known: Reservation, share: Share, version: int, echo: Echo | None
+) -> tuple[int, tuple[Growth, ...]]:
     """At which version a reservation got the share, and what it got before.
 
     More of the same is promised in addition; less is taken from what was promised last.
@@ -184,19 +192,33 @@ def _grown(known: Reservation, share: Share, version: int) -> tuple[int, tuple[G
     if not _is_alike(known, share):
         return version, ()
     if share.replicas > known.replicas:
-        earlier = [growth for growth in known.growths if growth.replicas]
-        if len(earlier) > MAX_EARLIER_GROWTHS:
-            oldest, second, *others = earlier
-            earlier = [Growth(oldest.version, oldest.replicas + second.replicas), *others]
-        return version, tuple(earlier)
-    if not known.earlier:
+        more = Growth(version, share.replicas - known.replicas)
+        growths = _unseen_growths((*known.growths, more), echo)
+        if len(growths) > MAX_EARLIER_GROWTHS + 1:
+            oldest, second, *others = growths
+            growths = [Growth(oldest.version, oldest.replicas + second.replicas), *others]
+    elif not known.earlier:
         return known.grown_version, ()
-    kept, left = list[Growth](), share.replicas
-    for growth in known.growths:
-        if left > 0 or not kept:
-            kept.append(Growth(growth.version, min(left, growth.replicas)))
-            left -= growth.replicas
-    return kept[-1].version, tuple(kept[:-1])
+    else:
+        growths, left = list[Growth](), share.replicas
+        for growth in _unseen_growths(known.growths, echo):
+            if left > 0 or not growths:
+                growths.append(Growth(growth.version, min(left, growth.replicas)))
+                left -= growth.replicas
+    return growths[-1].version, tuple(growths[:-1])
+
+
+def _unseen_growths(growths: Sequence[Growth], echo: Echo | None) -> list[Growth]:
+    """Return the growths, where those that pods stand for are one with the oldest that needs room.
+
+    What is outstanding stays as it is. Pods that go away are outstanding at that version again.
+    """
+    pods = echo.bound + echo.finished if echo else 0
+    unseen = list(growths)
+    while len(unseen) > 1 and unseen[0].replicas <= pods:
+        oldest, second, *others = unseen
+        unseen = [Growth(second.version, oldest.replicas + second.replicas), *others]
+    return unseen
 
 
 def _held(

@@ -222,7 +222,41 @@ def test_pods_stand_for_what_was_promised_first_and_less_is_taken_from_what_came
     # Of one that shrank the next growth comes last.
     shrunk = seen.decided("web", "d4", [share(2)]).decided("web", "d5", [share(6)])
     assert parts_of(shrunk) == [2]
+    shrunk = ledger.decided("web", "d4", [share(2)]).decided("web", "d5", [share(6)])
+    assert parts_of(shrunk) == [2, 4]
     assert shrunk.newest("web")[0].earlier == (Growth(1, 2),)
+
+
+def test_parts_that_pods_stand_for_are_one_with_the_oldest_that_needs_room() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(3)]).decided("other", "d1", [share(1)])
+    ledger = ledger.decided("web", "d2", [share(5)]).decided("web", "d3", [share(9)])
+    seen = ledger.reported(ledger.interest_version, [echo(2, finished=2)])
+    for replicas, earlier in (
+        (10, (Growth(3, 5), Growth(4, 4))),
+        (9, (Growth(3, 5),)),
+        (5, ()),
+        (2, ()),
+    ):
+        after = seen.decided("web", "d4", [share(replicas)])
+        assert after.newest("web")[0].earlier == earlier
+        assert parts_of(after) == [1, 4, 1][: len(earlier) + (replicas > 4)]
+    # Where pods go away, what they stood for is packed no earlier than it was promised.
+    grown = seen.decided("web", "d4", [share(10)])
+    gone = grown.reported(ledger.interest_version, [echo(0, finished=2)])
+    assert [(part.binding, part.in_cells) for part in gone.outstanding()] == [
+        ("other", 1),
+        ("web", 3),
+        ("web", 4),
+        ("web", 1),
+    ]
+
+
+def test_growth_that_runs_leaves_nothing_in_the_row() -> None:
+    ledger = EMPTY
+    for replicas in range(1, MAX_EARLIER_GROWTHS + 10):
+        ledger = ledger.decided("web", "d1", [share(replicas)])
+        assert ledger.newest("web")[0].earlier == ()
+        ledger = ledger.reported(ledger.interest_version, [echo(replicas)])
 
 
 def test_growth_of_another_kind_is_promised_as_a_whole() -> None:
