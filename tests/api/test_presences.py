@@ -399,10 +399,11 @@ async def test_nothing_is_promised_until_an_agent_that_nobody_heard_stands_by_it
             await stream.say(heartbeat=beat(content_hash="another"))
             await stream.hear("resync")
             assert await ready_at(plane) == AWAITED
+            # One that has run all the while has seen all that was promised, whoever awaits it.
+            await rounds(pair.stores[0])
+            assert (await ready_at(pair.a))[1] != "AgentAwaited"
             await stream.say(heartbeat=beat())
             await until_ready(plane)
-    # One that has run all the while has seen all that was promised.
-    assert (await ready_at(pair.a))[1] != "AgentAwaited"
 
 
 @pytest.mark.parametrize("reports", [True, False])

@@ -341,6 +341,9 @@ class Presences:
     ) -> Blindness | None:
         """What the peer told, dated by our clock; what is no news leaves the date as it is."""
         known = presence.blindness
+        if row.blind_reason == AGENT_AWAITED:
+            # A peer that has just started awaits the agent. Who ran all the while need not.
+            return known
         if not row.blind_reason:
             return known if presence.is_awaited and not is_heard else None
         if known is not None and not is_heard:
