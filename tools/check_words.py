@@ -70,6 +70,7 @@ ENABLED = (
     "tests/properties/test_what_rooms_remember.py",
     "tests/rows",
     "tests/unit/capacity/test_filled_nodes.py",
+    "tests/unit/capacity/test_merged_parts.py",
     "tests/unit/cli/test_kubectl_habits.py",
     "tests/unit/model/test_reasons.py",
     "tests/unit/scheduler/test_decide.py",

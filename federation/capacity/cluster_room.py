@@ -19,6 +19,7 @@ from federation.capacity.assignments import (
     runs_alike,
 )
 from federation.capacity.cells import Residues, View, bare_residues, cells_left
+from federation.capacity.growth import with_parts_as_one
 from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.remembered import NEWEST_REHEARSED, KnownBesideLarge, Rehearsed
@@ -154,12 +155,19 @@ class Room:
     def holding(self, outstanding: tuple[Outstanding, ...]) -> Room:
         """With this outstanding and no other, which mostly is what it had and more.
 
+        Parts that became one stay where they are.
+        """
+        had = with_parts_as_one(self.outstanding, outstanding)
+        if had is None:
+            return self.repacked(outstanding)
+        return _arrived(self, had).with_promised(outstanding[len(had) :])
+
+    def with_promised(self, more: tuple[Outstanding, ...]) -> Room:
+        """With more that was promised already.
+
         What finds no room behind what was promised before was promised as all was packed anew.
         """
-        had = self.outstanding
-        if outstanding[: len(had)] != had:
-            return self.repacked(outstanding)
-        room, more = self, outstanding[len(had) :]
+        room = self
         made = room._with_groups(runs_alike(more)) if more else room
         if made.stuck() == room.stuck():
             return made

@@ -68,6 +68,32 @@ def of_binding(outstanding: Iterable[Outstanding], binding: str) -> tuple[Outsta
     return tuple([promise for promise in outstanding if promise.binding == binding])
 
 
+def with_parts_as_one(
+    had: tuple[Outstanding, ...], outstanding: Sequence[Outstanding]
+) -> tuple[Outstanding, ...] | None:
+    """Return what was promised in a cluster, with parts as one where ``outstanding`` has them so;
+    None where it does not begin with that.
+    """
+    if len(outstanding) >= len(had) and tuple(outstanding[: len(had)]) == had:
+        return had
+    parts = list(had)
+    for place, as_one in enumerate(outstanding):
+        while place < len(parts) and parts[place] != as_one:
+            part = parts[place]
+            newer = next(
+                (later for later in range(place + 1, len(parts)) if _is_of(part, parts[later])), 0
+            )
+            if not newer or part.in_cells >= as_one.in_cells:
+                return None
+            parts[place] = _more(part, parts.pop(newer))
+    return tuple(parts) if len(parts) <= len(outstanding) else None
+
+
+def _is_of(promise: Outstanding, other: Outstanding) -> bool:
+    """Tell whether two promises are of one component."""
+    return promise.binding == other.binding and promise.component == other.component
+
+
 def _by_component(promises: Sequence[Outstanding]) -> dict[str, Outstanding]:
     """Return the promises of each component as one, worth what the newest is."""
     whole: dict[str, Outstanding] = {}
