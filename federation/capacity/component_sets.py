@@ -42,11 +42,12 @@ def packable_sets_c(
     fleet: FleetRooms,
     components: Sequence[Component],
     asked: Certificate | None,
-    own: Mapping[int, Room],
+    own: Mapping[int, Room | None],
 ) -> IntArray:
     """Whole sets by cluster (axis c), 0 where pools cannot tell; of a set of nothing none fits.
 
-    ``own`` has, for every cluster where the binding is, the room without it.
+    ``own`` has, for every cluster where the binding is, the room without it, None where there is
+    none for it.
     """
     parts = [each for each in components if each.replicas > 0]
     sets_c = np.zeros(len(fleet), dtype=np.int64)

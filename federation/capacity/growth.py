@@ -1,6 +1,7 @@
 """A binding's promises in a cluster, from one decision to the next: what stays, and what is new.
 
-Pure. More of the same is new in addition: what was promised keeps its place. Must not pack.
+Pure. More of the very same is new in addition: what was promised keeps its place. All else that
+grows is promised anew, as a whole. Must not pack.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.reservations import Outstanding, PromiseCertificate, is_repeated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,14 @@ class PromiseChange:
     @classmethod
     def of(cls, had: tuple[Outstanding, ...], asks: tuple[Outstanding, ...]) -> PromiseChange:
         """Return the change to all that is wanted of the binding's components."""
+        change = cls._by_part(had, asks)
+        if had and change.more and any(promise.component for promise in asks):
+            # Whole sets need more than one kind of room.
+            return cls(had=had, kept=(None,) * len(had), more=tuple(_by_component(asks).values()))
+        return change
+
+    @classmethod
+    def _by_part(cls, had: tuple[Outstanding, ...], asks: tuple[Outstanding, ...]) -> PromiseChange:
         if asks[: len(had)] == had:
             return cls(had=had, kept=had, more=asks[len(had) :])
         rests = _by_component(asks)
@@ -106,14 +115,13 @@ def _by_component(promises: Sequence[Outstanding]) -> dict[str, Outstanding]:
 def _continues(promise: Outstanding, ask: Outstanding, held: Outstanding) -> bool:
     """Tell whether a promise is a part of what is wanted; ``held`` is all of its component.
 
-    What does not grow may have been promised where nothing showed room.
+    What does not grow may be worth less, or have been promised where nothing showed room.
     """
+    if ask.in_cells > held.in_cells:
+        return is_repeated(promise, ask.requirements, ask.certificate)
     strict = PromiseCertificate.STRICT
-    is_worth_it = promise.certificate is strict or ask.certificate is not strict
-    is_packed_alike = promise.certificate.is_packed is ask.certificate.is_packed
     return (
-        is_worth_it
-        and (is_packed_alike or ask.in_cells <= held.in_cells)
+        (promise.certificate is strict or ask.certificate is not strict)
         and promise.shape == ask.shape
         and promise.requirements.node_claim == ask.requirements.node_claim
     )

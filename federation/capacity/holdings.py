@@ -16,6 +16,7 @@ from federation.model.reservations import (
     Reservation,
     Share,
     by_growth,
+    is_repeated,
     outstanding_of,
 )
 from federation.model.shapes import Echo, Shape, request_shape
@@ -121,7 +122,7 @@ def next_stake(
     """The stake of a binding that had one, of which the newest report answers so much."""
     if len(shares) == len(before.reservations) == 1:
         share, known, asked = shares[0], before.reservations[0], before.sought
-        if asked == ((share.component, request_shape(share.requirements.request)),):
+        if asked == (("", request_shape(share.requirements.request)),) and not share.component:
             # So it is mostly, and there is nothing older to remember.
             same = _kept_on(known, share, decision, version, before.echoes[0], stays=True)
             return _held((same,), asked, before.echoes)
@@ -149,7 +150,18 @@ def next_stake(
                 grown_version=version,
             )
         given[share.component] = made, sought, held[2] if held else None
-    return _ordered(older.values(), given)
+    return _ordered(older.values(), _sets_anew(given, version))
+
+
+def _sets_anew(given: Mapping[str, _Known], version: int) -> Mapping[str, _Known]:
+    """Promise a set anew as a whole where any of its components is: so it is packed."""
+    is_more = any(made.replicas and made.grown_version == version for made, _, _ in given.values())
+    if not is_more or not any(given):
+        return given
+    return {
+        component: (made._replace(grown_version=version, earlier=()), sought, echo)
+        for component, (made, sought, echo) in given.items()
+    }
 
 
 def _kept_on(
@@ -329,21 +341,16 @@ def _ordered(older: Collection[_Known], given: Mapping[str, _Known]) -> Stake:
 
 
 def _is_alike(known: Reservation, share: Share) -> bool:
-    """Whether what was promised is packed as the share is, and is worth no less.
+    """Whether what was promised is a part of the share.
 
-    What does not grow may have been promised where nothing showed room.
+    What does not grow may be worth less, or have been promised where nothing showed room.
     """
+    if share.replicas > known.replicas:
+        return is_repeated(known, share.requirements, share.certificate)
     return (
-        (
-            share.certificate is not PromiseCertificate.STRICT
-            or known.certificate is PromiseCertificate.STRICT
-        )
-        and (
-            share.replicas <= known.replicas
-            or share.certificate.is_packed is known.certificate.is_packed
-        )
-        and known.requirements.node_claim == share.requirements.node_claim
-    )
+        share.certificate is not PromiseCertificate.STRICT
+        or known.certificate is PromiseCertificate.STRICT
+    ) and known.requirements.node_claim == share.requirements.node_claim
 
 
 def _with_decision(known: Reservation, decision: str) -> tuple[str, ...]:

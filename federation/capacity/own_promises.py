@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from federation.capacity.assignments import is_alike
 from federation.capacity.cluster_room import Room, answered_together
 from federation.capacity.fleet_rooms import FleetRooms
-from federation.capacity.worth import OwnReplicas
+from federation.capacity.worth import OwnReplicas, worth
 from federation.model.arrays import IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
-from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.reservations import Outstanding, is_repeated
 from federation.model.workload import ReplicaRequirements
 
 
@@ -32,12 +31,12 @@ class KeptPromise(NamedTuple):
 class OwnPromises:
     """A binding's promises by position, with how many of their replicas are kept.
 
-    They are ``repeated`` where it asks for more of the same; else the room without them is
-    ``repacked``.
+    They are ``repeated`` where it asks for more of the very same; else the room without them is
+    ``repacked``, None where others would lose their room by that.
     """
 
     repeated: Mapping[int, tuple[OwnReplicas, int]] = field(default_factory=dict)
-    repacked: Mapping[int, tuple[Room, int]] = field(default_factory=dict)
+    repacked: Mapping[int, tuple[Room | None, int]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -51,19 +50,25 @@ class OwnPromises:
         """Return what a binding holds, which asks for such replicas now; None: for sets."""
         repeated, changed = {}, dict[int, int]()
         for position, (held, staying) in promises.items():
-            if fleet.held[position] is None:
+            site = fleet.sites[position]
+            if site is None:
                 continue
-            if requirements is None or not _repeats(held, requirements, certificate):
+            # Where the cells cannot tell there is no room to offer.
+            next_worth = worth(certificate, told=True, planned=site.follows_claims)
+            if requirements is None or not all(
+                is_repeated(promise, requirements, next_worth) for promise in held
+            ):
                 changed[position] = staying
                 continue
             repeated[position] = own_replicas(fleet, position, binding, held), staying
         rooms = fleet.rooms
-        leaving = {c: room.leaving(binding) for c in changed if (room := rooms[c]) is not None}
-        without = answered_together(leaving)
-        return cls(
-            repeated=repeated,
-            repacked={position: (room, changed[position]) for position, room in without.items()},
-        )
+        held_rooms = {c: room for c in changed if (room := rooms[c]) is not None}
+        without = answered_together({c: room.leaving(binding) for c, room in held_rooms.items()})
+        repacked = dict[int, tuple[Room | None, int]]()
+        for position, room in without.items():
+            strands_others = room.stuck(binding) > held_rooms[position].stuck(binding)
+            repacked[position] = None if strands_others else room, changed[position]
+        return cls(repeated=repeated, repacked=repacked)
 
     def with_own(self, most_c: IntArray) -> IntArray:
         """Return how many more replicas than those that are kept may be asked for, by cluster.
@@ -89,15 +94,3 @@ def own_replicas(
         return OwnReplicas(replicas)
     own = [lost.unplaced for lost in stuck if lost.outstanding.binding == binding]
     return OwnReplicas(replicas, sum(own))
-
-
-def _repeats(
-    held: Sequence[Outstanding], requirements: ReplicaRequirements, certificate: Certificate | None
-) -> bool:
-    """Tell whether more of what is held is promised in addition to it."""
-    strict = PromiseCertificate.STRICT
-    return all(
-        is_alike(promise, Outstanding("", requirements, 0))
-        and (certificate is not Certificate.STRICT or promise.certificate is strict)
-        for promise in held
-    )

@@ -113,7 +113,8 @@ def packable(
     most_c = own.with_own(most_c)
     for position, (room, replicas) in own.repacked.items():
         certificate = certificate_for(asked, room, requirements)
-        most_c[position] = max(0, room.packable(requirements, certificate) - replicas)
+        most = room.packable(requirements, certificate) if room is not None else 0
+        most_c[position] = max(0, most - replicas)
     return most_c, {
         position: reason
         for position, reason in reasons.items()

@@ -141,6 +141,18 @@ class Outstanding(NamedTuple):
         return self.in_cells - self.credited
 
 
+def is_repeated(
+    promise: Outstanding | Reservation,
+    requirements: ReplicaRequirements,
+    certificate: PromiseCertificate,
+) -> bool:
+    """Tell whether more of such replicas is more of the very same, which is promised in addition.
+
+    One rule for what is available, for what is packed, and for the order that a ledger keeps.
+    """
+    return promise.certificate is certificate and promise.requirements == requirements
+
+
 def outstanding_of(
     reservation: Reservation, echo: Echo | None, older: Sequence[tuple[Reservation, Echo]] = ()
 ) -> Outstanding:

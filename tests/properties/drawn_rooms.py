@@ -89,6 +89,36 @@ crowds = st.lists(
     min_size=1,
     max_size=4,
 )
+sizes = st.builds(
+    lambda cpu, memory: ReplicaRequirements(request={"cpu": cpu, "memory": memory}),
+    st.integers(1, 8),
+    st.integers(1, 8),
+)
+# Some free nodes, and a few promises that leave room on them.
+roomy = st.lists(
+    st.tuples(
+        st.lists(
+            st.builds(
+                lambda count, cpu, memory: (0, count, (cpu, memory, 12, 0)),
+                st.integers(1, 3),
+                st.integers(5, 25),
+                st.integers(5, 25),
+            ),
+            min_size=1,
+            max_size=4,
+        ),
+        st.lists(
+            st.builds(
+                lambda requirements, replicas: Outstanding("", requirements, replicas),
+                sizes,
+                st.integers(1, 4),
+            ),
+            max_size=5,
+        ),
+    ),
+    min_size=1,
+    max_size=4,
+)
 
 
 def unpacked_rooms(drawn: DrawnRooms) -> list[UnpackedRoom]:

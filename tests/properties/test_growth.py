@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from federation.capacity.careful import CAREFULLY
 from federation.capacity.cluster_room import Room, certificate_for
+from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.growth import of_binding
 from federation.capacity.ledger import ClusterLedger
@@ -19,10 +21,11 @@ from federation.model.placement import Certificate
 from federation.model.pools.bounds import per_replica
 from federation.model.reservations import Outstanding, PromiseCertificate, Share
 from federation.model.shapes import Echo, request_shape
-from federation.model.workload import ReplicaRequirements
+from federation.model.workload import Component, ReplicaRequirements
 from lab.promising import asked_of
 from lab.slow_packer import Node, broken_promise, nodes_of
 from tests.properties.drawn_rooms import (
+    PACKED,
     REPORT,
     DrawnCells,
     DrawnRooms,
@@ -30,30 +33,36 @@ from tests.properties.drawn_rooms import (
     crowds,
     fleet_of,
     rooms_drawn,
+    roomy,
     shapes,
+    sizes,
     table,
 )
 
 WEB = "shop/web"
 NAMES = tuple(f"member{number}" for number in range(6))
 CAREFUL = PromiseCertificate.CAREFUL
+STRICT = PromiseCertificate.STRICT
 PLACED = replace(CAREFULLY, placed=frozenset(range(len(NAMES))))
+SETS = replace(PLACED, in_sets=True)
 
+# The worth of what was promised, and by which class of priority.
+worth_before = st.tuples(st.sampled_from(PACKED), st.sampled_from(["", "", "high"]))
 asked_for = st.sampled_from([None, Certificate.CAREFUL, Certificate.STRICT])
 
 
-def with_own(
-    drawn: DrawnRooms, requirements: ReplicaRequirements, replicas: int, place: int
-) -> FleetRooms:
+def with_own(drawn: DrawnRooms, own: Sequence[Outstanding], place: int) -> FleetRooms:
     """Return the drawn rooms, in each of which the binding came before some of the others."""
-    own = Outstanding(WEB, requirements, replicas)
     return fleet_of(
-        [(cells, [*outstanding[:place], own, *outstanding[place:]]) for cells, outstanding in drawn]
+        [
+            (cells, [*outstanding[:place], *own, *outstanding[place:]])
+            for cells, outstanding in drawn
+        ]
     )
 
 
 def own_of(
-    fleet: FleetRooms, requirements: ReplicaRequirements, certificate: Certificate | None
+    fleet: FleetRooms, requirements: ReplicaRequirements | None, certificate: Certificate | None
 ) -> OwnPromises:
     """Return what the binding holds, all of which stays."""
     promises = {}
@@ -109,8 +118,9 @@ def slow_room_beside(room: Room, requirements: ReplicaRequirements) -> int:
 def test_room_beside_its_own_replicas_is_that_of_the_packing_without_them(
     drawn: DrawnRooms, requirements: ReplicaRequirements, replicas: int, place: int
 ) -> None:
-    fleet = with_own(drawn, requirements, replicas, place)
-    own_c = packable_c(fleet, requirements, Certificate.CAREFUL, own_of(fleet, requirements, None))
+    fleet = with_own(drawn, [Outstanding(WEB, requirements, replicas)], place)
+    own = own_of(fleet, requirements, Certificate.CAREFUL)
+    own_c = packable_c(fleet, requirements, Certificate.CAREFUL, own)
     for room, available in zip(fleet.rooms, own_c.tolist(), strict=True):
         assert room is not None
         placed = sum(
@@ -129,6 +139,7 @@ def test_room_beside_its_own_replicas_is_that_of_the_packing_without_them(
     drawn=rooms_drawn | crowds,
     requirements=shapes,
     spec_certificate=asked_for,
+    promised_as=worth_before,
     replicas=st.integers(1, 8),
     place=st.integers(0, 4),
 )
@@ -136,11 +147,56 @@ def test_what_grows_is_promised_what_is_available_and_no_more(
     drawn: DrawnRooms,
     requirements: ReplicaRequirements,
     spec_certificate: Certificate | None,
+    promised_as: tuple[PromiseCertificate, str],
     replicas: int,
     place: int,
 ) -> None:
-    """Also where some promises lost their room, and twice in a row."""
-    fleet = with_own(drawn, requirements, replicas, place)
+    """Also where some promises lost their room, were worth something else, and twice in a row."""
+    own = promised_before(requirements, replicas, promised_as)
+    grow(with_own(drawn, [own], place), requirements, spec_certificate)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    drawn=roomy,
+    requirements=sizes,
+    spec_certificate=asked_for,
+    promised_as=worth_before,
+    replicas=st.integers(1, 4),
+    place=st.integers(0, 5),
+)
+def test_so_it_is_where_one_promise_came_after_the_other(
+    drawn: DrawnRooms,
+    requirements: ReplicaRequirements,
+    spec_certificate: Certificate | None,
+    promised_as: tuple[PromiseCertificate, str],
+    replicas: int,
+    place: int,
+) -> None:
+    """Packed anew they lie in other places."""
+    own = promised_before(requirements, replicas, promised_as)
+    fleet = fleet_of([(cells, []) for cells, _ in drawn])
+    for position, (_, outstanding) in enumerate(drawn):
+        for number, promise in enumerate([*outstanding[:place], own, *outstanding[place:]]):
+            key = promise.binding or f"shop/o{number}"
+            answer = asked_of(fleet, NAMES, key, {position: (promise._replace(binding=key),)})
+            fleet = fleet if isinstance(answer, Refused) else answer
+    grow(fleet, requirements, spec_certificate)
+
+
+def promised_before(
+    requirements: ReplicaRequirements, replicas: int, promised_as: tuple[PromiseCertificate, str]
+) -> Outstanding:
+    """Return what the binding had of such replicas, promised as something else maybe."""
+    certificate, priority_class = promised_as
+    had = replace(requirements, priority_class_name=priority_class)
+    return Outstanding(WEB, had, replicas, certificate=certificate)
+
+
+def grow(
+    fleet: FleetRooms, requirements: ReplicaRequirements, spec_certificate: Certificate | None
+) -> None:
+    """Promise the binding all that is available to it, and not one more; twice in a row."""
     for _ in range(2):
         own = own_of(fleet, requirements, spec_certificate)
         more_c = packable_c(fleet, requirements, spec_certificate, own).tolist()
@@ -150,24 +206,135 @@ def test_what_grows_is_promised_what_is_available_and_no_more(
             held = of_binding(room.outstanding, WEB)
             certificate = certificate_for(spec_certificate, room, requirements)
             total = sum(promise.in_cells for promise in held)
-            if not room.can_tell(requirements) or any(
-                promise.certificate is not certificate for promise in held
-            ):
+            if not held or not room.can_tell(requirements):
                 continue
             whole = Outstanding(WEB, requirements, total + growth, certificate=certificate)
             beyond = whole._replace(in_cells=total + growth + 1)
             assert isinstance(asked_of(fleet, NAMES, WEB, {position: (beyond,)}, PLACED), Refused)
+            is_stricter = certificate is STRICT and any(
+                promise.certificate is not STRICT for promise in held
+            )
+            if is_stricter and not growth:
+                # What it has may not be there strictly, and is not kept by asking.
+                continue
             answer = asked_of(fleet, NAMES, WEB, {position: (whole,)}, PLACED)
             assert isinstance(answer, FleetRooms)
             room_after = answer.rooms[position]
             assert room_after is not None
-            assert room_after.stuck() == room.stuck()
             assert broken_promise(room_after.pools, room_after.holdings) == ""
+            if any(
+                promise.requirements != requirements or promise.certificate is not certificate
+                for promise in held
+            ):
+                assert room_after.stuck() <= room.stuck()
+                fleet = fleet.with_rooms({position: room_after})
+                continue
             # All that was promised is where it was.
+            assert room_after.stuck() == room.stuck()
             assert [one.steps for one in room_after.holdings][: len(room.holdings)] == [
                 one.steps for one in room.holdings
             ]
-            fleet = fleet.with_rooms({position: answer.rooms[position]})
+            fleet = fleet.with_rooms({position: room_after})
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    drawn=rooms_drawn | roomy,
+    parts=st.tuples(shapes, shapes),
+    spec_certificate=asked_for,
+    promised_as=st.sampled_from(PACKED),
+    counts=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    growths=st.sampled_from([(1, 0), (0, 1), (1, 1), (2, 0), (0, 2)]),
+    place=st.integers(0, 4),
+)
+def test_a_set_that_grows_is_promised_where_one_is_available_and_nowhere_else(
+    drawn: DrawnRooms,
+    parts: tuple[ReplicaRequirements, ReplicaRequirements],
+    spec_certificate: Certificate | None,
+    promised_as: PromiseCertificate,
+    counts: tuple[int, int],
+    growths: tuple[int, int],
+    place: int,
+) -> None:
+    held = [
+        Outstanding(WEB, part, count, name, promised_as)
+        for name, part, count in zip("xy", parts, counts, strict=True)
+    ]
+    fleet = with_own(drawn, held, place)
+    components = [
+        Component(name=name, replicas=count + growth, requirements=part)
+        for name, part, count, growth in zip("xy", parts, counts, growths, strict=True)
+    ]
+    own = own_of(fleet, None, spec_certificate)
+    without = {position: room for position, (room, _) in own.repacked.items()}
+    sets_c = packable_sets_c(fleet, components, spec_certificate, without)
+    for position, sets in enumerate(sets_c.tolist()):
+        room = fleet.rooms[position]
+        assert room is not None
+        if not all(room.can_tell(part) for part in parts):
+            continue
+        asks = tuple(
+            Outstanding(
+                WEB,
+                part.requirements,
+                part.replicas,
+                part.name,
+                certificate_for(spec_certificate, room, part.requirements),
+            )
+            for part in components
+        )
+        answer = asked_of(fleet, NAMES, WEB, {position: asks}, SETS)
+        assert isinstance(answer, FleetRooms) is (sets > 0)
+        if isinstance(answer, FleetRooms):
+            room_after = answer.rooms[position]
+            assert room_after is not None
+            assert room_after.stuck() <= room.stuck()
+            assert broken_promise(room_after.pools, room_after.holdings) == ""
+
+
+decisions_drawn = st.lists(
+    st.tuples(
+        st.integers(0, 3),
+        st.tuples(st.integers(0, 4), st.integers(0, 4)),
+        st.sampled_from(PACKED[:2]),
+        st.sampled_from(["", "", "high"]),
+    ),
+    min_size=2,
+    max_size=14,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(cells=cells_drawn, decisions=decisions_drawn)
+def test_rooms_hold_all_in_the_order_that_ledgers_keep(
+    cells: DrawnCells,
+    decisions: list[tuple[int, tuple[int, int], PromiseCertificate, str]],
+) -> None:
+    """Also sets, and what is promised as something else than before."""
+    deciding, hearing = Plane(cells), Plane(cells)
+    for number, counts, certificate, priority_class in decisions:
+        # Two of the bindings are sets.
+        names = "xy" if number % 2 else [""]
+        shares = [
+            Share(
+                replace(REQUESTS[place], priority_class_name=priority_class),
+                count,
+                name,
+                certificate,
+            )
+            for place, (name, count) in enumerate(zip(names, counts, strict=False))
+            if count
+        ]
+        room_before = deciding.room
+        if not deciding.decide(f"shop/{number}", shares):
+            continue
+        hearing.hear(f"shop/{number}", shares)
+        left_as_it_was = deciding.room is room_before
+        if left_as_it_was and deciding.ledger.outstanding() != room_before.outstanding:
+            return
+        assert deciding.ledger == hearing.ledger
+        assert deciding.room.outstanding == deciding.ledger.outstanding()
+        assert hearing.restarted().outstanding() == hearing.ledger.outstanding()
 
 
 # Of a few bindings: which one, how many replicas it is to have, 0: none; or a report.
