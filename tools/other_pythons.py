@@ -32,7 +32,7 @@ PROGRAMS = (
     "test_plugins.py",
     "test_server.py",
     "test_server_outage.py",
-    "test_server_start.py::test_serve_migrates_when_told_to",
+    "test_server_start.py::test_a_lost_admin_token_is_replaced",
     "test_server_start.py::test_settings_are_shown_with_their_origin_and_without_secrets",
     "test_server_start.py::test_the_printed_command_serves_with_the_certificates_made",
     "test_several_planes.py::test_an_agent_at_one_answers_questions_asked_at_another",
