@@ -63,10 +63,10 @@ class Decided:
     rooms: Mapping[str, Room]
 
     def order(self, target: TargetCluster) -> Order:
-        """What it wants of a cluster."""
+        """Its promises in a cluster."""
         # What was promised last is for the pods that are new.
-        here = [each for each in self.promises if each.cluster == target.name]
-        promise = here[-1] if here else None
+        promises = [promise for promise in self.promises if promise.cluster == target.name]
+        promise = promises[-1] if promises else None
         return Order(
             binding=self.binding.uid,
             decision=self.decision,

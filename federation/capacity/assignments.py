@@ -103,10 +103,10 @@ class Held(NamedTuple):
     @property
     def outstanding(self) -> tuple[Outstanding, ...]:
         """All of it in the order in which it was promised."""
-        return self.arrived or tuple([each.outstanding for each in self.every])
+        return self.arrived or tuple([assignment.outstanding for assignment in self.every])
 
     def of_binding(self, binding: str) -> tuple[Outstanding, ...]:
-        """What one binding holds, in the order in which it was promised."""
+        """One binding's promises, in the order in which it was promised."""
         if self.arrived:
             return tuple([one for one in self.arrived if one.binding == binding])
         return tuple([one.outstanding for one in self.every if one.outstanding.binding == binding])

@@ -52,7 +52,7 @@ class _Round:
 def simple_asks(
     fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]
 ) -> dict[int, tuple[Outstanding, ...]]:
-    """What a binding wants of those clusters where it needs room of its own that cells prove."""
+    """The asks of a binding in clusters where it needs room of its own that cells prove."""
     plain = [position for position in asks if fleet.held[position] is not None]
     simple: dict[int, tuple[Outstanding, ...]] = {}
     for wanted, positions in _groups(plain, asks):
@@ -196,6 +196,8 @@ def _strict_c(fleet: FleetRooms, one: _Round) -> BoolArray | None:
     return strict_c
 
 
-def shortage(most: int, wanted: Outstanding, held: int = 0) -> Reason:
+def shortage(max_replicas: int, promise: Outstanding, held: int = 0) -> Reason:
     """Why something is refused for want of room, beside so many replicas that it is more of."""
-    return Reason.of(ReasonCode.FEWER_FIT, Amount(held + most), Amount(held + wanted.to_pack))
+    return Reason.of(
+        ReasonCode.FEWER_FIT, Amount(held + max_replicas), Amount(held + promise.to_pack)
+    )

@@ -64,9 +64,9 @@ class RoomLimit(NamedTuple):
     replicas: int
     kept_back: Reason = NO_REASON
 
-    def shortage(self, wanted: int, held: int) -> Reason:
+    def shortage(self, requested: int, held: int) -> Reason:
         """Why so many are refused beside those that are held."""
-        amounts = Amount(held + self.replicas), Amount(held + wanted)
+        amounts = Amount(held + self.replicas), Amount(held + requested)
         if not self.kept_back:
             return Reason.of(ReasonCode.FEWER_FIT, *amounts)
         return Reason.of(ReasonCode.FEWER_FIT_BECAUSE, *amounts, self.kept_back)
@@ -153,14 +153,14 @@ class RoomLimits:
         filled, spread = room.most_by_view(requirements)
         shape = request_shape(requirements.request)
         own = _own_in(room, wanted.binding)
-        most, why = careful_most(filled, spread, room.held, shape, own), NO_REASON
-        if most < min(filled, spread):
-            why = Reason.of(ReasonCode.MARGIN_KEPT, Amount(min(filled, spread) - most))
-        if most >= wanted.to_pack and self._leaves_room_for_large(position, requirements):
-            beside = max_beside_large(room, requirements, most)
-            if beside.replicas < most:
-                most, why = beside
-        return RoomLimit(room.most(requirements, certificate, most), why)
+        replicas, why = careful_most(filled, spread, room.held, shape, own), NO_REASON
+        if replicas < min(filled, spread):
+            why = Reason.of(ReasonCode.MARGIN_KEPT, Amount(min(filled, spread) - replicas))
+        if replicas >= wanted.to_pack and self._leaves_room_for_large(position, requirements):
+            beside = max_beside_large(room, requirements, replicas)
+            if beside.replicas < replicas:
+                replicas, why = beside
+        return RoomLimit(room.most(requirements, certificate, replicas), why)
 
     def _leaves_room_for_large(self, position: int, requirements: ReplicaRequirements) -> bool:
         """Whether it is one of the clusters where room for large pods is looked at."""
@@ -188,7 +188,7 @@ class RoomLimits:
 
 
 def _own_in(room: Room, binding: str) -> OwnReplicas:
-    """What a binding holds in a room."""
+    """Count the replicas that a binding holds in a room."""
     own = room.holdings_of(binding)
     return OwnReplicas(
         sum([holding.outstanding.to_pack for holding in own]),
@@ -205,8 +205,8 @@ def careful_c(
     to a binding that holds its ``own`` by position.
 
     Some are kept back where best fit and spreading leave unequal room, and where much of other
-    shapes is outstanding: that goes neither this way nor that, and what is planned gets its nodes
-    from agents, by other rules and in another order.
+    shapes is outstanding. Other shapes are packed in neither of the two ways. Agents choose the
+    nodes of planned replicas, by other rules and in another order.
     """
     filled_c, spread_c = fleet.most_by_view(requirements)
     reserve_c = np.minimum(np.abs(filled_c - spread_c), fleet.sums.reserve_c)

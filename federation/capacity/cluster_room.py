@@ -162,18 +162,22 @@ class Room:
             return self.repacked(outstanding)
         return _arrived(self, had).with_promised(outstanding[len(had) :])
 
-    def with_promised(self, more: tuple[Outstanding, ...]) -> Room:
+    def with_promised(self, promises: tuple[Outstanding, ...]) -> Room:
         """With more that was promised already.
 
         What finds no room behind what was promised before was promised as all was packed anew.
         """
         room = self
-        made = room._with_groups(runs_alike(more)) if more else room
-        if made.stuck() == room.stuck():
-            return made
-        for one in more:
-            made = room.with_one(one)
-            room = made if made.stuck() == room.stuck() else room.repacked((*room.outstanding, one))
+        packed = room._with_groups(runs_alike(promises)) if promises else room
+        if packed.stuck() == room.stuck():
+            return packed
+        for one in promises:
+            packed = room.with_one(one)
+            room = (
+                packed
+                if packed.stuck() == room.stuck()
+                else room.repacked((*room.outstanding, one))
+            )
         return room
 
     def with_one(self, outstanding: Outstanding) -> Room:
@@ -311,7 +315,7 @@ def answered(asking: Repacking[T]) -> T:
 
 
 def answered_together(asking: Mapping[int, Repacking[T]]) -> dict[int, T]:
-    """What each comes to: what all of them ask for is packed in the same steps."""
+    """The result of each; all requests of all of them are packed in the same steps."""
     answers: dict[int, T] = {}
     rooms: dict[int, Room | None] = dict.fromkeys(asking)
     while rooms:
@@ -344,7 +348,7 @@ def packed_anew(
     """The rooms of sites, whose pools are all among the kinds, with this outstanding and no other:
     each as ``Room.of`` says. Those of the same resources are packed in the same steps.
     """
-    found: dict[int, Room] = {}
+    packed_rooms: dict[int, Room] = {}
     # What is packed in the same way mostly is so in many clusters.
     numbers = Alike()
     groups = [outstanding_alike(outstanding, numbers) for _, outstanding in every]
@@ -357,8 +361,8 @@ def packed_anew(
             some = _packed_alike(
                 kinds, [every[place] for place in here], [groups[place] for place in here], numbers
             )
-            found |= zip(here, some, strict=True)
-    return [found[place] for place in range(len(every))]
+            packed_rooms |= zip(here, some, strict=True)
+    return [packed_rooms[place] for place in range(len(every))]
 
 
 def _packed_alike(
@@ -376,7 +380,7 @@ def _packed_alike(
         others = _in_order(kinds, [sites[place] for place in short], largest_first, numbers)
         for place, other in zip(short, others, strict=True):
             best[place] = _best(packed[place], other, every[place][1])
-    rooms = [best.get(place) or each.room() for place, each in enumerate(packed)]
+    rooms = [best.get(place) or repacked.room() for place, repacked in enumerate(packed)]
     return [
         _arrived(room, tuple(outstanding))
         for room, (_, outstanding) in zip(rooms, every, strict=True)

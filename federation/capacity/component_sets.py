@@ -89,18 +89,20 @@ def with_room_for_a_set(
 
 
 def max_sets(
-    room: Room, parts: Sequence[Component], asked: Certificate | None, own: int = 0
+    room: Room, parts: Sequence[Component], spec_certificate: Certificate | None, own: int = 0
 ) -> int:
     """How many sets fit in one room beside what is kept back, where more than cells decides. Their
     binding has so many replicas of its ``own`` there.
     """
-    margin, place = _margin_in(room, parts, own) if asked is not Certificate.STRICT else (0, 0)
+    margin, place = (
+        _margin_in(room, parts, own) if spec_certificate is not Certificate.STRICT else (0, 0)
+    )
 
     def fit(sets: int) -> bool:
         made = room
         for number, each in enumerate(parts):
             wanted = sets * each.replicas + (margin if number == place else 0)
-            certificate = certificate_for(asked, room, each.requirements)
+            certificate = certificate_for(spec_certificate, room, each.requirements)
             if made.most(each.requirements, certificate, wanted) < wanted:
                 return False
             made = made.with_one(
@@ -116,7 +118,11 @@ def max_sets(
 
     low = 0
     high = min(
-        room.most(each.requirements, certificate_for(asked, room, each.requirements), MAX_REPLICAS)
+        room.most(
+            each.requirements,
+            certificate_for(spec_certificate, room, each.requirements),
+            MAX_REPLICAS,
+        )
         // each.replicas
         for each in parts
     )

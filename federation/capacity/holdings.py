@@ -135,9 +135,9 @@ def next_stake(
         held = older.pop(sought, None)
         if held is not None:
             stays = newest[share.component] == shape
-            made = _kept_on(held[0], share, decision, version, held[2], stays=stays)
+            reservation = _kept_on(held[0], share, decision, version, held[2], stays=stays)
         else:
-            made = Reservation(
+            reservation = Reservation(
                 binding=before.reservations[0].binding,
                 cluster=before.reservations[0].cluster,
                 component=share.component,
@@ -149,23 +149,26 @@ def next_stake(
                 adopted=adopted.get(share.component, 0),
                 grown_version=version,
             )
-        given[share.component] = made, sought, held[2] if held else None
+        given[share.component] = reservation, sought, held[2] if held else None
     return _ordered(older.values(), _sets_anew(given, version))
 
 
-def _sets_anew(given: Mapping[str, _Known], version: int) -> Mapping[str, _Known]:
+def _sets_anew(parts: Mapping[str, _Known], version: int) -> Mapping[str, _Known]:
     """Promise a set anew as a whole where any of its components is: so it is packed."""
-    is_more = any(made.replicas and made.grown_version == version for made, _, _ in given.values())
-    if not is_more or not any(given):
-        return given
+    is_more = any(
+        reservation.replicas and reservation.grown_version == version
+        for reservation, _, _ in parts.values()
+    )
+    if not is_more or not any(parts):
+        return parts
     return {
-        component: (made._replace(grown_version=version, earlier=()), sought, echo)
-        for component, (made, sought, echo) in given.items()
+        component: (reservation._replace(grown_version=version, earlier=()), sought, echo)
+        for component, (reservation, sought, echo) in parts.items()
     }
 
 
 def _kept_on(
-    known: Reservation,
+    held: Reservation,
     share: Share,
     decision: str,
     version: int,
@@ -176,47 +179,47 @@ def _kept_on(
     """What becomes of a reservation; it ``stays`` in its place where its shape was the newest, and
     where no more is promised.
     """
-    grown, earlier = _grown(known, share, version, echo) if stays else (version, ())
+    grown, earlier = _grown(held, share, version, echo) if stays else (version, ())
     # By name it would take twice as long, for thousands of clusters.
     return Reservation(
-        known.binding,
-        known.cluster,
+        held.binding,
+        held.cluster,
         share.requirements,
         share.replicas,
-        _with_decision(known, decision),
+        _with_decision(held, decision),
         share.component,
         share.certificate,
-        known.interest_version,
-        known.adopted,
-        known.finished,
+        held.interest_version,
+        held.adopted,
+        held.finished,
         grown,
         earlier,
     )
 
 
 def _grown(
-    known: Reservation, share: Share, version: int, echo: Echo | None
+    held: Reservation, share: Share, version: int, echo: Echo | None
 ) -> tuple[int, tuple[Growth, ...]]:
-    """At which version a reservation got the share, and what it got before.
+    """Return the version at which a reservation got the share, and its earlier growths.
 
     More of the same is promised in addition; less is taken from what was promised last.
     """
-    if not _is_alike(known, share):
+    if not _is_alike(held, share):
         return version, ()
-    if share.replicas > known.replicas:
-        more = Growth(version, share.replicas - known.replicas)
-        growths = _unseen_growths((*known.growths, more), echo)
+    if share.replicas > held.replicas:
+        newest = Growth(version, share.replicas - held.replicas)
+        growths = _unseen_growths((*held.growths, newest), echo)
         if len(growths) > MAX_EARLIER_GROWTHS + 1:
-            oldest, second, *others = growths
-            growths = [Growth(oldest.version, oldest.replicas + second.replicas), *others]
-    elif not known.earlier:
-        return known.grown_version, ()
+            oldest, second, *newer = growths
+            growths = [Growth(oldest.version, oldest.replicas + second.replicas), *newer]
+    elif not held.earlier:
+        return held.grown_version, ()
     else:
-        growths, left = list[Growth](), share.replicas
-        for growth in _unseen_growths(known.growths, echo):
-            if left > 0 or not growths:
-                growths.append(Growth(growth.version, min(left, growth.replicas)))
-                left -= growth.replicas
+        growths, replicas = list[Growth](), share.replicas
+        for growth in _unseen_growths(held.growths, echo):
+            if replicas > 0 or not growths:
+                growths.append(Growth(growth.version, min(replicas, growth.replicas)))
+                replicas -= growth.replicas
     return growths[-1].version, tuple(growths[:-1])
 
 
@@ -228,8 +231,8 @@ def _unseen_growths(growths: Sequence[Growth], echo: Echo | None) -> list[Growth
     pods = echo.bound + echo.finished if echo else 0
     unseen = list(growths)
     while len(unseen) > 1 and unseen[0].replicas <= pods:
-        oldest, second, *others = unseen
-        unseen = [Growth(second.version, oldest.replicas + second.replicas), *others]
+        oldest, second, *newer = unseen
+        unseen = [Growth(second.version, oldest.replicas + second.replicas), *newer]
     return unseen
 
 
@@ -340,17 +343,17 @@ def _ordered(older: Collection[_Known], given: Mapping[str, _Known]) -> Stake:
     )
 
 
-def _is_alike(known: Reservation, share: Share) -> bool:
+def _is_alike(held: Reservation, share: Share) -> bool:
     """Whether what was promised is a part of the share.
 
     What does not grow may be worth less, or have been promised where nothing showed room.
     """
-    if share.replicas > known.replicas:
-        return is_repeated(known, share.requirements, share.certificate)
+    if share.replicas > held.replicas:
+        return is_repeated(held, share.requirements, share.certificate)
     return (
         share.certificate is not PromiseCertificate.STRICT
-        or known.certificate is PromiseCertificate.STRICT
-    ) and known.requirements.node_claim == share.requirements.node_claim
+        or held.certificate is PromiseCertificate.STRICT
+    ) and held.requirements.node_claim == share.requirements.node_claim
 
 
 def _with_decision(known: Reservation, decision: str) -> tuple[str, ...]:

@@ -131,9 +131,9 @@ def _max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int)
             return BesideLarge(0, kept_for)
 
     def leaves_room(replicas: int) -> bool:
-        wanted = _including(demand, [(kind, replicas)])
+        demand_with = _including(demand, [(kind, replicas)])
         return not any(
-            nodes.filled(wanted, margin, now).is_incomplete
+            nodes.filled(demand_with, margin, now).is_incomplete
             for margin, now in zip(margins, missing, strict=True)
         )
 
@@ -198,14 +198,14 @@ class _Kind(NamedTuple):
     def room_in(self, filled: Filled) -> int:
         """How many fit beside all that is on its way; small ones take so many times as much."""
         nodes = filled.nodes
-        most = int(nodes.fits_k(self.amount_r, suiting_pools(self.suiting)) @ nodes.count_k)
-        return most if self.share * LARGE_PART > 1 else most // SMALL_MARGIN
+        pod_count = int(nodes.fits_k(self.amount_r, suiting_pools(self.suiting)) @ nodes.count_k)
+        return pod_count if self.share * LARGE_PART > 1 else pod_count // SMALL_MARGIN
 
 
-def _including(demand: DemandOnWay, more: Iterable[tuple[_Kind, int]]) -> DemandOnWay:
+def _including(demand: DemandOnWay, pods: Iterable[tuple[_Kind, int]]) -> DemandOnWay:
     """The demand with so many more of each of these kinds."""
     small, lumps = dict(demand.small), dict(demand.lumps)
-    for kind, replicas in more:
+    for kind, replicas in pods:
         amount_r = kind.amount_r * replicas
         if kind.key is not None:
             lumps[kind.key] = Lump(kind.share, replicas, amount_r).joined(lumps.get(kind.key))
@@ -238,7 +238,7 @@ def _demand(room: Room) -> DemandOnWay:
         newest = newest.before
     if newest is None or demand is None:
         demand = DemandOnWay({}, {})
-    outstanding = [each.outstanding for part in reversed(more) for each in part]
+    outstanding = [assignment.outstanding for part in reversed(more) for assignment in part]
     demand = _including(
         demand,
         (

@@ -29,7 +29,7 @@ _MOST_CHANGES: Final = 1_000
 
 
 class _Known(NamedTuple):
-    """Those with something outstanding by binding, and what that is: what was promised last at the
+    """Bindings with outstanding promises, and these promises: the one that was made last is at the
     end, which it was at version ``newest``.
     """
 
@@ -56,7 +56,7 @@ class _Known(NamedTuple):
 
 
 def _by_growth(stakes: Mapping[str, Stake]) -> tuple[tuple[Outstanding, ...], int]:
-    """What is outstanding of all, what was promised last at the end, and at which version."""
+    """All outstanding promises with their versions, the newest at the end."""
     ordered = sorted(
         (version, key, place, part)
         for key, stake in stakes.items()
@@ -264,12 +264,13 @@ class ClusterLedger:
         return bool(self._open)
 
     def outstanding(self) -> tuple[Outstanding, ...]:
-        """What every binding has outstanding here, in the order in which it was promised."""
+        """All outstanding promises of the cluster, in the order in which they were made."""
         return self._open.known().in_order
 
     def outstanding_of(self, binding: str) -> tuple[Outstanding, ...]:
-        """What one binding has outstanding here, by version and component; what is echoed as a
-        whole is not.
+        """One binding's outstanding promises, by version and component.
+
+        A promise that is echoed as a whole is not outstanding.
         """
         held = self._held.get(binding)
         return held.outstanding if held else ()

@@ -113,8 +113,8 @@ def packable(
     most_c = own.with_own(most_c)
     for position, (room, replicas) in own.repacked.items():
         certificate = certificate_for(asked, room, requirements)
-        most = room.packable(requirements, certificate) if room is not None else 0
-        most_c[position] = max(0, most - replicas)
+        max_replicas = room.packable(requirements, certificate) if room is not None else 0
+        most_c[position] = max(0, max_replicas - replicas)
     return most_c, {
         position: reason
         for position, reason in reasons.items()
@@ -159,8 +159,8 @@ def promised(
     growing = {c: change for c, change in changes.items() if change.more}
     beside = {c: own_replicas(fleet, c, binding, change.had) for c, change in growing.items()}
     limits = RoomLimits(fleet, terms, beside)
-    more = _more_by_value(asks, changes)
-    simple = simple_asks(fleet, more)
+    new_promises = _more_by_value(asks, changes)
+    simple = simple_asks(fleet, new_promises)
     within = limits.within(simple)
     simple = {c: wanted for c, wanted in simple.items() if c in within}
     together = promised_together(fleet, simple)
@@ -169,13 +169,13 @@ def promised(
         simple = {c: wanted for c, wanted in simple.items() if c not in together}
         together = promised_together(fleet, simple)
     reasons = together if isinstance(together, dict) else {}
-    others = [c for c in asks.keys() - simple.keys() if c not in changes or c in growing]
+    apart = [c for c in asks.keys() - simple.keys() if c not in changes or c in growing]
     lessened = [c for c, change in changes.items() if not (change.more or change.is_in_place)]
     rooms: dict[int, Room] = {}
     answers = answered_together(
         {
             c: _promised(_ask(fleet, c, binding, asks[c]), limits, allow_unproven=allow_unproven)
-            for c in others
+            for c in apart
         }
     )
     for position, answer in answers.items():
@@ -194,41 +194,41 @@ def promised(
     return with_all if rooms or lessened else before
 
 
-def _ask(fleet: FleetRooms, position: int, binding: str, wanted: tuple[Outstanding, ...]) -> _Ask:
-    """What a binding wants of a cluster."""
+def _ask(fleet: FleetRooms, position: int, binding: str, promises: tuple[Outstanding, ...]) -> _Ask:
+    """The request of a binding to a cluster."""
     return _Ask(
         binding=binding,
         position=position,
         room=fleet.rooms[position],
-        wanted=wanted,
-        change=_change(fleet, position, binding, wanted),
+        wanted=promises,
+        change=_change(fleet, position, binding, promises),
     )
 
 
 def _change(
-    fleet: FleetRooms, position: int, binding: str, wanted: tuple[Outstanding, ...]
+    fleet: FleetRooms, position: int, binding: str, promises: tuple[Outstanding, ...]
 ) -> PromiseChange:
-    """What becomes of a binding's promises in a cluster."""
+    """The change to a binding's promises in a cluster."""
     held = fleet.held[position]
-    return PromiseChange.of(held.of_binding(binding) if held else (), wanted)
+    return PromiseChange.of(held.of_binding(binding) if held else (), promises)
 
 
 def _more_by_value(
     asks: Mapping[int, tuple[Outstanding, ...]], changes: Mapping[int, PromiseChange]
 ) -> Mapping[int, tuple[Outstanding, ...]]:
-    """What is wanted beside all that stays in its place: one value where it is equal."""
+    """The promises in addition to all that stay in their place; equal ones are one value."""
     if not changes:
         return asks
     values: dict[Hashable, tuple[Outstanding, ...]] = {}
-    more = {}
-    for position, wanted in asks.items():
+    new_promises = {}
+    for position, promises in asks.items():
         change = changes.get(position)
         if change is None:
-            more[position] = wanted
+            new_promises[position] = promises
         elif change.more and change.is_in_place:
             key = tuple([(id(part.requirements), *part[2:]) for part in change.more])
-            more[position] = values.setdefault(key, change.more)
-    return more
+            new_promises[position] = values.setdefault(key, change.more)
+    return new_promises
 
 
 def promise_less(
@@ -248,7 +248,7 @@ def promise_less(
     before = fleet
     less: dict[int, dict[str, tuple[Outstanding, ...]]] = {}
     for binding, wanted_c in asks.items():
-        changes = {c: _change(fleet, c, binding, wanted) for c, wanted in wanted_c.items()}
+        changes = {c: _change(fleet, c, binding, promises) for c, promises in wanted_c.items()}
         if any(change.more for change in changes.values()):
             own = [position for position, change in changes.items() if change.had]
             taken = promise(fleet, names, binding, wanted_c, own, allow_unproven=allow_unproven)
@@ -281,8 +281,9 @@ def _left_in(position: int, wanted: Mapping[str, tuple[Outstanding, ...]]) -> Ha
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Ask:
-    """What a binding wants of the cluster at a ``position``, whose ``room`` still has what it had
-    before, and the ``change`` to that.
+    """The request of a binding to the cluster at a ``position``.
+
+    The ``room`` still has the binding's promises of before, to which the ``change`` applies.
     """
 
     binding: str
@@ -296,11 +297,13 @@ def _promised(
     ask: _Ask, limits: RoomLimits, *, allow_unproven: bool
 ) -> Repacking[Room | Reason | None]:
     """The room with what is wanted, None where there is no room to show it, or why not."""
-    more = ask.change.more
-    unproven = [each for each in more if each.certificate is PromiseCertificate.UNPROVEN]
+    promises = ask.change.more
+    unproven = [
+        promise for promise in promises if promise.certificate is PromiseCertificate.UNPROVEN
+    ]
     if unproven and not allow_unproven:
         return Reason(ReasonCode.NOTHING_SHOWS_ROOM)
-    if ask.room is None or not more:
+    if ask.room is None or not promises:
         return (yield from _less(ask))
     return (yield from _grown_room(ask, ask.room, limits))
 
@@ -316,44 +319,45 @@ def _less(ask: _Ask) -> Repacking[Room | None]:
 
 def _grown_room(ask: _Ask, room: Room, limits: RoomLimits) -> Repacking[Room | Reason]:
     """The room with more of the binding beside what stays of it, or why it has none for that."""
-    made, more = room, ask.change.more
+    packed, promises = room, ask.change.more
     if not ask.change.is_in_place:
-        made = yield room, kept_in(room.outstanding, {ask.binding: ask.change})
-        if made.stuck(ask.binding) > room.stuck(ask.binding):
+        packed = yield room, kept_in(room.outstanding, {ask.binding: ask.change})
+        if packed.stuck(ask.binding) > room.stuck(ask.binding):
             return Reason(ReasonCode.STRANDS_OTHERS)
-    if limits.lacks_set(made, more):
+    if limits.lacks_set(packed, promises):
         return Reason(ReasonCode.NO_WHOLE_SET)
-    for each in more:
-        if each.certificate.is_packed:
-            lacks = limits.lacks(made, ask.position, each)
-            held = ask.change.kept_of(each.component)
-            after = yield from _with_packed(made, each, lacks, held)
+    for promise in promises:
+        if promise.certificate.is_packed:
+            lacks = limits.lacks(packed, ask.position, promise)
+            held = ask.change.kept_of(promise.component)
+            after = yield from _with_packed(packed, promise, lacks, held)
             if isinstance(after, Reason):
                 return after
-            made = after
+            packed = after
         else:
-            made = made.with_one(each)
+            packed = packed.with_one(promise)
     # What is credited needs no room of its own, but may come before its place is free.
-    if made.holds_strict and not strict_promises_hold(made.pools, made.contending):
+    if packed.holds_strict and not strict_promises_hold(packed.pools, packed.contending):
         return Reason(ReasonCode.STRICT_UNSURE)
-    return made
+    return packed
 
 
 def _with_packed(
-    room: Room, wanted: Outstanding, lacks: RoomLimit | None, held: int
+    room: Room, promise: Outstanding, lacks: RoomLimit | None, held: int
 ) -> Repacking[Room | Reason]:
-    """The room with all of what is wanted beside so many replicas that it is more of, or why it is
-    refused; ``lacks`` says how little of it may be promised where not all may.
+    """The room with all replicas of the promise, or the reason of its refusal.
+
+    The promise adds to ``held`` replicas. ``lacks`` is the limit where not all may be promised.
     """
     if lacks is not None:
-        return lacks.shortage(wanted.to_pack, held)
-    most_filled, most_spread = room.most_by_view(wanted.requirements)
-    if most_filled >= wanted.to_pack:
-        return room.with_one(wanted)
-    made = yield room, (*room.outstanding, wanted)
-    if made.stuck() > room.stuck():
-        return shortage(min(most_filled, most_spread), wanted, held)
-    return made
+        return lacks.shortage(promise.to_pack, held)
+    most_filled, most_spread = room.most_by_view(promise.requirements)
+    if most_filled >= promise.to_pack:
+        return room.with_one(promise)
+    packed = yield room, (*room.outstanding, promise)
+    if packed.stuck() > room.stuck():
+        return shortage(min(most_filled, most_spread), promise, held)
+    return packed
 
 
 def _lessened(room: Room, wanted: Mapping[str, tuple[Outstanding, ...]]) -> Repacking[Room]:
@@ -372,11 +376,11 @@ def _confirmed(room: Room, wanted: Mapping[str, tuple[Outstanding, ...]]) -> Rep
     """
     had = room.outstanding
     changes = {
-        binding: PromiseChange.of(of_binding(had, binding), every)
-        for binding, every in wanted.items()
+        binding: PromiseChange.of(of_binding(had, binding), promises)
+        for binding, promises in wanted.items()
     }
-    kept = kept_in(had, changes)
-    if kept == had:
+    remaining = kept_in(had, changes)
+    if remaining == had:
         return room
-    made = yield room, kept
-    return room if made.stuck() > room.stuck() else made
+    packed = yield room, remaining
+    return room if packed.stuck() > room.stuck() else packed

@@ -202,10 +202,10 @@ class _Known:
         self.picture = unpacked_picture(kept.body)
         self.since = kept.since - LONGEST_COMMIT
         self.decided = kept.decided
-        self.outstanding = tuple(each.outstanding for each in self.picture.promised)
+        self.outstanding = tuple(promise.outstanding for promise in self.picture.promised)
         # By the decision of that id, as far as the picture says.
         self.promised_by = {
-            each.outstanding.binding: each.decision for each in self.picture.promised
+            promise.outstanding.binding: promise.decision for promise in self.picture.promised
         }
         report = self.picture.report
         self.sequence = report.sequence if report else 0
@@ -229,23 +229,23 @@ class _Known:
         """So many replicas, or whole sets, in place of those that ``was`` there: of these some may
         be seen already.
         """
-        before, made = of_binding(self.outstanding, binding.key), []
+        own_promises, promises = of_binding(self.outstanding, binding.key), []
         for component, requirements, more in _parts(binding, replicas - was):
-            had = [each for each in before if each.component == component]
-            waiting = sum(each.in_cells for each in had)
-            if any(each.requirements != requirements for each in had):
+            had = [promise for promise in own_promises if promise.component == component]
+            waiting = sum(promise.in_cells for promise in had)
+            if any(promise.requirements != requirements for promise in had):
                 waiting = was * _times(binding, component)
             left = max(0, waiting + more)
             if left:
-                made.append(
+                promises.append(
                     Outstanding(binding.key, requirements, left, component, certificate, left)
                 )
-        change = PromiseChange.of(before, tuple(made))
+        change = PromiseChange.of(own_promises, tuple(promises))
         self.outstanding = (*kept_in(self.outstanding, {binding.key: change}), *change.more)
 
     def take(self, key: str) -> None:
         """A binding holds nothing any more."""
-        self.outstanding = tuple(each for each in self.outstanding if each.binding != key)
+        self.outstanding = tuple(promise for promise in self.outstanding if promise.binding != key)
 
 
 def _sequence(known: _Known | None) -> int:
@@ -329,7 +329,7 @@ class _Question:
             here = None if position is None else known[position]
             if position is not None and room is not None and here is not None:
                 held = of_binding(here.outstanding, binding.key)
-                own[position] = KeptPromise(held, sum(each.to_pack for each in held))
+                own[position] = KeptPromise(held, sum(promise.to_pack for promise in held))
         told = told_by_pools(rooms, requirements_of(binding))
         beside = own_of(rooms, binding, self._asked, own)
         available = promisable(rooms, binding, self._asked, told, beside)
@@ -367,7 +367,9 @@ class _Question:
             )
         ]
         promised = {
-            c: each.outstanding for c, each in enumerate(known) if each and each.outstanding
+            c: cluster.outstanding
+            for c, cluster in enumerate(known)
+            if cluster and cluster.outstanding
         }
         unit = shape_of(binding)
         highest = Source.SUMMARY if PODS in unit.request else Source.MODELS

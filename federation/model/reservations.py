@@ -192,7 +192,7 @@ def outstanding_of(
 
 
 def by_growth(reservation: Reservation, whole: Outstanding) -> list[tuple[int, Outstanding]]:
-    """What is outstanding of a reservation, by the versions at which it was promised."""
+    """A reservation's outstanding replicas, by the versions at which they were promised."""
     if not reservation.earlier:
         return [(reservation.grown_version, whole)] if whole.in_cells else []
     seen = reservation.replicas - whole.in_cells

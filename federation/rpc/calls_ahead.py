@@ -24,15 +24,15 @@ AHEAD: Final = 4
 _ASKING: Final = ("_make_request_call_future", "shutdown")
 
 
-def server_with_calls_ahead(often_called: Collection[str], **given: Any) -> grpc.aio.Server:
+def server_with_calls_ahead(often_called: Collection[str], **options: Any) -> grpc.aio.Server:
     """``grpc.aio.server``, given the same; methods have a queue each if they are called often."""
     core: Any = importlib.import_module("grpc._cython.cygrpc")
     plain = getattr(core, "AioServer", None)
     if plain is None or not all(hasattr(plain, each) for each in _ASKING):
-        return grpc.aio.server(**given)
+        return grpc.aio.server(**options)
     core.AioServer = _asking_ahead(plain, frozenset(often_called))
     try:
-        return grpc.aio.server(**given)
+        return grpc.aio.server(**options)
     finally:
         core.AioServer = plain
 

@@ -96,12 +96,12 @@ def stuck_notes(reasons: Mapping[int, Reason], names: Sequence[str]) -> dict[int
 def own_of(
     rooms: FleetRooms,
     binding: Binding,
-    asked: Certificate | None,
+    certificate: Certificate | None,
     promises: Mapping[int, KeptPromise],
 ) -> OwnPromises:
-    """What the binding holds where it is, for ``promisable``."""
+    """The binding's own promises where it is, for ``promisable``."""
     requirements = None if binding.components else binding.requirements
-    return OwnPromises.of(rooms, binding.key, requirements, asked, promises)
+    return OwnPromises.of(rooms, binding.key, requirements, certificate, promises)
 
 
 def promisable(

@@ -122,14 +122,14 @@ class SimulatedRooms:
         return asks
 
     def _own(self, binding: Binding) -> Iterator[tuple[int, KeptPromise]]:
-        """What the binding holds where it is, all of which stays."""
+        """The binding's own promises where it is, all of which stay."""
         places = {name: position for position, name in enumerate(self._names)}
         for target in binding.clusters:
             position = places.get(target.name)
             room = None if position is None else self._rooms.rooms[position]
             if position is not None and room is not None:
                 held = of_binding(room.outstanding, binding.key)
-                yield position, KeptPromise(held, sum(each.to_pack for each in held))
+                yield position, KeptPromise(held, sum(promise.to_pack for promise in held))
 
     def _seen(self, binding: Binding, room: Room, name: str) -> Mapping[str, int]:
         """Replicas by component that are on nodes already: they run, and none is waited for."""

@@ -82,11 +82,11 @@ class VirtualMember:
         self.made[pod["metadata"]["name"]] = wanted
         self.scheduler.put_pod(pod)
 
-    def asked(self, wanted: Wanted) -> None:
+    def asked(self, workload: Wanted) -> None:
         """Tell nodes apart by the labels that a request names from the next report on, as agents
         do that were asked about it.
         """
-        self._label_use.asked([wanted.node_claim])
+        self._label_use.asked([workload.node_claim])
 
     def report(self, interest_version: int, control: ControlPlane) -> Report:
         self.sequence += 1

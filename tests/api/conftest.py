@@ -179,7 +179,10 @@ async def emptied(plane: Plane) -> None:
     admin = plane.admin
     clusters = (await admin.ask("ListClusters", page_size=1000)).clusters
     await asyncio.gather(
-        *(admin.ask("DeleteCluster", name=each.metadata.name, force=True) for each in clusters)
+        *(
+            admin.ask("DeleteCluster", name=cluster.metadata.name, force=True)
+            for cluster in clusters
+        )
     )
 
     async def delete_bindings() -> int:
@@ -187,9 +190,11 @@ async def emptied(plane: Plane) -> None:
         await asyncio.gather(
             *(
                 admin.ask(
-                    "DeleteBinding", namespace=each.metadata.namespace, name=each.metadata.name
+                    "DeleteBinding",
+                    namespace=binding.metadata.namespace,
+                    name=binding.metadata.name,
                 )
-                for each in bindings
+                for binding in bindings
             )
         )
         return len(bindings)

@@ -439,7 +439,7 @@ async def test_what_finds_no_room_any_more_is_shown(pair: Pair) -> None:
 async def test_a_cluster_that_leaves_while_its_report_is_read_is_no_trouble(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What reads the journal logs no error, which would fail this."""
+    """The journal reader logs no error, which would fail this."""
     fleet, has_left = pair.b.plane.parts.fleet, asyncio.Event()
     pack_ahead = fleet.pack_ahead
 

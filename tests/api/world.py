@@ -77,7 +77,10 @@ class World:
         bindings = (await self.plane.ask("ListBindings", page_size=1000)).bindings
         # At once: what waits would be tried again after each of them.
         await asyncio.gather(
-            *(self.delete(each.metadata.name, each.metadata.namespace) for each in bindings)
+            *(
+                self.delete(binding.metadata.name, binding.metadata.namespace)
+                for binding in bindings
+            )
         )
         await asyncio.gather(*map(self.delete_cluster, list(self.agents)))
         # Another cluster of the same name must not be taken for the one that is deleted.

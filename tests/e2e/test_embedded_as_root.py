@@ -294,7 +294,7 @@ def test_a_directory_of_another_user_is_refused(place: Path, tmp_path: Path) -> 
 def test_programs_that_are_named_are_copied_too(
     place: Path, binaries: PostgresBinaries, tmp_path: Path
 ) -> None:
-    """As FEDERATION_POSTGRES_BIN does."""
+    """FEDERATION_POSTGRES_BIN names programs in the same way."""
     named = find_binaries(closed_copy(binaries, tmp_path / "closed"), "")
     assert named.origin == "given"
     with EmbeddedPostgres(named, tmp_path / "postgres") as server:

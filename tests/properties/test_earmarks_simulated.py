@@ -74,27 +74,27 @@ class Fleet:
         self._working = WorkingCopy(owner.snapshot)
         states = [ClusterState(cluster=Cluster(name=n), report=reports[n]) for n in NAMES]
         self._simulation = Simulation(states, SimulationOptions(), now=NOW)
-        self._simulation.kept = [(each, pods_of(each)) for each in waits]
+        self._simulation.kept = [(wait, pods_of(wait)) for wait in waits]
         stored = [
             StoredBinding(
                 id=number,
-                binding=each,
+                binding=wait,
                 wait=Wait(
                     state=WaitState.UNSCHEDULABLE,
                     since=1.0 + number,
-                    remainder=pods_of(each),
+                    remainder=pods_of(wait),
                     earmarked_since=5.0,
                 ),
             )
-            for number, each in enumerate(waits)
+            for number, wait in enumerate(waits)
         ]
-        self._claims = RoomClaims(earmarked=[(each, DEFAULT_PROFILE) for each in stored])
+        self._claims = RoomClaims(earmarked=[(wait, DEFAULT_PROFILE) for wait in stored])
 
-    def decide(self, name: str, each: Asked) -> tuple[Decision, Decision]:
+    def decide(self, name: str, request: Asked) -> tuple[Decision, Decision]:
         """Decide a binding; return the decisions of the service and of the simulation."""
-        one = attempt(name, each, self._claims)
+        one = attempt(name, request, self._claims)
         decide_all(self._working, [one], NOW)
-        return one.verdict.decision, self._simulation.decide(binding(name, each))
+        return one.verdict.decision, self._simulation.decide(binding(name, request))
 
 
 def told(decision: Decision) -> tuple[dict[str, int], str]:
@@ -118,15 +118,15 @@ def test_a_simulation_keeps_what_the_service_keeps(
     waits: list[Asked | list[Part]],
     coming: list[Asked],
 ) -> None:
-    kept = [
-        binding(f"waits-{number}", each)
-        if isinstance(each, Asked)
-        else set_of(f"waits-{number}", each)
-        for number, each in enumerate(waits)
+    earmarks = [
+        binding(f"waits-{number}", wait)
+        if isinstance(wait, Asked)
+        else set_of(f"waits-{number}", wait)
+        for number, wait in enumerate(waits)
     ]
-    fleet = Fleet(node_counts, cpu, kept)
-    for number, each in enumerate(coming):
-        live, simulated = fleet.decide(f"comes-{number}", each)
+    fleet = Fleet(node_counts, cpu, earmarks)
+    for number, request in enumerate(coming):
+        live, simulated = fleet.decide(f"comes-{number}", request)
         assert told(live) == told(simulated)
 
 

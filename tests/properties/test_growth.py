@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -134,63 +134,64 @@ def test_room_beside_its_own_replicas_is_that_of_the_packing_without_them(
         assert placed + available <= beside or not available
 
 
+class GrowingBinding(NamedTuple):
+    """A binding with ``replicas`` of such requirements, promised as ``promised_as`` says, which
+    come behind ``place`` other promises. It grows by the certificate of its spec.
+    """
+
+    requirements: ReplicaRequirements
+    spec_certificate: Certificate | None
+    promised_as: tuple[PromiseCertificate, str]
+    replicas: int
+    place: int
+
+    @property
+    def promise(self) -> Outstanding:
+        """Its promise before it grows."""
+        certificate, priority_class = self.promised_as
+        requirements = replace(self.requirements, priority_class_name=priority_class)
+        return Outstanding(WEB, requirements, self.replicas, certificate=certificate)
+
+
+def growing(
+    requirements: st.SearchStrategy[ReplicaRequirements], max_replicas: int, max_place: int
+) -> st.SearchStrategy[GrowingBinding]:
+    """Draw a binding that grows."""
+    return st.builds(
+        GrowingBinding,
+        requirements=requirements,
+        spec_certificate=asked_for,
+        promised_as=worth_before,
+        replicas=st.integers(1, max_replicas),
+        place=st.integers(0, max_place),
+    )
+
+
 @settings(max_examples=120, deadline=None)
-@given(
-    drawn=rooms_drawn | crowds,
-    requirements=shapes,
-    spec_certificate=asked_for,
-    promised_as=worth_before,
-    replicas=st.integers(1, 8),
-    place=st.integers(0, 4),
-)
+@given(drawn=rooms_drawn | crowds, binding=growing(shapes, 8, 4))
 def test_what_grows_is_promised_what_is_available_and_no_more(
-    drawn: DrawnRooms,
-    requirements: ReplicaRequirements,
-    spec_certificate: Certificate | None,
-    promised_as: tuple[PromiseCertificate, str],
-    replicas: int,
-    place: int,
+    drawn: DrawnRooms, binding: GrowingBinding
 ) -> None:
     """Also where some promises lost their room, were worth something else, and twice in a row."""
-    own = promised_before(requirements, replicas, promised_as)
-    grow(with_own(drawn, [own], place), requirements, spec_certificate)
+    fleet = with_own(drawn, [binding.promise], binding.place)
+    grow(fleet, binding.requirements, binding.spec_certificate)
 
 
 @settings(max_examples=120, deadline=None)
-@given(
-    drawn=roomy,
-    requirements=sizes,
-    spec_certificate=asked_for,
-    promised_as=worth_before,
-    replicas=st.integers(1, 4),
-    place=st.integers(0, 5),
-)
+@given(drawn=roomy, binding=growing(sizes, 4, 5))
 def test_so_it_is_where_one_promise_came_after_the_other(
-    drawn: DrawnRooms,
-    requirements: ReplicaRequirements,
-    spec_certificate: Certificate | None,
-    promised_as: tuple[PromiseCertificate, str],
-    replicas: int,
-    place: int,
+    drawn: DrawnRooms, binding: GrowingBinding
 ) -> None:
     """Packed anew they lie in other places."""
-    own = promised_before(requirements, replicas, promised_as)
+    place = binding.place
     fleet = fleet_of([(cells, []) for cells, _ in drawn])
     for position, (_, outstanding) in enumerate(drawn):
-        for number, promise in enumerate([*outstanding[:place], own, *outstanding[place:]]):
+        promises = [*outstanding[:place], binding.promise, *outstanding[place:]]
+        for number, promise in enumerate(promises):
             key = promise.binding or f"shop/o{number}"
             answer = asked_of(fleet, NAMES, key, {position: (promise._replace(binding=key),)})
             fleet = fleet if isinstance(answer, Refused) else answer
-    grow(fleet, requirements, spec_certificate)
-
-
-def promised_before(
-    requirements: ReplicaRequirements, replicas: int, promised_as: tuple[PromiseCertificate, str]
-) -> Outstanding:
-    """Return what the binding had of such replicas, promised as something else maybe."""
-    certificate, priority_class = promised_as
-    had = replace(requirements, priority_class_name=priority_class)
-    return Outstanding(WEB, had, replicas, certificate=certificate)
+    grow(fleet, binding.requirements, binding.spec_certificate)
 
 
 def grow(

@@ -193,10 +193,10 @@ class Federation:
         ledger = replica.fleet.ledger(name)
         assert ledger.version == slow.version
         outstanding = Counter[tuple[str, str]]()
-        for each in ledger.outstanding():
-            if each.to_pack:
-                outstanding[each.binding, each.component] += each.to_pack
-        expected = {each.part: each.replicas for each in slow.demands()}
+        for promise in ledger.outstanding():
+            if promise.to_pack:
+                outstanding[promise.binding, promise.component] += promise.to_pack
+        expected = {promise.part: promise.replicas for promise in slow.demands()}
         if name in replica.knowing:
             assert outstanding == expected
         else:
@@ -206,7 +206,7 @@ class Federation:
         room = snapshot.rooms.rooms[snapshot.positions[name]]
         assert room is not None
         assert broken_promise(room.pools, room.holdings) == ""
-        assert room.overcommitted or not any(each.unplaced for each in room.holdings)
+        assert room.overcommitted or not any(promise.unplaced for promise in room.holdings)
         assert room.overcommitted or slow.packs()
 
     def _check_agreement(self) -> None:

@@ -79,8 +79,8 @@ def test_a_group_moves_as_a_whole_or_stays(
         assert len({moves[each.key].at for each in moved}) <= 1
         if not moved:
             # Who has a place elsewhere is told because of whom it stays.
-            placeless = [each.name for each in members if COMPANION not in stays[each.key]]
-            reasons = [stays[each.key] for each in members if each.name not in placeless]
+            placeless = [member.name for member in members if COMPANION not in stays[member.key]]
+            reasons = [stays[member.key] for member in members if member.name not in placeless]
             assert {why.partition(",")[0] for why in reasons} <= set(placeless[:1])
         for each in moved:
             assert LOST not in {target.name for target in each.clusters}

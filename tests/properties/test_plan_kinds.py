@@ -95,7 +95,7 @@ def used_by(bindings: Sequence[Binding]) -> Counter[str]:
 
 
 def working_copy(bindings: Sequence[Binding]) -> WorkingCopy:
-    """As agents report it while these run."""
+    """A working copy of clusters that agents report while these bindings run."""
     owner = fleet_of()
     for name, used in used_by(bindings).items():
         total = {"cpu": CORES * 1000, "memory": 10_000 * GIB, "pods": 1000}

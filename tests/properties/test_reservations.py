@@ -270,7 +270,7 @@ class Reservations(RuleBasedStateMachine):
         for promise in decided.promises:
             room = decided.rooms[promise.cluster]
             assert promise.report == self.control.reports[promise.cluster].report
-            assert any(each is promise.holding for each in room.holdings)
+            assert any(holding is promise.holding for holding in room.holdings)
             assert broken_promise(room.pools, room.holdings) == ""
             if promise.cluster not in had:
                 assert promise.holding.unplaced == 0

@@ -93,9 +93,9 @@ def test_a_study_comes_out_alike_each_time() -> None:
 def test_members_tell_nodes_apart_by_labels_once_a_request_named_them() -> None:
     study = VirtualStudy(replace(SMALL, stream=Stream.HARD))
     study.run()
-    first, *later = (each for each in study.answered if POOL_LABEL in each.wanted.labels)
+    first, *later = (answer for answer in study.answered if POOL_LABEL in answer.wanted.labels)
     assert not first.shares
-    assert any(each.shares for each in later)
+    assert any(answer.shares for answer in later)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -168,10 +168,10 @@ class WorkingCopy:
         return self._of(self.after)
 
     def _of(self, snapshot: FleetSnapshot) -> WorkingCopy:
-        made = WorkingCopy(snapshot, self._known, allow_unproven=self._allow_unproven)
-        if made.rooms is self._answers.rooms:
-            made._answers = self._answers
-        return made
+        working = WorkingCopy(snapshot, self._known, allow_unproven=self._allow_unproven)
+        if working.rooms is self._answers.rooms:
+            working._answers = self._answers
+        return working
 
     def beside(self, binding: Binding, units: Mapping[int, int]) -> WorkingCopy:
         """The same with so many more replicas, or sets, of another binding outstanding by position,
@@ -260,8 +260,8 @@ class WorkingCopy:
         self, binding: Binding, asked: Certificate | None, *, leaves_large: bool = True
     ) -> Estimates:
         promises = kept_promises(binding, self.snapshot, self._ledgers)
-        own, told = own_of(self.rooms, binding, asked, promises), self._told(binding)
-        estimates = promisable(self.rooms, binding, asked, told, own, leaves_large=leaves_large)
+        own, totals = own_of(self.rooms, binding, asked, promises), self._told(binding)
+        estimates = promisable(self.rooms, binding, asked, totals, own, leaves_large=leaves_large)
         lesser_c = self._lesser_c(binding, asked)
         if lesser_c is None:
             return estimates

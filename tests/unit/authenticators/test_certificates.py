@@ -103,7 +103,7 @@ def clock() -> HeldClock:
 
 
 def flags_of(folder: Path, files: CertificateFiles, authority: Authority) -> dict[str, str]:
-    """Of a control plane that takes certificates of the authority."""
+    """The settings of a control plane that takes certificates of the authority."""
     (folder / "clients.pem").write_bytes(authority.pem)
     (folder / "rules.yaml").write_text(str(RULES))
     return {

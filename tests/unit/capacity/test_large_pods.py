@@ -323,7 +323,7 @@ def test_pods_of_further_claims_count_as_if_they_might_be_on_any_node() -> None:
         allocatable=amounts,
     )
     reported = pools_of(reported_pools(build_pools(nodes, label_keys=[ARCH])))
-    tiny, *others = (
+    tiny, *larger = (
         ReplicaRequirements(
             request={"cpu": 100, "memory": GIB // 8},
             node_claim=NodeClaim(node_selector={ARCH: arch}),
@@ -333,7 +333,7 @@ def test_pods_of_further_claims_count_as_if_they_might_be_on_any_node() -> None:
     large = ReplicaRequirements(
         request={"cpu": 15_000, "memory": GIB}, node_claim=NodeClaim(node_selector={ARCH: archs[0]})
     )
-    promised = [(large, 1), *((other, 1) for other in others)]
+    promised = [(large, 1), *((other, 1) for other in larger)]
     # Twice 60 take 1.2 cores of each of ten nodes, or 12 of one.
     assert beside(fleet_of(*promised[:-1], reported=reported), tiny, 60) == 60
     assert 0 < beside(fleet_of(*promised, reported=reported), tiny, 60) < 60

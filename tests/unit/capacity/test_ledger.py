@@ -48,8 +48,8 @@ def sums_by_component(ledger: ClusterLedger) -> dict[tuple[str, str], tuple[int,
     """Return what is to be packed, is in cells and in totals, by binding and component."""
     sums: dict[tuple[str, str], tuple[int, int, int]] = {}
     for part in ledger.outstanding():
-        before = sums.get((part.binding, part.component), (0, 0, 0))
-        amounts = zip(before, (part.to_pack, part.in_cells, part.in_summary), strict=True)
+        sums_so_far = sums.get((part.binding, part.component), (0, 0, 0))
+        amounts = zip(sums_so_far, (part.to_pack, part.in_cells, part.in_summary), strict=True)
         to_pack, in_cells, in_summary = map(sum, amounts)
         sums[part.binding, part.component] = to_pack, in_cells, in_summary
     return sums
@@ -190,7 +190,7 @@ def test_promises_are_packed_in_the_order_in_which_they_grew() -> None:
     for binding in ("a", "b", "c"):
         ledger = ledger.decided(binding, "d1", [share(3)])
     ledger = ledger.decided("a", "d2", [share(4)]).decided("b", "d2", [share(2)])
-    assert [(each.binding, each.in_cells) for each in ledger.outstanding()] == [
+    assert [(promise.binding, promise.in_cells) for promise in ledger.outstanding()] == [
         ("a", 3),
         ("b", 2),
         ("c", 3),
@@ -208,8 +208,8 @@ def test_pods_stand_for_what_was_promised_first_and_less_is_taken_from_what_came
     assert parts_of(ledger) == [3, 2, 4]
     assert ledger.newest("web")[0].earlier == (Growth(1, 3), Growth(3, 2))
     assert ledger.newest("web")[0].replicas == 9
-    told = ledger.interest_version
-    seen = ledger.reported(told, [echo(4, unbound=2)])
+    version = ledger.interest_version
+    seen = ledger.reported(version, [echo(4, unbound=2)])
     assert parts_of(seen) == [1, 4]
     # Pods without a node are those of the oldest too.
     assert [part.in_summary for part in seen.outstanding_of("web")] == [0, 3]
@@ -217,7 +217,9 @@ def test_pods_stand_for_what_was_promised_first_and_less_is_taken_from_what_came
         after = seen.decided("web", "d4", [share(replicas)])
         assert parts_of(after) == parts
         stored = {name: after.of_binding(name) for name in after.bindings()}
-        again = ClusterLedger.restored("member1", after.version, stored, told, [echo(4, unbound=2)])
+        again = ClusterLedger.restored(
+            "member1", after.version, stored, version, [echo(4, unbound=2)]
+        )
         assert again.outstanding() == after.outstanding()
     # Of one that shrank the next growth comes last.
     shrunk = seen.decided("web", "d4", [share(2)]).decided("web", "d5", [share(6)])
@@ -264,13 +266,13 @@ def test_growth_of_another_kind_is_promised_as_a_whole() -> None:
     claimed = ReplicaRequirements(request=SMALL, node_claim=NodeClaim(node_selector={"zone": "a"}))
     strict = PromiseCertificate.STRICT
     unproven = share(3)._replace(certificate=PromiseCertificate.UNPROVEN)
-    for before, after in (
+    for first, grown in (
         (share(3), share(5, LARGE)),
         (share(3), share(5)._replace(requirements=claimed)),
         (share(3), share(5)._replace(certificate=strict)),
         (unproven, share(5)),
     ):
-        ledger = EMPTY.decided("web", "d1", [before]).decided("web", "d2", [after])
+        ledger = EMPTY.decided("web", "d1", [first]).decided("web", "d2", [grown])
         assert parts_of(ledger) == [5]
         assert ledger.newest("web")[0].grown_version == 2
     # A shape that comes back is promised anew.
@@ -404,8 +406,8 @@ def test_a_restored_ledger_promises_no_less_than_the_one_that_lived(
         life.take(step, number)
     restored = life.restored()
     assert (restored.version, restored.interest_version) == (life.ledger.version,) * 2
-    again, known = sums_by_component(restored), sums_by_component(life.ledger)
-    for component, (to_pack, in_cells, in_summary) in known.items():
+    again, expected = sums_by_component(restored), sums_by_component(life.ledger)
+    for component, (to_pack, in_cells, in_summary) in expected.items():
         assert again[component][0] >= to_pack
         assert again[component][1] >= in_cells
         assert again[component][2] >= in_summary
@@ -423,9 +425,9 @@ def test_only_what_is_outstanding_is_looked_at(steps: list[tuple[Any, ...]]) -> 
         held = [life.ledger.stake_of(name) for name in life.ledger.bindings()]
         parts = [
             part
-            for each in held
-            if each is not None
-            for part in zip(each.versions, each.outstanding, strict=True)
+            for reservation in held
+            if reservation is not None
+            for part in zip(reservation.versions, reservation.outstanding, strict=True)
         ]
         in_order = [part for _, part in sorted(parts, key=lambda part: part[0])]
         assert list(life.ledger.outstanding()) == in_order

@@ -434,7 +434,7 @@ def test_what_many_decisions_promised_is_all_there_in_its_order() -> None:
     # Who holds something there already gets no more than what is asked for.
     for binding in ("web0", "web69"):
         more = asked_of(fleet, names, binding, {0: (wanted(2, amount=5, binding=binding),)})
-        held = [each.outstanding.in_cells for each in taken(more).holdings_of(binding)]
+        held = [holding.outstanding.in_cells for holding in taken(more).holdings_of(binding)]
         assert held == [1, 1]
 
 

@@ -213,17 +213,19 @@ def test_a_promise_that_rearranges_a_cluster_is_packed_the_same_everywhere() -> 
     assert (scheduled.stuck(), scheduled.outstanding) == (0, first.outstanding)
     assert int(scheduled.filled.cells.count_k.sum()) == NODES
     # One more than finds room behind what is promised.
-    wanted, later = Outstanding("shop/large", LARGE, 6, certificate=CAREFUL), small(9)
-    assert first.with_one(wanted).stuck() == 1
-    here = first.repacked((*first.outstanding, wanted))
-    assert here.outstanding == (*BURST, wanted)
-    for each in (scheduled, here):
-        assert not broken_promise(each.pools, each.holdings)
+    large, later = Outstanding("shop/large", LARGE, 6, certificate=CAREFUL), small(9)
+    assert first.with_one(large).stuck() == 1
+    promised = first.repacked((*first.outstanding, large))
+    assert promised.outstanding == (*BURST, large)
+    for room in (scheduled, promised):
+        assert not broken_promise(room.pools, room.holdings)
     # What comes later is packed behind it. Another control plane hears of both at once.
-    made, there = here.with_one(later), first.holding((*BURST, wanted, later))
-    assert made.stuck() == there.stuck() == 0
-    assert made.outstanding == there.outstanding == (*BURST, wanted, later)
-    assert [each.steps for each in there.holdings] == [each.steps for each in made.holdings]
+    deciding, hearing = promised.with_one(later), first.holding((*BURST, large, later))
+    assert deciding.stuck() == hearing.stuck() == 0
+    assert deciding.outstanding == hearing.outstanding == (*BURST, large, later)
+    assert [holding.steps for holding in hearing.holdings] == [
+        holding.steps for holding in deciding.holdings
+    ]
 
 
 def test_a_promise_goes_on_from_what_was_rehearsed_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,16 +245,18 @@ def test_a_promise_goes_on_from_what_was_rehearsed_before(monkeypatch: pytest.Mo
     (room,), (other,) = fleet.rooms, unasked.rooms
     assert room is not None
     assert other is not None
-    made = room.repacked((*BURST, wanted))
+    repacked = room.repacked((*BURST, wanted))
     assert rehearsed == [wanted.to_pack]
     # What was there is rehearsed no more for the one that comes next, in a fleet with the room.
-    (there,) = fleet.with_rooms({0: made}).rooms
-    assert there is not None
-    there.repacked((*BURST, wanted, small(9)))
+    (later,) = fleet.with_rooms({0: repacked}).rooms
+    assert later is not None
+    later.repacked((*BURST, wanted, small(9)))
     assert rehearsed == [wanted.to_pack, small(9).to_pack]
     anew = other.repacked((*BURST, wanted))
     assert len(rehearsed) == 2 + len(BURST) + 1
-    assert [each.steps for each in made.holdings] == [each.steps for each in anew.holdings]
+    assert [holding.steps for holding in repacked.holdings] == [
+        holding.steps for holding in anew.holdings
+    ]
 
 
 @pytest.mark.parametrize("run", range(RUNS))

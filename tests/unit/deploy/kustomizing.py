@@ -42,4 +42,4 @@ def _apply(document: Any, *, op: str, path: str, value: Any) -> None:
     elif op == "replace" and last in document:
         document[last] = value
     else:
-        raise NotImplementedError(f"{op} {path}")
+        raise ValueError(f"{op} {path}: this reading of patches knows add to a list and replace")

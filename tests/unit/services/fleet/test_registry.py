@@ -38,7 +38,7 @@ CHANGES = st.one_of(
 
 @pytest.fixture
 def owner() -> FleetOwner:
-    """Of a store that is never asked."""
+    """A fleet of a store that is never asked."""
     return fleet_of()
 
 

@@ -1,4 +1,4 @@
-"""Where watches may be resumed from, and their end; all else of them is said by tests/api."""
+"""Resumption and end of watches; tests/api covers all else."""
 
 from __future__ import annotations
 
