@@ -14,6 +14,8 @@ from federation.services.scheduling.working_copy import WorkingCopy
 
 # What nobody asks for any more would keep old reports in memory.
 _KEEP_SECONDS: Final = 60.0
+# A fleet may stay the same for hours. Rooms that previews packed for it are kept for so many.
+MAX_PREVIEWS: Final = 100
 
 
 class PreviewCopies:
@@ -23,15 +25,17 @@ class PreviewCopies:
         self._fleet = fleet
         self._allow_unproven = allow_unproven
         self._first: WorkingCopy | None = None
+        self._previews = 0
         self._forgetting: asyncio.TimerHandle | None = None
 
     def next(self) -> WorkingCopy:
         """Return the fleet as it is known now, with nothing promised since."""
         first, snapshot = self._first, self._fleet.snapshot
-        if first is None or first.snapshot is not snapshot:
+        if first is None or first.snapshot is not snapshot or self._previews >= MAX_PREVIEWS:
             estimates = self._fleet.known_estimates
             first = WorkingCopy(snapshot, estimates, allow_unproven=self._allow_unproven)
-            self._first = first
+            self._first, self._previews = first, 0
+        self._previews += 1
         if self._forgetting is not None:
             self._forgetting.cancel()
         loop = asyncio.get_running_loop()
