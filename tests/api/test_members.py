@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +160,34 @@ async def test_a_cluster_that_joins_again_at_once_is_not_removed_with_the_one_be
     await api.ask("DeleteCluster", name="member1")
     await asyncio.wait_for(is_read.wait(), PATIENCE_SECONDS)
     assert seen == [grpc.StatusCode.OK]
+
+
+async def test_a_cluster_that_joins_again_does_not_take_an_older_report_for_its_own(
+    api: Plane, commanded: CommandedStore
+) -> None:
+    summaries: list[bool] = []
+    is_read = asyncio.Event()
+    streams = AsyncExitStack()
+
+    async def join_twice() -> None:
+        async with api.connected("member1", report=report()):
+            pass
+        await api.ask("DeleteCluster", name="member1")
+        stream = await streams.enter_async_context(api.connected("member1"))
+        commanded.before("journal.position", partial(report_again, stream))
+
+    async def report_again(stream: AgentStream) -> None:
+        await stream.say(report=report())
+        await stream.hear("ack")
+        status = (await api.ask("GetCluster", name="member1")).cluster.status
+        summaries.append(status.HasField("resource_summary"))
+        is_read.set()
+
+    # The reader of the journal then meets both clusters' entries at once.
+    commanded.before("journal.read", join_twice)
+    async with streams:
+        await asyncio.wait_for(is_read.wait(), PATIENCE_SECONDS)
+    assert summaries == [True]
 
 
 async def test_while_the_database_is_away_reports_are_asked_for_again_and_then_taken(

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Protocol
 
 from federation.history.bodies import NewerBody
@@ -311,7 +312,7 @@ class Following:
 
     async def _take(self, read: Transaction, changes: Iterable[Change]) -> None:
         """Apply those that make versions of ledgers, with the reports that they tell of."""
-        changes = [each for each in changes if _makes_versions(each)]
+        changes = [each for each in _without_departed(changes) if _makes_versions(each)]
         newer = {
             each.cluster
             for each in changes
@@ -383,6 +384,27 @@ class Following:
         for name, at in versions.items():
             fields = {"cluster": name, "version": at.version}
             logger.info("ledger read again", extra={"fields": fields})
+
+
+def _without_departed(changes: Iterable[Change]) -> list[Change]:
+    """Changes in order, without what they say of clusters that a later one deletes.
+
+    A cluster that has got such a name since would take their versions for its own.
+    """
+    departed: set[str] = set()
+    kept: list[Change] = []
+    for change in reversed([*changes]):
+        match change:
+            case ReportAdvanced() if change.cluster in departed:
+                continue
+            case BindingChanged() if not departed.isdisjoint(change.clusters):
+                present = {n: at for n, at in change.clusters.items() if n not in departed}
+                kept.append(replace(change, clusters=present))
+                continue
+            case ClusterChanged(deleted=True):
+                departed.add(change.cluster)
+        kept.append(change)
+    return kept[::-1]
 
 
 def _clusters_of(change: Change) -> Iterable[str]:
