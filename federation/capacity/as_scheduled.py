@@ -54,7 +54,7 @@ def part_of(outstanding: Outstanding, kind_p: IntArray, kinds: PoolKinds) -> Par
     requirements = outstanding.requirements
     verdict_p = kinds.verdicts(requirements.node_claim)
     least = Match.YES if outstanding.certificate.is_packed else Match.UNKNOWN
-    suiting_p = np.ones(len(kind_p), dtype=np.bool_)
+    suiting_p = np.ones(kind_p.shape, dtype=np.bool_)
     if verdict_p is not None:
         suiting_p = verdict_p[kind_p] >= least
     return Part(requirements.request, suiting_p, outstanding.to_pack)

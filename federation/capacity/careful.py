@@ -19,13 +19,12 @@ from federation.capacity.component_sets import max_sets, with_room_for_a_set
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.large_pods import is_mixed, max_beside_large, ranked_mixed
 from federation.capacity.second_looks import MAX_REFINED_CLUSTERS, refined_most, rehearsed_most
-from federation.capacity.worth import NOT_OWN, OwnReplicas, careful_most
+from federation.capacity.worth import OwnReplicas, careful_most
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import NO_REASON, Amount, Reason
 from federation.model.reservations import (
-    MOST_RESERVE,
     RESERVE_PART,
     Outstanding,
     PromiseCertificate,
@@ -127,22 +126,18 @@ class RoomLimits:
         return within
 
     def _careful_positions(self, wanted: Outstanding, positions: list[int]) -> Iterable[int]:
-        """The positions where so much is within the limit; most of them a coarse margin shows."""
+        """The positions where so much is within the limit."""
         fleet, requirements = self._fleet, wanted.requirements
-        shape = request_shape(requirements.request)
-        filled_c, spread_c = fleet.most_by_view(requirements)
-        coarse_c = _coarse_limits(fleet, positions, np.minimum(filled_c, spread_c))
-        for position, coarse in zip(positions, coarse_c.tolist(), strict=True):
-            held, own = fleet.held[position], self._own.get(position, NOT_OWN)
-            if held is not None and coarse < wanted.to_pack + own.stuck:
-                filled, spread = int(filled_c[position]), int(spread_c[position])
-                if careful_most(filled, spread, held, shape, own) < wanted.to_pack:
-                    continue
-            if position not in self._terms.placed and is_mixed(fleet, position, requirements):
-                room = fleet.rooms[position]
-                if room and self._limit(room, position, wanted).replicas < wanted.to_pack:
-                    continue
-            yield position
+        is_enough_c = careful_c(fleet, requirements, self._own) >= wanted.to_pack
+        # Where nothing is reported there is no limit of ours.
+        is_enough_c |= fleet.layers.unknown_c
+        for position in self._kept_for_large(requirements):
+            room = fleet.rooms[position]
+            if room and position not in self._terms.placed and is_enough_c[position]:
+                most = self._limit(room, position, wanted).replicas
+                is_enough_c[position] = most >= wanted.to_pack
+        within: list[int] = np.array(positions)[is_enough_c[positions]].tolist()
+        return within
 
     def _limit(self, room: Room, position: int, wanted: Outstanding) -> RoomLimit:
         """The most replicas of what is wanted that may be promised at first sight."""
@@ -166,10 +161,14 @@ class RoomLimits:
         """Whether it is one of the clusters where room for large pods is looked at."""
         if position in self._terms.placed or not is_mixed(self._fleet, position, requirements):
             return False
+        return position in self._kept_for_large(requirements)
+
+    def _kept_for_large(self, requirements: ReplicaRequirements) -> frozenset[int]:
+        """The clusters where room for large pods is looked at."""
         if self._ranked is None or self._ranked[0] is not requirements:
             ranked = ranked_mixed(self._fleet, requirements, careful_c(self._fleet, requirements))
             self._ranked = requirements, frozenset(ranked)
-        return position in self._ranked[1]
+        return self._ranked[1]
 
     def _refined(self, room: Room, position: int, wanted: Outstanding) -> int:
         """The most replicas of what is wanted that a second look grants."""
@@ -237,14 +236,6 @@ def careful_beside_large(
             if beside.reason:
                 reasons[position] = beside.reason
     return most_c, reasons
-
-
-def _coarse_limits(fleet: FleetRooms, positions: list[int], least_c: IntArray) -> IntArray:
-    """No more than ``careful_most`` says, whatever shapes are on their way."""
-    outstanding_c = fleet.sums.replicas_c[positions]
-    kept_back_c = MOST_RESERVE * (outstanding_c > 0) - (-outstanding_c // RESERVE_PART)
-    limits_c: IntArray = least_c[positions] - kept_back_c
-    return limits_c
 
 
 def _parts(wanted: Iterable[Outstanding]) -> list[Component]:

@@ -24,6 +24,7 @@ from federation.capacity.cells import (
 from federation.capacity.cluster_room import ReportId, Room, Site
 from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.known_fleet import KnownCells, KnownContention
+from federation.capacity.largest_nodes import LargestNodes
 from federation.capacity.layers import KnownRoom, Layers
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.promise_sums import PromiseSums
@@ -57,7 +58,8 @@ class UnpackedRoom(NamedTuple):
 class FleetRooms:
     """The rooms of a fleet's clusters by position (axis c), None where a cluster has no pools.
 
-    ``sums`` are of what is outstanding. ``cells_c`` is how many cells each cluster reported.
+    ``sums`` are of what is outstanding. ``cells_c`` is how many cells each cluster reported, and
+    ``largest`` are its largest nodes.
     """
 
     sites: tuple[Site | None, ...]
@@ -67,6 +69,7 @@ class FleetRooms:
     planned_c: BoolArray
     cells_c: IntArray
     sums: PromiseSums
+    largest: LargestNodes
     known_filled: KnownCells
     known_reported: KnownCells
     known_contention: KnownContention
@@ -88,6 +91,7 @@ class FleetRooms:
             planned_c=np.zeros(size, dtype=np.bool_),
             cells_c=np.zeros(size, dtype=np.int64),
             sums=PromiseSums.none(size),
+            largest=LargestNodes.none(size),
             known_filled=KnownCells(),
             known_reported=KnownCells(),
             known_contention=KnownContention(),
@@ -106,6 +110,7 @@ class FleetRooms:
             planned_c=moves.array(self.planned_c, newcomers=False),
             cells_c=moves.array(self.cells_c, 0),
             sums=self.sums.after(moves),
+            largest=self.largest.after(moves),
             known_filled=self.known_filled.moved(moves),
             known_reported=self.known_reported.moved(moves),
             known_contention=KnownContention(),
@@ -165,6 +170,7 @@ class FleetRooms:
             planned_c=planned_c,
             cells_c=cells_c,
             sums=self.sums.with_clusters({position: held[position] for position in taken}),
+            largest=self.largest.with_clusters(taken, kinds),
             known_filled=self.known_filled.after(taken),
             known_reported=self.known_reported.after(reported),
             known_contention=self.known_contention.after(taken),
@@ -186,6 +192,7 @@ class FleetRooms:
         how much room that is for one request.
         """
         held, strict_positions = list(self.held), frozenset(strict)
+        promisees: dict[int, tuple[Site, Held] | None] = {}
         # Those of a decision share their requirements.
         shapes: dict[int, Shape] = {}
         for position, more in promised.items():
@@ -203,7 +210,10 @@ class FleetRooms:
             if arrived:
                 arrived = (*arrived, *[one.outstanding for one in more])
             is_stuck = before is not None and before.is_overcommitted
-            held[position] = Held(before, more, is_stuck, is_strict, replicas, only, arrived)
+            after = Held(before, more, is_stuck, is_strict, replicas, only, arrived)
+            held[position] = after
+            if site := self.sites[position]:
+                promisees[position] = site, after
         return FleetRooms(
             sites=self.sites,
             held=held,
@@ -212,6 +222,7 @@ class FleetRooms:
             planned_c=self.planned_c,
             cells_c=self.cells_c,
             sums=self.sums.with_clusters({position: held[position] for position in promised}),
+            largest=self.largest.with_held(promisees, self.kinds),
             known_filled=self.known_filled.after(promised),
             known_reported=self.known_reported,
             known_contention=self.known_contention.with_more(promised),

@@ -30,8 +30,9 @@ from federation.capacity.filled_nodes import (
     suiting_pools,
 )
 from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.largest_nodes import holds_large, is_large_in, share_in
 from federation.capacity.pool_kinds import PoolKinds
-from federation.model.arrays import FloatArray, IntArray
+from federation.model.arrays import BoolArray, FloatArray, IntArray
 from federation.model.pools.bounds import per_replica
 from federation.model.pools.values import SCORED
 from federation.model.reason_codes import ReasonCode
@@ -58,8 +59,6 @@ KIND_STEPS: Final = 1_000
 # Claims by which small pods choose nodes that are told apart; pods of further ones count as if
 # they might be on any node.
 MAX_CLAIMS: Final = 8
-# Requests of which a cluster remembers what share of a node they ask for.
-MAX_SHARES: Final = 256
 # Small lumps whose memory by cpu differs by less than so many octaves are alike.
 _OCTAVES_ALIKE: Final = 2
 
@@ -77,17 +76,27 @@ def is_mixed(fleet: FleetRooms, position: int, requirements: ReplicaRequirements
     return site is not None and held is not None and _mixes(site, held, fleet.kinds, requirements)
 
 
+def mixed_c(fleet: FleetRooms, requirements: ReplicaRequirements) -> BoolArray:
+    """Tell where large pods and others are on their way, or would be (axis c)."""
+    largest = fleet.largest
+    others_c = fleet.sums.on_their_way_c(request_shape(requirements.request)) > 0
+    if not others_c.any():
+        return others_c
+    is_large_c = largest.is_large_c(fleet.kinds, requirements)
+    is_mixed_c: BoolArray = others_c & largest.is_told_c & (is_large_c | largest.holds_large_c)
+    return is_mixed_c
+
+
 def ranked_mixed(
     fleet: FleetRooms, requirements: ReplicaRequirements, most_c: IntArray
 ) -> list[int]:
     """The clusters in which room for large pods is looked at: of those where large pods and others
     are on their way, a few with most room.
     """
-    on_way_c = fleet.sums.on_their_way_c(request_shape(requirements.request))
-    (may,) = np.nonzero((most_c > 0) & (on_way_c > 0))
-    mixed = [position for position in may.tolist() if is_mixed(fleet, position, requirements)]
-    mixed.sort(key=lambda position: -int(most_c[position]))
-    return mixed[:MAX_CLUSTERS]
+    (mixed,) = np.nonzero((most_c > 0) & mixed_c(fleet, requirements))
+    ranked = mixed[np.argsort(-most_c[mixed], kind="stable")]
+    positions: list[int] = ranked[:MAX_CLUSTERS].tolist()
+    return positions
 
 
 def max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int) -> BesideLarge:
@@ -269,58 +278,9 @@ def _filled(room: Room, demand: DemandOnWay, nodes: ReportedNodes) -> Filled:
     return filled
 
 
-def is_large_in(site: Site, kinds: PoolKinds, requirements: ReplicaRequirements) -> bool:
-    return share_in(site, kinds, requirements) * LARGE_PART > 1
-
-
-def share_in(site: Site, kinds: PoolKinds, requirements: ReplicaRequirements) -> float:
-    """The largest share that a pod asks for of what the largest node has that suits it."""
-    request, claim = requirements.request, requirements.node_claim
-    key = *(request.get(name, 0) for name in SCORED), claim and claim.key
-    shares = site.beside_large.shares
-    if key not in shares:
-        if len(shares) >= MAX_SHARES:
-            shares.clear()
-        shares[key] = _share(site, kinds, requirements)
-    return shares[key]
-
-
-def _share(site: Site, kinds: PoolKinds, requirements: ReplicaRequirements) -> float:
-    cells = site.pools.cells
-    if cells.allocatable_rk is None:
-        return 0.0
-    suiting_p = part_of(Outstanding("", requirements, 1), site.kind_p, kinds).suiting_p
-    suiting_k = suiting_p[cells.pool_k] & (cells.count_k > 0)
-    if not suiting_k.any():
-        return 0.0
-    largest_s: list[int] = np.maximum(cells.allocatable_rk[:, suiting_k].max(axis=1), 1).tolist()
-    return max(
-        requirements.request.get(name, 0) / most
-        for name, most in zip(SCORED, largest_s, strict=True)
-    )
-
-
 def _mixes(site: Site, held: Held, kinds: PoolKinds, requirements: ReplicaRequirements) -> bool:
     if site.pools.cells.allocatable_rk is None or not held.replicas:
         return False
     if held.only is not None and held.only == request_shape(requirements.request):
         return False
-    return is_large_in(site, kinds, requirements) or _holds_large(site, held, kinds)
-
-
-def _holds_large(site: Site, held: Held, kinds: PoolKinds) -> bool:
-    """Whether something large is on its way: mostly it is known of all but what came last."""
-    known, is_there = site.beside_large.large
-    newest: Held | None = held
-    found = False
-    while newest is not None and not found:
-        if newest is known:
-            found = is_there
-            break
-        found = any(
-            each.outstanding.to_pack > 0 and is_large_in(site, kinds, each.outstanding.requirements)
-            for each in newest.more
-        )
-        newest = newest.before
-    site.beside_large.large = held, found
-    return found
+    return is_large_in(site, kinds, requirements) or holds_large(site, held, kinds)

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from federation.capacity.careful import PromiseTerms
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
-from federation.capacity.large_pods import max_beside_large
+from federation.capacity.large_pods import is_mixed, max_beside_large, mixed_c
 from federation.capacity.remembered import KnownBesideLarge, Rehearsed
 from federation.capacity.reserve import Refused, promise, promise_less
 from federation.capacity.second_looks import rehearsed_most
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.pools.building import build_pools
 from federation.model.pools.values import NodeColumn, NodeColumns, Pools
+from federation.model.positions import Moves
 from federation.model.reported_pools import pools_of, reported_pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import (
@@ -227,3 +228,26 @@ def test_what_a_room_remembers_changes_no_answer(
         if number % 4 == 3:
             outstanding = (*room.outstanding, Outstanding("shop/more", requested, limit))
             assert packing(room.repacked(outstanding)) == packing(anew.repacked(outstanding))
+
+
+@given(
+    drawn=st.tuples(clusters, clusters),
+    kinds=workloads(),
+    happenings=st.lists(changes, min_size=1, max_size=8),
+)
+def test_columns_tell_where_large_pods_mix_with_others_as_a_look_at_each_cluster_does(
+    drawn: tuple[list[Node], list[Node]],
+    kinds: list[ReplicaRequirements],
+    happenings: list[Change],
+) -> None:
+    rooms = FleetRooms.of(
+        [UnpackedRoom(ReportId(1, 1), pools(cluster), False, ()) for cluster in drawn]
+    )
+    fleet = Fleet(rooms, kinds)
+    for change in happenings:
+        fleet.change(change)
+        for moves in (Moves(), Moves(left=[0]), Moves(taken=[1])):
+            moved = fleet.rooms.after(moves)
+            for requested in kinds:
+                by_look = [is_mixed(moved, position, requested) for position in range(len(moved))]
+                assert mixed_c(moved, requested).tolist() == by_look
