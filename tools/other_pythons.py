@@ -137,9 +137,9 @@ def passes(
     return is_good
 
 
-def tests_of(version: Version, others: Collection[Version]) -> Sequence[str]:
+def tests_of(version: Version, other_versions: Collection[Version]) -> Sequence[str]:
     """The tests that a Python runs beside ours and these."""
-    if version == max(others):
+    if version == max(other_versions):
         return TESTS + TESTS_OF_NEWEST
     return TESTS if version < sys.version_info[:2] else TESTS_BETWEEN
 
