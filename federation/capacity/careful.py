@@ -134,8 +134,8 @@ class RoomLimits:
         for position in self._kept_for_large(requirements):
             room = fleet.rooms[position]
             if room and position not in self._terms.placed and is_enough_c[position]:
-                most = self._limit(room, position, wanted).replicas
-                is_enough_c[position] = most >= wanted.to_pack
+                replicas = self._limit(room, position, wanted).replicas
+                is_enough_c[position] = replicas >= wanted.to_pack
         within: list[int] = np.array(positions)[is_enough_c[positions]].tolist()
         return within
 

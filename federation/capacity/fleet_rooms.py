@@ -170,7 +170,7 @@ class FleetRooms:
             planned_c=planned_c,
             cells_c=cells_c,
             sums=self.sums.with_clusters({position: held[position] for position in taken}),
-            largest=self.largest.with_clusters(taken, kinds),
+            largest=self.largest.with_sites({c: sites[c] for c in taken}),
             known_filled=self.known_filled.after(taken),
             known_reported=self.known_reported.after(reported),
             known_contention=self.known_contention.after(taken),
@@ -192,7 +192,6 @@ class FleetRooms:
         how much room that is for one request.
         """
         held, strict_positions = list(self.held), frozenset(strict)
-        promisees: dict[int, tuple[Site, Held] | None] = {}
         # Those of a decision share their requirements.
         shapes: dict[int, Shape] = {}
         for position, more in promised.items():
@@ -210,10 +209,7 @@ class FleetRooms:
             if arrived:
                 arrived = (*arrived, *[one.outstanding for one in more])
             is_stuck = before is not None and before.is_overcommitted
-            after = Held(before, more, is_stuck, is_strict, replicas, only, arrived)
-            held[position] = after
-            if site := self.sites[position]:
-                promisees[position] = site, after
+            held[position] = Held(before, more, is_stuck, is_strict, replicas, only, arrived)
         return FleetRooms(
             sites=self.sites,
             held=held,
@@ -222,7 +218,7 @@ class FleetRooms:
             planned_c=self.planned_c,
             cells_c=self.cells_c,
             sums=self.sums.with_clusters({position: held[position] for position in promised}),
-            largest=self.largest.with_held(promisees, self.kinds),
+            largest=self.largest.with_promises(promised),
             known_filled=self.known_filled.after(promised),
             known_reported=self.known_reported,
             known_contention=self.known_contention.with_more(promised),

@@ -80,11 +80,12 @@ def mixed_c(fleet: FleetRooms, requirements: ReplicaRequirements) -> BoolArray:
     """Tell where large pods and others are on their way, or would be (axis c)."""
     largest = fleet.largest
     others_c = fleet.sums.on_their_way_c(request_shape(requirements.request)) > 0
+    others_c &= largest.is_told_c
     if not others_c.any():
         return others_c
-    is_large_c = largest.is_large_c(fleet.kinds, requirements)
-    is_mixed_c: BoolArray = others_c & largest.is_told_c & (is_large_c | largest.holds_large_c)
-    return is_mixed_c
+    is_large_c = others_c & largest.is_large_c(fleet.kinds, requirements)
+    asked_c = others_c & ~is_large_c
+    return is_large_c | largest.holds_large_c(fleet.sites, fleet.held, fleet.kinds, asked_c)
 
 
 def ranked_mixed(

@@ -6,110 +6,132 @@ that suits it. Must not know how much room large pods need.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from federation.capacity.as_scheduled import part_of
 from federation.capacity.assignments import Held
 from federation.capacity.cluster_room import Site
 from federation.capacity.filled_nodes import LARGE_PART
 from federation.capacity.pool_kinds import PoolKinds
-from federation.model.arrays import BoolArray, FloatArray, IntArray
-from federation.model.pools.values import SCORED
-from federation.model.positions import Moves
+from federation.model.arrays import BoolArray, IntArray
+from federation.model.pools.values import SCORED, Cells
+from federation.model.positions import GONE, Moves
 from federation.model.reservations import Outstanding
 from federation.model.workload import ReplicaRequirements
 
 # Requests of which a cluster remembers what share of a node they ask for.
 MAX_SHARES: Final = 256
-NO_NODES: Final = -1.0
+NO_NODES: Final = -1
+UNSEEN: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LargestNodes:
-    """The largest nodes of a fleet's clusters by position (axis c).
+    """The largest nodes of a fleet's clusters, pool by pool (axis p), of pools that have nodes.
 
-    ``most_scw`` is the most of what is SCORED (axis s) that a node of each of a cluster's pools
-    (axis w) has, and ``kind_cw`` is the kind of that pool. ``most_scw`` is -1 where a pool has no
-    nodes, and where a cluster has fewer pools. ``is_told_c`` is false where no allocatable amounts
-    are reported. At ``holds_large_c`` something large is on its way.
+    A pool is of the cluster at position ``cluster_p`` and of the kind ``kind_p``. A node of it has
+    ``most_sp`` at most of what is SCORED (axis s). ``is_told_c`` is false for a cluster
+    (axis c) that reports no allocatable amounts. ``large_c`` says where something large is on its
+    way, UNSEEN until ``holds_large_c`` looks.
     """
 
-    kind_cw: IntArray
-    most_scw: FloatArray
+    cluster_p: IntArray
+    kind_p: IntArray
+    most_sp: IntArray
     is_told_c: BoolArray
-    holds_large_c: BoolArray
+    large_c: npt.NDArray[np.int8]
 
     @classmethod
     def none(cls, size: int) -> LargestNodes:
         """Return the largest nodes of so many clusters that have no pools."""
         return cls(
-            kind_cw=np.zeros((size, 1), dtype=np.int64),
-            most_scw=np.full((len(SCORED), size, 1), NO_NODES),
+            cluster_p=np.zeros(0, dtype=np.int64),
+            kind_p=np.zeros(0, dtype=np.int64),
+            most_sp=np.zeros((len(SCORED), 0), dtype=np.int64),
             is_told_c=np.zeros(size, dtype=np.bool_),
-            holds_large_c=np.zeros(size, dtype=np.bool_),
+            large_c=np.full(size, UNSEEN, dtype=np.int8),
         )
 
     def after(self, moves: Moves) -> LargestNodes:
         """Return those of the fleet after clusters left and came; newcomers have no pools yet."""
+        cluster_p = moves.positions(len(self.is_told_c))[self.cluster_p]
+        stays_p = cluster_p != GONE
         return LargestNodes(
-            kind_cw=moves.array(self.kind_cw, 0),
-            most_scw=moves.array(self.most_scw, NO_NODES, axis=1),
+            cluster_p=cluster_p[stays_p],
+            kind_p=self.kind_p[stays_p],
+            most_sp=self.most_sp[:, stays_p],
             is_told_c=moves.array(self.is_told_c, newcomers=False),
-            holds_large_c=moves.array(self.holds_large_c, newcomers=False),
+            large_c=moves.array(self.large_c, UNSEEN),
         )
 
-    def with_clusters(
-        self, clusters: Mapping[int, tuple[Site, Held] | None], kinds: PoolKinds
-    ) -> LargestNodes:
+    def with_sites(self, sites: Mapping[int, Site | None]) -> LargestNodes:
         """Return the largest nodes with other pools in some clusters."""
-        sites = {c: found[0] for c, found in clusters.items() if found is not None}
-        width = max((len(site.kind_p) for site in sites.values()), default=1)
-        kind_cw, most_scw = _at_least_as_wide(self.kind_cw, self.most_scw, width)
-        is_told_c = self.is_told_c.copy()
-        places = list(clusters)
-        kind_cw[places], most_scw[:, places], is_told_c[places] = 0, NO_NODES, False
+        is_told_c, changes_c = self.is_told_c.copy(), np.zeros(len(self.is_told_c), np.bool_)
+        changes_c[list(sites)] = True
+        stays_p = ~changes_c[self.cluster_p]
+        clusters, kinds = [self.cluster_p[stays_p]], [self.kind_p[stays_p]]
+        amounts = [self.most_sp[:, stays_p]]
         for position, site in sites.items():
-            kind_cw[position, : len(site.kind_p)] = site.kind_p
-            allocatable_rk = site.pools.cells.allocatable_rk
-            if allocatable_rk is not None:
-                is_told_c[position] = True
-                most_scw[:, position] = _most_sw(site, allocatable_rk, kind_cw.shape[1])
-        changed = LargestNodes(
-            kind_cw=kind_cw,
-            most_scw=most_scw,
-            is_told_c=is_told_c,
-            holds_large_c=self.holds_large_c,
-        )
-        return changed.with_held(clusters, kinds)
-
-    def with_held(
-        self, clusters: Mapping[int, tuple[Site, Held] | None], kinds: PoolKinds
-    ) -> LargestNodes:
-        """Return the same nodes with other promises in some clusters."""
-        holds_large_c = self.holds_large_c.copy()
-        for position, found in clusters.items():
-            holds_large_c[position] = found is not None and holds_large(*found, kinds)
+            allocatable_rk = site.pools.cells.allocatable_rk if site else None
+            is_told_c[position] = allocatable_rk is not None
+            if site and allocatable_rk is not None:
+                pools_p, most_sp = _largest_by_pool(site.pools.cells, allocatable_rk)
+                clusters.append(np.full(len(pools_p), position))
+                kinds.append(site.kind_p[pools_p])
+                amounts.append(most_sp)
         return LargestNodes(
-            kind_cw=self.kind_cw,
-            most_scw=self.most_scw,
-            is_told_c=self.is_told_c,
-            holds_large_c=holds_large_c,
+            cluster_p=np.concatenate(clusters),
+            kind_p=np.concatenate(kinds),
+            most_sp=np.concatenate(amounts, axis=1),
+            is_told_c=is_told_c,
+            large_c=self._unseen_at(sites),
         )
+
+    def with_promises(self, positions: Iterable[int]) -> LargestNodes:
+        """Return the same nodes with other promises in some clusters."""
+        return replace(self, large_c=self._unseen_at(positions))
 
     def is_large_c(self, kinds: PoolKinds, requirements: ReplicaRequirements) -> BoolArray:
         """Tell where a pod would be large."""
-        suits_cw = part_of(Outstanding("", requirements, 1), self.kind_cw, kinds).suiting_p
-        most_sc = np.where(suits_cw, self.most_scw, NO_NODES).max(axis=2)
-        # It is large nowhere where no node suits it.
-        most_sc = np.where(most_sc < 0, np.inf, np.maximum(most_sc, 1))
-        requested_s = [requirements.request.get(name, 0) for name in SCORED]
-        share_c = (np.array(requested_s)[:, np.newaxis] / most_sc).max(axis=0)
-        is_large_c: BoolArray = self.is_told_c & (share_c * LARGE_PART > 1)
+        suits_p = part_of(Outstanding("", requirements, 1), self.kind_p, kinds).suiting_p
+        share_c = np.zeros(len(self.is_told_c))
+        for name, amount_p in zip(SCORED, self.most_sp, strict=True):
+            most_c = np.full(len(share_c), NO_NODES)
+            np.maximum.at(most_c, self.cluster_p[suits_p], amount_p[suits_p])
+            # Where no node suits it, it is not large.
+            nodes_c = np.where(most_c == NO_NODES, np.inf, np.maximum(most_c, 1))
+            share_c = np.maximum(share_c, requirements.request.get(name, 0) / nodes_c)
+        is_large_c: BoolArray = share_c * LARGE_PART > 1
         return is_large_c
+
+    def holds_large_c(
+        self,
+        sites: Sequence[Site | None],
+        held: Sequence[Held | None],
+        kinds: PoolKinds,
+        asked_c: BoolArray,
+    ) -> BoolArray:
+        """Tell where something large is on its way, of the clusters at ``asked_c``.
+
+        A look at a cluster is remembered until its pools or its promises change. Several threads
+        may look at once: each finds the same.
+        """
+        for position in np.flatnonzero(asked_c & (self.large_c == UNSEEN)).tolist():
+            site, promises = sites[position], held[position]
+            is_there = site and promises and holds_large(site, promises, kinds)
+            self.large_c[position] = bool(is_there)
+        holds_large_c: BoolArray = asked_c & (self.large_c == 1)
+        return holds_large_c
+
+    def _unseen_at(self, positions: Iterable[int]) -> npt.NDArray[np.int8]:
+        large_c = self.large_c.copy()
+        large_c[list(positions)] = UNSEEN
+        return large_c
 
 
 def is_large_in(site: Site, kinds: PoolKinds, requirements: ReplicaRequirements) -> bool:
@@ -131,20 +153,20 @@ def share_in(site: Site, kinds: PoolKinds, requirements: ReplicaRequirements) ->
 
 def holds_large(site: Site, held: Held, kinds: PoolKinds) -> bool:
     """Tell whether something large is on its way: mostly it is known of all but what came last."""
-    known, is_there = site.beside_large.large
+    seen, was_there = site.beside_large.large
     newest: Held | None = held
-    found = False
-    while newest is not None and not found:
-        if newest is known:
-            found = is_there
+    is_there = False
+    while newest is not None and not is_there:
+        if newest is seen:
+            is_there = was_there
             break
-        found = any(
-            each.outstanding.to_pack > 0 and is_large_in(site, kinds, each.outstanding.requirements)
-            for each in newest.more
+        is_there = any(
+            promise.to_pack > 0 and is_large_in(site, kinds, promise.requirements)
+            for promise in [assignment.outstanding for assignment in newest.more]
         )
         newest = newest.before
-    site.beside_large.large = held, found
-    return found
+    site.beside_large.large = held, is_there
+    return is_there
 
 
 def _share(site: Site, kinds: PoolKinds, requirements: ReplicaRequirements) -> float:
@@ -157,25 +179,16 @@ def _share(site: Site, kinds: PoolKinds, requirements: ReplicaRequirements) -> f
         return 0.0
     largest_s: list[int] = np.maximum(cells.allocatable_rk[:, suiting_k].max(axis=1), 1).tolist()
     return max(
-        requirements.request.get(name, 0) / most
-        for name, most in zip(SCORED, largest_s, strict=True)
+        requirements.request.get(name, 0) / amount
+        for name, amount in zip(SCORED, largest_s, strict=True)
     )
 
 
-def _most_sw(site: Site, allocatable_rk: IntArray, width: int) -> FloatArray:
-    """Return what the largest node of each pool has."""
-    cells = site.pools.cells
-    most_sw = np.full((len(SCORED), width), NO_NODES)
+def _largest_by_pool(cells: Cells, allocatable_rk: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the places of the pools that have nodes, and the most that a node of each has."""
     filled_k = cells.count_k > 0
-    for most_w, amount_k in zip(most_sw, allocatable_rk, strict=True):
-        np.maximum.at(most_w, cells.pool_k[filled_k], amount_k[filled_k])
-    return most_sw
-
-
-def _at_least_as_wide(
-    kind_cw: IntArray, most_scw: FloatArray, width: int
-) -> tuple[IntArray, FloatArray]:
-    """Return copies that have a place for so many pools."""
-    more = max(0, width - kind_cw.shape[1])
-    wider_scw = np.pad(most_scw, ((0, 0), (0, 0), (0, more)), constant_values=NO_NODES)
-    return np.pad(kind_cw, ((0, 0), (0, more))), wider_scw
+    pools_p, place_k = np.unique(cells.pool_k[filled_k], return_inverse=True)
+    most_sp = np.zeros((len(SCORED), len(pools_p)), dtype=np.int64)
+    for most_p, amount_k in zip(most_sp, allocatable_rk[:, filled_k], strict=True):
+        np.maximum.at(most_p, place_k, amount_k)
+    return pools_p.astype(np.int64), most_sp

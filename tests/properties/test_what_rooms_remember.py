@@ -169,16 +169,20 @@ class Fleet:
         return promise_less(self.rooms, NAMES, {had.binding: {change.cluster: requested}}, {})
 
     def _reported(self, change: Change) -> FleetRooms:
-        """A newer report: of the same nodes, of another release, or of nodes with less free."""
+        """A newer report: of the same nodes, of another release, or of nodes with less free, which
+        are twice as large at times, or half as large.
+        """
         room = self.room(change.cluster)
         reported = room.pools
         if change.kind == "nodes":
             cells = reported.cells
             less_rk = cells.min_rk * (50 + change.first % 51) // 100
+            assert cells.allocatable_rk is not None
+            size_rk = cells.allocatable_rk * (2, 4, 1)[change.second % 3] // 2
             reported = replace(
                 reported,
                 kubernetes_minor=(0, 20, 30, 36)[change.second % 4],
-                cells=replace(cells, min_rk=less_rk),
+                cells=replace(cells, min_rk=less_rk, allocatable_rk=size_rk),
             )
         report = UnpackedRoom(ReportId(1, 1 + self.changes), reported, False, room.outstanding)
         return self.rooms.with_rooms({change.cluster: report})
@@ -233,7 +237,9 @@ def test_what_a_room_remembers_changes_no_answer(
 @given(
     drawn=st.tuples(clusters, clusters),
     kinds=workloads(),
-    happenings=st.lists(changes, min_size=1, max_size=8),
+    happenings=st.lists(
+        changes | changes.map(lambda change: change._replace(kind="nodes")), min_size=1, max_size=8
+    ),
 )
 def test_columns_tell_where_large_pods_mix_with_others_as_a_look_at_each_cluster_does(
     drawn: tuple[list[Node], list[Node]],
@@ -246,8 +252,8 @@ def test_columns_tell_where_large_pods_mix_with_others_as_a_look_at_each_cluster
     fleet = Fleet(rooms, kinds)
     for change in happenings:
         fleet.change(change)
-        for moves in (Moves(), Moves(left=[0]), Moves(taken=[1])):
-            moved = fleet.rooms.after(moves)
+        moved = [fleet.rooms.after(moves) for moves in (Moves(left=[0]), Moves(taken=[1]))]
+        for rooms in (fleet.rooms, *moved):
             for requested in kinds:
-                by_look = [is_mixed(moved, position, requested) for position in range(len(moved))]
-                assert mixed_c(moved, requested).tolist() == by_look
+                by_look = [is_mixed(rooms, position, requested) for position in range(len(rooms))]
+                assert mixed_c(rooms, requested).tolist() == by_look

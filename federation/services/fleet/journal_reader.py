@@ -312,7 +312,7 @@ class Following:
 
     async def _take(self, read: Transaction, changes: Iterable[Change]) -> None:
         """Apply those that make versions of ledgers, with the reports that they tell of."""
-        changes = [each for each in _without_departed(changes) if _makes_versions(each)]
+        changes = [change for change in _without_departed(changes) if _makes_versions(change)]
         newer = {
             each.cluster
             for each in changes
@@ -392,19 +392,19 @@ def _without_departed(changes: Iterable[Change]) -> list[Change]:
     A cluster that has got such a name since would take their versions for its own.
     """
     departed: set[str] = set()
-    kept: list[Change] = []
+    remaining: list[Change] = []
     for change in reversed([*changes]):
         match change:
             case ReportAdvanced() if change.cluster in departed:
                 continue
             case BindingChanged() if not departed.isdisjoint(change.clusters):
                 present = {n: at for n, at in change.clusters.items() if n not in departed}
-                kept.append(replace(change, clusters=present))
+                remaining.append(replace(change, clusters=present))
                 continue
             case ClusterChanged(deleted=True):
                 departed.add(change.cluster)
-        kept.append(change)
-    return kept[::-1]
+        remaining.append(change)
+    return remaining[::-1]
 
 
 def _clusters_of(change: Change) -> Iterable[str]:

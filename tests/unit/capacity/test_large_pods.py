@@ -20,7 +20,12 @@ from federation.capacity.filled_nodes import (
     ReportedNodes,
 )
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
-from federation.capacity.large_pods import KIND_STEPS, MAX_CLAIMS, max_beside_large
+from federation.capacity.large_pods import (
+    KIND_STEPS,
+    MAX_CLAIMS,
+    max_beside_large,
+    mixed_c,
+)
 from federation.capacity.reserve import packable_c
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.placement import Certificate
@@ -106,6 +111,21 @@ def test_twice_as_many_small_pods_leave_the_empty_nodes_to_large_ones_that_come_
     assert beside(fleet_of((LARGE, 1)), SMALL, 20) == 7
     # With four on each of them, all do.
     assert beside(fleet_of((LARGE, 3)), SMALL, 20) == 6
+
+
+@pytest.mark.parametrize("times", [(1, 2, 1), (2, 1, 2)])
+def test_the_nodes_of_the_newest_report_decide_what_is_large(times: tuple[int, ...]) -> None:
+    reported = pools()
+    totals_rk = reported.cells.allocatable_rk
+    assert totals_rk is not None
+    small = Outstanding("shop/w0", SMALL, 1)
+    fleet = FleetRooms.none(1)
+    for number, size in enumerate(times, start=1):
+        cells = replace(reported.cells, allocatable_rk=totals_rk * size)
+        newer = replace(reported, cells=cells)
+        fleet = fleet.with_rooms({0: UnpackedRoom(ReportId(1, number), newer, False, (small,))})
+        # Five of 16 cores are more than a fourth, and of 32 they are not.
+        assert mixed_c(fleet, of(5000)).tolist() == [size == 1]
 
 
 def test_a_large_pod_has_room_once_twice_as_many_others_are_there() -> None:
