@@ -19,6 +19,8 @@ from federation.services.members.identity import (
     TRUSTED_SECONDS,
 )
 from federation.v1.agents_pb2 import Report, Sight
+from federation.v1.resource_pb2 import ReplicaRequirements
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
 from lab.commanded_stores import CommandedStore
 from lab.control_planes import (
     AgentStream,
@@ -37,6 +39,7 @@ from tests.api.world import code_of
 OK, UNAVAILABLE = grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
 HEARTBEAT_SECONDS = 600.0
+ONE_CORE = ReplicaRequirements(resource_request={"cpu": "1"})
 
 
 @pytest.fixture(scope="module")
@@ -162,32 +165,35 @@ async def test_a_cluster_that_joins_again_at_once_is_not_removed_with_the_one_be
     assert seen == [grpc.StatusCode.OK]
 
 
-async def test_a_cluster_that_joins_again_does_not_take_an_older_report_for_its_own(
-    api: Plane, commanded: CommandedStore
+async def test_a_cluster_that_joins_again_takes_nothing_of_the_one_before_for_its_own(
+    api: Plane, other: Plane, commanded: CommandedStore
 ) -> None:
-    summaries: list[bool] = []
+    rooms: list[list[int]] = []
     is_read = asyncio.Event()
     streams = AsyncExitStack()
 
     async def join_twice() -> None:
         async with api.connected("member1", report=report()):
-            pass
-        await api.ask("DeleteCluster", name="member1")
+            await until(
+                lambda: scheduled(other, binding(replicas=3)),
+                lambda answer: answer.decision.outcome == OUTCOME_SCHEDULED,
+            )
+        await api.ask("DeleteCluster", name="member1", force=True)
         stream = await streams.enter_async_context(api.connected("member1"))
         commanded.before("journal.position", partial(report_again, stream))
 
     async def report_again(stream: AgentStream) -> None:
         await stream.say(report=report())
         await stream.hear("ack")
-        status = (await api.ask("GetCluster", name="member1")).cluster.status
-        summaries.append(status.HasField("resource_summary"))
+        estimates = await api.ask("EstimateReplicas", shapes=[ONE_CORE])
+        rooms.append(list(estimates.replicas))
         is_read.set()
 
     # The reader of the journal then meets both clusters' entries at once.
     commanded.before("journal.read", join_twice)
     async with streams:
         await asyncio.wait_for(is_read.wait(), PATIENCE_SECONDS)
-    assert summaries == [True]
+    assert rooms == [[16]]
 
 
 async def test_while_the_database_is_away_reports_are_asked_for_again_and_then_taken(
