@@ -29,6 +29,21 @@ async def test_what_is_too_much_is_refused_and_other_kinds_are_not_concerned() -
     assert await asyncio.gather(*waiting[:2], another) == [True, True, 8]
 
 
+async def test_the_event_loop_stands_still_for_work_that_ends_soon() -> None:
+    turns = list[str]()
+    asyncio.get_running_loop().call_soon(turns.append, "a turn")
+    assert await DRAWING.run_alone(60.0, int, "7") == 7
+    with pytest.raises(ValueError, match="invalid literal"):
+        await DRAWING.run_alone(60.0, int, "seven")
+    assert turns == []
+
+
+async def test_the_event_loop_goes_on_beside_work_that_takes_longer() -> None:
+    go_on = threading.Event()
+    asyncio.get_running_loop().call_soon(go_on.set)
+    assert await DRAWING.run_alone(0.001, go_on.wait, 60.0)
+
+
 class Clock:
     """Stands in for ``time``: of one thread, which works only when it is told to."""
 
