@@ -49,7 +49,7 @@ from federation.services.members.kept_reports import (
 from federation.services.members.presences import Presences
 from federation.services.members.replicas import Replicas
 from federation.services.members.reports import Reporting, ReportTimes
-from federation.services.plans.running import RunningPlans
+from federation.services.plans.carrying_out import RunningPlans
 from federation.services.ports import CheckedStore, Timer
 from federation.services.scheduling.agents import LabelDiscovery
 from federation.services.scheduling.bindings import Scheduling

@@ -11,5 +11,4 @@ Must not read Kubernetes' objects itself: what watches pods and what writes is p
   for
 - ``ports``: what the binder needs of the cluster besides the picture of it
 - ``queue``: which pod is tried next: active, backing off, or waiting for the cluster to change
-- ``telling``: tells people at the pod what became of it, behind the work and never in its way
 """

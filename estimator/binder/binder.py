@@ -15,7 +15,6 @@ from estimator.binder.election import Election
 from estimator.binder.gangs import Assigned, Gangs, UnreadableGroup
 from estimator.binder.ports import ClusterWrites
 from estimator.binder.queue import SchedulingQueue
-from estimator.binder.telling import Telling
 from estimator.binpack.strategy import Strategy
 from estimator.nodes import Pod, PodState
 from estimator.placing.incoming import IncomingPod, PodEvent
@@ -23,6 +22,48 @@ from estimator.placing.judgement import Judgement, Positions
 from estimator.snapshot import Snapshot
 from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import Conflict, FederationError, NotFound
+
+MAX_WAITING: Final = 2_000
+WRITERS: Final = 2
+
+logger = logging.getLogger(__name__)
+
+
+class Telling:
+    """Queues events and writes them. What does not fit in the queue is dropped."""
+
+    def __init__(self, writes: ClusterWrites) -> None:
+        self._writes = writes
+        self._waiting: asyncio.Queue[PodEvent] = asyncio.Queue(MAX_WAITING)
+        self._last: dict[str, str] = {}
+
+    def tell(self, event: PodEvent) -> None:
+        uid = event.pod.uid
+        if self._last.get(uid) == event.message:
+            return
+        self._last[uid] = event.message
+        try:
+            self._waiting.put_nowait(event)
+        except asyncio.QueueFull:
+            logger.warning("event of pod %s dropped: too many wait", uid)
+
+    def forget(self, uid: str) -> None:
+        self._last.pop(uid, None)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as writers:
+            for _ in range(WRITERS):
+                writers.create_task(self._write())
+
+    async def _write(self) -> None:
+        while True:
+            event = await self._waiting.get()
+            try:
+                await self._writes.tell(event)
+            except FederationError as error:
+                logger.warning("event of pod %s not written: %s", event.pod.uid, error.message)
+
 
 SCHEDULER_NAME: Final = "fedsched-binpack"
 MAX_BINDING: Final = 32

@@ -5,8 +5,6 @@
 - ``exact``: exact answers about one cluster at one instant: its nodes, its quotas, and nothing
   guessed
 - ``filter``: which nodes may run a pod at all: selector, required affinity, taints
-- ``first_fit``: first fit of set after set, each node in closed form: sets that stay where they
-  are go at once
 - ``fit``: how many replicas of one shape fit: per node the scarcest resource decides
 - ``pooling``: pools and cells of a snapshot: built, and refreshed while the same partition still
   serves

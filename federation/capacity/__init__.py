@@ -54,8 +54,6 @@
 - ``room_packing``: what is outstanding, packed into what is left of clusters: all of them in the
   same steps
 - ``second_looks``: which careful promises may be made after all, before they are refused
-- ``sharing``: a mapping whose successors share nearly all of it: what a fleet's state keeps its
-  many keys in
 - ``simulated``: what the bindings of one simulation have taken, and what is left for the next
 - ``some_clusters``: the cells of some clusters of a fleet in one table, no wider than a question is
 - ``strict_bounds``: what strict promises rest on: how many replicas others can at most stand in

@@ -27,7 +27,6 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``history``: verbs about what was decided before: get decisions, history
 - ``inputs``: what the offline verbs read: clusters, requests, options, each under its field path
 - ``joining``: verbs about clusters that join: join-token, accept, reject, and get joiners
-- ``json_paths``: parts of documents by JSON path
 - ``kinds``: kinds of things that verbs list: which columns each has, and what may be said about
   its lists
 - ``listing``: lists: rows of one kind, selected, sorted, and shown
@@ -50,7 +49,6 @@ Must not compute answers: the API, or the same pure code it runs, does.
   files alone
 - ``scoring_cases``: lines of scoring cases: nodes and a pod with the strategy to score them by,
   or a configuration
-- ``scoring_objects``: Kubernetes nodes and pods from files, as the scorer takes them
 - ``selecting``: which rows of a list are shown: by labels, by what documents hold
 - ``simulate``: the verb ``simulate``: decide bindings on clusters from files, without any server
 - ``simulating``: what ``simulate`` answers: decisions on clusters from files, once or in virtual
@@ -61,7 +59,6 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``trace``: verbs about trace files: export
 - ``trace_replays``: the replay of all that a trace file has
 - ``virtual_time``: what ``simulate`` shows of clusters that fall silent and come back
-- ``virtual_time_options``: options of ``simulate`` for virtual time
 - ``watch``: ``fedctl watch``: a line, or a document, for everything that happens, until it is
   interrupted
 - ``what_if``: the verb ``what-if``: what would have been decided, from a trace file

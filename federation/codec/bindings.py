@@ -5,12 +5,12 @@ Must not decide anything about a binding, nor know whether it is stored.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from federation.codec import ranges, texts
-from federation.codec.applied_placement import has_new_placement
 from federation.codec.binding_warnings import is_foreign_version
 from federation.codec.placements import placement_to_message, read_placement
 from federation.codec.requirements import (
@@ -19,9 +19,10 @@ from federation.codec.requirements import (
     read_requirements,
     requirements_to_message,
 )
-from federation.codec.strict import check_type_meta, refuse_nul
+from federation.codec.strict import check_type_meta, message_from_document, refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations, joined
+from federation.model.errors import InvalidRequest
 from federation.model.placement import (
     Binding,
     BindingVersion,
@@ -320,3 +321,23 @@ def _lease(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations)
     if not spec.HasField("lease_seconds"):
         return None
     return ranges.lease_seconds(spec.lease_seconds, path, found)
+
+
+APPLIED_PLACEMENT: Final = "policy.karmada.io/applied-placement"
+
+
+def has_new_placement(message: resource_pb2.ResourceBinding) -> bool:
+    """Whether the clusters of a binding were chosen by another placement than it has now.
+
+    False where no annotation says by which, and where the annotation cannot be read.
+    """
+    text = message.metadata.annotations.get(APPLIED_PLACEMENT)
+    if text is None or not message.spec.clusters:
+        return False
+    found = Violations()
+    try:
+        applied = message_from_document(json.loads(text), resource_pb2.Placement)
+    except (ValueError, RecursionError, InvalidRequest):
+        return False
+    before = read_placement(applied, "", found)
+    return not found and before != read_placement(message.spec.placement, "", found)

@@ -1,4 +1,4 @@
-"""What decisions were made on, for replays: a small part of each, and bodies that many share.
+"""Inputs of decisions, for replays: a small part of each decision, and bodies that many share.
 
 A body is named by the SHA-256 of its content, and kept once. Must not talk to the database.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from federation.history.binding_rows import BINDINGS
 from federation.history.bodies import Body, deflated, inflated, read_body
 from federation.history.cluster_rows import CLUSTERS, DEFAULT_MODEL_ROW, KeptClusterRow
-from federation.history.input_rows import SURROUNDINGS
+from federation.history.rows import DocumentPart, Rows
 from federation.model.arrays import read_only
 from federation.model.cluster import Cluster
 from federation.model.errors import PreconditionFailed
@@ -29,6 +29,21 @@ from federation.scheduler.fleet import Column, Fleet, Recent
 from federation.scheduler.plugins.profile import Filter, Permit, Profile, Profiles, Score
 from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugin
 from federation.scheduler.serialization import from_plain, to_plain
+from federation.scheduler.state import Surroundings
+
+
+class SurroundingsRow(DocumentPart, frozen=True, kw_only=True):
+    """A ``Surroundings``."""
+
+    affinity_peers: tuple[frozenset[str], ...] = ()
+    anti_affinity_peers: tuple[frozenset[str], ...] = ()
+    observed_affinity: str = ""
+    is_settled: bool = False
+    triggers: tuple[Reason, ...] = ()
+
+
+SURROUNDINGS: Final = Rows(Surroundings, SurroundingsRow, "inputs of decisions")
+
 
 # Clusters whose specs are kept together: what changes in one is written with these.
 CLUSTERS_PER_PART: Final = 100
@@ -56,8 +71,8 @@ class Packed(NamedTuple):
 
 
 class KeptInputs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a decision keeps itself: the binding, the names of the fleet's and the profile's bodies,
-    what was known of other bindings, and why shares found no room.
+    """The part that a decision keeps itself: the binding, the names of the bodies of fleet and
+    profile, what was known of other bindings, and why shares found no room.
 
     ``binding`` and ``surroundings`` are row structs as builtins: who shows a trace needs neither.
     """
@@ -118,11 +133,11 @@ class InputPacker:
     def packed(
         self, inputs: DecisionInputs, refused: Mapping[str, Reason]
     ) -> tuple[KeptInputs, tuple[SharedBodies, ...]]:
-        """What the decision keeps, and the bodies that it names."""
+        """Return the part that the decision keeps, and the bodies that it names."""
         with self._lock:
             fleet = self._fleet(inputs.fleet)
             profile = self._profiles.answer(inputs.profile, partial(_profile, inputs.profile))
-        kept = KeptInputs(
+        own_part = KeptInputs(
             binding=_binding(inputs.binding),
             fleet=fleet.name,
             profile=profile.name,
@@ -130,22 +145,22 @@ class InputPacker:
             surroundings=SURROUNDINGS.builtins(replace(inputs.surroundings, triggers=())),
             refused={name: str(reason) for name, reason in refused.items()},
         )
-        return kept, (fleet, profile)
+        return own_part, (fleet, profile)
 
     def _fleet(self, fleet: Fleet) -> SharedBodies:
-        known = self._fleets.get(id(fleet))
-        if known is None:
+        remembered = self._fleets.get(id(fleet))
+        if remembered is None:
             if len(self._fleets) >= FLEETS_KNOWN:
                 self._fleets.pop(next(iter(self._fleets)))
-            known = self._fleets[id(fleet)] = fleet, self._packed_fleet(fleet)
-        return known[1]
+            remembered = self._fleets[id(fleet)] = fleet, self._packed_fleet(fleet)
+        return remembered[1]
 
     def _packed_fleet(self, fleet: Fleet) -> SharedBodies:
-        before, self._parts = self._parts, {}
+        parts_before, self._parts = self._parts, {}
         for start in range(0, len(fleet), CLUSTERS_PER_PART):
             clusters = fleet.clusters[start : start + CLUSTERS_PER_PART]
             key = tuple(map(id, clusters))
-            self._parts[key] = before.get(key) or (clusters, *_clusters(clusters))
+            self._parts[key] = parts_before.get(key) or (clusters, *_clusters(clusters))
         bodies = {name: body for _, name, body in self._parts.values()}
         name, body = _named(
             _FleetBody(
@@ -176,24 +191,24 @@ class InputReader:
         self._profiles = profiles
         self._known: dict[bytes, Fleet | Profile] = {}
 
-    def unpacked(self, kept: KeptInputs, bodies: Mapping[bytes, bytes]) -> DecisionInputs:
-        """What ``InputPacker`` packed.
+    def unpacked(self, own_part: KeptInputs, bodies: Mapping[bytes, bytes]) -> DecisionInputs:
+        """Return what ``InputPacker`` packed.
 
         Raises KeyError where a body is missing, PreconditionFailed where a plugin is in no profile,
         and NewerBody.
         """
-        fleet = self._known.get(kept.fleet)
+        fleet = self._known.get(own_part.fleet)
         if not isinstance(fleet, Fleet):
-            fleet = self._remember(kept.fleet, _unpacked_fleet(bodies[kept.fleet], bodies))
-        profile = self._known.get(kept.profile)
+            fleet = self._remember(own_part.fleet, _unpacked_fleet(bodies[own_part.fleet], bodies))
+        profile = self._known.get(own_part.profile)
         if not isinstance(profile, Profile):
-            unpacked = _unpacked_profile(bodies[kept.profile], self._profiles)
-            profile = self._remember(kept.profile, unpacked)
+            unpacked = _unpacked_profile(bodies[own_part.profile], self._profiles)
+            profile = self._remember(own_part.profile, unpacked)
         return DecisionInputs(
-            binding=BINDINGS.read(kept.binding),
+            binding=BINDINGS.read(own_part.binding),
             fleet=fleet,
             profile=profile,
-            surroundings=SURROUNDINGS.read(kept.surroundings),
+            surroundings=SURROUNDINGS.read(own_part.surroundings),
         )
 
     def _remember(self, name: bytes, unpacked: Unpacked) -> Unpacked:
@@ -204,7 +219,7 @@ class InputReader:
 
 
 def _binding(binding: Binding) -> dict[str, Any]:
-    """As it is kept: without what a caller had read of it."""
+    """Return the builtins that are kept: without what a caller had read of the binding."""
     row = BINDINGS.pack(binding)
     row = msgspec.structs.replace(row, stored_id=0, expected_version=None)
     plain: dict[str, Any] = msgspec.to_builtins(row)
@@ -250,11 +265,11 @@ def _profile(profile: Profile) -> SharedBodies:
         _ProfileBody(
             v=_ProfileBody.newest,
             name=profile.name,
-            filters=tuple(_PluginUse(each.name, 0, _args(each.run)) for each in profile.filters),
+            filters=tuple(_PluginUse(step.name, 0, _args(step.run)) for step in profile.filters),
             scores=tuple(
-                _PluginUse(each.name, each.weight, _args(each.run)) for each in profile.scores
+                _PluginUse(step.name, step.weight, _args(step.run)) for step in profile.scores
             ),
-            permits=tuple(_PluginUse(each.name, 0, _args(each.run)) for each in profile.permits),
+            permits=tuple(_PluginUse(step.name, 0, _args(step.run)) for step in profile.permits),
         )
     )
     return SharedBodies(name, {name: body})
@@ -271,9 +286,9 @@ def _unpacked_profile(packed: bytes, profiles: Profiles) -> Profile:
     body = read_body(_PROFILES, inflated(packed)[0], "profiles")
     active: dict[str, Callable[..., Any]] = {}
     for profile in profiles.by_name.values():
-        active |= {each.name: each.run for each in profile.filters}
-        active |= {each.name: each.run for each in profile.scores}
-        active |= {each.name: each.run for each in profile.permits}
+        active |= {step.name: step.run for step in profile.filters}
+        active |= {step.name: step.run for step in profile.scores}
+        active |= {step.name: step.run for step in profile.permits}
 
     def run_of(use: _PluginUse) -> Callable[..., Any]:
         plugin = IN_TREE.get(use.name) or _plugin_of(active.get(use.name))

@@ -27,7 +27,6 @@
   printable
 - ``tokens``: bearer tokens as they are written in files and variables, before they go into a header
 - ``typed_values``: typed values from JSON, and from what JSON was read into, in any thread
-- ``variables``: variables of the environment that look like settings of ours and are none
 - ``yaml_texts``: values as YAML that people can read
 """
 

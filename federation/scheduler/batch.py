@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
 from federation.model.placement import Binding, Gang
-from federation.model.reasons import NO_REASON, Reason
-from federation.scheduler.common_clusters import common_clusters, stays_reason
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, Reason, Word
 from federation.scheduler.demand import Demand
 from federation.scheduler.waiting.gangs import unplaced_reason
 
@@ -125,3 +125,28 @@ def _withdraw_all(batch: Batch, why: Reason, missed: Sequence[int]) -> None:
 
 def _names(binding: Binding) -> frozenset[str]:
     return frozenset(target.name for target in binding.clusters)
+
+
+# Each one costs a decision for every binding of the group.
+MAX_COMMON_CLUSTERS: Final = 10
+
+
+def stays_reason(name: str, why: Reason) -> Reason:
+    """Return why a binding stays: another one of its group, of that name, has no place."""
+    return Reason.of(ReasonCode.COMPANION_STAYS, Word(name), why)
+
+
+def common_clusters(rooms: Sequence[Mapping[str, int]], units: Sequence[int]) -> list[str]:
+    """Return the clusters where each binding alone has capacity for all its units, at most
+    MAX_COMMON_CLUSTERS: first those that leave most capacity to the binding with the least.
+
+    ``rooms`` says by cluster how many units of each binding fit.
+    """
+    spare: dict[str, int] = {}
+    for room, count in zip(rooms, units, strict=True):
+        for name, replicas in room.items():
+            spare[name] = min(spare.get(name, replicas - count), replicas - count)
+    common = [
+        name for name, least in spare.items() if least >= 0 and all(name in room for room in rooms)
+    ]
+    return sorted(common, key=lambda name: (-spare[name], name))[:MAX_COMMON_CLUSTERS]

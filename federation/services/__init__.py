@@ -25,7 +25,6 @@ Must not see protobuf or SQL: what is needed from below is named in ``ports``,
 - ``pace``: how much may come from somebody: so much at once, and then so much a second
 - ``packed_previews``: a preview's binding and decision as one small body, and back
 - ``packed_traces``: what a decision was made on and why, as one small body, and back
-- ``plan_ports``: what plans need from the store
 - ``plans``: plans of moves: made, shown, approved, carried out step by step
 - ``ports``: what the use cases need from below: storage in transactions, and the time
 - ``scheduling``: from a request to a committed decision, and what ends promises afterwards

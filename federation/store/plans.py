@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 from sqlalchemy import (
     BigInteger,
     Select,
@@ -29,14 +30,89 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from federation.history.rows import Document, DocumentPart, Documents, always
+from federation.history.workload_rows import TargetRow
 from federation.model.placement import Binding, BindingName
-from federation.plans.plan import Plan, PlanState, PlanStep, StepState
+from federation.plans.plan import Plan, PlanKind, PlanState, PlanStep, StepState
 from federation.store.bindings import name_of, plain_binding
-from federation.store.plan_rows import PLAN_STEPS, PLANS
 from federation.store.plan_tables import plan as table
 from federation.store.plan_tables import plan_step as step_table
 from federation.store.readable_rows import readable_page
 from federation.store.tables import binding
+
+
+class PlanStepRow(Document, frozen=True, kw_only=True):
+    """``plan_step.body``: a ``PlanStep``. Studies read its message in SQL."""
+
+    number: int
+    namespace: str
+    name: str
+    before: tuple[TargetRow, ...]
+    after: tuple[TargetRow, ...]
+    reason: str
+    state: StepState = StepState.PENDING
+    message: str = always("")
+    leaves_group: str = ""
+    began_at: float | None = None
+    ended_at: float | None = None
+    version: int = 1
+
+
+class UnfixedRow(DocumentPart, frozen=True, kw_only=True):
+    """An ``Unfixed``."""
+
+    namespace: str
+    name: str
+    replicas: int
+    reason: str
+
+
+class GainRow(DocumentPart, frozen=True, kw_only=True):
+    """A ``Gain``."""
+
+    wanted: int
+    moved: int
+    bound: int
+    unit: str = always("replicas")
+
+
+class PlanLimitsRow(DocumentPart, frozen=True, kw_only=True):
+    """A ``PlanLimits``."""
+
+    moves_at_once: int = 10
+    moves_per_cluster: int = 0
+    most_moves: int = always(5000)
+    moved_percent: int = 100
+    selector: dict[str, str] = msgspec.field(default_factory=dict)
+    headroom_percent: int = 20
+    tolerance_percent: int = 5
+
+
+class PlanRow(Document, frozen=True, kw_only=True):
+    """``plan.body``: a ``Plan``. SQL removes ``unfixed`` for lists."""
+
+    id: int
+    kind: PlanKind
+    clusters: tuple[str, ...]
+    limits: PlanLimitsRow
+    step_count: int
+    gain: GainRow
+    unfixed: tuple[UnfixedRow, ...] = always(())
+    unfixed_count: int = 0
+    created_at: float
+    created_by: str
+    state: PlanState = PlanState.DRAFT
+    approved_at: float | None = None
+    approved_by: str = ""
+    ended_at: float | None = None
+    ended_by: str = ""
+    reason: str = ""
+    version: int = 1
+
+
+PLANS: Final = Documents(Plan, PlanRow, "plans")
+PLAN_STEPS: Final = Documents(PlanStep, PlanStepRow, "steps of plans")
+
 
 LOCK_RUNNING = text("SELECT pg_advisory_xact_lock(hashtextextended('fedsched plan', 0))")
 PUT_STEPS = text("""
@@ -88,13 +164,13 @@ class PlanStatements:
     async def active(self) -> Sequence[Plan]:
         moving = select(step_table.c.plan_id).where(step_table.c.state == StepState.MOVING)
         is_active = or_(table.c.state == PlanState.RUNNING, table.c.id.in_(moving))
-        found = await self._connection.execute(select(table).where(is_active).order_by(table.c.id))
-        return [_plan(row) for row in found]
+        rows = await self._connection.execute(select(table).where(is_active).order_by(table.c.id))
+        return [_plan(row) for row in rows]
 
-    async def page(self, before: int | None, limit: int) -> Sequence[Plan]:
+    async def page(self, before_id: int | None, limit: int) -> Sequence[Plan]:
         statement = select(*LISTED).order_by(table.c.id.desc()).limit(limit)
-        if before is not None:
-            statement = statement.where(table.c.id < before)
+        if before_id is not None:
+            statement = statement.where(table.c.id < before_id)
         return [_plan(row) for row in await self._connection.execute(statement)]
 
     async def steps(
@@ -152,24 +228,24 @@ class PlanStatements:
 
     async def _steps(self, statement: Select[Any]) -> Sequence[PlanStep]:
         rows = (await self._connection.execute(statement)).all()
-        found: list[PlanStep] = []
+        steps: list[PlanStep] = []
         for start in range(0, len(rows), ROWS_AT_ONCE):
             part = rows[start : start + ROWS_AT_ONCE]
-            found += (PLAN_STEPS.read(row.body) for row in part)
+            steps += (PLAN_STEPS.read(row.body) for row in part)
             await asyncio.sleep(0)
-        return found
+        return steps
 
     async def _put_steps(self, plan: Plan, steps: Sequence[PlanStep]) -> None:
         for start in range(0, len(steps), ROWS_AT_ONCE):
             rows = steps[start : start + ROWS_AT_ONCE]
-            given = {
+            columns = {
                 "plan_id": plan.id,
                 "numbers": [step.number for step in rows],
                 "states": [step.state.value for step in rows],
                 "versions": [step.version for step in rows],
                 "bodies": [PLAN_STEPS.json(step) for step in rows],
             }
-            await self._connection.execute(PUT_STEPS, given)
+            await self._connection.execute(PUT_STEPS, columns)
 
 
 def _steps_of(plan_id: int) -> Select[Any]:

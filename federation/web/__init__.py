@@ -1,6 +1,5 @@
 """Plain HTTP beside gRPC: the CA certificate, liveness and readiness, and the page for people.
 
-- ``connections``: HTTP connections that do not last
 - ``server``: the HTTP ports of a control plane, as guests on a loop that belongs to somebody else
 - ``site``: the addresses of the plain HTTP side: /ca.pem, /healthz, /readyz, and what else is to
   be there

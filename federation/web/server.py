@@ -10,14 +10,15 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from federation.model.errors import Unavailable
 from federation.runtime.addresses import Address
 from federation.runtime.connections import Connections
-from federation.web.connections import IN_ALL, PER_ADDRESS, protocol_of
 
 # What is needed for the first file or stream that is answered, and takes a tenth of a second to
 # load: nobody else on the loop is to wait for that.
@@ -118,3 +119,42 @@ class WebPorts:
     async def stop(self) -> None:
         for each in self._servers:
             await each.stop()
+
+
+# All pages are small, and asked for one by one: whoever needs longer keeps a connection for itself.
+LIFETIME_SECONDS = 10.0
+PER_ADDRESS = 100
+IN_ALL = 500
+
+
+def protocol_of(connections: Connections) -> type[asyncio.Protocol]:
+    """What uvicorn is to speak on connections that are counted there."""
+
+    class Brief(H11Protocol):
+        _address = ""
+        _end: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            peer = transport.get_extra_info("peername")
+            self._address = str(peer[0]) if peer else ""
+            # Who answers may use it for longer: ``request.state.keep_open``.
+            self.app_state = {**self.app_state, "keep_open": self.keep_open}
+            self.keep_open(LIFETIME_SECONDS)
+            connections.opened(self._address, transport)
+
+        def keep_open(self, seconds: float) -> None:
+            """It ends so much later than now."""
+            if self._end is not None:
+                self._end.cancel()
+            self._end = self.loop.call_later(seconds, self.transport.abort)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._end is not None:
+                self._end.cancel()
+            connections.closed(self._address, self.transport)
+            super().connection_lost(exc)
+            # It leads back here: what is in a cycle as the garbage collector looks is never freed.
+            self.app_state = {}
+
+    return Brief

@@ -52,8 +52,8 @@ from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.division.apportion import apportion
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, DEFAULT_PROFILES
-from federation.scheduler.selection.regions import Region, choose_regions
 from federation.scheduler.selection.search import UNLIMITED, Level, SearchProblem, search
+from federation.scheduler.selection.spread import Region, choose_regions
 from federation.scheduler.state import Surroundings
 from federation.services.decision_ports import NewDecision
 from federation.services.duties import DECISIONS_PRUNED_AT_ONCE as PRUNED_AT_ONCE

@@ -15,7 +15,7 @@ from federation.failover.moves import Move, moved_together
 from federation.failover.virtual_steps import EventKind, FailoverRules, FleetEvent, StepKind
 from federation.failover.virtual_time import VirtualFleet
 from federation.model.placement import Binding
-from federation.scheduler.common_clusters import MAX_COMMON_CLUSTERS, common_clusters
+from federation.scheduler.batch import MAX_COMMON_CLUSTERS, common_clusters
 from federation.scheduler.simulated_capacity import SimulationOptions
 from tests.unit.cli.test_simulation import binding, cluster
 

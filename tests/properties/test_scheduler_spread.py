@@ -13,8 +13,7 @@ from federation.model.placement import SpreadConstraint, SpreadField
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import Amount, clauses_of
 from federation.scheduler.fleet import Column
-from federation.scheduler.selection.regions import Region, choose_regions
-from federation.scheduler.selection.spread import Need, Shortlist, select
+from federation.scheduler.selection.spread import Need, Region, Shortlist, choose_regions, select
 
 NAMES = {
     SpreadField.REGION: ("r0", "r1", "r2", "r3"),

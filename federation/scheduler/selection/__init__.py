@@ -1,6 +1,5 @@
 """Which clusters a workload is spread over.
 
-- ``regions``: choosing regions as Karmada does, in polynomial time
 - ``search``: the best choice of clusters under group counts: a dynamic programme over groups
 - ``spread``: selecting clusters under spread constraints, as Karmada does where that keeps every
   constraint

@@ -12,7 +12,6 @@
 - ``renewal``: agents' credentials over time: which are still good, which are due, the new one
 - ``replicas``: one control plane among its peers: known to them, let in by them, and knowing them
 - ``reports``: what agents tell on their streams: hello, reports, heartbeats, goodbye
-- ``vanished``: bindings of a cluster that is deleted or replaced: they are asked again
 """
 
 from __future__ import annotations

@@ -14,5 +14,4 @@
 - ``search``: one move after the other on a working copy: what leaves, where it goes, and what that
   takes
 - ``ways``: ways to move bindings that leave for good, and better ones
-- ``running``: the plans of one control plane: built, run, and left to others at its end
 """

@@ -24,10 +24,11 @@ from federation.model.errors import (
 )
 from federation.model.placement import Binding, BindingName
 from federation.plans.plan import Plan, PlanStep, StepState, steps_to_begin
-from federation.services.duties import Begin
+from federation.runtime.setting_values import Settings
+from federation.services.duties import URGENT_LEASE_SECONDS, Begin, Duties, Duty
 from federation.services.fleet.registry import FleetOwner
-from federation.services.plans.control import planned_move
-from federation.services.ports import Clock, Store
+from federation.services.plans.control import PlanControl, planned_move
+from federation.services.ports import Clock, Store, Timer
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import ReleaseService
 from federation.services.telling import tell
@@ -258,3 +259,37 @@ def _clusters(scheduled: Scheduled) -> Sequence[object]:
 
 def _fields(step: PlanStep, error: Exception) -> Mapping[str, object]:
     return {"binding": step.key, "step": step.number, "why": str(error)}
+
+
+class RunningPlans:
+    """``control`` is what people see of them and can do about them."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        pipeline: DecisionPipeline,
+        releases: ReleaseService,
+        replica_id: str,
+        clock: Timer,
+        settings: Settings,
+    ) -> None:
+        self._carrying_out = CarryingOut(
+            store, fleet, pipeline, releases, clock, most_seconds=settings.eviction_seconds
+        )
+        duty = Duty(name="plans", work=self._carrying_out.work)
+        # Rounds of its own: some of its work takes its time.
+        self._duties = Duties(store, replica_id, (duty,), clock, lease_seconds=URGENT_LEASE_SECONDS)
+        self.control = PlanControl(store, fleet, pipeline, clock)
+
+    def observe(self, observer: MovedObserver) -> None:
+        """From now on tell ``observer`` of every decision that placed something."""
+        self._carrying_out.observe(observer)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._duties.keep_doing()
+
+    async def leave(self) -> None:
+        """Another control plane may go on at once."""
+        await self._duties.leave()

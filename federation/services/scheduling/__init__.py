@@ -11,7 +11,6 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 - ``deciding``: decisions about attempts, made by ``federation.scheduler.decide``
 - ``packed_capacity``: the capacity of a working copy: everything that can be promised there
 - ``trial_capacity``: the same for a trial: where an attempt would go, which nothing is told of
-- ``live_capacity``: the same for one attempt: beside claims, within quotas, with plugins
 - ``attempt_batch``: attempts as a batch of ``federation.scheduler.batch``
 - ``together``: one attempt after the other, and those that are placed together or not at all
 - ``working_copy``: what one decision after the other takes of the fleet's rooms

@@ -1,23 +1,179 @@
-"""Decisions about attempts, made by ``federation.scheduler.decide`` on a working copy.
+"""Decisions about attempts, by ``federation.scheduler.decide`` on a working copy: the capacity that
+an attempt sees, and what equal bindings were told that found no room.
 
 Plain functions of their arguments, for one thread of their own. Must not read or write the store.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import chain
+from operator import attrgetter
+from typing import Final
+
+from federation.capacity.reserve import Refused
 from federation.model.errors import FederationError
-from federation.scheduler.decide import decide
+from federation.model.estimate import Estimates
+from federation.model.placement import Binding
+from federation.scheduler.decide import Decided, Draft, OfferedCapacity, decide
+from federation.scheduler.decision_inputs import DecisionInputs
+from federation.scheduler.plugins.profile import Filter, Profile, Score
+from federation.scheduler.plugins.run import is_in_tree
 from federation.services.binding_ports import Peers
-from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.claims import awaited
+from federation.services.scheduling.attempt import NO_PEERS, Attempt
+from federation.services.scheduling.claims import awaited, beside_claims
 from federation.services.scheduling.drafts import draft_of
 from federation.services.scheduling.fresh_reports import unseen_in
-from federation.services.scheduling.hooks import let_go
-from federation.services.scheduling.live_capacity import LiveCapacity
-from federation.services.scheduling.refusals import remember, tell_as_before
+from federation.services.scheduling.hooks import keep, let_go
+from federation.services.scheduling.known_answers import KnownRefusal, question_of
+from federation.services.scheduling.packed_capacity import PackedCapacity
+from federation.services.scheduling.quotas import beyond
 from federation.services.scheduling.seeing import seen_by, surroundings_of
-from federation.services.scheduling.verdicts import standing_of, take, tell, verdict_of
+from federation.services.scheduling.shares import Reserved
+from federation.services.scheduling.verdicts import (
+    request_room,
+    standing_of,
+    take,
+    take_over,
+    tell,
+    verdict_of,
+)
 from federation.services.scheduling.working_copy import WorkingCopy
+from federation.services.values import Verdict
+
+# No plugin that comes with the scheduler tells bindings apart by these.
+_NAMES: Final = frozenset({"namespace", "name", "uid", "labels", "annotations", "priority"})
+_asks_of = attrgetter(*(field.name for field in fields(Binding) if field.name not in _NAMES))
+
+
+def tell_as_before(
+    working: WorkingCopy, attempt: Attempt, available: Estimates, now: float, peers: Peers
+) -> bool:
+    """Whether one that asks the same was refused: this one is then, with the same reason."""
+    if not _is_like_others(attempt, peers):
+        return False
+    refusal = working.answers.refusals.get(_question(attempt))
+    if refusal is None:
+        return False
+    inputs, candidate = refusal.inputs, attempt.candidate
+    if (
+        refusal.available is not available
+        or refusal.outstanding is not working.snapshot.outstanding
+        or inputs.fleet is not working.snapshot.fleet_at(now)
+        or inputs.profile is not attempt.profile
+        or _asks_of(inputs.binding) != _asks_of(candidate)
+    ):
+        return False
+    attempt.verdict = Verdict(
+        decision=replace(refusal.decision, trace=replace(refusal.decision.trace, now=now)),
+        evidence=working.snapshot.evidence_at(now),
+        inputs=replace(inputs, binding=candidate),
+    )
+    attempt.evictions, attempt.unseen_in = (), refusal.unseen_in
+    return True
+
+
+def remember(working: WorkingCopy, attempt: Attempt, available: Estimates, peers: Peers) -> None:
+    """That it was refused with the reason that it has, where others may be told the same at any
+    time.
+    """
+    inputs = attempt.verdict.inputs
+    if not isinstance(inputs, DecisionInputs) or not _is_like_others(attempt, peers):
+        return
+    tolerations = attempt.candidate.placement.tolerations
+    if _is_all_in_tree(attempt.profile) and all(t.toleration_seconds is None for t in tolerations):
+        working.answers.refusals[_question(attempt)] = KnownRefusal(
+            available=available,
+            outstanding=working.snapshot.outstanding,
+            inputs=inputs,
+            decision=attempt.verdict.decision,
+            unseen_in=attempt.unseen_in,
+        )
+
+
+def _is_like_others(attempt: Attempt, peers: Peers) -> bool:
+    """Whether it is new, and nothing but what it asks for tells it from others."""
+    candidate = attempt.candidate
+    return (
+        attempt.known is None
+        and attempt.stated is None
+        and peers == NO_PEERS
+        and not (candidate.clusters or candidate.eviction_tasks or candidate.gang)
+    )
+
+
+def _is_all_in_tree(profile: Profile) -> bool:
+    plugins = chain[Filter | Score](profile.filters, profile.scores)
+    return not profile.permits and all(map(is_in_tree, plugins))
+
+
+def _question(attempt: Attempt) -> Hashable:
+    """Return what a refusal is remembered by: one for all bindings that ask the same."""
+    candidate = attempt.candidate
+    certificate = candidate.certificate or attempt.profile.certificate
+    return question_of(candidate, certificate), candidate.replicas, attempt.has_waited_for_reports
+
+
+@dataclass(kw_only=True, eq=False)
+class LiveCapacity(PackedCapacity):
+    """All that can be promised now, to an attempt: beside claims, within quotas, with plugins."""
+
+    attempt: Attempt
+    now: float
+
+    @cached_property
+    def offer(self) -> OfferedCapacity:
+        """Estimates beside the claims of bindings that come first, within a stated move."""
+        working, attempt = self.working, self.attempt
+        certificate = attempt.candidate.certificate or attempt.profile.certificate
+        estimates = working.availability(attempt.candidate, certificate)
+        estimates, kept_for = beside_claims(working, attempt, estimates, self.now)
+        if attempt.stated is not None:
+            estimates = attempt.stated.within(estimates, working.snapshot.positions)
+        return OfferedCapacity(estimates, kept_for)
+
+    def available(self, draft: Draft) -> OfferedCapacity:  # noqa: ARG002 - of one attempt
+        """Return the offer to the attempt."""
+        return self.offer
+
+    def refine(
+        self, draft: Draft, decided: Decided[Reserved], estimates: Estimates
+    ) -> Estimates | None:
+        """Look again at a binding that is about to be refused for good.
+
+        Reports that are asked for now may help otherwise. A waiting binding is decided again with
+        newer reports anyway, and a plan does not count on luck.
+        """
+        attempt = self.attempt
+        if attempt.again or attempt.stated is not None:
+            return None
+        if unseen_in(self.working, attempt, decided.decision):
+            return None
+        return super().refine(draft, decided, estimates)
+
+    def reserve(self, draft: Draft, decided: Decided[Reserved]) -> Reserved | Refused | None:
+        """Take what its quota leaves, what plugins keep for it, and room for its shares.
+
+        Nothing is taken where one of them is not to be had, nor where the newest decision still
+        stands. Raises PreconditionFailed where a stated move would come out otherwise.
+        """
+        working, attempt = self.working, self.attempt
+        take_over(attempt, draft, decided, working.snapshot, self.now)
+        attempt.is_refined = decided.is_refined
+        if attempt.stated is not None:
+            attempt.stated.check(attempt.candidate, decided.decision)
+        requested = request_room(working, attempt, draft.certificate)
+        attempt.standing = standing_of(attempt)
+        if attempt.standing is not None:
+            return None
+        if objection := beyond(attempt) or keep(working, attempt, self.now):
+            return Refused(reasons={"": objection})
+        reserved = working.reserve(requested)
+        if isinstance(reserved, Refused):
+            let_go([attempt])
+        return reserved
 
 
 def decide_anew(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) -> None:

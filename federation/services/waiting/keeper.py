@@ -33,14 +33,10 @@ from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.threads import Threads
 from federation.services.troubles import Trouble
 from federation.services.values import Scheduled
-from federation.services.waiting.limited import LimitedNamespaces
-from federation.services.waiting.looking import Sample, look_for
-from federation.services.waiting.news import ROWS_AT_ONCE, News
-from federation.services.waiting.nominations import Nominations
+from federation.services.waiting.news import ROWS_AT_ONCE, News, Touched
 from federation.services.waiting.ordering import Ordering
-from federation.services.waiting.timeouts import GangTimeouts
-from federation.services.waiting.touched import Touched
-from federation.services.waiting.wants import waiting_of
+from federation.services.waiting.timeouts import GangTimeouts, Nominations
+from federation.services.waiting.wants import LimitedNamespaces, Sample, look_for, waiting_of
 from federation.services.waking import wait_for_wake
 
 SWEEP_SECONDS: Final = 300.0

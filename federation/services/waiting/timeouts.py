@@ -1,20 +1,24 @@
-"""Gangs that have waited for too long: watchers and the log are told then what is missing.
+"""Times that pass while bindings wait: a gang waits for too long, preempted bindings do not leave.
 
-Must not change how anybody waits: who has timed out waits on.
+Must not change how anybody waits: a gang that has timed out waits on.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from typing import Final
 
-from federation.model.placement import binding_key
+from federation.model.placement import BindingName, binding_key
+from federation.model.waiting import Nomination, Wait
 from federation.services.binding_ports import StoredBinding
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged
 from federation.services.ports import Clock, Store
+from federation.services.scheduling.claims import still_there
 from federation.services.scheduling.gangs import GangName
+from federation.services.scheduling.working_copy import WorkingCopy
 
 # By the database's clock it may be too early still.
 AGAIN_SECONDS: Final = 1.0
@@ -79,3 +83,47 @@ class GangTimeouts:
         fields = {"gang": binding_key(*name), "short_of": late[0].short_of}
         logger.warning("a gang has waited for too long", extra={"fields": fields})
         return True
+
+
+logger = logging.getLogger(__name__)
+
+
+class Nominations:
+    """Those of the queue, as last read; ``overdue`` counts for how many others did not leave in
+    time.
+    """
+
+    def __init__(self) -> None:
+        self.overdue = 0
+        self._known: dict[BindingName, Nomination] = {}
+
+    @property
+    def next_at(self) -> float | None:
+        """When the time of one is over."""
+        return min((each.until for each in self._known.values()), default=None)
+
+    def note(self, key: BindingName, wait: Wait | None, now: float) -> bool:
+        """How one waits now; whether what was kept for it is not any more."""
+        nominated = wait.nominated if wait else None
+        if nominated is None or nominated.until <= now:
+            return self.drop(key)
+        self._known[key] = nominated
+        return False
+
+    def drop(self, key: BindingName) -> bool:
+        """Nothing is kept for it any more; whether something was."""
+        return self._known.pop(key, None) is not None
+
+    def clear(self) -> None:
+        self._known.clear()
+
+    def end(self, now: float, working: Callable[[], WorkingCopy]) -> bool:
+        """Give up what is due, by the fleet as it is then; whether something was."""
+        due = {key: each for key, each in self._known.items() if each.until <= now}
+        for key, nominated in due.items():
+            del self._known[key]
+            if any(still_there(working(), each) for each in nominated.leaving):
+                self.overdue += 1
+                fields = {"binding": binding_key(*key)}
+                logger.warning("those it preempted did not leave in time", extra={"fields": fields})
+        return bool(due)

@@ -1,24 +1,33 @@
-"""Which waiting bindings ask for just the same, so that one is refused where the other is.
+"""Wants: which waiting bindings ask for the same, and what the fleet has for each want.
 
-Must not look at the fleet.
+``look_for`` is for a thread of its own. Must not wake anybody.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
-from dataclasses import fields
+import time
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from operator import attrgetter
 
 import msgspec
 
+from federation.model.errors import FederationError
 from federation.model.placement import Binding, PreemptionPolicy, is_grouped
 from federation.model.workload import ObjectReference
 from federation.scheduler.demand import Demand
 from federation.scheduler.plugins.profile import Filter, Profile, Profiles, Score
 from federation.scheduler.plugins.run import is_in_tree
-from federation.scheduler.waiting.queue import LONGEST_BACKOFF_SECONDS, Waiter
+from federation.scheduler.state import ALONE, Surroundings
+from federation.scheduler.waiting.queue import LONGEST_BACKOFF_SECONDS, Seen, Waiter
 from federation.services.binding_ports import StoredBinding
+from federation.services.ports import Store
+from federation.services.scheduling.attempt import Attempt
+from federation.services.scheduling.seeing import seen_by, surroundings_of
+from federation.services.scheduling.together import seen_together
+from federation.services.scheduling.working_copy import WorkingCopy
 
 DIGEST_BYTES = 16
 # What does not decide whether there is room, or is looked at by itself.
@@ -109,3 +118,65 @@ def _is_plain(profile: Profile | None) -> bool:
         return True
     plugins: list[Filter | Score] = [*profile.filters, *profile.scores]
     return not profile.permits and all(is_in_tree(each) for each in plugins)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One that asks for a want, as it was decided last; with it ``gang``, all that are placed
+    together, where it is of one.
+    """
+
+    binding: Binding
+    surroundings: Surroundings = ALONE
+    gang: Sequence[Attempt] = ()
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> Sample:
+        return cls(
+            binding=attempt.candidate,
+            surroundings=surroundings_of(attempt, attempt.peers),
+            gang=(attempt, *attempt.companions) if attempt.is_joining else (),
+        )
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether others that are placed may change where it may go."""
+        together = [each.candidate for each in self.gang] or [self.binding]
+        return any(map(is_grouped, together))
+
+
+def look_for(
+    profiles: Profiles, samples: Mapping[Hashable, Sample], now: float, working: WorkingCopy
+) -> tuple[dict[Hashable, Seen], float]:
+    """What there is for each want, and the CPU seconds that it took to look."""
+    started = time.thread_time()
+    seen = {}
+    for want, sample in samples.items():
+        # What is wrong with it is told where it is tried.
+        with suppress(FederationError):
+            if sample.gang:
+                seen[want] = seen_together(working.anew(), sample.gang, now)
+                continue
+            profile = profiles.profile_of(sample.binding)
+            seen[want] = seen_by(working, sample.binding, profile, sample.surroundings, now)
+    return seen, time.thread_time() - started
+
+
+class LimitedNamespaces:
+    """``names`` are as of the last look."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._version = ""
+        self.names: Collection[str] = ()
+
+    async def have_changed(self) -> bool:
+        """Whether a quota was set since the last look: who waits for one may be placed."""
+        async with self._store.reading() as read:
+            version = await read.quotas.version()
+            if version == self._version:
+                return False
+            # Later than the version: what changes in between is seen by the next look.
+            self.names = await read.quotas.namespaces()
+        self._version = version
+        return True

@@ -16,7 +16,6 @@ and whole without JavaScript. Must not decide anything, nor touch the store.
 - ``pool_picture``: the node pools of a cluster, as rectangles beside one another
 - ``requests``: what addresses ask for, checked before anything is looked up
 - ``room_history``: what each cluster had free, for as long as this control plane looks
-- ``sessions``: sessions of browsers: a token is given once, and a cookie stands for it
 - ``site``: the page's addresses: who is let in, what is answered, and the headers
 - ``static``: the style, the script and the icon
 - ``templates``: the pages, and the parts that they share

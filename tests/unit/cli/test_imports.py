@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from federation.cli import file_options, virtual_time_options
+from federation.cli import file_options, simulate
 from federation.cli.__main__ import fedctl
 from federation.cli.verbs import VERBS
 from federation.failover.virtual_steps import FailoverRules
@@ -94,14 +94,14 @@ def test_options_know_the_words_and_limits_of_what_they_do_not_load() -> None:
     assert (
         FailoverRules()._asdict()
         | {
-            "lost_seconds": virtual_time_options.DEFAULT_LOST_SECONDS,
-            "preempted_replicas": virtual_time_options.MOST_REPLICAS,
-            "preempted_replicas_of_namespace": virtual_time_options.MOST_OF_NAMESPACE,
+            "lost_seconds": simulate.DEFAULT_LOST_SECONDS,
+            "preempted_replicas": simulate.MOST_REPLICAS,
+            "preempted_replicas_of_namespace": simulate.MOST_OF_NAMESPACE,
         }
         == FailoverRules()._asdict()
     )
-    assert {*FailoverRules._fields} >= {*virtual_time_options.FAILOVER_LIMITS}
-    assert virtual_time_options.MOST_COUNTED == MAX_REPLICAS
+    assert {*FailoverRules._fields} >= {*simulate.FAILOVER_LIMITS}
+    assert simulate.MOST_COUNTED == MAX_REPLICAS
 
 
 def test_what_reads_files_waits_for_what_reads_them() -> None:

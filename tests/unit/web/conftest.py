@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from federation.web import connections
+from federation.web import server
 from lab.commanded_stores import CommandedStore
 from lab.control_planes import RunningControlPlane, running_control_plane
 from lab.held_clocks import HeldClock
@@ -21,7 +21,7 @@ __all__ = ["flags", "module_database_url", "plane", "running"]
 @pytest.fixture(autouse=True)
 def patient_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that takes long on a busy machine is no connection that somebody holds."""
-    monkeypatch.setattr(connections, "LIFETIME_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(server, "LIFETIME_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from federation.certificates import make_certificates
-from federation.web import connections
 from federation.web import server as web_server
 from lab.browser import Browser
 from lab.commanded_stores import CommandedStore
@@ -122,7 +121,7 @@ async def ended(reader: Reader) -> None:
 async def test_a_connection_does_not_last(
     running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(connections, "LIFETIME_SECONDS", 0.05)
+    monkeypatch.setattr(web_server, "LIFETIME_SECONDS", 0.05)
     reader, writer = await begun(running, said)
     await ended(reader)
     writer.close()
@@ -136,7 +135,7 @@ async def test_held_connections_keep_nobody_out(
     monkeypatch.setattr(web_server, "PER_ADDRESS", 30)
     monkeypatch.setattr(web_server, "IN_ALL", 40)
     # No connection ends here because of its age.
-    monkeypatch.setattr(connections, "LIFETIME_SECONDS", 2 * PATIENCE_SECONDS)
+    monkeypatch.setattr(web_server, "LIFETIME_SECONDS", 2 * PATIENCE_SECONDS)
     async with (
         running_control_plane(database_url, tmp_path) as running,
         AsyncExitStack() as stack,

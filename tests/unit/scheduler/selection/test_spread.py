@@ -7,8 +7,14 @@ import pytest
 
 from federation.model.placement import SpreadConstraint, SpreadField
 from federation.scheduler.fleet import Column
-from federation.scheduler.selection.regions import Region, choose_regions
-from federation.scheduler.selection.spread import Need, Selection, Shortlist, select
+from federation.scheduler.selection.spread import (
+    Need,
+    Region,
+    Selection,
+    Shortlist,
+    choose_regions,
+    select,
+)
 
 CLUSTER, REGION = SpreadField.CLUSTER, SpreadField.REGION
 ZONE, PROVIDER = SpreadField.ZONE, SpreadField.PROVIDER
