@@ -35,10 +35,14 @@ FOLDERS_OF_REST = (
     "tests/truth",
     "tests/unit/deploy",
 )
-# Files of these folders that are for `make test`: real programs start, join, place and are killed.
-FILES_OF_PROGRAMS = (
-    "tests/e2e/test_agent.py",
-    "tests/e2e/test_server.py",
+# Of these folders, for `make test`: real programs start, place and are killed.
+FILES_OF_PROGRAMS = ("tests/e2e/test_server.py",)
+# Of all other folders, for `make test-all` alone: each takes a minute.
+FILES_OF_REST = (
+    "tests/api/test_restores.py",
+    "tests/bridge/test_bridging.py",
+    "tests/properties/test_live_reservations.py",
+    "tests/properties/test_reservations_simulated.py",
 )
 # Fewer generated examples, unless the caller has chosen; see tests/examples.py.
 BRIEF_EXAMPLES = {"HYPOTHESIS_PROFILE": "brief"}
@@ -53,22 +57,22 @@ MAX_UNSTEADY = 5
 
 def part_of_tests(*, rest: bool, root: Path = ROOT) -> list[str]:
     """Return pytest's arguments for one of both parts; each test file is in exactly one."""
-    folders_of_rest = [folder for folder in FOLDERS_OF_REST if (root / folder).exists()]
+    parts_of_rest = [part for part in (*FOLDERS_OF_REST, *FILES_OF_REST) if (root / part).exists()]
     programs = [file for file in FILES_OF_PROGRAMS if (root / file).exists()]
     if rest:
-        return [*folders_of_rest, *(f"--ignore={file}" for file in programs)]
+        return [*parts_of_rest, *(f"--ignore={file}" for file in programs)]
     folders = [
         str(folder.relative_to(root))
         for folder in sorted((root / "tests").iterdir())
         if any(folder.rglob("test_*.py"))
     ]
-    tested_folders = [folder for folder in folders if folder not in folders_of_rest]
+    tested_folders = [folder for folder in folders if folder not in parts_of_rest]
     inner = [
-        folder
-        for folder in folders_of_rest
-        if any(Path(folder).is_relative_to(other) for other in tested_folders)
+        part
+        for part in parts_of_rest
+        if any(Path(part).is_relative_to(folder) for folder in tested_folders)
     ]
-    return [*programs, *tested_folders, *(f"--ignore={folder}" for folder in inner)]
+    return [*programs, *tested_folders, *(f"--ignore={part}" for part in inner)]
 
 
 def all_pass(

@@ -16,6 +16,7 @@ from tests import examples
 from tools.run_tests import (
     BRIEF_EXAMPLES,
     FILES_OF_PROGRAMS,
+    FILES_OF_REST,
     FOLDERS_OF_REST,
     MAX_UNSTEADY,
     ROOT,
@@ -136,7 +137,7 @@ def test_each_test_is_in_one_of_both_parts(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
     program = FILES_OF_PROGRAMS[0]
     files = [program, "tests/unit/test_a.py", "tests/unit/deep/test_b.py", "tests/new/test_c.py"]
-    rest = [f"{folder}/test_rest.py" for folder in FOLDERS_OF_REST]
+    rest = [*FILES_OF_REST, *(f"{folder}/test_rest.py" for folder in FOLDERS_OF_REST)]
     for file in (*files, *rest):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(GOOD)
@@ -146,7 +147,7 @@ def test_each_test_is_in_one_of_both_parts(tmp_path: Path) -> None:
 
 
 def test_the_parts_name_what_is_there() -> None:
-    named = [*FILES_OF_PROGRAMS, *FOLDERS_OF_REST]
+    named = [*FILES_OF_PROGRAMS, *FILES_OF_REST, *FOLDERS_OF_REST]
     assert [path for path in named if not (ROOT / path).exists()] == []
     assert all(str(Path(file).parent) in FOLDERS_OF_REST for file in FILES_OF_PROGRAMS)
     assert set(BRIEF_EXAMPLES.values()) == {examples.BRIEF}
