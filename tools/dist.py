@@ -14,6 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tools.tars import unpack
+
 ROOT = Path(__file__).resolve().parent.parent
 WRITTEN = ROOT / "dist"
 
@@ -37,7 +39,7 @@ def write(target: Path, source: Path = ROOT) -> dict[str, str]:
         artifacts = [build(kind, source, first) for kind in ("sdist", "wheel")]
         build("sdist", source, second)
         with tarfile.open(artifacts[0]) as archive:
-            archive.extractall(unpacked, filter="data")
+            unpack(archive, unpacked)
         (tree,) = unpacked.iterdir()
         build("wheel", tree, second)
         contents = {path.name: path.read_bytes() for path in artifacts}

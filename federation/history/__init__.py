@@ -10,6 +10,7 @@ Must not talk to a database or a control plane.
 - ``counterfactual``: recorded decisions made again where something is otherwise
 - ``dask_shards``: the same on the workers of a Dask cluster
 - ``figures``: figures of a what-if: what both worlds come to, in numbers
+- ``input_rows``: the row struct of what a decision knew of other bindings
 - ``packed_inputs``: what decisions were made on, for replays: a small part of each, and bodies
   that many share
 - ``recent_what_ifs``: what-ifs over decisions of the last hours: question and answer

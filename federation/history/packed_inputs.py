@@ -18,7 +18,7 @@ import numpy as np
 from federation.history.binding_rows import BINDINGS
 from federation.history.bodies import Body, deflated, inflated, read_body
 from federation.history.cluster_rows import CLUSTERS, DEFAULT_MODEL_ROW, KeptClusterRow
-from federation.history.rows import DocumentPart, Rows
+from federation.history.input_rows import SURROUNDINGS
 from federation.model.arrays import read_only
 from federation.model.cluster import Cluster
 from federation.model.errors import PreconditionFailed
@@ -29,21 +29,6 @@ from federation.scheduler.fleet import Column, Fleet, Recent
 from federation.scheduler.plugins.profile import Filter, Permit, Profile, Profiles, Score
 from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugin
 from federation.scheduler.serialization import from_plain, to_plain
-from federation.scheduler.state import Surroundings
-
-
-class SurroundingsRow(DocumentPart, frozen=True, kw_only=True):
-    """A ``Surroundings``."""
-
-    affinity_peers: tuple[frozenset[str], ...] = ()
-    anti_affinity_peers: tuple[frozenset[str], ...] = ()
-    observed_affinity: str = ""
-    is_settled: bool = False
-    triggers: tuple[Reason, ...] = ()
-
-
-SURROUNDINGS: Final = Rows(Surroundings, SurroundingsRow, "inputs of decisions")
-
 
 # Clusters whose specs are kept together: what changes in one is written with these.
 CLUSTERS_PER_PART: Final = 100

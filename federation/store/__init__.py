@@ -29,6 +29,7 @@ file: its rows and the statements over them.
 - ``migrate``: brings a database to the schema this release needs
 - ``namespace_quotas``: namespace quotas, and what is held in their namespaces
 - ``namespaces``: conditions on a column that holds namespaces
+- ``plan_rows``: row structs of plans and their steps
 - ``plan_tables``: the schema as declared, of plans
 - ``plans``: plans and their steps: rows, and statements over them
 - ``postgres``: the store on PostgreSQL: transactions, and the statements that run in them

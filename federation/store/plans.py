@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
-import msgspec
 from sqlalchemy import (
     BigInteger,
     Select,
@@ -30,89 +29,14 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.history.rows import Document, DocumentPart, Documents, always
-from federation.history.workload_rows import TargetRow
 from federation.model.placement import Binding, BindingName
-from federation.plans.plan import Plan, PlanKind, PlanState, PlanStep, StepState
+from federation.plans.plan import Plan, PlanState, PlanStep, StepState
 from federation.store.bindings import name_of, plain_binding
+from federation.store.plan_rows import PLAN_STEPS, PLANS
 from federation.store.plan_tables import plan as table
 from federation.store.plan_tables import plan_step as step_table
 from federation.store.readable_rows import readable_page
 from federation.store.tables import binding
-
-
-class PlanStepRow(Document, frozen=True, kw_only=True):
-    """``plan_step.body``: a ``PlanStep``. Studies read its message in SQL."""
-
-    number: int
-    namespace: str
-    name: str
-    before: tuple[TargetRow, ...]
-    after: tuple[TargetRow, ...]
-    reason: str
-    state: StepState = StepState.PENDING
-    message: str = always("")
-    leaves_group: str = ""
-    began_at: float | None = None
-    ended_at: float | None = None
-    version: int = 1
-
-
-class UnfixedRow(DocumentPart, frozen=True, kw_only=True):
-    """An ``Unfixed``."""
-
-    namespace: str
-    name: str
-    replicas: int
-    reason: str
-
-
-class GainRow(DocumentPart, frozen=True, kw_only=True):
-    """A ``Gain``."""
-
-    wanted: int
-    moved: int
-    bound: int
-    unit: str = always("replicas")
-
-
-class PlanLimitsRow(DocumentPart, frozen=True, kw_only=True):
-    """A ``PlanLimits``."""
-
-    moves_at_once: int = 10
-    moves_per_cluster: int = 0
-    most_moves: int = always(5000)
-    moved_percent: int = 100
-    selector: dict[str, str] = msgspec.field(default_factory=dict)
-    headroom_percent: int = 20
-    tolerance_percent: int = 5
-
-
-class PlanRow(Document, frozen=True, kw_only=True):
-    """``plan.body``: a ``Plan``. SQL removes ``unfixed`` for lists."""
-
-    id: int
-    kind: PlanKind
-    clusters: tuple[str, ...]
-    limits: PlanLimitsRow
-    step_count: int
-    gain: GainRow
-    unfixed: tuple[UnfixedRow, ...] = always(())
-    unfixed_count: int = 0
-    created_at: float
-    created_by: str
-    state: PlanState = PlanState.DRAFT
-    approved_at: float | None = None
-    approved_by: str = ""
-    ended_at: float | None = None
-    ended_by: str = ""
-    reason: str = ""
-    version: int = 1
-
-
-PLANS: Final = Documents(Plan, PlanRow, "plans")
-PLAN_STEPS: Final = Documents(PlanStep, PlanStepRow, "steps of plans")
-
 
 LOCK_RUNNING = text("SELECT pg_advisory_xact_lock(hashtextextended('fedsched plan', 0))")
 PUT_STEPS = text("""

@@ -21,6 +21,7 @@ from lab.servers import ROOT
 from tests.api.calls import binding
 from tests.e2e.test_several_planes import Plane, Planes, await_known, serving, soon
 from tests.wheels import built_wheel, installed
+from tools.tars import unpack
 
 BASELINE = (Path(__file__).parent / "BASELINE").read_text(encoding="ascii").strip()
 BEFORE, OURS = "0.1.0", version("fedsched")
@@ -37,7 +38,7 @@ def release_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("the commit of the release before is not in this clone: git fetch --unshallow")
     source = tmp_path_factory.mktemp("source")
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-        archive.extractall(source, filter="data")
+        unpack(archive, source)
     wheel = built_wheel(source, tmp_path_factory.mktemp("dist"))
     return installed(wheel, {"control-plane", "estimator"}, tmp_path_factory.mktemp("site"))
 
