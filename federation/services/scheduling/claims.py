@@ -60,13 +60,21 @@ def beside_claims(
     question = tuple((each.id, each.binding.resource_version, each.wait) for each, _ in earmarked)
     known = working.shadows.get(question) if earmarked else (working, ClosedRooms())
     if known is None:
-        beside, closed = beside_earmarks(capacity, claims, index)
+        beside, closed = earmark_shadow(working, claims, now)
         known = working.shadows[question] = beside.working, closed
     shadow = EarmarkShadow(replace(capacity, working=known[0]), known[1])
     free_c = shadow.free_c(attempt.candidate, asked)
     for claim in first:
         free_c[[index[name] for name in capacity.seen(claim).reach]] = 0
     return offer_of(available, free_c, (*claims, *first))
+
+
+def earmark_shadow(
+    working: WorkingCopy, claims: Sequence[CapacityClaim], now: float
+) -> EarmarkShadow[_BesideEarmarks]:
+    """Return a working copy beside what is set aside for each claim. Raises PluginFailed."""
+    capacity = _BesideEarmarks(working=working, now=now)
+    return beside_earmarks(capacity, claims, working.snapshot.positions)
 
 
 def awaited(working: WorkingCopy, stored: StoredBinding | None, now: float) -> Reason:

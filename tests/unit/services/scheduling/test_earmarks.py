@@ -8,9 +8,9 @@ import pytest
 
 from federation.model.placement import Certificate
 from federation.model.workload import Component, ReplicaRequirements
-from federation.scheduler.earmarks import CapacityClaim, beside_earmarks
+from federation.scheduler.earmarks import CapacityClaim
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
-from federation.services.scheduling.claims import _BesideEarmarks
+from federation.services.scheduling.claims import earmark_shadow
 from lab.services import WEB
 from tests.unit.services.scheduling.test_decide import NOW, attempt, decide
 from tests.unit.services.scheduling.test_together import clusters
@@ -45,7 +45,6 @@ async def test_parts_of_a_set_that_does_not_fit_keep_what_could_be_promised_to_t
     claim = CapacityClaim(
         binding=replace(SET, certificate=certificate), profile=DEFAULT_PROFILE, lacking=3
     )
-    capacity = _BesideEarmarks(working=working, now=NOW)
-    assert not capacity.seen(claim).room
-    shadow = beside_earmarks(capacity, [claim], working.snapshot.positions)
+    assert working.availability(claim.binding, certificate).replicas_c.tolist() == [0]
+    shadow = earmark_shadow(working, [claim], NOW)
     assert shadow.capacity.available_c(other, None).tolist() == [free]
