@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
@@ -18,7 +18,13 @@ from federation.capacity.cluster_room import Room
 from federation.capacity.component_sets import max_sets, with_room_for_a_set
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.large_pods import is_mixed, max_beside_large, ranked_mixed
-from federation.capacity.second_looks import MAX_REFINED_CLUSTERS, refined_most, rehearsed_most
+from federation.capacity.second_looks import (
+    MAX_REFINED_CLUSTERS,
+    max_rehearsed,
+    ranked_crowded,
+    refined_most,
+    rehearsed_most,
+)
 from federation.capacity.worth import OwnReplicas, careful_most
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
@@ -42,8 +48,8 @@ class PromiseTerms:
 
     ``keeps_margin``: shares of Duplicated and of static weights ignore capacity, so they may take
     all that fits. Shares ``in_sets`` keep the margin back once a set. Where the binding is
-    ``placed``, by position, room for large pods is not looked at. A binding that is placed nowhere
-    may take what a second look grants to ``refined_replicas``; 0: nothing.
+    ``placed``, by position, only the margin is kept back. A binding that is placed nowhere may take
+    what a second look grants to ``refined_replicas``; 0: nothing.
     """
 
     keeps_margin: bool = True
@@ -71,6 +77,22 @@ class RoomLimit(NamedTuple):
         return Reason.of(ReasonCode.FEWER_FIT_BECAUSE, *amounts, self.kept_back)
 
 
+class LookedAt(NamedTuple):
+    """The positions of a few clusters with most room: where it is looked at room for ``large``
+    pods, and those that are ``crowded``, where promises are held to a rehearsal.
+    """
+
+    large: frozenset[int]
+    crowded: frozenset[int]
+
+    @classmethod
+    def of(cls, fleet: FleetRooms, requirements: ReplicaRequirements, most_c: IntArray) -> Self:
+        return cls(
+            large=frozenset(ranked_mixed(fleet, requirements, most_c)),
+            crowded=frozenset(ranked_crowded(fleet, requirements, most_c)),
+        )
+
+
 class RoomLimits:
     """The limits of one binding's shares in a fleet's clusters, by the same rules by which rooms
     are available; ``own`` is what it holds there, by position. Belongs to one thread.
@@ -87,9 +109,8 @@ class RoomLimits:
         self._terms = terms
         # A second look costs a rehearsal.
         self._refined_positions = set[int]()
-        # The requirements that were asked about last, with the clusters where they leave room for
-        # large pods.
-        self._ranked: tuple[ReplicaRequirements, frozenset[int]] | None = None
+        # The requirements that were asked about last.
+        self._ranked: tuple[ReplicaRequirements, LookedAt] | None = None
 
     def lacks(self, room: Room, position: int, wanted: Outstanding) -> RoomLimit | None:
         """How little of what is wanted may be promised; None where all of it may."""
@@ -131,7 +152,8 @@ class RoomLimits:
         is_enough_c = careful_c(fleet, requirements, self._own) >= wanted.to_pack
         # Where nothing is reported there is no limit of ours.
         is_enough_c |= fleet.layers.unknown_c
-        for position in self._kept_for_large(requirements):
+        looked_at = self._looked_at(requirements)
+        for position in looked_at.large | looked_at.crowded:
             room = fleet.rooms[position]
             if room and position not in self._terms.placed and is_enough_c[position]:
                 replicas = self._limit(room, position, wanted).replicas
@@ -155,19 +177,29 @@ class RoomLimits:
             beside = max_beside_large(room, requirements, replicas)
             if beside.replicas < replicas:
                 replicas, why = beside
+        if replicas >= wanted.to_pack and self._is_rehearsed(position, requirements):
+            rehearsed = max_rehearsed(room, requirements, replicas)
+            if rehearsed < replicas:
+                kept_back = Amount(min(filled, spread) - rehearsed)
+                replicas, why = rehearsed, Reason.of(ReasonCode.MARGIN_KEPT, kept_back)
         return RoomLimit(room.most(requirements, certificate, replicas), why)
 
     def _leaves_room_for_large(self, position: int, requirements: ReplicaRequirements) -> bool:
         """Whether it is one of the clusters where room for large pods is looked at."""
         if position in self._terms.placed or not is_mixed(self._fleet, position, requirements):
             return False
-        return position in self._kept_for_large(requirements)
+        return position in self._looked_at(requirements).large
 
-    def _kept_for_large(self, requirements: ReplicaRequirements) -> frozenset[int]:
-        """The clusters where room for large pods is looked at."""
+    def _is_rehearsed(self, position: int, requirements: ReplicaRequirements) -> bool:
+        """Whether it is one of the clusters where promises are held to a rehearsal."""
+        if position in self._terms.placed:
+            return False
+        return position in self._looked_at(requirements).crowded
+
+    def _looked_at(self, requirements: ReplicaRequirements) -> LookedAt:
         if self._ranked is None or self._ranked[0] is not requirements:
-            ranked = ranked_mixed(self._fleet, requirements, careful_c(self._fleet, requirements))
-            self._ranked = requirements, frozenset(ranked)
+            most_c = careful_c(self._fleet, requirements)
+            self._ranked = requirements, LookedAt.of(self._fleet, requirements, most_c)
         return self._ranked[1]
 
     def _refined(self, room: Room, position: int, wanted: Outstanding) -> int:
@@ -224,17 +256,22 @@ def careful_c(
 def careful_beside_large(
     fleet: FleetRooms, requirements: ReplicaRequirements
 ) -> tuple[IntArray, dict[int, Reason]]:
-    """``careful_c``, held to room for large pods where that is looked at; and where that is less,
-    why.
+    """``careful_c``, held to room for large pods and to rehearsals where these are looked at; and
+    where room for large pods is less, why.
     """
     most_c, reasons = careful_c(fleet, requirements), dict[int, Reason]()
-    for position in ranked_mixed(fleet, requirements, most_c):
-        room = fleet.rooms[position]
-        if room is not None:
-            beside = max_beside_large(room, requirements, int(most_c[position]))
-            most_c[position] = beside.replicas
-            if beside.reason:
-                reasons[position] = beside.reason
+    looked_at = LookedAt.of(fleet, requirements, most_c)
+    for position in looked_at.large | looked_at.crowded:
+        room, replicas = fleet.rooms[position], int(most_c[position])
+        if room is None:
+            continue
+        if position in looked_at.large:
+            replicas, reason = max_beside_large(room, requirements, replicas)
+            if reason:
+                reasons[position] = reason
+        if position in looked_at.crowded:
+            replicas = max_rehearsed(room, requirements, replicas)
+        most_c[position] = replicas
     return most_c, reasons
 
 

@@ -78,12 +78,14 @@ class Part(NamedTuple):
 
 
 class RehearsedRoom(NamedTuple):
-    """How many replicas of one shape fit after every run of a rehearsal; none where it gave up, as
-    ``is_too_much`` is on its way.
+    """How many replicas of one shape surely fit after a rehearsal; none where it gave up, as
+    ``is_too_much`` is on its way. Of its runs the unluckiest left room for ``least_replicas``, None
+    where nothing was rehearsed.
     """
 
     replicas: int
     is_too_much: bool = False
+    least_replicas: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,8 +1,10 @@
-"""Second looks: which promises may be made after all, unless strictly, before they are refused.
+"""Second looks: which promises may be made after all, unless strictly, before they are refused; and
+which must not be made although they seem to fit.
 
 Pure. Best fit, spreading and what is kept back know nothing of a cluster's scheduler. Here all that
 is on its way is rehearsed where a stock kube-scheduler puts it: what still fits after every
-rehearsal may be promised. Must not promise anything, nor be asked where a promise fits anyway.
+rehearsal may be promised. Where little is left, no more is promised than fits after each run. Must
+not promise anything.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ DEVIATIONS: Final = 4.0
 LEFT_FREE: Final = 1
 # Of so many clusters, those with most room, a second look is taken.
 MAX_REFINED_CLUSTERS: Final = 2
+# Of so many crowded clusters, those with most room, promises are held to a rehearsal.
+MAX_CROWDED_CLUSTERS: Final = 4
 # Of so many shapes it is remembered what fits, for as long as nothing else is promised there.
 MOST_REMEMBERED: Final = 200
 NOT_REHEARSED: Final = Reason.of(ReasonCode.NOT_REHEARSED)
@@ -71,6 +75,32 @@ def refined_most(room: Room, requirements: ReplicaRequirements, replicas: int) -
     """How many of so many replicas that are wanted a second look grants, beside large pods."""
     most = rehearsed_most(room, requirements, replicas)
     return max_beside_large(room, requirements, most).replicas
+
+
+def ranked_crowded(
+    fleet: FleetRooms, requirements: ReplicaRequirements, most_c: IntArray
+) -> list[int]:
+    """The clusters in which promises are held to a rehearsal: of those with room for no more
+    replicas than pods of other shapes are on their way, a few with most room.
+    """
+    on_way_c = fleet.sums.on_their_way_c(request_shape(requirements.request))
+    if not on_way_c.any():
+        return []
+    filled_c, spread_c = fleet.most_by_view(requirements)
+    (crowded,) = np.nonzero((most_c > 0) & (np.minimum(filled_c, spread_c) <= on_way_c))
+    ranked = crowded[np.argsort(-most_c[crowded], kind="stable")]
+    positions: list[int] = ranked[:MAX_CROWDED_CLUSTERS].tolist()
+    return positions
+
+
+def max_rehearsed(room: Room, requirements: ReplicaRequirements, limit: int) -> int:
+    """The most of so many replicas that fit after each run of a rehearsal, less LEFT_FREE; all
+    where none can be made.
+    """
+    least_replicas = _rehearsed_room(room, requirements).least_replicas
+    if least_replicas is None:
+        return limit
+    return max(0, min(limit, least_replicas - LEFT_FREE))
 
 
 def rehearsed_most(room: Room, requirements: ReplicaRequirements, limit: int) -> int:
@@ -115,8 +145,10 @@ def _most(room: Room, requirements: ReplicaRequirements) -> RehearsedRoom:
         is_reported = room.pools.cells.allocatable_rk is not None
         return RehearsedRoom(0, is_too_much=is_reported)
     room_l = stage.room_l(part_of(Outstanding("", requirements, 1), room.site.kind_p, room.kinds))
+    least_replicas = int(room_l.min())
     # What nothing is on the way for is no matter of luck.
-    return RehearsedRoom(max(0, _surely(room_l) if stage.turns else int(room_l.min())))
+    replicas = max(0, _surely(room_l) if stage.turns else least_replicas)
+    return RehearsedRoom(replicas, least_replicas=least_replicas)
 
 
 def _surely(room_l: IntArray) -> int:

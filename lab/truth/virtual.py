@@ -240,7 +240,11 @@ class VirtualStudy:
         promised: Sequence[Mapping[str, int] | None] = [None] * len(workloads)
         if isinstance(self._decider, ByTheRules):
             promised = self._decider.promise(workloads, self._plan)
-        for wanted, given in zip(workloads, promised, strict=True):
+        decided = list(zip(workloads, promised, strict=True))
+        if self._plan.previewed:
+            # A caller makes pods when its commit is answered; refused ones are asked for anew.
+            decided.sort(key=lambda each: each[1] is None)
+        for wanted, given in decided:
             shares = given or self._decider.decide(wanted, looks_again=False)
             if shares is None:
                 # Before it refuses, a control plane asks for fresh reports, and looks again.
