@@ -240,11 +240,8 @@ class VirtualStudy:
         promised: Sequence[Mapping[str, int] | None] = [None] * len(workloads)
         if isinstance(self._decider, ByTheRules):
             promised = self._decider.promise(workloads, self._plan)
-        decided = list(zip(workloads, promised, strict=True))
-        if self._plan.previewed:
-            # A caller makes pods when its commit is answered; refused ones are asked for anew.
-            decided.sort(key=lambda each: each[1] is None)
-        for wanted, given in decided:
+        for place in self._in_order_of_answers(promised):
+            wanted, given = workloads[place], promised[place]
             shares = given or self._decider.decide(wanted, looks_again=False)
             if shares is None:
                 # Before it refuses, a control plane asks for fresh reports, and looks again.
@@ -265,6 +262,17 @@ class VirtualStudy:
                     make = self.members[member].make
                     self._timeline.after(seconds, partial(make, wanted, number))
                     number += 1
+
+    def _in_order_of_answers(self, promised: Sequence[Mapping[str, int] | None]) -> Sequence[int]:
+        """The places of what is asked for at once, as callers are answered, and make pods then:
+        commits of previews before what is asked for anew, one control plane before the other.
+        """
+        places = list(range(len(promised)))
+        if self._plan.planes > 1:
+            places.sort(key=lambda place: place % 2)
+        if self._plan.previewed:
+            places.sort(key=lambda place: promised[place] is None)
+        return places
 
     def _found(self) -> Found:
         bound = {name: dict(member.bound) for name, member in self.members.items()}
