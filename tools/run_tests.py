@@ -35,9 +35,9 @@ FOLDERS_OF_REST = (
     "tests/truth",
     "tests/unit/deploy",
 )
-# Of these folders, for `make test`: real programs start, place and are killed.
+# `make test` runs these of them: real programs start, place and are killed.
 FILES_OF_PROGRAMS = ("tests/e2e/test_server.py",)
-# Of all other folders, for `make test-all` alone: each takes a minute.
+# `make test-all` alone runs these files of all other folders: each takes a minute.
 FILES_OF_REST = (
     "tests/api/test_restores.py",
     "tests/bridge/test_bridging.py",

@@ -78,8 +78,8 @@ class RoomLimit(NamedTuple):
 
 
 class LookedAt(NamedTuple):
-    """The positions of a few clusters with most room: where it is looked at room for ``large``
-    pods, and those that are ``crowded``, where promises are held to a rehearsal.
+    """Positions of a few clusters with most room: ``large`` where promises leave room for large
+    pods, ``crowded`` where promises are held to a rehearsal.
     """
 
     large: frozenset[int]

@@ -34,7 +34,7 @@ DEVIATIONS: Final = 4.0
 LEFT_FREE: Final = 1
 # Of so many clusters, those with most room, a second look is taken.
 MAX_REFINED_CLUSTERS: Final = 2
-# Of so many crowded clusters, those with most room, promises are held to a rehearsal.
+# Crowded clusters in which one decision holds promises to a rehearsal: those with most room.
 MAX_CROWDED_CLUSTERS: Final = 4
 # Of so many shapes it is remembered what fits, for as long as nothing else is promised there.
 MOST_REMEMBERED: Final = 200

@@ -241,8 +241,8 @@ class VirtualStudy:
         if isinstance(self._decider, ByTheRules):
             promised = self._decider.promise(workloads, self._plan)
         for place in self._in_order_of_answers(promised):
-            wanted, given = workloads[place], promised[place]
-            shares = given or self._decider.decide(wanted, looks_again=False)
+            wanted = workloads[place]
+            shares = promised[place] or self._decider.decide(wanted, looks_again=False)
             if shares is None:
                 # Before it refuses, a control plane asks for fresh reports, and looks again.
                 self._report()

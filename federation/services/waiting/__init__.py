@@ -1,7 +1,7 @@
 """Bindings that wait for room: the queue as callers see it, and the duty of trying who waits.
 
 - ``keeper``: the duty of the queue: one control plane tries what waits, as soon as it may have room
-- ``news``: what changed since the last round: bindings, clusters, wants that were refused
+- ``news``: changes since the last round: of bindings, of clusters, wants that were refused
 - ``ordering``: in which order bindings of equal priority wait, where a plugin says so
 - ``running``: the queue of one control plane: kept while it has the duty, and left to others
 - ``steering``: what callers ask of the queue

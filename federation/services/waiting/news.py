@@ -1,4 +1,4 @@
-"""What changed since the last round of a queue: bindings, clusters, and wants that were refused.
+"""Changes since the last round of a queue: of bindings, of clusters, and wants that were refused.
 
 Must not look for room, nor wake anybody. Belongs to one event loop.
 """
