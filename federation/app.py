@@ -192,7 +192,8 @@ class ControlPlane:
         parts.replicas.endpoint = str(dialled or self.endpoint.dialable_at(self._host_name))
         await parts.presences.share()
         self._keep(parts.presences.keep_sharing(), parts.duties.keep_doing())
-        self._keep(parts.queue.run(), parts.failover.run(), parts.plans.run())
+        self._keep(parts.queue.run(), parts.failover.run())
+        self._keep(*(duties.keep_doing() for duties in parts.urgent_duties))
 
     def _keep(self, *work: Coroutine[None, None, None]) -> None:
         """Goes on with each until ``stop``."""
@@ -207,7 +208,8 @@ class ControlPlane:
                 await parts.duties.leave()
                 await parts.queue.leave()
                 await parts.failover.leave()
-                await parts.plans.leave()
+                for duties in parts.urgent_duties:
+                    await duties.leave()
                 await parts.replicas.leave()
         await parts.channels.close()
 
@@ -284,7 +286,7 @@ class ControlPlane:
             estimates=EstimatesServicer(parts.availability, parts.estimating),
             failover=FailoverServicer(parts.failover.control),
             peers=PeersServicer(partial(answer_peer, parts.sessions)),
-            rebalance=RebalanceServicer(parts.plans.control),
+            rebalance=RebalanceServicer(parts.plans),
             scheduling=SchedulingServicer(
                 parts.scheduling,
                 parts.previews,

@@ -27,7 +27,14 @@ from federation.runtime.files import read_whole
 from federation.runtime.setting_values import Settings
 from federation.scheduler.plugins.profile import Profiles
 from federation.services.access.audit import AuditTrail
-from federation.services.duties import Duties, Duty, auditing, keeping_reports, pruning
+from federation.services.duties import (
+    URGENT_LEASE_SECONDS,
+    Duties,
+    Duty,
+    auditing,
+    keeping_reports,
+    pruning,
+)
 from federation.services.estimates.availability import Availability
 from federation.services.failover.running import RunningFailover
 from federation.services.fleet.journal_reader import Following
@@ -49,7 +56,8 @@ from federation.services.members.kept_reports import (
 from federation.services.members.presences import Presences
 from federation.services.members.replicas import Replicas
 from federation.services.members.reports import Reporting, ReportTimes
-from federation.services.plans.carrying_out import RunningPlans
+from federation.services.plans.carrying_out import CarryingOut
+from federation.services.plans.control import PlanControl
 from federation.services.ports import CheckedStore, Timer
 from federation.services.scheduling.agents import LabelDiscovery
 from federation.services.scheduling.bindings import Scheduling
@@ -218,15 +226,25 @@ class Parts:
             ),
         )
         self.duties = Duties(self.store, self.replicas.id, duties, self.clock)
+        self.urgent_duties: list[Duties] = []
         self.failover = RunningFailover(
             self.store, self.fleet, self.pipeline, self.presences, self.clock, self._settings
         )
         self.failover.observe(self.placing.start_behind)
-        self.plans = RunningPlans(
-            *(self.store, self.fleet, self.pipeline, self.releases),
-            *(self.replicas.id, self.clock, self._settings),
+        self.plans = PlanControl(self.store, self.fleet, self.pipeline, self.clock)
+        carrying_out = CarryingOut(
+            *(self.store, self.fleet, self.pipeline, self.releases, self.clock),
+            self.placing.start_behind,
+            max_seconds=self._settings.eviction_seconds,
         )
-        self.plans.observe(self.placing.start_behind)
+        self.urgent_duties.append(self._urgent(carrying_out.duty))
+
+    def _urgent(self, duty: Duty) -> Duties:
+        """Give a duty rounds of its own, because a piece of its work may take long."""
+        return Duties(
+            *(self.store, self.replicas.id, (duty,), self.clock),
+            lease_seconds=URGENT_LEASE_SECONDS,
+        )
 
     def _labels_of(self, cluster: str) -> Mapping[str, str] | None:
         fleet = self.fleet
@@ -276,7 +294,7 @@ class Parts:
             history=self.history,
             availability=self.availability,
             failover=self.failover.control,
-            plans=self.plans.control,
+            plans=self.plans,
             identity=self.identity,
             replicas=self.replicas,
             duties=self.duties,

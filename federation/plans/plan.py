@@ -1,6 +1,6 @@
-"""A plan, its steps, and what becomes of them.
+"""A plan, its steps, and their states.
 
-Must not move anything: it says what may follow.
+Must not move anything: it says which steps may begin.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from federation.model.workload import TargetCluster
 DO_NOT_MOVE: Final = "fedsched.io/do-not-move"
 
 
-# What a gain is of.
+# Units of a gain.
 REPLICAS: Final = "replicas"
 CLUSTERS: Final = "clusters"
 
 
 class PlanKind(StrEnum):
-    """DRAIN: nothing is left in some clusters. FAILBACK: bindings go back to affinity groups that
-    they prefer. BALANCE: no cluster is much fuller than the others. CONSOLIDATE: as many clusters
-    as can be are empty. UNSCHEDULABLE: what has no room gets some.
+    """DRAIN empties named clusters. FAILBACK moves bindings to affinity groups that they prefer.
+
+    BALANCE evens out how full clusters are. CONSOLIDATE empties as many clusters as possible.
+    UNSCHEDULABLE makes room for replicas that have none.
     """
 
     DRAIN = "drain"
@@ -98,9 +99,11 @@ class PlanStep:
     @property
     def touches(self) -> frozenset[str]:
         """The clusters that it leaves, and those that get more by it."""
-        before = {target.name: target.replicas for target in self.before}
-        gets = {each.name for each in self.after if each.replicas > before.get(each.name, 0)}
-        return frozenset(gets.union(target.name for target in self.leaves))
+        replicas = {target.name: target.replicas for target in self.before}
+        grows = {
+            target.name for target in self.after if target.replicas > replicas.get(target.name, 0)
+        }
+        return frozenset(grows.union(target.name for target in self.leaves))
 
     @property
     def replicas(self) -> int:
@@ -117,12 +120,17 @@ class Unfixed:
     replicas: int
     reason: str
 
+    @classmethod
+    def of(cls, binding: BindingName, replicas: int, reason: str) -> Unfixed:
+        namespace, name = binding
+        return cls(namespace=namespace, name=name, replicas=replicas, reason=reason)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """Of what is ``wanted`` the plan does ``moved``; more than ``bound`` could not be by any.
+    """The plan does ``moved`` of the amount ``wanted``; no plan could do more than ``bound``.
 
-    ``unit`` says of what: replicas, clusters, or the resource that is evened out, in base units.
+    ``unit`` is replicas, clusters, or the resource that is evened out, in base units.
     """
 
     wanted: int
@@ -138,13 +146,12 @@ class Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanLimits:
-    """What a plan may do: how many steps it may have, how many of them may be moving at once, in
-    all and out of or into one cluster (0: as many), and how many percent of a binding's replicas
-    it may move.
+    """Limits of a plan: its steps, and how many percent of a binding's replicas may move.
 
-    Of bindings only those with the labels of ``selector`` move. ``headroom_percent`` of each
-    cluster stays free where others are emptied into it; ``tolerance_percent`` of a cluster it may
-    be fuller than all are together.
+    At most ``moves_at_once`` steps are moving, and ``moves_per_cluster`` (0: as many) of them out
+    of or into one cluster. Only bindings with the labels of ``selector`` move.
+    ``headroom_percent`` of each cluster stays free where others are emptied into it. A cluster may
+    be fuller than the whole fleet by ``tolerance_percent``.
     """
 
     moves_at_once: int = 10
@@ -161,10 +168,10 @@ class PlanLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What people see and approve; ``steps`` are kept beside it.
+    """A plan as people see and approve it; its steps are stored separately.
 
-    ``id`` is 0 until it is kept. At most ``moves_at_once`` steps are moving. ``unfixed`` are the
-    first of ``unfixed_count``. ``version`` grows with everything that changes.
+    ``id`` is 0 until it is stored. ``unfixed`` are the first of ``unfixed_count``. ``version``
+    grows with everything that changes.
     """
 
     id: int
@@ -227,14 +234,14 @@ def cordoned_by(plan: Plan, steps: Iterable[PlanStep]) -> Sequence[str]:
 def steps_to_begin(
     limits: PlanLimits, moving: Sequence[PlanStep], pending: Iterable[PlanStep]
 ) -> list[PlanStep]:
-    """The first of those that are pending, as many as may be moving beside those that are."""
+    """Return the first pending steps, as many as may begin in addition to the moving ones."""
     busy = Counter(name for step in moving for name in step.touches)
-    most = limits.moves_per_cluster or limits.moves_at_once
+    max_moves = limits.moves_per_cluster or limits.moves_at_once
     begun: list[PlanStep] = []
     for step in pending:
         if len(moving) + len(begun) >= limits.moves_at_once:
             break
-        if all(busy[name] < most for name in step.touches):
+        if all(busy[name] < max_moves for name in step.touches):
             begun.append(step)
             busy.update(step.touches)
     return begun

@@ -1,4 +1,4 @@
-"""What a plan comes to, in words for people: on a terminal and on the page alike.
+"""Texts for people about the gain of a plan, on a terminal and on the page alike.
 
 Must not know where they are shown.
 """
@@ -21,7 +21,7 @@ class GainWords(NamedTuple):
 
 def gain_words(kind: PlanKind, gain: Gain) -> GainWords:
     """Describe what a plan does, and how far that is from the best possible."""
-    words = _words(kind, gain.unit, gain.wanted, gain.moved, gain.bound)
+    words = _words(kind, gain)
     return words._replace(at_best=f"{words.at_best}{_distance(gain)}")
 
 
@@ -34,9 +34,10 @@ def _distance(gain: Gain) -> str:
     return f": within {round(gain.gap_percent, 1):g} % of the best possible"
 
 
-def _words(kind: PlanKind, unit: str, wanted: int, moved: int, bound: int) -> GainWords:
+def _words(kind: PlanKind, gain: Gain) -> GainWords:
+    unit, total, moved, bound = gain.unit, gain.wanted, gain.moved, gain.bound
     if kind is PlanKind.BALANCE:
-        above = f"{amount(unit, wanted)} {unit}"
+        above = f"{amount(unit, total)} {unit}"
         return GainWords(
             name="Evens out",
             does=f"{amount(unit, moved)} of {above} above the level",
@@ -45,17 +46,17 @@ def _words(kind: PlanKind, unit: str, wanted: int, moved: int, bound: int) -> Ga
     if kind is PlanKind.UNSCHEDULABLE:
         return GainWords(
             name="Makes room",
-            does=f"for {moved} of {counted(wanted, 'replica')} that have none",
+            does=f"for {moved} of {counted(total, 'replica')} that have none",
             at_best=f"{counted(bound, 'replica')} could have room",
         )
     if unit == CLUSTERS:
         return GainWords(
             name="Empties",
-            does=f"{moved} of {counted(wanted, 'cluster')}",
+            does=f"{moved} of {counted(total, 'cluster')}",
             at_best=f"{counted(bound, 'cluster')} could be emptied",
         )
     return GainWords(
         name="Moves",
-        does=f"{moved} of {counted(wanted, 'replica')}",
+        does=f"{moved} of {counted(total, 'replica')}",
         at_best=f"{counted(bound, 'replica')} could move",
     )

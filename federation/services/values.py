@@ -5,10 +5,10 @@ Plain values. Must not hold secrets longer than their one answer, nor anything o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -257,6 +257,10 @@ class Scheduled:
     queued: bool = False
     superseded: bool = False
     others: tuple[Scheduled, ...] = ()
+
+
+# It is called after a commit that placed something: agents are asked for nodes then.
+PlacedObserver: TypeAlias = Callable[[Sequence[Scheduled]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,12 @@ import numpy as np
 
 from federation.model.cluster import CapacityReport, Cluster
 from federation.model.placement import Binding
-from federation.plans.bound import most_moved
+from federation.plans.bound import bound_moves
 from federation.plans.plan import PlanLimits
-from federation.services.plans.balancing import balanced
-from federation.services.plans.consolidating import consolidated
-from federation.services.plans.planning import planned
-from federation.services.plans.questions import question
+from federation.services.plans.balancing import level_clusters
+from federation.services.plans.consolidating import empty_clusters
+from federation.services.plans.leaving import move_out
+from federation.services.plans.lp_inputs import leaving_problem
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -120,15 +120,15 @@ async def measure(count: int, clusters: int) -> None:
         Attempt(binding=each, is_moved=True, planned=move) for each in bindings(count, leave, stay)
     ]
     FIGURES.section(f"{count:,} bindings leave {len(leave)} of {clusters} clusters")
-    most_moved(question(working, attempts[:10], NOW))
+    bound_moves(leaving_problem(working, attempts[:10], NOW))
     began = time.process_time()
-    best = most_moved(question(working, attempts, NOW))
+    best = bound_moves(leaving_problem(working, attempts, NOW))
     took = time.process_time() - began
     small = count <= 1000
     goal = 1.0 if small else 60.0
     FIGURES.row("to the bound, CPU", took, "s", goal=at_most(goal))
     began = time.process_time()
-    moves = planned(working, attempts, NOW, PlanLimits(most_moves=count))
+    moves = move_out(working, attempts, NOW, PlanLimits(most_moves=count))
     took = time.process_time() - began
     goal, max_gap_percent = (5.0, 2.0) if small else (60.0, 5.0)
     FIGURES.row("to the plan, CPU", took, "s", goal=at_most(goal))
@@ -145,7 +145,7 @@ async def measure_kinds(count: int, clusters: int) -> None:
     reports = [uneven_report(number) for number in range(clusters)]
     running = spread_bindings(count, names, reports)
     working = reporting(names, reports)
-    for kind, plan in (("balance", balanced), ("consolidate", consolidated)):
+    for kind, plan in (("balance", level_clusters), ("consolidate", empty_clusters)):
         attempts = [Attempt(binding=each, is_moved=True) for each in running]
         for attempt in attempts:
             attempt.profile = replace(attempt.profile, reserves=(), post_binds=())

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from federation.cli.__main__ import fedctl
 from federation.cli.plans import picture
 from federation.plans.plan import PlanLimits
-from federation.services.plans.planning import planned
+from federation.services.plans.leaving import move_out
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.planned import PlannedMove
 from federation.v1 import rebalance_pb2
@@ -45,7 +45,7 @@ async def _drain() -> str:
         Attempt(binding=each, is_moved=True, planned=move)
         for each in bindings(BINDINGS, leave, stay)
     ]
-    moves = planned(fleet_of(names, leave), attempts, NOW, PlanLimits())
+    moves = move_out(fleet_of(names, leave), attempts, NOW, PlanLimits())
     plan = rebalance_pb2.Plan(kind=rebalance_pb2.PLAN_KIND_DRAIN)
     for each in moves.steps:
         step = plan.steps.add()

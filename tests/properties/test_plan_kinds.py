@@ -27,9 +27,9 @@ from federation.model.placement import (
 )
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.plans.plan import DO_NOT_MOVE, PlanLimits, PlanStep
-from federation.services.plans.balancing import balanced
-from federation.services.plans.consolidating import consolidated
-from federation.services.plans.making_room import with_room
+from federation.services.plans.balancing import level_clusters
+from federation.services.plans.consolidating import empty_clusters
+from federation.services.plans.making_room import make_room
 from federation.services.plans.search import PlannedMoves
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.together import decide_all
@@ -191,7 +191,7 @@ LIMITS = st.builds(
 def test_what_is_balanced_is_evener_and_stays_as_it_is(
     bindings: list[Binding], limits: PlanLimits
 ) -> None:
-    moves = made_plan(balanced, bindings, limits)
+    moves = made_plan(level_clusters, bindings, limits)
     check_steps(bindings, moves, limits)
     before, after = used_by(bindings), used_by(carried_out(bindings, moves.steps))
     mean = Fraction(sum(before.values()), CORES * 1000 * len(NAMES))
@@ -205,7 +205,7 @@ def test_what_is_balanced_is_evener_and_stays_as_it_is(
     assert moves.gain.moved == sum(over.values()) - left
     assert bool(moves.steps) == bool(moves.gain.moved)
     if limits.most_moves > len(bindings):
-        assert made_plan(balanced, carried_out(bindings, moves.steps), limits).steps == ()
+        assert made_plan(level_clusters, carried_out(bindings, moves.steps), limits).steps == ()
 
 
 @settings(max_examples=80, deadline=None)
@@ -213,7 +213,7 @@ def test_what_is_balanced_is_evener_and_stays_as_it_is(
 def test_what_is_consolidated_leaves_clusters_empty_and_headroom_in_others(
     bindings: list[Binding], limits: PlanLimits
 ) -> None:
-    moves = made_plan(consolidated, bindings, limits)
+    moves = made_plan(empty_clusters, bindings, limits)
     check_steps(bindings, moves, limits)
     before, after = used_by(bindings), used_by(carried_out(bindings, moves.steps))
     emptied = {name for name in NAMES if before[name] and not after[name]}
@@ -226,7 +226,7 @@ def test_what_is_consolidated_leaves_clusters_empty_and_headroom_in_others(
         # What was empty stays so.
         assert bool(before[name]) or not after[name]
     if limits.most_moves > len(bindings):
-        assert made_plan(consolidated, carried_out(bindings, moves.steps), limits).steps == ()
+        assert made_plan(empty_clusters, carried_out(bindings, moves.steps), limits).steps == ()
 
 
 @settings(max_examples=80, deadline=None)
@@ -235,7 +235,7 @@ def test_what_waits_finds_the_room_that_was_made(
     bindings: list[Binding], waiting: list[Binding], limits: PlanLimits
 ) -> None:
     def make(working: WorkingCopy, attempts: Sequence[Attempt], *rest: Any) -> PlannedMoves:
-        return with_room(working, attempts, attempts_at(waiting, again=True), *rest)
+        return make_room(working, attempts, attempts_at(waiting, again=True), *rest)
 
     moves = made_plan(make, bindings, limits)
     check_steps(bindings, moves, limits)

@@ -22,9 +22,9 @@ from federation.model.placement import (
     SchedulingType,
 )
 from federation.model.workload import ReplicaRequirements, TargetCluster
-from federation.plans.bound import MoveQuestion, most_moved
+from federation.plans.bound import MoveProblem, bound_moves
 from federation.plans.plan import PlanLimits, PlanStep
-from federation.services.plans.planning import planned
+from federation.services.plans.leaving import move_out
 from federation.services.plans.search import PlannedMoves, infeasible
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.planned import PlannedMove
@@ -98,7 +98,7 @@ def test_what_moves_is_whole_fits_in_any_order_and_is_no_more_than_the_bound(
     every: list[Binding], free: tuple[int, ...], most: int
 ) -> None:
     async def plan() -> PlannedMoves:
-        return planned(working_copy(free), attempts(every), NOW, PlanLimits(most_moves=most))
+        return move_out(working_copy(free), attempts(every), NOW, PlanLimits(most_moves=most))
 
     moves = asyncio.run(plan())
     assert asyncio.run(plan()) == moves
@@ -147,13 +147,13 @@ def test_what_moves_is_whole_fits_in_any_order_and_is_no_more_than_the_bound(
 def test_the_bound_is_what_cutting_replicas_would_allow(
     asks: list[tuple[int, int]], free: int
 ) -> None:
-    found = most_moved(
-        MoveQuestion(
+    found = bound_moves(
+        MoveProblem(
             units_b=np.array([units for units, _ in asks]),
             replicas_b=np.ones(len(asks), dtype=np.int64),
             needless_b=np.zeros(len(asks), dtype=np.bool_),
             request_br=np.array([[size] for _, size in asks], dtype=np.float64),
-            room_bc=np.array([[free // size] for _, size in asks]),
+            available_bc=np.array([[free // size] for _, size in asks]),
             free_cr=np.array([[free]], dtype=np.float64),
         )
     )

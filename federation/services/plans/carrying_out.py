@@ -1,15 +1,15 @@
-"""The steps of approved plans: each claims its room before it leaves, and ends by echo.
+"""The steps of approved plans: each reserves capacity before it leaves, and ends by an echo.
 
 Must not choose where anything goes: the plan says so, and an ordinary decision has to agree.
-Belongs to the event loop of who has the duty; all it goes by is stored, so that any control plane
-goes on.
+Belongs to the event loop of the control plane with the duty. Its state is stored, so that another
+control plane can go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -24,17 +24,16 @@ from federation.model.errors import (
 )
 from federation.model.placement import Binding, BindingName
 from federation.plans.plan import Plan, PlanStep, StepState, steps_to_begin
-from federation.runtime.setting_values import Settings
-from federation.services.duties import URGENT_LEASE_SECONDS, Begin, Duties, Duty
+from federation.services.duties import Begin, Duty
 from federation.services.fleet.registry import FleetOwner
-from federation.services.plans.control import PlanControl, planned_move
-from federation.services.ports import Clock, Store, Timer
+from federation.services.plans.control import planned_move
+from federation.services.ports import Clock, Store
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import ReleaseService
 from federation.services.telling import tell
-from federation.services.values import Scheduled
+from federation.services.values import PlacedObserver, Scheduled
 
-# Of whoever follows a plan that ends a step for a reason of its own.
+# Errors that pass: the step is tried again.
 PASSING: Final = (Conflict, LimitExceeded, Unavailable)
 BEGUN_AT_ONCE: Final = 100
 LOOKED_AT_ONCE: Final = 1000
@@ -44,14 +43,14 @@ NOT_SEEN: Final = "what replaces it was not seen on nodes within {seconds:.0f} s
 
 logger = logging.getLogger(__name__)
 
-# Told after the commit; agents are asked for nodes then.
-MovedObserver: TypeAlias = Callable[[Sequence[Scheduled]], None]
 _Bindings: TypeAlias = Mapping[BindingName, Binding]
 
 
 class CarryingOut:
-    """One control plane's share in it. ``most_seconds`` is what a new share may take to run, and
-    then the old one to go.
+    """One control plane's part in carrying out plans.
+
+    A new share may take ``max_seconds`` to run, and the old one as long to go then. ``placed`` is
+    called after the commit of each move, so that agents are asked for nodes.
     """
 
     def __init__(
@@ -61,23 +60,21 @@ class CarryingOut:
         pipeline: DecisionPipeline,
         releases: ReleaseService,
         clock: Clock,
+        placed: PlacedObserver,
         *,
-        most_seconds: float,
+        max_seconds: float,
     ) -> None:
         self._store = store
         self._fleet = fleet
         self._pipeline = pipeline
         self._releases = releases
         self._clock = clock
-        self._most_seconds = most_seconds
-        self._observers: list[MovedObserver] = []
+        self._placed = placed
+        self._max_seconds = max_seconds
+        self.duty = Duty(name="plans", work=self._carry_out)
 
-    def observe(self, observer: MovedObserver) -> None:
-        """From now on tell ``observer`` of every decision that placed something."""
-        self._observers.append(observer)
-
-    async def work(self, begin: Begin) -> int:
-        """One piece: follow what is moving, begin what may begin. How many steps that changed."""
+    async def _carry_out(self, begin: Begin) -> int:
+        """Follow moving steps and begin others; return how many steps changed."""
         async with self._store.reading() as read:
             plans = await read.plans.active()
             freeze = (await read.failover.get()).freeze if plans else None
@@ -92,17 +89,17 @@ class CarryingOut:
         return changed
 
     async def _follow(self, begin: Begin, plan: Plan) -> int:
-        """Look at the steps that are moving; how many came to their end."""
+        """End moving steps where they can; return how many ended."""
         async with self._store.reading() as read:
             moving = await read.plans.steps(
                 plan.id, states=[StepState.MOVING], limit=plan.limits.moves_at_once
             )
-            found = await read.bindings.find([step.binding for step in moving]) if moving else {}
-        bindings = {name: stored.binding for name, stored in found.items()}
-        left = {target.name for step in moving for target in step.leaves}
-        await self._pipeline.following.read_unknown(left)
-        outcomes = [step for each in moving if (step := self._outcome(each, bindings)) is not None]
-        ended = [step for each in outcomes if (step := await self._end(each, bindings)) is not None]
+            stored = await read.bindings.find([step.binding for step in moving]) if moving else {}
+        bindings = {name: row.binding for name, row in stored.items()}
+        sources = {target.name for step in moving for target in step.leaves}
+        await self._pipeline.following.read_unknown(sources)
+        outcomes = [end for step in moving if (end := self._outcome(step, bindings)) is not None]
+        ended = [end for step in outcomes if (end := await self._end(step, bindings)) is not None]
         late = [step for step in ended if step.state is StepState.FAILED]
         if ended:
             why = f"step {late[0].number} ({late[0].key}): {late[0].message}" if late else ""
@@ -110,36 +107,35 @@ class CarryingOut:
         return len(ended)
 
     def _outcome(self, step: PlanStep, bindings: _Bindings) -> PlanStep | None:
-        """The step as it has ended, None while it goes on."""
+        """Return the step as it has ended, None while it goes on."""
         now = self._clock.now()
         binding = bindings.get(step.binding)
         if binding is None:
             return _ended(step, StepState.DONE, now, "the binding was deleted")
-        left = {target.name for target in step.leaves}
-        if not any(task.from_cluster in left for task in binding.eviction_tasks):
-            back = left & {target.name for target in binding.clusters}
-            if back:
+        sources = {target.name for target in step.leaves}
+        if not any(task.from_cluster in sources for task in binding.eviction_tasks):
+            if not sources.isdisjoint(target.name for target in binding.clusters):
                 return _ended(step, StepState.SKIPPED, now, "others have moved it back")
-            if there := [name for name in sorted(left) if self._pods(step.key, name)]:
-                if now - (step.began_at or now) < 2 * self._most_seconds:
+            if staying := [name for name in sorted(sources) if self._pods(step.key, name)]:
+                if now - (step.began_at or now) < 2 * self._max_seconds:
                     return None
-                why = STILL_THERE.format(clusters=", ".join(there))
+                why = STILL_THERE.format(clusters=", ".join(staying))
                 return _ended(step, StepState.FAILED, now, why)
-            elsewhere = set(binding.clusters) != set(step.after)
-            told = "others have moved it on meanwhile" if elsewhere else ""
-            return _ended(step, StepState.DONE, now, told)
-        if now - (step.began_at or now) < self._most_seconds:
+            is_elsewhere = set(binding.clusters) != set(step.after)
+            message = "others have moved it on meanwhile" if is_elsewhere else ""
+            return _ended(step, StepState.DONE, now, message)
+        if now - (step.began_at or now) < self._max_seconds:
             return None
-        return _ended(step, StepState.FAILED, now, NOT_SEEN.format(seconds=self._most_seconds))
+        return _ended(step, StepState.FAILED, now, NOT_SEEN.format(seconds=self._max_seconds))
 
     def _pods(self, key: str, cluster: str) -> int:
-        """How many of its pods the cluster's agent saw last, on nodes or not."""
+        """Return how many of its pods the cluster's agent saw last, on nodes or not."""
         if not self._fleet.has(cluster):
             return 0
         return self._fleet.ledger(cluster).seen_of(key)
 
     async def _end(self, step: PlanStep, bindings: _Bindings) -> PlanStep | None:
-        """The step that has ended, with what had to be done about that; None: not yet."""
+        """Clean up after a step that has ended, and return it; None: that has to be tried again."""
         stays: set[str] = set()
         if step.state is StepState.FAILED:
             try:
@@ -147,7 +143,7 @@ class CarryingOut:
             except PASSING as error:
                 logger.info("move not taken back yet", extra={"fields": _fields(step, error)})
                 return None
-        # Nothing is to be seen any more of the binding where it is not.
+        # Agents need not look for pods where the binding is no more.
         for target in step.leaves:
             if target.name not in stays:
                 await self._releases.look_no_more(step.binding, target.name)
@@ -156,13 +152,14 @@ class CarryingOut:
         return replace(step, message=BOTH_STAY.format(step.message, ", ".join(sorted(stays))))
 
     async def _not_taken_back(self, binding: Binding, step: PlanStep) -> set[str]:
-        """What was not replaced stays where it runs. The clusters where that cannot be: the share
-        runs there until what replaces it does. Raises what passes.
+        """Take moves back whose replacement does not run, and return the clusters where it failed.
+
+        There the share runs until its replacement does. Raises errors that pass.
         """
-        left = {target.name for target in step.leaves}
+        sources = {target.name for target in step.leaves}
         stays: set[str] = set()
         for task in binding.eviction_tasks:
-            if task.reason != PLANNED_MOVE or task.from_cluster not in left:
+            if task.reason != PLANNED_MOVE or task.from_cluster not in sources:
                 continue
             stays.add(task.from_cluster)
             try:
@@ -174,16 +171,16 @@ class CarryingOut:
                 continue
             if scheduled.binding is not None:
                 stays.remove(task.from_cluster)
-                tell(self._observers, [scheduled])
+                tell([self._placed], [scheduled])
         return stays
 
     async def _go_on(self, begin: Begin, plan: Plan) -> int:
-        """Begin as many steps as may be moving; how many were begun or passed over."""
+        """Begin as many steps as may be moving; return how many were begun or skipped."""
         async with self._store.reading() as read:
             moving = await read.plans.steps(
                 plan.id, states=[StepState.MOVING], limit=plan.limits.moves_at_once
             )
-            # Behind those that have to wait for their clusters may be some that need not.
+            # Some steps have to wait for their clusters, and others behind them need not.
             pending = await read.plans.steps(
                 plan.id, states=[StepState.PENDING], limit=LOOKED_AT_ONCE
             )
@@ -197,7 +194,7 @@ class CarryingOut:
         return len(changed)
 
     async def _begin(self, plan: Plan, step: PlanStep) -> PlanStep | None:
-        """The step, moving or passed over; None: not now."""
+        """Return the step as moving or skipped; None: it has to be tried again."""
         now = self._clock.now()
         name = Binding(namespace=step.namespace, name=step.name)
         reason = f"{step.reason} (plan {plan.id}, step {step.number})"
@@ -214,11 +211,11 @@ class CarryingOut:
             return _ended(step, StepState.SKIPPED, now, error.message)
         if set(_clusters(scheduled)) != set(step.after):
             return _ended(step, StepState.SKIPPED, now, str(scheduled.record.decision.reason))
-        tell(self._observers, [scheduled])
+        tell([self._placed], [scheduled])
         return replace(step, state=StepState.MOVING, began_at=now)
 
     async def _was_begun(self, step: PlanStep) -> bool:
-        """Whether whoever had the duty before began it, and could not say so any more."""
+        """Whether the last control plane with the duty began it, and died before it was stored."""
         async with self._store.reading() as read:
             stored = await read.bindings.get(*step.binding)
         return stored is not None and set(stored.binding.clusters) == set(step.after)
@@ -232,7 +229,7 @@ class CarryingOut:
         stop: str = "",
         is_done: bool = False,
     ) -> None:
-        """Write what became of the steps, and of the plan unless people have stopped it."""
+        """Store steps, and the state of the plan unless people have stopped it."""
         now = self._clock.now()
         async with begin() as tx:
             current = await tx.plans.lock(plan.id)
@@ -259,37 +256,3 @@ def _clusters(scheduled: Scheduled) -> Sequence[object]:
 
 def _fields(step: PlanStep, error: Exception) -> Mapping[str, object]:
     return {"binding": step.key, "step": step.number, "why": str(error)}
-
-
-class RunningPlans:
-    """``control`` is what people see of them and can do about them."""
-
-    def __init__(
-        self,
-        store: Store,
-        fleet: FleetOwner,
-        pipeline: DecisionPipeline,
-        releases: ReleaseService,
-        replica_id: str,
-        clock: Timer,
-        settings: Settings,
-    ) -> None:
-        self._carrying_out = CarryingOut(
-            store, fleet, pipeline, releases, clock, most_seconds=settings.eviction_seconds
-        )
-        duty = Duty(name="plans", work=self._carrying_out.work)
-        # Rounds of its own: some of its work takes its time.
-        self._duties = Duties(store, replica_id, (duty,), clock, lease_seconds=URGENT_LEASE_SECONDS)
-        self.control = PlanControl(store, fleet, pipeline, clock)
-
-    def observe(self, observer: MovedObserver) -> None:
-        """From now on tell ``observer`` of every decision that placed something."""
-        self._carrying_out.observe(observer)
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        await self._duties.keep_doing()
-
-    async def leave(self) -> None:
-        """Another control plane may go on at once."""
-        await self._duties.leave()

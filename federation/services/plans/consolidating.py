@@ -1,13 +1,13 @@
 """The moves that leave as many clusters empty as can be, with headroom in those that stay.
 
-A cluster is emptied of all bindings, or nothing of it moves. Plain functions of a thread of their
-own. Must not read or write the store.
+A cluster is emptied of all bindings, or none of its bindings moves. Plain functions of a thread of
+their own. Must not read or write the store.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -16,12 +16,13 @@ from federation.model.arrays import FloatArray
 from federation.model.placement import BindingName
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import Reason
-from federation.plans.bound import most_emptied
-from federation.plans.plan import CLUSTERS, Gain, PlanLimits, Unfixed
-from federation.services.plans.questions import (
-    ClusterShare,
+from federation.plans.bound import bound_emptying
+from federation.plans.plan import CLUSTERS, Gain, PlanLimits
+from federation.services.plans.leaving import in_order
+from federation.services.plans.lp_inputs import (
+    homes_of,
     resource_names,
-    share_question,
+    share_problem,
     used_and_allocatable,
 )
 from federation.services.plans.search import (
@@ -29,32 +30,32 @@ from federation.services.plans.search import (
     PlannedMoves,
     Search,
     kept_moves,
-    shares_of,
     unfixed_shares,
     unmovable,
 )
-from federation.services.plans.ways import in_order
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 
 _EMPTY: Final = Reason(ReasonCode.EMPTY_BY_PLAN)
-# Of a cluster that the relaxed best empties by so much it is tried first to empty it whole.
-EMPTIED_AT_BEST: Final = 0.5
+# Clusters of which the relaxed optimum empties at least this part are emptied first.
+_MIN_EMPTIED_PART: Final = 0.5
 
 
-def consolidated(
+def empty_clusters(
     working: WorkingCopy,
     attempts: Sequence[Attempt],
     now: float,
     limits: PlanLimits,
     scope: Collection[str],
 ) -> PlannedMoves:
-    """Moves among the clusters in ``scope``; ``attempts`` are all bindings that are there."""
+    """Empty some clusters in ``scope`` into others; ``attempts`` are all bindings in them."""
     names = resource_names(attempts)
-    left_cr = _headroom(working, names, limits.headroom_percent)
-    search = Search(working, now, limits, names, left_cr)
-    used = {each.name for each in shares_of(search, attempts, scope)}
-    # What is empty stays so.
+    used_cr, allocatable_cr = used_and_allocatable(working, names)
+    # A part of each cluster stays free.
+    allowance_cr = np.floor(allocatable_cr * (100 - limits.headroom_percent) / 100) - used_cr
+    search = Search(working, now, limits, names, allowance_cr)
+    used = {share.name for share in search.shares(attempts, scope)}
+    # Empty clusters stay empty.
     closed = {
         name: _EMPTY if name in scope else OUTSIDE
         for name in working.snapshot.names
@@ -62,25 +63,29 @@ def consolidated(
     }
     bounds: list[int] = []
 
-    def look(barred: Mapping[BindingName, str]) -> Search:
+    def find(barred: Mapping[BindingName, str]) -> Search:
         fixed = unmovable(attempts, limits, barred)
-        search = Search(working.closed(closed), now, limits, names, left_cr)
+        search = Search(working.closed(closed), now, limits, names, allowance_cr)
         emptying = _Emptying(search, attempts, fixed, scope, names)
-        bounds.append(emptying.work())
+        bounds.append(emptying.run())
         return emptying.search
 
-    search, barred = kept_moves(working, attempts, now, look)
-    staying = shares_of(search, attempts, scope)
-    emptied = len(used) - len({each.name for each in staying})
+    search, barred = kept_moves(working, attempts, now, find)
+    staying = search.shares(attempts, scope)
+    emptied = len(used) - len({share.name for share in staying})
+    reasons = search.refusals | unmovable(attempts, limits, barred)
     return PlannedMoves(
         steps=search.steps(attempts),
-        unfixed=tuple(_unfixed(search, staying, unmovable(attempts, limits, barred))),
+        unfixed=unfixed_shares(
+            (share for share in staying if share.attempt.key in reasons),
+            lambda share: f"{share.name} is not emptied: {reasons[share.attempt.key]}",
+        ),
         gain=Gain(wanted=len(used), moved=emptied, bound=max(emptied, *bounds), unit=CLUSTERS),
     )
 
 
 class _Emptying:
-    """Tries one cluster after the other; ``search`` is how far that has come."""
+    """Empties one cluster after the other; ``search`` holds the moves so far."""
 
     def __init__(
         self,
@@ -97,87 +102,60 @@ class _Emptying:
         self._names = names
         self._emptied: set[int] = set()
 
-    def work(self) -> int:
-        """Empty what can be; how many clusters could be emptied at best.
+    def run(self) -> int:
+        """Empty as many clusters as possible, and return how many could be emptied at best.
 
-        First those that the relaxed best empties, into the others; then any, the least used first;
-        and so again from there, until nothing more can be.
+        Clusters that the relaxed optimum empties come first and go into the others; then any, the
+        least used first. That is done again until no further cluster can be emptied.
         """
-        bound, part_c = self._best()
+        bound, part_c = self._relaxed()
         while True:
-            before = len(self._emptied)
+            count = len(self._emptied)
             ranked = np.argsort(-part_c, kind="stable").tolist()
-            targets = [c for c in ranked if part_c[c] >= EMPTIED_AT_BEST]
+            targets = [c for c in ranked if part_c[c] >= _MIN_EMPTIED_PART]
             for c in tuple(targets):
                 if not self._empty(c, targets):
-                    # It stays, and may take what leaves the others.
+                    # It stays, and may take shares of the other clusters.
                     targets.remove(c)
             for c in sorted(self._candidates(), key=lambda c: -part_c[c]):
                 if len(self._emptied) < bound:
                     self._empty(c, ())
-            if len(self._emptied) in (before, bound):
+            if len(self._emptied) in (count, bound):
                 return bound
-            _, part_c = self._best()
-
-    def _shares(self) -> list[ClusterShare]:
-        """Where everything is by now."""
-        return shares_of(self.search, self._attempts, self._scope)
+            _, part_c = self._relaxed()
 
     def _candidates(self) -> list[int]:
-        """Clusters of which everything may move, the one with the least shares first."""
-        shares = self._shares()
-        counts = Counter(each.position for each in shares)
-        fixed = {each.position for each in shares if each.attempt.key in self._fixed}
+        """Return the clusters of which all shares may move, those with the fewest first."""
+        shares = self.search.shares(self._attempts, self._scope)
+        counts = Counter(share.position for share in shares)
+        fixed = {share.position for share in shares if share.attempt.key in self._fixed}
         return sorted(counts.keys() - fixed, key=lambda c: (counts[c], c))
 
-    def _best(self) -> tuple[int, FloatArray]:
-        """How many could be emptied at best from here, and how much of each would be."""
-        candidates = self._candidates()
-        worth_c = np.zeros(len(self.search.left_cr))
+    def _relaxed(self) -> tuple[int, FloatArray]:
+        """Return how many clusters could be emptied from here, and the part of each."""
+        search, candidates = self.search, self._candidates()
+        worth_c = np.zeros(len(search.allowance_cr))
         worth_c[candidates] = 1.0
-        shares = [each for each in self._shares() if worth_c[each.position]]
-        question = share_question(
-            self.search.working, shares, self.search.now, self._names, self.search.left_cr
+        shares = search.shares(self._attempts, self._scope)
+        shares = [share for share in shares if worth_c[share.position]]
+        problem = share_problem(
+            search.working, shares, search.now, self._names, search.allowance_cr
         )
-        homes = np.array([each.position for each in shares], dtype=np.int64)
-        bound, part_c = most_emptied(question, homes, worth_c)
+        bound, part_c = bound_emptying(problem, homes_of(shares), worth_c)
         return bound.whole, part_c
 
     def _empty(self, c: int, targets: Collection[int]) -> bool:
-        """Whether the cluster is empty from now on; the ``targets`` get nothing of it."""
+        """Try to empty the cluster, into none of the ``targets``; return whether it is empty."""
         name = self.search.working.snapshot.names[c]
         why = {name: f"{name} is to be empty"}
         closed = {c, *self._emptied, *targets}
-        there = [
-            each
-            for each in self._attempts
-            if any(
-                target.name == name and target.replicas for target in self.search.clusters_of(each)
-            )
-        ]
+        present = [share.attempt for share in self.search.shares(self._attempts, {name})]
         trial = self.search.branch()
-        trial.take_back(there, closed=[name])
-        for attempt in in_order(trial.working, there):
+        trial.take_back(present, closed=[name])
+        for attempt in in_order(trial.working, present):
             if refusal := trial.move(attempt, why, closed=closed):
                 self.search.refusals[attempt.key] = refusal
                 return False
         self.search = trial
         self._emptied.add(c)
         return True
-
-
-def _headroom(working: WorkingCopy, names: Sequence[str], percent: int) -> FloatArray:
-    """How much more clusters may get, so that so many percent of them stay free."""
-    used_cr, allocatable_cr = used_and_allocatable(working, names)
-    return np.floor(allocatable_cr * (100 - percent) / 100) - used_cr
-
-
-def _unfixed(
-    search: Search, shares: Iterable[ClusterShare], fixed: dict[BindingName, str]
-) -> list[Unfixed]:
-    """In each cluster that stays, what keeps it from being emptied."""
-    reasons = search.refusals | fixed
-    return unfixed_shares(
-        (each for each in shares if each.attempt.key in reasons),
-        lambda each: f"{each.name} is not emptied: {reasons[each.attempt.key]}",
-    )

@@ -1,13 +1,12 @@
-"""Drafts: what a plan of each kind looks at, and what it comes to.
+"""Drafts of plans: each kind reads what it needs and searches its moves.
 
-Must not keep or move anything.
+Must not store or move anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, TypeAlias
 
 from federation.model.errors import InvalidRequest, NotFound, PreconditionFailed
@@ -15,10 +14,10 @@ from federation.model.placement import Binding, BindingName
 from federation.plans.plan import Plan, PlanKind, PlanLimits, PlanStep
 from federation.services.binding_ports import StoredBinding
 from federation.services.fleet.registry import FleetOwner
-from federation.services.plans.balancing import balanced
-from federation.services.plans.consolidating import consolidated
-from federation.services.plans.making_room import with_room
-from federation.services.plans.planning import planned
+from federation.services.plans.balancing import level_clusters
+from federation.services.plans.consolidating import empty_clusters
+from federation.services.plans.leaving import move_out
+from federation.services.plans.making_room import make_room
 from federation.services.plans.search import TO_BE_EMPTIED, PlannedMoves
 from federation.services.ports import Clock, Store, Transaction
 from federation.services.scheduling.attempt import Attempt
@@ -26,25 +25,26 @@ from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.threads import PLANNING
 
-# So many bindings are looked at for a plan, and so many of what it leaves are kept.
-MOST_LOOKED_AT: Final = 20_000
-MOST_UNFIXED: Final = 1000
+# Bindings that a plan looks at, and bindings that it names as unfixed.
+MAX_BINDINGS: Final = 20_000
+MAX_UNFIXED: Final = 1000
 READ_AT_ONCE: Final = 100
-# Of those that wait so many get room by one plan; the next ones by the next.
-MOST_WAITING: Final = 1000
+# Waiting bindings for which one plan makes room; the next plan takes the next ones.
+MAX_WAITING: Final = 1000
 
-# Whether it moves is to be found out.
+# The search finds out whether the binding moves.
 STAYS: Final = PlannedMove(why={})
 
-# What a plan moves, and how many bindings were not looked at.
+# The moves of a plan, and how many bindings it did not look at.
 _Drafted: TypeAlias = tuple[PlannedMoves, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanWish:
-    """What a plan is asked for. ``clusters`` are to be empty by the end of a drain, are those that
-    a failback looks at, and those that others move among; none: all. ``cluster_selector`` names
-    them by their labels instead.
+    """The request for a plan.
+
+    A drain empties ``clusters``, a failback moves the bindings in them, and the other kinds move
+    bindings among them; none: all. ``cluster_selector`` names them by their labels instead.
     """
 
     kind: PlanKind
@@ -54,7 +54,7 @@ class PlanWish:
 
 
 class Drafting:
-    """Reads what a plan needs, and has it worked out in a thread of its own."""
+    """Reads the inputs of plans, and searches their moves in a thread of its own."""
 
     def __init__(
         self, store: Store, fleet: FleetOwner, pipeline: DecisionPipeline, clock: Clock
@@ -65,18 +65,13 @@ class Drafting:
         self._clock = clock
 
     async def draft(self, wish: PlanWish, by: str) -> tuple[Plan, Sequence[PlanStep]]:
-        """Raises InvalidRequest for clusters that do not exist, LimitExceeded when others plan
-        already, and PreconditionFailed where there is too much to look at.
+        """Draft a plan.
+
+        Raises InvalidRequest for clusters that do not exist, LimitExceeded while too many plans
+        are drafted, and PreconditionFailed for too many bindings.
         """
         clusters, now = self._clusters(wish), self._clock.now()
-        drafts: dict[PlanKind, Callable[[], Awaitable[_Drafted]]] = {
-            PlanKind.DRAIN: partial(self._drain, wish, clusters, now),
-            PlanKind.FAILBACK: partial(self._failback, wish, clusters, now),
-            PlanKind.BALANCE: partial(self._among, balanced, wish, clusters, now),
-            PlanKind.UNSCHEDULABLE: partial(self._make_room, wish, clusters, now),
-            PlanKind.CONSOLIDATE: partial(self._among, consolidated, wish, clusters, now),
-        }
-        moves, beyond = await drafts[wish.kind]()
+        moves, beyond = await self._moves(wish, clusters, now)
         plan = Plan(
             id=0,
             kind=wish.kind,
@@ -84,132 +79,151 @@ class Drafting:
             limits=wish.limits,
             step_count=len(moves.steps),
             gain=moves.gain,
-            unfixed=moves.unfixed[:MOST_UNFIXED],
+            unfixed=moves.unfixed[:MAX_UNFIXED],
             unfixed_count=len(moves.unfixed) + beyond,
             created_at=now,
             created_by=by,
         )
         return plan, moves.steps
 
+    async def _moves(self, wish: PlanWish, clusters: Sequence[str], now: float) -> _Drafted:
+        match wish.kind:
+            case PlanKind.DRAIN:
+                return await self._drain(wish, clusters, now)
+            case PlanKind.FAILBACK:
+                return await self._fail_back(wish, clusters, now)
+            case PlanKind.BALANCE:
+                return await self._among(level_clusters, wish, clusters, now)
+            case PlanKind.CONSOLIDATE:
+                return await self._among(empty_clusters, wish, clusters, now)
+            case PlanKind.UNSCHEDULABLE:
+                return await self._make_room(wish, clusters, now)
+
     async def attempts(self, moves: Sequence[tuple[Binding, PlannedMove]]) -> list[Attempt]:
-        """Attempts at moving bindings, with what the store knows of them; some at a time, as others
-        have their turn on the event loop between.
-        """
-        made: list[Attempt] = []
-        for start in range(0, len(moves), READ_AT_ONCE):
-            part = [
-                Attempt(binding=binding, is_moved=True, planned=move)
-                for binding, move in moves[start : start + READ_AT_ONCE]
-            ]
-            await self._pipeline.read(part)
-            made += part
-        return made
+        """Return attempts at moves, with what the store knows of their bindings."""
+        return await self._read(
+            [Attempt(binding=binding, is_moved=True, planned=move) for binding, move in moves]
+        )
+
+    async def _read(self, attempts: list[Attempt]) -> list[Attempt]:
+        """Read some at a time, because other work has its turn on the event loop in between."""
+        for start in range(0, len(attempts), READ_AT_ONCE):
+            await self._pipeline.read(attempts[start : start + READ_AT_ONCE])
+        return attempts
+
+    async def _existing(self, bindings: Sequence[Binding], move: PlannedMove) -> list[Attempt]:
+        """Return attempts at moves of the bindings that were not deleted meanwhile."""
+        attempts = await self.attempts([(binding, move) for binding in bindings])
+        return [attempt for attempt in attempts if not isinstance(attempt.error, NotFound)]
 
     def _clusters(self, wish: PlanWish) -> tuple[str, ...]:
         self._fleet.check_known(wish.clusters)
         if not wish.cluster_selector:
             return wish.clusters
-        wanted = wish.cluster_selector.items()
+        labels = wish.cluster_selector.items()
         clusters = self._fleet.snapshot.fleet.clusters
-        names = tuple(each.name for each in clusters if wanted <= each.labels.items())
+        names = tuple(cluster.name for cluster in clusters if labels <= cluster.labels.items())
         if not names:
             raise InvalidRequest.of("clusterSelector", "no cluster has all of these labels")
         return names
 
     async def _drain(self, wish: PlanWish, clusters: Sequence[str], now: float) -> _Drafted:
         bindings, beyond = await self._in(clusters)
-        why = {name: f"{name} {TO_BE_EMPTIED}" for name in clusters}
-        move = PlannedMove(why=why)
-        attempts = await self.attempts([(each, move) for each in bindings])
+        move = PlannedMove(why={name: f"{name} {TO_BE_EMPTIED}" for name in clusters})
+        attempts = await self._existing(bindings, move)
         working = self._pipeline.working().closed(dict.fromkeys(clusters, TO_BE_EMPTIED))
-        return await PLANNING.run(planned, working, attempts, now, wish.limits), beyond
+        return await PLANNING.run(move_out, working, attempts, now, wish.limits), beyond
 
-    async def _failback(self, wish: PlanWish, clusters: Sequence[str], now: float) -> _Drafted:
+    async def _fail_back(self, wish: PlanWish, clusters: Sequence[str], now: float) -> _Drafted:
         bindings, beyond = await self._away(clusters)
-        attempts = await self.attempts([(each, STAYS) for each in bindings])
+        attempts = await self._existing(bindings, STAYS)
         for attempt in attempts:
             _fail_back(attempt)
         working = self._pipeline.working()
-        return await PLANNING.run(planned, working, attempts, now, wish.limits), beyond
+        return await PLANNING.run(move_out, working, attempts, now, wish.limits), beyond
 
     async def _among(
         self,
-        move: Callable[..., PlannedMoves],
+        search: Callable[..., PlannedMoves],
         wish: PlanWish,
         clusters: Sequence[str],
         now: float,
     ) -> _Drafted:
-        """Of plans that move among clusters what is there already."""
+        """Move bindings among the clusters that they are in."""
         scope = frozenset(clusters or self._fleet.snapshot.names)
         bindings, beyond = await self._in(scope)
         if beyond:
             raise PreconditionFailed(
-                f"More than {MOST_LOOKED_AT} bindings are in these clusters: name fewer of them.",
+                f"More than {MAX_BINDINGS} bindings are in these clusters: name fewer of them.",
                 reason="TOO_MANY_BINDINGS",
             )
-        attempts = await self.attempts([(each, STAYS) for each in bindings])
-        there = [each for each in attempts if not isinstance(each.error, NotFound)]
+        attempts = await self._existing(bindings, STAYS)
         working = self._pipeline.working()
-        return await PLANNING.run(move, working, there, now, wish.limits, scope), 0
+        return await PLANNING.run(search, working, attempts, now, wish.limits, scope), 0
 
     async def _make_room(self, wish: PlanWish, clusters: Sequence[str], now: float) -> _Drafted:
         waiting = await self._waiting()
         scope = frozenset(clusters or self._fleet.snapshot.names)
         bindings, _ = await self._in(scope)
-        attempts = await self.attempts([(each, STAYS) for each in bindings])
-        wanting = [Attempt(binding=each.binding, again=True) for each in waiting[:MOST_WAITING]]
-        for start in range(0, len(wanting), READ_AT_ONCE):
-            await self._pipeline.read(wanting[start : start + READ_AT_ONCE])
-        there = [each for each in attempts if not isinstance(each.error, NotFound)]
-        still = [each for each in wanting if each.error is None]
+        attempts = await self._existing(bindings, STAYS)
+        tries = await self._read(
+            [Attempt(binding=stored.binding, again=True) for stored in waiting[:MAX_WAITING]]
+        )
+        tries = [attempt for attempt in tries if attempt.error is None]
         working = self._pipeline.working()
-        moves = await PLANNING.run(with_room, working, there, still, now, wish.limits, scope)
-        return moves, len(waiting[MOST_WAITING:])
+        moves = await PLANNING.run(make_room, working, attempts, tries, now, wish.limits, scope)
+        return moves, len(waiting[MAX_WAITING:])
 
     async def _waiting(self) -> Sequence[StoredBinding]:
-        """Who waits, as the queue would place them."""
-        found: list[StoredBinding] = []
+        """Return the waiting bindings in the order of the queue."""
+        waiting: list[StoredBinding] = []
         after, is_last = 0, False
         while not is_last:
             async with self._store.reading() as read:
                 page = await read.bindings.waiting(after, READ_AT_ONCE)
-            found += [each for each in page if each.wait is not None and each.wait.is_tried]
+            waiting += [stored for stored in page if stored.wait and stored.wait.is_tried]
             is_last = len(page) < READ_AT_ONCE
             after = page[-1].id if page else after
-        return sorted(found, key=_queue_place)
+        return sorted(waiting, key=_queue_place)
 
     async def _in(self, clusters: Collection[str]) -> tuple[list[Binding], int]:
-        """Bindings that are in the clusters, the first ones by name, and how many more are."""
-        return await self._found(
+        """Return the first bindings in the clusters by name, and how many more there are."""
+        return await self._pages(
             lambda read, after: read.failover.in_clusters(clusters, after, READ_AT_ONCE)
         )
 
     async def _away(self, clusters: Collection[str]) -> tuple[list[Binding], int]:
-        """The same of bindings that are not in the affinity group that they prefer to all others;
-        of those in some clusters, none: of all.
-        """
-        found, more = await self._found(lambda read, after: read.plans.away(after, READ_AT_ONCE))
-        there = [
-            each
-            for each in found
-            if not clusters or not {target.name for target in each.clusters}.isdisjoint(clusters)
-        ]
-        return there, more
+        """Return the first bindings that are not in their preferred affinity group.
 
-    async def _found(
+        Only those in the clusters count; none: those in any. The second value is how many more
+        there are in all clusters.
+        """
+        bindings, beyond = await self._pages(
+            lambda read, after: read.plans.away(after, READ_AT_ONCE)
+        )
+        if clusters:
+            names = frozenset(clusters)
+            bindings = [
+                binding
+                for binding in bindings
+                if any(target.name in names for target in binding.clusters)
+            ]
+        return bindings, beyond
+
+    async def _pages(
         self, page_of: Callable[[Transaction, BindingName | None], Awaitable[Sequence[Binding]]]
     ) -> tuple[list[Binding], int]:
-        found: list[Binding] = []
-        more = 0
+        bindings: list[Binding] = []
+        beyond = 0
         after: BindingName | None = None
         while True:
             async with self._store.reading() as read:
                 page = await page_of(read, after)
-            room = MOST_LOOKED_AT - len(found)
-            found += page[:room]
-            more += len(page[room:])
+            places = MAX_BINDINGS - len(bindings)
+            bindings += page[:places]
+            beyond += len(page[places:])
             if len(page) < READ_AT_ONCE:
-                return found, more
+                return bindings, beyond
             after = page[-1].namespace, page[-1].name
 
 
@@ -219,10 +233,10 @@ def _queue_place(stored: StoredBinding) -> tuple[int, float, str]:
 
 
 def _fail_back(attempt: Attempt) -> None:
-    """It leaves wherever it is, for a group that comes before the one that it is in."""
+    """Let the binding leave its clusters for an affinity group that it prefers to its own."""
     group = attempt.known.observed_affinity if attempt.known else ""
     why = f"it prefers other affinity groups to {group}"
-    leaves = {each.name: why for each in attempt.candidate.clusters}
+    leaves = {target.name: why for target in attempt.candidate.clusters}
     attempt.planned = PlannedMove(why=leaves, leaves_group=group)
     try:
         attempt.planned.whole(attempt.candidate)

@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from federation.plans.bound import MoveQuestion
-from federation.services.plans.ways import chosen, sizes
+from federation.plans.bound import MoveProblem
+from federation.services.plans.leaving import chosen, sizes
 
 
-def question(units: list[int], sizes: list[int]) -> MoveQuestion:
+def question(units: list[int], sizes: list[int]) -> MoveProblem:
     """In one cluster, which has room for all."""
     units_b = np.array(units)
-    return MoveQuestion(
+    return MoveProblem(
         units_b=units_b,
         replicas_b=np.ones(len(units), dtype=np.int64),
         needless_b=np.zeros(len(units), dtype=np.bool_),
         request_br=np.array([[size] for size in sizes], dtype=np.float64),
-        room_bc=units_b[:, None],
+        available_bc=units_b[:, None],
         free_cr=np.array([[1e9]]),
     )
 
