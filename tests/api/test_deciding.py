@@ -404,7 +404,7 @@ async def test_an_answer_that_was_lost_is_given_again_under_its_key(world: World
 async def test_who_is_decided_under_locks_leaves_a_cluster_where_it_may_not_be_any_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt, "TRIES_WITHOUT_LOCKS", 0)
+    monkeypatch.setattr(attempt, "MAX_TRIES_WITHOUT_LOCKS", 0)
     await world.clusters(**CORES)
     assert await world.placed("web", 3, "b") == {"b": 3}
     assert await world.placed("web", 3, "a") == {"a": 3}

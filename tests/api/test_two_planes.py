@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from federation.services.scheduling.attempt import TRIES_WITHOUT_LOCKS
+from federation.services.scheduling.attempt import MAX_TRIES_WITHOUT_LOCKS
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.v1.resource_pb2 import (
@@ -349,7 +349,7 @@ async def test_who_loses_again_and_again_is_decided_under_locks(
     """Of clusters where it may go alone: others promise elsewhere meanwhile."""
     await begin(world, rival)
     await world.schedule("x-a", only=["a"])
-    changing = Changing(world, rival, TRIES_WITHOUT_LOCKS)
+    changing = Changing(world, rival, MAX_TRIES_WITHOUT_LOCKS)
     stranger = await connect(world.plane.database_url)
     async with stranger.transaction():
         await stranger.execute(
@@ -360,7 +360,7 @@ async def test_who_loses_again_and_again_is_decided_under_locks(
         results = await rival.batch(*wanted, atomic=atomic)
     await stranger.close()
     assert [shares(each.decision) for each in results] == [{"a": 3}, {"b": 3}][: len(wanted)]
-    assert changing.times == TRIES_WITHOUT_LOCKS
+    assert changing.times == MAX_TRIES_WITHOUT_LOCKS
 
 
 async def test_who_never_comes_through_is_told(world: World, rival: World) -> None:
@@ -377,7 +377,7 @@ async def test_a_cluster_that_joins_while_all_are_locked_is_locked_too(
     world: World, rival: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await begin(world, rival, a=6)
-    monkeypatch.setattr("federation.services.scheduling.attempt.TRIES_WITHOUT_LOCKS", 0)
+    monkeypatch.setattr("federation.services.scheduling.attempt.MAX_TRIES_WITHOUT_LOCKS", 0)
     world.store.before(COMMIT, lambda: world.clusters(new=9))
     read = world.store.statements["bindings.to_decide"]
     assert (await world.placed("web", 12, placement=EVENLY)).keys() == {"a", "new"}

@@ -18,8 +18,8 @@ from federation.cli.__main__ import fedctl
 from federation.cli.plans import picture
 from federation.plans.plan import PlanLimits
 from federation.services.plans.leaving import move_out
-from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.planned import PlannedMove
+from federation.services.scheduling.attempt import Attempt, Cause
+from federation.services.scheduling.stated_moves import PlannedMove
 from federation.v1 import rebalance_pb2
 from federation.v1.resource_pb2 import TargetCluster
 from lab.benchmarks.bench_plans import NOW, bindings, fleet_of
@@ -42,7 +42,7 @@ async def _drain() -> str:
     leave, stay = names[:LEAVE], names[LEAVE:]
     move = PlannedMove(why=dict.fromkeys(leave, "is to be emptied"))
     attempts = [
-        Attempt(binding=each, is_moved=True, planned=move)
+        Attempt(binding=each, cause=Cause.MOVED, stated=move)
         for each in bindings(BINDINGS, leave, stay)
     ]
     moves = move_out(fleet_of(names, leave), attempts, NOW, PlanLimits())

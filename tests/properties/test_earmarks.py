@@ -16,7 +16,7 @@ from federation.model.workload import ReplicaRequirements
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
 from federation.services.agent_values import AgentPresence
 from federation.services.binding_ports import StoredBinding
-from federation.services.scheduling.attempt import Attempt, RoomClaims
+from federation.services.scheduling.attempt import Attempt, Earmarks, StoredFacts
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
 from lab.fake_agents import capacity
@@ -62,10 +62,10 @@ def earmarked(number: int, each: Asked) -> StoredBinding:
     return StoredBinding(id=number, binding=binding(f"waits-{number}", each), wait=wait)
 
 
-def attempt(name: str, each: Asked, claims: RoomClaims) -> Attempt:
+def attempt(name: str, each: Asked, claims: Earmarks) -> Attempt:
     nobody = cast(Any, None)
     made = Attempt(binding=binding(name, each), answer=nobody, call=None)
-    made.claims = claims
+    made.facts = StoredFacts(earmarks=claims)
     return made
 
 
@@ -100,13 +100,13 @@ def test_nobody_who_comes_later_takes_what_is_kept(
     working = working_copy(cores)
     stored = [earmarked(number, each) for number, each in enumerate(kept)]
     stored.sort(key=lambda each: -each.binding.priority)
-    claims = RoomClaims(earmarked=[(each, DEFAULT_PROFILE) for each in stored])
+    claims = Earmarks(earmarked=[(each, DEFAULT_PROFILE) for each in stored])
     promised = [0, 0, 0]
     for number, each in enumerate(coming):
         before = rooms(working)
         one = attempt(f"comes-{number}", each, claims)
         decide_all(working, [one], NOW)
-        shares = {at.name: at.replicas for at in one.verdict.decision.clusters}
+        shares = {at.name: at.replicas for at in one.decision.clusters}
         promised = [n + shares.get(name, 0) for n, name in zip(promised, NAMES, strict=True)]
         assert all(n <= count for n, count in zip(promised, cores, strict=True))
         lacking = [e.binding.replicas for e in stored if e.binding.priority >= each.priority]
@@ -120,14 +120,14 @@ def test_nobody_who_comes_later_takes_what_is_kept(
 def test_whom_it_is_kept_for_gets_it() -> None:
     working = working_copy([2, 2, 2])
     stored = earmarked(1, Asked(5, 1))
-    claims = RoomClaims(earmarked=[(stored, DEFAULT_PROFILE)])
+    claims = Earmarks(earmarked=[(stored, DEFAULT_PROFILE)])
     late = attempt("late", Asked(1, 1), claims)
-    own = replace(attempt("waits-1", Asked(5, 1), claims), known=stored, answer=cast(Any, None))
-    own.claims = claims
+    own = attempt("waits-1", Asked(5, 1), claims)
+    own.facts = StoredFacts(stored=stored, earmarks=claims)
     decide_all(working, [late, own], NOW)
     assert not late.is_placed
-    assert "room is kept for shop/waits-1" in str(late.verdict.decision.reason)
-    assert sum(each.replicas for each in own.verdict.decision.clusters) == 5
+    assert "room is kept for shop/waits-1" in str(late.decision.reason)
+    assert sum(each.replicas for each in own.decision.clusters) == 5
 
 
 def large(cores: int) -> StoredBinding:
@@ -162,11 +162,11 @@ def test_what_is_free_bit_by_bit_is_kept_where_the_replica_could_fit(
 ) -> None:
     free = [min(each, size) for each in free]
     working = sized(free, size)
-    claims = RoomClaims(earmarked=[(large(cores), DEFAULT_PROFILE)])
+    claims = Earmarks(earmarked=[(large(cores), DEFAULT_PROFILE)])
     late = attempt("late", Asked(1, 1), claims)
     urgent = attempt("urgent", Asked(1, 2), claims)
     decide_all(working, [late], NOW)
-    where = {each.name for each in late.verdict.decision.clusters}
+    where = {each.name for each in late.decision.clusters}
     if cores > size:
         # Nodes that are too small for it are of no use to it.
         assert late.is_placed is any(free)
@@ -183,11 +183,11 @@ def test_of_several_with_an_earmark_the_first_is_placed(count: int) -> None:
     """All of one priority lack the same room: each keeps it from those behind it alone."""
     working = working_copy([1, 1, 1])
     stored = [earmarked(number, Asked(3, 1)) for number in range(count)]
-    claims = RoomClaims(earmarked=[(each, DEFAULT_PROFILE) for each in stored])
+    claims = Earmarks(earmarked=[(each, DEFAULT_PROFILE) for each in stored])
     tried = []
     for number, each in enumerate(stored):
         one = attempt(f"waits-{number}", Asked(3, 1), claims)
-        one.known = each
+        one.facts.stored = each
         tried.append(one)
     decide_all(working, list(reversed(tried)), NOW)
     assert [one.is_placed for one in tried] == [True] + [False] * (count - 1)

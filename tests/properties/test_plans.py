@@ -26,8 +26,8 @@ from federation.plans.bound import MoveProblem, bound_moves
 from federation.plans.plan import PlanLimits, PlanStep
 from federation.services.plans.leaving import move_out
 from federation.services.plans.search import PlannedMoves, infeasible
-from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.planned import PlannedMove
+from federation.services.scheduling.attempt import Attempt, Cause
+from federation.services.scheduling.stated_moves import PlannedMove
 from federation.services.scheduling.working_copy import WorkingCopy
 from lab.services import fleet_of, make_report
 
@@ -84,7 +84,7 @@ def working_copy(free: Sequence[int]) -> WorkingCopy:
 
 def attempts(every: Sequence[Binding]) -> list[Attempt]:
     move = PlannedMove(why={"a": "a is to be emptied"})
-    made = [Attempt(binding=each, is_moved=True, planned=move) for each in every]
+    made = [Attempt(binding=each, cause=Cause.MOVED, stated=move) for each in every]
     for attempt in made:
         attempt.profile = replace(attempt.profile, reserves=(), post_binds=())
     return made
@@ -130,10 +130,10 @@ def test_what_moves_is_whole_fits_in_any_order_and_is_no_more_than_the_bound(
         async def check(steps: Sequence[PlanStep] = steps) -> object:
             asked = attempts([by_name[step.name] for step in steps])
             for attempt, step in zip(asked, steps, strict=True):
-                attempt.planned = PlannedMove(
+                move = attempt.stated = PlannedMove(
                     why={"a": step.reason}, before=step.before, after=step.after
                 )
-                attempt.candidate = attempt.planned.candidate(attempt.binding)
+                attempt.candidate = move.candidate(attempt.binding)
             return infeasible(working_copy(free), asked, steps, NOW)
 
         assert asyncio.run(check()) is None

@@ -28,7 +28,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import ReleaseService
-from federation.services.scheduling.retaking import Retaking
+from federation.services.scheduling.stated_moves import PendingPodsMove, UndoneEviction
 from federation.services.telling import tell
 from federation.services.values import Scheduled
 
@@ -161,7 +161,7 @@ class Moving:
     async def take_back(self, binding: Binding, task: EvictionTask) -> bool:
         """Whether the binding is where it was before that eviction."""
         try:
-            scheduled = await self._pipeline.move(binding, takes_back=task)
+            scheduled = await self._pipeline.move(binding, UndoneEviction(task=task))
         except FederationError as error:
             logger.info("eviction not taken back", extra={"fields": _fields(binding, error)})
             return False
@@ -170,10 +170,10 @@ class Moving:
             tell(self._observers, [scheduled])
         return is_back
 
-    async def retake(self, binding: Binding, retaking: Retaking) -> bool:
+    async def retake(self, binding: Binding, retaking: PendingPodsMove) -> bool:
         """Whether what runs nowhere is promised elsewhere."""
         try:
-            scheduled = await self._pipeline.move(binding, retaking=retaking)
+            scheduled = await self._pipeline.move(binding, retaking)
         except FederationError as error:
             logger.info("pending pods not taken back", extra={"fields": _fields(binding, error)})
             return False

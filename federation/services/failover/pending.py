@@ -18,7 +18,7 @@ from federation.scheduler.demand import Demand
 from federation.services.failover.moving import AT_ONCE, Moving
 from federation.services.fleet.registry import FleetOwner
 from federation.services.ports import Clock, Store
-from federation.services.scheduling.retaking import Retaking
+from federation.services.scheduling.stated_moves import PendingPodsMove
 from federation.services.threads import PREVIEWING
 
 LOOK_SECONDS: Final = 5.0
@@ -94,7 +94,7 @@ class PendingReplicas:
 
     def _retaking(
         self, binding: Binding, pending: Mapping[str, Pending], now: float
-    ) -> Retaking | None:
+    ) -> PendingPodsMove | None:
         """What it loses, never of what runs; None where that is nothing."""
         lost, why = {}, {}
         for target in binding.clusters:
@@ -107,7 +107,7 @@ class PendingReplicas:
                 seconds = round(now - pending[target.name].since)
                 pods = "pod was" if count == 1 else "pods were"
                 why[target.name] = f"{count} {pods} on no node in {target.name} for {seconds} s"
-        return Retaking(lost=lost, why=why) if lost else None
+        return PendingPodsMove(lost=lost, why=why) if lost else None
 
 
 def pending_shares(ledgers: Mapping[str, ClusterLedger]) -> dict[SharePlace, int]:

@@ -30,6 +30,7 @@ from federation.services.plans.control import planned_move
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import ReleaseService
+from federation.services.scheduling.stated_moves import UndoneEviction
 from federation.services.telling import tell
 from federation.services.values import PlacedObserver, Scheduled
 
@@ -163,7 +164,7 @@ class CarryingOut:
                 continue
             stays.add(task.from_cluster)
             try:
-                scheduled = await self._pipeline.move(binding, takes_back=task)
+                scheduled = await self._pipeline.move(binding, UndoneEviction(task=task))
             except PASSING:
                 raise
             except FederationError as error:
@@ -199,7 +200,7 @@ class CarryingOut:
         name = Binding(namespace=step.namespace, name=step.name)
         reason = f"{step.reason} (plan {plan.id}, step {step.number})"
         try:
-            scheduled = await self._pipeline.move(name, planned=planned_move(step, reason))
+            scheduled = await self._pipeline.move(name, planned_move(step, reason))
         except PASSING as error:
             logger.info("step not begun yet", extra={"fields": _fields(step, error)})
             return None

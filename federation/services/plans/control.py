@@ -19,7 +19,7 @@ from federation.services.plans.drafting import Drafting, PlanWish
 from federation.services.plans.search import TO_BE_EMPTIED, infeasible
 from federation.services.ports import Store, Timer, Transaction
 from federation.services.scheduling.pipeline import DecisionPipeline
-from federation.services.scheduling.planned import PlannedMove
+from federation.services.scheduling.stated_moves import PlannedMove
 from federation.services.threads import PLANNING
 
 MAX_MOVES: Final = 5000

@@ -20,9 +20,9 @@ from federation.services.plans.leaving import move_out
 from federation.services.plans.making_room import make_room
 from federation.services.plans.search import TO_BE_EMPTIED, PlannedMoves
 from federation.services.ports import Clock, Store, Transaction
-from federation.services.scheduling.attempt import Attempt
+from federation.services.scheduling.attempt import Attempt, Cause
 from federation.services.scheduling.pipeline import DecisionPipeline
-from federation.services.scheduling.planned import PlannedMove
+from federation.services.scheduling.stated_moves import PlannedMove
 from federation.services.threads import PLANNING
 
 # Bindings that a plan looks at, and bindings that it names as unfixed.
@@ -102,7 +102,7 @@ class Drafting:
     async def attempts(self, moves: Sequence[tuple[Binding, PlannedMove]]) -> list[Attempt]:
         """Return attempts at moves, with what the store knows of their bindings."""
         return await self._read(
-            [Attempt(binding=binding, is_moved=True, planned=move) for binding, move in moves]
+            [Attempt(binding=binding, cause=Cause.MOVED, stated=move) for binding, move in moves]
         )
 
     async def _read(self, attempts: list[Attempt]) -> list[Attempt]:
@@ -167,7 +167,10 @@ class Drafting:
         bindings, _ = await self._in(scope)
         attempts = await self._existing(bindings, STAYS)
         tries = await self._read(
-            [Attempt(binding=stored.binding, again=True) for stored in waiting[:MAX_WAITING]]
+            [
+                Attempt(binding=stored.binding, cause=Cause.RETRIED)
+                for stored in waiting[:MAX_WAITING]
+            ]
         )
         tries = [attempt for attempt in tries if attempt.error is None]
         working = self._pipeline.working()
@@ -234,11 +237,11 @@ def _queue_place(stored: StoredBinding) -> tuple[int, float, str]:
 
 def _fail_back(attempt: Attempt) -> None:
     """Let the binding leave its clusters for an affinity group that it prefers to its own."""
-    group = attempt.known.observed_affinity if attempt.known else ""
+    group = attempt.observed_affinity
     why = f"it prefers other affinity groups to {group}"
     leaves = {target.name: why for target in attempt.candidate.clusters}
-    attempt.planned = PlannedMove(why=leaves, leaves_group=group)
+    move = attempt.stated = PlannedMove(why=leaves, leaves_group=group)
     try:
-        attempt.planned.whole(attempt.candidate)
+        move.whole(attempt.candidate)
     except PreconditionFailed as error:
         attempt.error = attempt.error or error

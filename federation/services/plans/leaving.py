@@ -135,15 +135,15 @@ def greedy_moves(
         why = ""
         if guide and move is not None:
             most_c = np.ceil(guide[attempt.key].round(DIGITS)).astype(np.int64)
-            attempt.planned = replace(move, most_c=most_c)
+            attempt.stated = replace(move, most_c=most_c)
             why = refused(working, attempt, now, peers)
-            attempt.planned = move
+            attempt.stated = move
         if why or not guide:
             why = refused(working, attempt, now, peers)
         if why:
             moves.refused[attempt.key] = why
         else:
-            moves.moved[attempt.key] = attempt.verdict.decision.clusters
+            moves.moved[attempt.key] = attempt.decision.clusters
             moves.replicas += replicas_to_move(attempt)
     return moves
 

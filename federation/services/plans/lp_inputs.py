@@ -111,7 +111,7 @@ def eligible_and_available(
         working.availability(binding, binding.certificate or attempt.profile.certificate),
         now=now,
         profile=attempt.profile,
-        surroundings=surroundings_of(attempt, attempt.peers),
+        surroundings=surroundings_of(attempt, attempt.facts.peers),
     )
 
 

@@ -229,7 +229,7 @@ def _pending(
 
 def _places(working: WorkingCopy, attempt: Attempt, now: float) -> bool:
     """Place the binding if it fits as things are; return whether it does."""
-    trial = copy(attempt)
+    trial = attempt.trial()
     decide_all(working, [trial], now)
     return trial.error is None and trial.is_placed
 
@@ -247,7 +247,7 @@ def _placed(
     available = replace(available, replicas_c=available_c + slots_c)
     fleet = working.snapshot.fleet_at(now)
     try:
-        draft = draft_of(attempt, fleet, now, attempt.peers)
+        draft = draft_of(attempt, fleet, now, attempt.facts.peers)
         decision = scheduled(fleet, draft, available, now).decision
     except FederationError:
         return None
@@ -297,7 +297,7 @@ def _take(freed: Sequence[_Freed], waits: Binding, units_c: IntArray) -> None:
 
 
 def _remainder(attempt: Attempt) -> int:
-    wait = attempt.known.wait if attempt.known else None
+    wait = attempt.stored_wait
     return wait.remainder if wait else attempt.candidate.replicas
 
 

@@ -6,7 +6,6 @@ Plain functions and values of one thread. Must not choose what moves, nor read o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,7 +33,7 @@ from federation.services.plans.lp_inputs import (
     unit_replicas,
 )
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.planned import PlannedMove
+from federation.services.scheduling.stated_moves import PlannedMove
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
 
@@ -212,10 +211,10 @@ class Search:
         if guide_c is not None:
             max_c = np.minimum(max_c, guide_c)
         max_c[[*closed]] = 0
-        attempt.planned = PlannedMove(why=leaves, most_c=max_c)
+        attempt.stated = PlannedMove(why=leaves, most_c=max_c)
         refusal = refused(self.working, attempt, self.now, self._peers)
         if not refusal:
-            moved = Moved(after=attempt.verdict.decision.clusters, why=leaves)
+            moved = Moved(after=attempt.decision.clusters, why=leaves)
             self.moved[attempt.key] = moved
             self._count(attempt, moved, -1)
         return refusal
@@ -254,16 +253,16 @@ def unfixed_shares(
 
 def refused(working: WorkingCopy, attempt: Attempt, now: float, peers: PlannedPeers) -> str:
     """Decide a move and reserve its capacity; return why it is refused, "" if it is not."""
-    read = attempt.peers
-    attempt.peers = peers.of(attempt)
+    read = attempt.facts.peers
+    attempt.facts.peers = peers.of(attempt)
     try:
         decide_all(working, [attempt], now)
     finally:
-        attempt.peers = read
+        attempt.facts.peers = read
     if attempt.error is not None:
         why, attempt.error = str(attempt.error), None
         return why
-    decision = attempt.verdict.decision
+    decision = attempt.decision
     if decision.outcome is not Outcome.SCHEDULED:
         return str(decision.reason)
     peers.add(attempt)
@@ -310,10 +309,10 @@ def _disagreements(
         moved = search.moved.get(attempt.key)
         if moved is None:
             continue
-        trial = copy(attempt)
+        trial = attempt.trial()
         stored = attempt.candidate.clusters
-        trial.planned = PlannedMove(why=moved.why, before=stored, after=moved.after)
-        trial.candidate = trial.planned.candidate(attempt.candidate)
+        move = PlannedMove(why=moved.why, before=stored, after=moved.after)
+        trial.stated, trial.candidate = move, move.candidate(attempt.candidate)
         if why := refused(working, trial, now, peers):
             disagreements[attempt.key] = why
     return disagreements
@@ -327,7 +326,7 @@ def stays(attempt: Attempt, limits: PlanLimits) -> str:
         return "it does not have the labels that were asked for"
     if is_pinned(attempt.candidate):
         return f"it is pinned by {DO_NOT_MOVE}"
-    if attempt.known is not None and attempt.known.wait is not None:
+    if attempt.stored_wait is not None:
         return "it waits for room for other replicas"
     if attempt.candidate.eviction_tasks:
         return "it is being moved already"
@@ -378,7 +377,7 @@ class PlannedPeers:
 
     def add(self, attempt: Attempt) -> None:
         if is_grouped(attempt.candidate):
-            names = frozenset(target.name for target in attempt.verdict.decision.clusters)
+            names = frozenset(target.name for target in attempt.decision.clusters)
             self._placed[attempt.key] = (*groups_of(attempt.candidate), names)
 
     def forget(self, attempt: Attempt) -> None:
@@ -386,9 +385,9 @@ class PlannedPeers:
 
     def of(self, attempt: Attempt) -> Peers:
         if not (self._placed and is_grouped(attempt.candidate)):
-            return attempt.peers
+            return attempt.facts.peers
         own, own_anti = groups_of(attempt.candidate)
-        together, apart = [*attempt.peers.affinity], [*attempt.peers.anti_affinity]
+        together, apart = [*attempt.facts.peers.affinity], [*attempt.facts.peers.anti_affinity]
         for (namespace, _), (group, anti_group, names) in self._placed.items():
             if namespace == attempt.candidate.namespace:
                 together += [names] if own and own == group else []

@@ -45,8 +45,8 @@ async def answer_unwritten(store: Store, attempts: Iterable[Attempt], now: float
     for attempt in attempts:
         if attempt.error is not None:
             attempt.fail(attempt.error)
-        elif attempt.standing is not None:
-            await _answer_standing(store, attempt, attempt.standing)
+        elif attempt.result.standing is not None:
+            await _answer_standing(store, attempt, attempt.result.standing)
         elif not attempt.is_stored:
             attempt.succeed(Scheduled(record=unstored_record(attempt, now), binding=None))
 
@@ -69,7 +69,7 @@ def unstored_record(attempt: Attempt, now: float) -> DecisionRecord:
 
 
 def decision_record(attempt: Attempt, decision_id: str, created_at: float) -> DecisionRecord:
-    candidate, verdict = attempt.candidate, attempt.verdict
+    candidate, verdict = attempt.candidate, attempt.result.verdict
     return DecisionRecord(
         id=decision_id,
         namespace=candidate.namespace,

@@ -1,4 +1,4 @@
-"""An attempt at a decision: what is asked, and what every stage adds.
+"""An attempt at a decision about a binding, and the state that each stage adds to it.
 
 Must not decide anything. Belongs to one event loop.
 """
@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from functools import cached_property
 from itertools import chain
-from typing import TypeAlias
+from typing import Self, TypeAlias
 from uuid import uuid4
 
-from federation.failover.evictions import taken_back
 from federation.model.arrays import IntArray
-from federation.model.errors import FederationError, PreconditionFailed
-from federation.model.estimate import Estimates
+from federation.model.errors import FederationError
 from federation.model.namespace_quotas import NamespaceQuota
 from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.model.reason_codes import ReasonCode
-from federation.model.reasons import NO_REASON, ClusterName, Reason, Text
-from federation.model.waiting import Nomination
+from federation.model.reasons import NO_REASON, Reason, Text
+from federation.model.waiting import Nomination, Wait
 from federation.model.workload import TargetCluster
 from federation.runtime import spans
 from federation.runtime.futures import fail
@@ -36,176 +36,112 @@ from federation.services.audited_calls import AuditedCall, current_call
 from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.decision_ports import PackedDecision
 from federation.services.journal_ports import Holding, PreemptionLimits
-from federation.services.scheduling.planned import PlannedMove, StatedMove
-from federation.services.scheduling.retaking import Retaking
 from federation.services.scheduling.shares import ReservationRequest, Reserved
+from federation.services.scheduling.stated_moves import PlannedMove, StatedMove, UndoneEviction
 from federation.services.values import DecisionRecord, Once, Scheduled, Verdict
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class UndoneEviction:
-    """The binding has the share of a task again in place of its replacement, or stays as it is."""
-
-    task: EvictionTask
-
-    @property
-    def why(self) -> Mapping[str, str]:
-        """It leaves no cluster."""
-        return {}
-
-    @property
-    def triggers(self) -> tuple[Reason, ...]:
-        cluster = ClusterName(self.task.from_cluster)
-        return (Reason.of(ReasonCode.EVICTION_UNDONE, cluster),)
-
-    def candidate(self, binding: Binding) -> Binding:
-        """The binding as it is to be decided. Raises PreconditionFailed once the task is over."""
-        if self.task not in binding.eviction_tasks:
-            text = f"its eviction from {self.task.from_cluster} is over"
-            raise PreconditionFailed(text, reason="NOT_FEASIBLE")
-        return taken_back(binding, self.task)
-
-    def whole(self, binding: Binding) -> Binding:
-        """What the cycle decides."""
-        return binding
-
-    def within(self, available: Estimates, positions: Mapping[str, int]) -> Estimates:  # noqa: ARG002 - others look at positions
-        """What of that the binding may use."""
-        return available
-
-    def check(self, binding: Binding, decision: Decision) -> None:
-        """Raises PreconditionFailed where the share that runs would not stay, unless the placement
-        leaves its cluster out by now: people want it gone.
-        """
-        name = self.task.from_cluster
-        wanted = {each.name: each.replicas for each in binding.clusters}.get(name)
-        after = {each.name: each.replicas for each in decision.clusters}.get(name, -1)
-        if wanted is not None and after < wanted and not _is_left_out(name, decision):
-            text = f"it would not have its share in {name} again"
-            raise PreconditionFailed(text, reason="NOT_FEASIBLE")
-
-    def evictions(
-        self,
-        before: Binding,
-        placed: Iterable[TargetCluster],  # noqa: ARG002 - others look at these
-        now: float,  # noqa: ARG002 - no task is made
-    ) -> tuple[EvictionTask, ...]:
-        """The tasks of the binding once it is placed there."""
-        return tuple(task for task in before.eviction_tasks if task != self.task)
-
-
-def _is_left_out(name: str, decision: Decision) -> bool:
-    """Whether the placement does not allow the cluster, in any affinity group."""
-    trace = decision.trace
-    if name not in trace.clusters:
-        return False
-    number = int(trace.filtering.refusal_c[trace.clusters.index(name)])
-    return number >= 0 and trace.filtering.refusals[number].filter == "ClusterAffinity"
-
-
-# After so many tries a request takes all locks first: then nobody can win against it.
-TRIES_WITHOUT_LOCKS = 3
+# An attempt that lost so many races locks all its clusters before it decides: nobody can win
+# against it then.
+MAX_TRIES_WITHOUT_LOCKS = 3
 
 PLACED = frozenset({Outcome.SCHEDULED, Outcome.PARTIAL})
 
-# Its kind, and which one.
+# The kind of a conflict, and its subject.
 Mark: TypeAlias = tuple[str, ...]
 
 
-def _unanswered() -> asyncio.Future[Scheduled]:
-    return asyncio.get_running_loop().create_future()
+class Cause(Enum):
+    """The cause of an attempt."""
+
+    # A caller states the binding.
+    STATED = auto()
+    # The queue tries the stored binding again, which waits.
+    RETRIED = auto()
+    # The stored binding is divided anew, as if nothing had to stay.
+    RESCHEDULED = auto()
+    # The stored binding leaves clusters.
+    MOVED = auto()
+
+
+class Role(Enum):
+    """The part that an attempt has in its batch."""
+
+    ALONE = auto()
+    # It joins a gang, and is decided with all members that have no place yet.
+    JOINING = auto()
+    # It waits in the gang that others join, and is decided with these.
+    COMPANION = auto()
+    # It found no room, and may take some from bindings of lower priority.
+    PREEMPTING = auto()
+    # It loses replicas to a preempting one.
+    VICTIM = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomClaims:
-    """What is kept for bindings that wait, each with its profile: for ``earmarked`` ones, and for
-    those that are ``first`` in strict profiles.
+class Earmarks:
+    """Waiting bindings that room is kept for, each with its profile.
+
+    They are ``earmarked``, or ``first`` in the queue of a strict profile.
     """
 
     earmarked: Sequence[tuple[StoredBinding, Profile]] = ()
     first: Sequence[tuple[StoredBinding, Profile]] = ()
 
 
-NO_CLAIMS = RoomClaims()
+NO_EARMARKS = Earmarks()
 NO_HOLDING, NO_PEERS = Holding(), Peers()
 
 
 @dataclass(kw_only=True, eq=False)
 class QuotaRoom:
-    """What a namespace held when it was read, and holds with what was decided since."""
+    """The amounts that a namespace held when it was read, and holds after decisions since."""
 
     quota: NamespaceQuota
     read: Mapping[str, int]
     used: Mapping[str, int]
 
 
-@dataclass(kw_only=True, eq=False)
-class Attempt:
-    """The attempt to decide about a binding; every stage adds what it finds out.
+@dataclass(slots=True, kw_only=True, eq=False)
+class StoredFacts:
+    """The facts about a binding that the store had when the attempt was read.
 
-    It is asked with ``binding`` and all that stands before ``answer``, and answered with that.
-    Reading adds what the store knows; deciding adds ``verdict`` or ``error``; committing adds
-    ``scheduled``. One that is tried again goes through all stages again.
+    ``stored`` is None for a new binding. ``newest`` is its last decision, read only if the
+    candidate asks for nothing new. ``quota_held`` is what it holds of the ``quota`` of its
+    namespace. This control plane may not have read the journal entry of ``holding`` yet.
     """
 
-    # Asked.
-    binding: Binding
-    adopt: bool = False
-    wait: bool = True
-    once: Once | None = None
-    # Among those of the same request, from 1; 0: it is alone.
-    place: int = 0
-    # Those of one atomic batch have the same: all of them are placed, or none. "": of no such one.
-    atomic: str = ""
-    # The binding waits, and is decided as it is stored: what is asked for is not news.
-    again: bool = False
-    # The same of one that is to be divided anew, since then (Unix seconds).
-    rescheduled_at: float | None = None
-    # Whether others are to make room where it finds none, or it is one of those that make some.
-    is_preempting: bool = False
-    is_victim: bool = False
-    # Whether it was to be refused, and waited for fresh reports first.
-    has_waited_for_reports: bool = False
-    # Whether it is decided with its gang, or is one of those that are decided with it.
-    is_joining: bool = False
-    is_companion: bool = False
-    # The same of one that has to leave clusters; with an eviction to take back: that is to be where
-    # it was before. Where it cannot be, nothing is stored.
-    is_moved: bool = False
-    takes_back: EvictionTask | None = None
-    # The same of one that a plan moves, or of which replicas run nowhere.
-    planned: PlannedMove | None = None
-    retaking: Retaking | None = None
-    answer: asyncio.Future[Scheduled] = field(default_factory=_unanswered)
-    # Asked by: None where nobody called for it.
-    call: AuditedCall | None = field(default_factory=current_call)
-    # Within which span; None where nobody traces it.
-    trace: object | None = field(default_factory=spans.current)
-    # Queued: an atomic batch is as urgent as its most urgent one.
-    urgency: int = 0
-    turn: int = 0
-    tries: int = 0
-    has_lost_connection: bool = False
-    # Read: the binding as it is to be decided, as it is stored (None: new), and where it holds
-    # something by the store: this control plane may not have heard of it yet. ``newest`` is the
-    # last decision, read only where the candidate says nothing new.
-    id: str = field(default_factory=lambda: str(uuid4()))
-    profile: Profile = DEFAULT_PROFILE
-    candidate: Binding = field(init=False)
-    known: StoredBinding | None = None
+    stored: StoredBinding | None = None
     holding: Holding = NO_HOLDING
     peers: Peers = NO_PEERS
-    # Who else is of the gang that it joins, and what that waits for; then who is placed with it.
+    newest: PackedDecision | None = None
+    earmarks: Earmarks = NO_EARMARKS
+    quota: QuotaRoom | None = None
+    quota_held: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class GangState:
+    """The gang that an attempt joins.
+
+    ``roster`` has all members, on the attempt that stands for all of them. ``gate`` tells what the
+    gang waits for. ``companions`` are attempts at the members that wait.
+    """
+
     roster: tuple[GangMember, ...] | None = None
     gate: Reason = NO_REASON
     companions: tuple[Attempt, ...] = ()
-    newest: PackedDecision | None = None
-    claims: RoomClaims = NO_CLAIMS
-    # Where its namespace has a quota, and what it holds of that.
-    quota: QuotaRoom | None = None
-    held: Mapping[str, int] = field(default_factory=dict)
-    # Decided: ``evictions`` are the binding's where the decision places it; ``standing`` is the
-    # newest decision where it says the same and is held still.
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Result:
+    """The result of deciding: what is written if it is committed.
+
+    ``evictions`` are the binding's tasks if it is placed. ``standing`` is the newest decision if
+    that still says the same. ``unseen_in`` are clusters whose reports do not show all promises
+    yet, for a binding without room. ``seen`` is the room for a binding that was tried again in
+    vain. ``awaits`` names the pods that have to leave first.
+    """
+
     verdict: Verdict = field(init=False)
     evictions: tuple[EvictionTask, ...] | None = None
     # Whether a second look granted some of its shares.
@@ -214,28 +150,80 @@ class Attempt:
     is_beyond_quota: bool = False
     reserved: Reserved | None = None
     standing: DecisionRecord | None = None
-    # Of one that finds no room: clusters where reports do not show yet all that is promised.
     unseen_in: tuple[str, ...] = ()
-    # Of one that was tried again and refused: what there was for it.
     seen: Seen = NOTHING
-    # Replicas that it takes from others, by their namespaces, and how many may be taken; room that
-    # is kept for it until they have left; and who has not left yet, where that was so before.
+    awaits: Reason = NO_REASON
+    # The replicas that it takes from others, by their namespaces, and the limits for that; room
+    # that is kept for it until they have left.
     losses: Mapping[str, int] = field(default_factory=dict)
     limits: PreemptionLimits | None = None
     nominated: Nomination | None = None
-    awaits: Reason = NO_REASON
-    # What plugins were shown of the decision, and those that keep something for it.
+    # The state that plugins were shown, and the plugins that keep something for the decision.
     shown: tuple[CycleState, IntArray] | None = None
-    kept: list[Reserve] = field(default_factory=list)
+    keeping: list[Reserve] = field(default_factory=list)
+
+
+def _unanswered() -> asyncio.Future[Scheduled]:
+    return asyncio.get_running_loop().create_future()
+
+
+@dataclass(kw_only=True, eq=False)
+class Attempt:
+    """An attempt to decide about a binding, from the queue to its answer.
+
+    Reading adds ``facts``, deciding adds ``result`` or ``error``, committing adds ``scheduled``.
+    An attempt that is tried again goes through all stages again.
+    """
+
+    # Asked. ``place`` is its place in a request of several bindings, from 1 (0: it is alone).
+    # Attempts of one ``atomic`` batch have the same id there: all are placed, or none.
+    binding: Binding
+    cause: Cause = Cause.STATED
+    adopt: bool = False
+    wait: bool = True
+    once: Once | None = None
+    place: int = 0
+    atomic: str = ""
+    rescheduled_at: float | None = None
+    stated: StatedMove | None = None
+    answer: asyncio.Future[Scheduled] = field(default_factory=_unanswered)
+    # The caller's call and trace, None without one.
+    call: AuditedCall | None = field(default_factory=current_call)
+    trace: object | None = field(default_factory=spans.current)
+
+    # Queued. The urgency of an atomic batch is that of its most urgent member.
+    role: Role = Role.ALONE
+    urgency: int = 0
+    turn: int = 0
+    tries: int = 0
+    has_lost_connection: bool = False
+    has_waited_for_reports: bool = False
+
+    # Read. ``candidate`` is the binding as it is to be decided.
+    id: str = field(default_factory=lambda: str(uuid4()))
+    profile: Profile = DEFAULT_PROFILE
+    candidate: Binding = field(init=False)
+    facts: StoredFacts = field(default_factory=StoredFacts)
+    gang: GangState = field(default_factory=GangState)
+
+    # Decided.
+    result: Result = field(default_factory=Result)
     error: FederationError | None = None
-    # Written; and as it is stored, where it did not wait before and does.
+
+    # Written. ``waiting`` is the binding as it is stored if it begins to wait.
     scheduled: Scheduled = field(init=False)
     waiting: StoredBinding | None = None
 
     def __post_init__(self) -> None:
         self.candidate = self.binding
-        # The share that is taken back runs still.
-        self.adopt = self.adopt or self.takes_back is not None
+        # The share that is taken back still runs.
+        self.adopt = self.adopt or isinstance(self.stated, UndoneEviction)
+
+    def trial(self) -> Self:
+        """Return a copy whose result is its own."""
+        trial = copy(self)
+        trial.result = copy(self.result)
+        return trial
 
     @property
     def key(self) -> BindingName:
@@ -243,8 +231,10 @@ class Attempt:
 
     @cached_property
     def marks(self) -> frozenset[Mark]:
-        """Attempts that share one must see what came of each other: the binding, the idempotency
-        key, a gang, a group of workloads that go together or apart.
+        """The marks that attempts must not share in one batch.
+
+        They are the binding, the idempotency key, the gang, and groups of workloads that are
+        placed together or apart.
         """
         binding, placement = self.binding, self.binding.placement
         marks: set[Mark] = {("binding", *self.key)}
@@ -258,86 +248,131 @@ class Attempt:
         return frozenset(marks)
 
     @property
-    def joined_gang(self) -> Mark | None:
-        """The gang that it is asked to join: all that are go together."""
-        gang = self.binding.gang if self.is_joining and not self.again else None
-        return ("gang", self.binding.namespace, gang.name) if gang else None
+    def is_retried(self) -> bool:
+        return self.cause is Cause.RETRIED
 
     @property
-    def stated(self) -> StatedMove | None:
-        """What leaves where, if somebody said so."""
-        if self.takes_back is not None:
-            return UndoneEviction(task=self.takes_back)
-        return self.planned or self.retaking
+    def is_moved(self) -> bool:
+        return self.cause is Cause.MOVED
+
+    @property
+    def is_joining(self) -> bool:
+        return self.role is Role.JOINING
+
+    @property
+    def is_companion(self) -> bool:
+        return self.role is Role.COMPANION
+
+    @property
+    def is_preempting(self) -> bool:
+        return self.role is Role.PREEMPTING
 
     @property
     def is_hindered(self) -> bool:
-        """Whether others kept winning against it."""
-        return self.tries >= TRIES_WITHOUT_LOCKS
+        """Whether others won against it too often."""
+        return self.tries >= MAX_TRIES_WITHOUT_LOCKS
+
+    @property
+    def joined_gang(self) -> Mark | None:
+        """The gang that a caller wants it to join: all such attempts go together."""
+        gang = self.binding.gang if self.is_joining and not self.is_retried else None
+        return ("gang", self.binding.namespace, gang.name) if gang else None
+
+    @property
+    def planned(self) -> PlannedMove | None:
+        """The move that a plan states."""
+        return self.stated if isinstance(self.stated, PlannedMove) else None
 
     @property
     def adopts(self) -> bool:
-        """Whether nobody but a caller says that it runs where ``candidate.clusters`` are."""
-        return self.known is None or self.adopt or self.known.binding.clusters_are_stated
+        """Whether nobody but a caller says that it runs in ``candidate.clusters``."""
+        former = self.former
+        return former is None or self.adopt or former.clusters_are_stated
 
     @property
     def unpromised(self) -> Sequence[TargetCluster]:
-        """The shares that it was placed with and for which nothing is held any more."""
-        if self.adopts or self.stated is not None or self.holding.has_expired:
+        """The shares of its last decision that nothing is reserved for any more."""
+        holding = self.facts.holding
+        if self.adopts or self.stated is not None or holding.has_expired:
             return ()
-        held = self.holding.clusters
-        return [each for each in self.candidate.clusters if each.replicas and each.name not in held]
+        return [
+            target
+            for target in self.candidate.clusters
+            if target.replicas and target.name not in holding.clusters
+        ]
+
+    @property
+    def former(self) -> Binding | None:
+        """The binding as it is stored."""
+        return self.facts.stored.binding if self.facts.stored else None
+
+    @property
+    def stored_wait(self) -> Wait | None:
+        """The wait of the stored binding, None if it does not wait."""
+        return self.facts.stored.wait if self.facts.stored else None
+
+    @property
+    def observed_affinity(self) -> str:
+        """The affinity group of the stored binding, "" without one."""
+        return self.facts.stored.observed_affinity if self.facts.stored else ""
+
+    @property
+    def decision(self) -> Decision:
+        return self.result.verdict.decision
 
     @property
     def is_placed(self) -> bool:
-        return self.verdict.decision.outcome in PLACED
+        return self.decision.outcome in PLACED
 
     @property
     def has_progressed(self) -> bool:
-        """Whether replicas have a place that had none."""
-        return self.is_placed and self.standing is None
+        """Whether replicas got a place that had none."""
+        return self.is_placed and self.result.standing is None
 
     @property
     def is_stored(self) -> bool:
-        """Whether a new decision is kept: not one about a binding that is nowhere and does not
-        want to wait, nor one of an atomic batch of callers that was not placed, nor one that does
-        not take an eviction back, or does not move as planned.
+        """Whether a new decision is stored.
+
+        A decision that places nothing is not stored if the binding is new and does not wait, if a
+        caller wants all or nothing, or if the outcome of a move was stated.
         """
         is_of_callers = bool(self.atomic) and not self.is_moved
         is_all_or_nothing = is_of_callers or self.stated is not None
-        return self.is_placed or (not is_all_or_nothing and bool(self.known or self.wait))
+        return self.is_placed or (not is_all_or_nothing and bool(self.facts.stored or self.wait))
 
     @property
     def short_of(self) -> Reason:
-        """What there is too little of for what has no place, or who has to leave first."""
-        return self.awaits or self.verdict.short_of or short_of(self.verdict.decision)
+        """The scarce resource of what has no place, or the pods that have to leave first."""
+        verdict = self.result.verdict
+        return self.result.awaits or verdict.short_of or short_of(verdict.decision)
 
     @property
     def lack(self) -> Reason:
-        """What others are told that are not placed because of this one."""
+        """The reason that others are given if they are not placed because of this one."""
         if self.error is not None:
             return Reason.of(ReasonCode.ERROR_TEXT, Text(self.error.message))
-        return short_of(self.verdict.decision)
+        return short_of(self.decision)
 
     @property
     def leaves_waiting(self) -> bool:
-        """Whether the binding waits from now on for what has no place. One that cannot be moved
-        has a place, and is moved once it can be.
+        """Whether the binding waits from now on.
+
+        A binding that cannot be moved has a place, and is moved once that is possible.
         """
-        stays = self.is_moved and not self.is_placed and not (self.known and self.known.wait)
-        is_whole = self.verdict.decision.outcome is Outcome.SCHEDULED
+        stays = self.is_moved and not self.is_placed and not self.stored_wait
+        is_whole = self.decision.outcome is Outcome.SCHEDULED
         return self.wait and not is_whole and not stays
 
     @property
     def decided(self) -> Binding:
-        """The binding with the evictions that the decision leaves it, and whether it asks for more
-        than that; its clusters are as before the decision.
+        """The binding to store: its evictions, and whether it asks for more than it has.
+
+        Its clusters are as they were before the decision.
         """
         candidate, tasks = self.candidate, self.candidate.eviction_tasks
-        if self.is_placed and self.evictions is not None:
-            tasks = self.evictions
-        before = self.known.binding if self.known else None
-        has_changed = bool(candidate.clusters) and not is_settled(before, candidate)
+        if self.is_placed and self.result.evictions is not None:
+            tasks = self.result.evictions
+        has_changed = bool(candidate.clusters) and not is_settled(self.former, candidate)
         is_unsettled = has_changed and not self.is_placed
         is_stated = bool(candidate.clusters) and self.adopts and not self.is_placed
         current = candidate.eviction_tasks, candidate.is_unsettled, candidate.clusters_are_stated
@@ -352,33 +387,33 @@ class Attempt:
 
     @property
     def is_to_write(self) -> bool:
-        return self.error is None and self.standing is None and self.is_stored
+        return self.error is None and self.result.standing is None and self.is_stored
 
     @property
     def touched(self) -> Iterable[str]:
         """The clusters whose ledgers it changes."""
-        return self.reserved.clusters if self.reserved else ()
+        return self.result.reserved.clusters if self.result.reserved else ()
 
     @property
     def named_clusters(self) -> Iterator[str]:
-        """The clusters where the store says that it is, was, holds something or waits for others to
-        leave, with those of its affinity groups.
+        """The clusters that the store names for the binding and for its affinity groups.
+
+        There it is, was, holds something, or waits for pods to leave.
         """
-        candidate, known = self.candidate, self.known
+        candidate, former, wait = self.candidate, self.former, self.stored_wait
         yield from (target.name for target in candidate.clusters)
-        if known is not None and known.binding.clusters is not candidate.clusters:
-            yield from (target.name for target in known.binding.clusters)
+        if former is not None and former.clusters is not candidate.clusters:
+            yield from (target.name for target in former.clusters)
         yield from (task.from_cluster for task in candidate.eviction_tasks)
-        yield from self.holding.clusters
-        for names in self.peers.affinity + self.peers.anti_affinity:
+        yield from self.facts.holding.clusters
+        for names in self.facts.peers.affinity + self.facts.peers.anti_affinity:
             yield from names
-        wait = known.wait if known else None
         if wait is not None and wait.nominated is not None:
-            yield from (each.cluster for each in wait.nominated.leaving)
+            yield from (victim.cluster for victim in wait.nominated.leaving)
 
     @property
     def was_placed(self) -> bool:
-        """Whether it is answered, with a decision that placed it."""
+        """Whether it is answered with a decision that placed it."""
         answer = self.answer
         if not answer.done() or answer.cancelled() or answer.exception():
             return False
@@ -393,9 +428,9 @@ class Attempt:
 
 
 def named_clusters(attempts: Iterable[Attempt]) -> frozenset[str]:
-    """The clusters that one of them names; one that could not be read names none."""
-    readable = (each for each in attempts if each.error is None)
-    return frozenset(chain.from_iterable(each.named_clusters for each in readable))
+    """Return the clusters that the attempts name. One that could not be read names none."""
+    readable = (attempt for attempt in attempts if attempt.error is None)
+    return frozenset(chain.from_iterable(attempt.named_clusters for attempt in readable))
 
 
 def marks_of(batch: Iterable[Attempt]) -> frozenset[Mark]:

@@ -69,7 +69,7 @@ class AttemptBatch:
         around = Surroundings(
             affinity_peers=peers.affinity,
             anti_affinity_peers=peers.anti_affinity,
-            observed_affinity=attempt.known.observed_affinity if attempt.known else "",
+            observed_affinity=attempt.observed_affinity,
         )
         return seen_by(
             self.working, self.remaining[position], attempt.profile, around, self.now
@@ -87,7 +87,7 @@ class AttemptBatch:
     def withdraw(self, position: int, why: Reason) -> None:
         """Let nothing come of a decision. An error of the first one is that of its companions."""
         attempt = self.attempts[position]
-        attempt.requested = attempt.reserved = None
+        attempt.result.requested = attempt.result.reserved = None
         let_go([attempt])
         if attempt.is_companion:
             attempt.error = attempt.error or self.attempts[0].error
@@ -95,14 +95,14 @@ class AttemptBatch:
             return
         if attempt.is_placed:
             refuse(attempt, {"": why})
-            attempt.standing = standing_of(attempt)
+            attempt.result.standing = standing_of(attempt)
         else:
             tell(attempt, why)
 
     def _reset_quotas(self) -> None:
         for attempt in self.attempts:
-            if attempt.quota is not None:
-                attempt.quota.used = attempt.quota.read
+            if attempt.facts.quota is not None:
+                attempt.facts.quota.used = attempt.facts.quota.read
 
     def _companions(self, position: int, places: Places, decided: int) -> Iterator[Companion]:
         """Yield the other attempts: of so many that are decided, the clusters where they went.
@@ -111,7 +111,7 @@ class AttemptBatch:
         """
         for other, attempt in enumerate(self.attempts):
             if other < decided and has_place(attempt):
-                yield attempt, _names(attempt.verdict.decision.clusters)
+                yield attempt, _names(attempt.decision.clusters)
             elif other != position and other in places:
                 yield attempt, places[other]
 
@@ -130,20 +130,20 @@ def placed(attempts: Iterable[Attempt]) -> Iterator[Companion]:
     """Yield the attempts whose decisions place them, each with the names of its clusters."""
     for attempt in attempts:
         if has_place(attempt):
-            yield attempt, _names(attempt.verdict.decision.clusters)
+            yield attempt, _names(attempt.decision.clusters)
 
 
 def peers_beside(attempt: Attempt, companions: Iterable[Companion]) -> Peers:
     """Return the peers as they were read, with companions where these are by now."""
     group, anti_group = groups_of(attempt.candidate)
     if not (group or anti_group):
-        return attempt.peers
-    together, apart = [*attempt.peers.affinity], [*attempt.peers.anti_affinity]
+        return attempt.facts.peers
+    together, apart = [*attempt.facts.peers.affinity], [*attempt.facts.peers.anti_affinity]
     for companion, names in companions:
         if companion.binding.namespace != attempt.binding.namespace:
             continue
         its_group, its_anti_group = groups_of(companion.candidate)
-        former = _names(companion.known.binding.clusters) if companion.known else frozenset[str]()
+        former = _names(companion.former.clusters if companion.former else ())
         for own, other, places in (
             (group, its_group, together),
             (anti_group, its_anti_group, apart),

@@ -44,11 +44,11 @@ def beside_claims(
     now: float,
 ) -> OfferedCapacity:
     """What of that is available which is kept for nobody that comes before the attempt."""
-    keeping = [each for each in attempt.claims.earmarked if _keeps_room(each[0], now)]
+    keeping = [each for each in attempt.facts.earmarks.earmarked if _keeps_room(each[0], now)]
     earmarked = kept_before(keeping, lambda each: each[0].binding, attempt.candidate)
     first = [
         _claim(stored, profile)
-        for stored, profile in attempt.claims.first
+        for stored, profile in attempt.facts.earmarks.first
         if profile.name == attempt.profile.name and _is_first(stored, attempt)
     ]
     if not (earmarked or first):
@@ -117,14 +117,14 @@ def still_there(working: WorkingCopy, leaving: Leaving) -> int:
 
 def nominated_now(attempt: Attempt, now: float) -> int:
     """For how many others room is kept that is being left."""
-    waits = [stored.wait for stored, _ in attempt.claims.earmarked]
+    waits = [stored.wait for stored, _ in attempt.facts.earmarks.earmarked]
     return sum(bool(wait and wait.nominated and now < wait.nominated.until) for wait in waits)
 
 
 def _is_first(stored: StoredBinding, attempt: Attempt) -> bool:
     """Whether it is another one, which comes first in the order of the queue."""
-    binding, wait, known = stored.binding, stored.wait, attempt.known
-    since = known.wait.place_at if known and known.wait else math.inf
+    binding, wait = stored.binding, stored.wait
+    since = attempt.stored_wait.place_at if attempt.stored_wait else math.inf
     own = -attempt.candidate.priority, since, attempt.key
     key = binding.namespace, binding.name
     is_before = wait is not None and (-binding.priority, wait.place_at, key) < own

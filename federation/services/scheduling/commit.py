@@ -92,7 +92,7 @@ class Committer:
         """
         touched = frozenset[str]().union(*(attempt.touched for attempt in attempts))
         departed = departed_clusters(attempts, working)
-        traces = await packed_off_loop([attempt.verdict for attempt in attempts])
+        traces = await packed_off_loop([attempt.result.verdict for attempt in attempts])
         with self._following.appending() as own:
             async with self._store.transaction() as tx:
                 await lock_groups(tx, bindings_to_lock(attempts))
@@ -142,7 +142,7 @@ class Committer:
                     raise Conflict("The binding was changed meanwhile.")
                 if len(await within_quotas(tx, to_write)) < len(to_write):
                     raise Conflict("Others took of the quota of its namespace meanwhile.")
-                verdicts = [attempt.verdict for attempt in to_write]
+                verdicts = [attempt.result.verdict for attempt in to_write]
                 traces = await packed_off_loop(verdicts, UNDER_LOCKS)
                 entries, changes = await write(tx, to_write, traces)
                 own.announce(entries, changes)
@@ -155,7 +155,7 @@ class Committer:
         tell(self._observers, [each.waiting for each in written if each.waiting is not None])
         for attempt in written:
             # It keeps for good what plugins keep for it.
-            attempt.kept.clear()
+            attempt.result.keeping.clear()
             attempt.succeed(attempt.scheduled)
         if any(attempt.profile.post_binds for attempt in written):
             telling = asyncio.create_task(tell_committed(written))
@@ -256,8 +256,8 @@ async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[P
             queued=attempt.leaves_waiting,
         )
     for attempt in attempts:
-        if attempt.companions:
-            others = tuple(each.scheduled for each in attempt.companions if each in attempts)
+        if attempt.gang.companions:
+            others = tuple(each.scheduled for each in attempt.gang.companions if each in attempts)
             attempt.scheduled = replace(attempt.scheduled, others=others)
     await keep_answers(tx, attempts)
     return entries, changes
@@ -277,7 +277,7 @@ async def _unchanged(tx: Transaction, attempts: Sequence[Attempt]) -> list[Attem
     """Those whose bindings, groups and gangs are as they were read; held until the end of the
     transaction.
     """
-    keys = [attempt.key for attempt in attempts if attempt.known is not None]
+    keys = [attempt.key for attempt in attempts if attempt.facts.stored is not None]
     try:
         current = await tx.bindings.lock_all(keys) if keys else {}
     except NewerBody:
@@ -286,10 +286,10 @@ async def _unchanged(tx: Transaction, attempts: Sequence[Attempt]) -> list[Attem
     return [
         attempt
         for attempt in attempts
-        if _is_as_read(attempt.known, current.get(attempt.key))
+        if _is_as_read(attempt.facts.stored, current.get(attempt.key))
         and (
             not is_grouped(attempt.candidate)
-            or await tx.bindings.peers(attempt.candidate) == attempt.peers
+            or await tx.bindings.peers(attempt.candidate) == attempt.facts.peers
         )
         and await has_same_gang(tx, attempt)
     ]
@@ -321,20 +321,22 @@ def _reserve_again(
     """Those whose shares find room on a newer fleet, and their packed traces. Who others leave room
     for may find some there without.
     """
-    kept = [each for each in attempts if not each.nominated and reserve(working, each) is None]
+    kept = [
+        each for each in attempts if not each.result.nominated and reserve(working, each) is None
+    ]
     # Kept there for the event loop, which must not be held up by the ledgers of all clusters.
     _ = working.after
-    return kept, packed_traces([attempt.verdict for attempt in kept])
+    return kept, packed_traces([attempt.result.verdict for attempt in kept])
 
 
 def _new_decision(attempt: Attempt, trace: Packed) -> NewDecision:
-    placed, known = attempt.is_placed, attempt.known
-    group = attempt.verdict.decision.trace.affinity_group
+    placed, known = attempt.is_placed, attempt.facts.stored
+    group = attempt.decision.trace.affinity_group
     return NewDecision(
         id=attempt.id,
         binding_id=known.id if known else None,
         binding=attempt.decided,
-        verdict=attempt.verdict,
+        verdict=attempt.result.verdict,
         trace=trace,
         placed=placed,
         observed_affinity=group if placed else known.observed_affinity if known else "",
@@ -346,9 +348,9 @@ def _change(attempt: Attempt) -> BindingChanged:
     return BindingChanged.of(
         attempt.candidate,
         decision=attempt.id,
-        clusters=attempt.reserved.clusters if attempt.reserved else {},
+        clusters=attempt.result.reserved.clusters if attempt.result.reserved else {},
         waits=attempt.leaves_waiting,
-        is_first=not attempt.holding.clusters,
+        is_first=not attempt.facts.holding.clusters,
     )
 
 
@@ -364,13 +366,13 @@ async def _write_waits(tx: Transaction, attempts: Sequence[Attempt], settled: Se
         await tx.waiting.put(waits)
         for attempt, wait in zip(left, waits, strict=True):
             # Of others the row says more than this transaction.
-            if attempt.candidate.gang is None and not (attempt.known and attempt.known.wait):
+            if attempt.candidate.gang is None and not attempt.stored_wait:
                 stored = settled.bindings[attempt.key]
                 attempt.waiting = replace(stored, wait=wait.begun(settled.at))
     placed = [
-        attempt.known.id
+        attempt.facts.stored.id
         for attempt in attempts
-        if attempt.known and attempt.known.wait and not attempt.leaves_waiting
+        if attempt.facts.stored and attempt.stored_wait and not attempt.leaves_waiting
     ]
     if placed:
         await tx.waiting.remove(placed)
@@ -379,17 +381,18 @@ async def _write_waits(tx: Transaction, attempts: Sequence[Attempt], settled: Se
 async def _count_losses(tx: Transaction, attempts: Sequence[Attempt]) -> None:
     """Raises Conflict where more would be preempted within a minute than may be."""
     for attempt in attempts:
-        if not attempt.losses or attempt.limits is None:
+        if not attempt.result.losses or attempt.result.limits is None:
             continue
-        spent = await tx.preemptions.add(attempt.losses)
-        most, in_namespace = attempt.limits.replicas, attempt.limits.in_namespace
-        if sum(spent.values()) > most or any(spent[name] > in_namespace for name in attempt.losses):
+        losses, limits = attempt.result.losses, attempt.result.limits
+        spent = await tx.preemptions.add(losses)
+        is_past = any(spent[namespace] > limits.in_namespace for namespace in losses)
+        if is_past or sum(spent.values()) > limits.replicas:
             raise Conflict("Others were preempted meanwhile: no more may be within this minute.")
 
 
 def _new_wait(attempt: Attempt, binding_id: int) -> NewWait:
-    candidate, decision = attempt.candidate, attempt.verdict.decision
-    before = attempt.known.binding.generation if attempt.known else candidate.generation
+    candidate, decision = attempt.candidate, attempt.decision
+    generation = (attempt.former or candidate).generation
     return NewWait(
         binding_id=binding_id,
         namespace=candidate.namespace,
@@ -397,8 +400,8 @@ def _new_wait(attempt: Attempt, binding_id: int) -> NewWait:
         priority=candidate.priority,
         remainder=decision.remainder,
         short_of=str(attempt.short_of),
-        nominated=attempt.nominated,
-        is_changed=candidate.generation != before,
+        nominated=attempt.result.nominated,
+        is_changed=candidate.generation != generation,
     )
 
 
@@ -409,17 +412,17 @@ async def _write_reservations(tx: Transaction, attempts: Sequence[Attempt]) -> M
     rows = []
     leases: dict[str, int | None] = {}
     for attempt in attempts:
-        if attempt.reserved is None:
+        if attempt.result.reserved is None:
             continue
-        newest.update(attempt.reserved.clusters)
-        candidate, known = attempt.candidate, attempt.known
+        newest.update(attempt.result.reserved.clusters)
+        candidate, known = attempt.candidate, attempt.facts.stored
         rows.append(
             StoredReservations(
                 namespace=candidate.namespace,
                 name=candidate.name,
                 uid=candidate.uid,
                 owner=owner_of(candidate),
-                reservations=attempt.reserved.reservations,
+                reservations=attempt.result.reserved.reservations,
             )
         )
         had_lease = known is not None and known.binding.lease_seconds is not None

@@ -22,7 +22,7 @@ from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.plugins.profile import Filter, Profile, Score
 from federation.scheduler.plugins.run import is_in_tree
 from federation.services.binding_ports import Peers
-from federation.services.scheduling.attempt import NO_PEERS, Attempt
+from federation.services.scheduling.attempt import NO_PEERS, Attempt, Result
 from federation.services.scheduling.claims import awaited, beside_claims
 from federation.services.scheduling.drafts import draft_of
 from federation.services.scheduling.fresh_reports import unseen_in
@@ -66,12 +66,12 @@ def tell_as_before(
         or _asks_of(inputs.binding) != _asks_of(candidate)
     ):
         return False
-    attempt.verdict = Verdict(
+    attempt.result.verdict = Verdict(
         decision=replace(refusal.decision, trace=replace(refusal.decision.trace, now=now)),
         evidence=working.snapshot.evidence_at(now),
         inputs=replace(inputs, binding=candidate),
     )
-    attempt.evictions, attempt.unseen_in = (), refusal.unseen_in
+    attempt.result.evictions, attempt.result.unseen_in = (), refusal.unseen_in
     return True
 
 
@@ -79,7 +79,7 @@ def remember(working: WorkingCopy, attempt: Attempt, available: Estimates, peers
     """That it was refused with the reason that it has, where others may be told the same at any
     time.
     """
-    inputs = attempt.verdict.inputs
+    inputs = attempt.result.verdict.inputs
     if not isinstance(inputs, DecisionInputs) or not _is_like_others(attempt, peers):
         return
     tolerations = attempt.candidate.placement.tolerations
@@ -88,8 +88,8 @@ def remember(working: WorkingCopy, attempt: Attempt, available: Estimates, peers
             available=available,
             outstanding=working.snapshot.outstanding,
             inputs=inputs,
-            decision=attempt.verdict.decision,
-            unseen_in=attempt.unseen_in,
+            decision=attempt.decision,
+            unseen_in=attempt.result.unseen_in,
         )
 
 
@@ -97,7 +97,7 @@ def _is_like_others(attempt: Attempt, peers: Peers) -> bool:
     """Whether it is new, and nothing but what it asks for tells it from others."""
     candidate = attempt.candidate
     return (
-        attempt.known is None
+        attempt.facts.stored is None
         and attempt.stated is None
         and peers == NO_PEERS
         and not (candidate.clusters or candidate.eviction_tasks or candidate.gang)
@@ -147,7 +147,7 @@ class LiveCapacity(PackedCapacity):
         newer reports anyway, and a plan does not count on luck.
         """
         attempt = self.attempt
-        if attempt.again or attempt.stated is not None:
+        if attempt.is_retried or attempt.stated is not None:
             return None
         if unseen_in(self.working, attempt, decided.decision):
             return None
@@ -161,12 +161,12 @@ class LiveCapacity(PackedCapacity):
         """
         working, attempt = self.working, self.attempt
         take_over(attempt, draft, decided, working.snapshot, self.now)
-        attempt.is_refined = decided.is_refined
+        attempt.result.is_refined = decided.is_refined
         if attempt.stated is not None:
             attempt.stated.check(attempt.candidate, decided.decision)
         requested = request_room(working, attempt, draft.certificate)
-        attempt.standing = standing_of(attempt)
-        if attempt.standing is not None:
+        attempt.result.standing = standing_of(attempt)
+        if attempt.result.standing is not None:
             return None
         if objection := beyond(attempt) or keep(working, attempt, self.now):
             return Refused(reasons={"": objection})
@@ -177,11 +177,9 @@ class LiveCapacity(PackedCapacity):
 
 
 def decide_anew(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) -> None:
-    """Decide as if nothing had been decided yet. An error of the attempt becomes its ``error``."""
-    attempt.requested = attempt.reserved = attempt.standing = attempt.error = None
-    attempt.losses, attempt.unseen_in, attempt.nominated = {}, (), None
-    attempt.is_beyond_quota = False
+    """Decide anew, whatever was decided until now. A FederationError becomes its ``error``."""
     let_go([attempt])
+    attempt.result, attempt.error = Result(), None
     try:
         _decide(working, attempt, now, peers)
     except FederationError as error:
@@ -190,7 +188,7 @@ def decide_anew(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers
 
 def _decide(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) -> None:
     """Decide, and reserve the shares where there is capacity. Raises FederationError."""
-    attempt.awaits = awaited(working, attempt.known, now)
+    attempt.result.awaits = awaited(working, attempt.facts.stored, now)
     capacity = LiveCapacity(working=working, decision=attempt.id, attempt=attempt, now=now)
     estimates, kept_for = capacity.offer
     if not kept_for and tell_as_before(working, attempt, estimates, now, peers):
@@ -200,17 +198,17 @@ def _decide(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) ->
     if decided.reserved is not None:
         take(attempt, decided.reserved)
     if not decided.decision.is_placed:
-        attempt.verdict = verdict_of(decided, working.snapshot, now)
-        attempt.is_refined, attempt.requested = decided.is_refined, None
+        attempt.result.verdict = verdict_of(decided, working.snapshot, now)
+        attempt.result.is_refined, attempt.result.requested = decided.is_refined, None
         if "" not in decided.refused:
-            attempt.unseen_in = unseen_in(working, attempt, decided.decision)
+            attempt.result.unseen_in = unseen_in(working, attempt, decided.decision)
         if not decided.refused:
             if not kept_for:
                 remember(working, attempt, estimates, peers)
-            if attempt.awaits:
-                tell(attempt, attempt.awaits)
-        attempt.standing = standing_of(attempt)
-    if attempt.again and not attempt.has_progressed:
+            if attempt.result.awaits:
+                tell(attempt, attempt.result.awaits)
+        attempt.result.standing = standing_of(attempt)
+    if attempt.is_retried and not attempt.has_progressed:
         # A binding that waits keeps what there was for it.
-        around = surroundings_of(attempt, attempt.peers)
-        attempt.seen = seen_by(working, attempt.candidate, attempt.profile, around, now)
+        around = surroundings_of(attempt, attempt.facts.peers)
+        attempt.result.seen = seen_by(working, attempt.candidate, attempt.profile, around, now)

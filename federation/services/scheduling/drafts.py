@@ -19,6 +19,7 @@ from federation.scheduler.triggers import evicting_taints, is_settled, leaving, 
 from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.seeing import surroundings_of
+from federation.services.scheduling.stated_moves import UndoneEviction
 
 # What times are told apart by.
 MIN_SECONDS = 0.001
@@ -73,7 +74,7 @@ def asked_binding(attempt: Attempt, stored: StoredBinding | None) -> Binding:
     another uid, or when it was suspended.
     """
     binding, wait = attempt.binding, stored.wait if stored else None
-    if attempt.again:
+    if attempt.is_retried:
         if stored is None or wait is None or not wait.is_tried:
             raise NotFound(f"Binding {binding.key!r} does not wait any more.")
         return stored.binding
@@ -114,16 +115,16 @@ def other_uid(stored: Binding, uid: str) -> PreconditionFailed:
 
 def draft_of(attempt: Attempt, fleet: Fleet, now: float, peers: Peers) -> Draft:
     """Return the attempt as a draft: without the clusters that the binding has to leave."""
-    binding, stored, planned = attempt.candidate, attempt.known, attempt.stated
+    binding, stored, planned = attempt.candidate, attempt.facts.stored, attempt.stated
     former, taints = stored.binding if stored else None, _evicting(attempt, fleet, now)
     if planned is not None:
         remaining, triggers = planned.whole(binding), planned.triggers
     else:
         remaining = leaving(binding, taints)
         ended = _reservation_end(attempt, fleet.index)
-        triggers = triggers_of(former, binding, fleet, taints, ended, by_queue=attempt.again)
+        triggers = triggers_of(former, binding, fleet, taints, ended, by_queue=attempt.is_retried)
     around = surroundings_of(attempt, peers, triggers)
-    if attempt.takes_back is not None:
+    if isinstance(planned, UndoneEviction):
         # The share may be of another affinity group than what replaced it.
         group = group_of_clusters(binding, fleet)
         around = replace(
@@ -148,7 +149,7 @@ def _evicting(attempt: Attempt, fleet: Fleet, now: float) -> Mapping[str, str]:
 
     A binding that waits for room moves nothing that has some, and a plan moves what it says alone.
     """
-    if attempt.again or attempt.stated:
+    if attempt.is_retried or attempt.stated:
         return {}
     return evicting_taints(attempt.candidate, fleet, now)
 
@@ -158,13 +159,13 @@ def _reservation_end(attempt: Attempt, positions: Mapping[str, int]) -> Reason:
 
     In a cluster that is gone nothing can be held: that is a reason of its own.
     """
-    former = attempt.known.binding if attempt.known else None
+    former = attempt.former
     if former is None or former.last_scheduled_time is None:
         return NO_REASON
-    if attempt.holding.has_expired:
+    if attempt.facts.holding.has_expired:
         return Reason(ReasonCode.LEASE_ENDED)
     ran = {item.name for item in former.clusters if item.replicas and item.name in positions}
-    is_held = ran.issubset(attempt.holding.clusters)
+    is_held = ran.issubset(attempt.facts.holding.clusters)
     return NO_REASON if is_held else Reason(ReasonCode.PROMISE_RELEASED)
 
 

@@ -29,7 +29,7 @@ MOST_ASIDE: Final = 200
 def unseen_in(working: WorkingCopy, attempt: Attempt, decision: Decision) -> tuple[str, ...]:
     """Clusters that let in a binding that finds no room, where not all that is promised is seen."""
     if (
-        attempt.again
+        attempt.is_retried
         or attempt.has_waited_for_reports
         or decision.outcome is not Outcome.UNSCHEDULABLE
     ):
@@ -60,7 +60,7 @@ class FreshReports:
         """Those that are decided; nothing came of the others, which are decided once more."""
         hopeful, events = list[Attempt](), set[asyncio.Event]()
         for attempt in attempts:
-            if attempt.standing is None and (asked := self._ask(attempt)):
+            if attempt.result.standing is None and (asked := self._ask(attempt)):
                 hopeful.append(attempt)
                 events.update(asked)
         if not hopeful:
@@ -84,7 +84,7 @@ class FreshReports:
     def _ask(self, attempt: Attempt) -> list[asyncio.Event]:
         if self._requests is None or sum(self._waiting.values()) >= MOST_ASIDE:
             return []
-        return self._requests.before_refusal(attempt.unseen_in)
+        return self._requests.before_refusal(attempt.result.unseen_in)
 
     async def _wait(self, attempts: Sequence[Attempt], events: set[asyncio.Event]) -> None:
         try:

@@ -17,7 +17,7 @@ from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of, miss
 from federation.services.binding_ports import StoredBinding
 from federation.services.journal import BindingChanged
 from federation.services.ports import Transaction
-from federation.services.scheduling.attempt import Attempt
+from federation.services.scheduling.attempt import Attempt, Cause, GangState, Role
 from federation.services.values import Scheduled
 from federation.services.waiting_ports import GangWait
 
@@ -31,7 +31,7 @@ async def join_gang(read: Transaction, batch: Sequence[Attempt]) -> list[Attempt
     ``gate`` then.
     """
     for attempt in batch:
-        attempt.roster, attempt.gate, attempt.companions = None, NO_REASON, ()
+        attempt.gang = GangState()
     every = await _of_gang(read, batch[0].candidate)
     roster = Roster(GangMember.of(each.binding, each.wait) for each in every)
     for attempt in batch:
@@ -45,11 +45,11 @@ async def join_gang(read: Transaction, batch: Sequence[Attempt]) -> list[Attempt
     if not joined:
         return []
     # It stands for all of them where that is looked at again.
-    joined[0].roster = _members(every)
+    joined[0].gang.roster = _members(every)
     gang = gang_to_join(joined[0].candidate)
     gate = gate_of(gang, roster.members) if gang else NO_REASON
     for attempt in joined:
-        attempt.gate = gate
+        attempt.gang.gate = gate
     if gate:
         return []
     joining_names = {attempt.candidate.name for attempt in joined}
@@ -57,8 +57,8 @@ async def join_gang(read: Transaction, batch: Sequence[Attempt]) -> list[Attempt
         Attempt(
             binding=each.binding,
             # Who was gated is decided for the first time.
-            again=each.wait.is_tried,
-            is_companion=True,
+            cause=Cause.RETRIED if each.wait.is_tried else Cause.STATED,
+            role=Role.COMPANION,
             answer=_nobody(),
         )
         for each in every
@@ -83,25 +83,25 @@ def with_companions(joined: Sequence[Attempt], companions: Sequence[Attempt]) ->
             ReasonCode.GANG_MEMBER_WRONG, Word(wrong.binding.name), Text(str(wrong.error))
         )
         for attempt in joined:
-            attempt.gate = gate
+            attempt.gang.gate = gate
         companions = ()
-    joined[0].companions = tuple(companions)
+    joined[0].gang.companions = tuple(companions)
     return [*joined, *companions]
 
 
 async def has_same_gang(tx: Transaction, attempt: Attempt) -> bool:
     """Whether its gang is as it was when it was read."""
-    if attempt.roster is None:
+    if attempt.gang.roster is None:
         return True
-    return _members(await _of_gang(tx, attempt.candidate)) == attempt.roster
+    return _members(await _of_gang(tx, attempt.candidate)) == attempt.gang.roster
 
 
 def bindings_to_lock(attempts: Iterable[Attempt]) -> Iterator[Binding]:
     """Bindings of all groups and gangs that the attempts change."""
     for attempt in attempts:
         yield attempt.candidate
-        if attempt.known and attempt.known.binding.gang != attempt.candidate.gang:
-            yield attempt.known.binding
+        if attempt.former and attempt.former.gang != attempt.candidate.gang:
+            yield attempt.former
 
 
 async def settle_gangs(tx: Transaction, attempts: Sequence[Attempt]) -> list[BindingChanged]:
@@ -151,8 +151,7 @@ async def settle_gang(
 
 def _changed_by(attempt: Attempt) -> Iterator[GangName]:
     """The gangs of which others may have to wait otherwise, or it has to wait with others."""
-    before = attempt.known.binding if attempt.known else None
-    after = attempt.candidate
+    before, after = attempt.former, attempt.candidate
     is_as_before = before is not None and before.gang == after.gang and before.clusters
     if is_as_before and attempt.is_placed:
         return

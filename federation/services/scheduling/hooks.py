@@ -32,36 +32,36 @@ def keep(working: WorkingCopy, attempt: Attempt, now: float) -> Reason:
     """
     if not attempt.profile.keeps_or_hears:
         return NO_REASON
-    attempt.shown = _shown(working, attempt, now)
+    attempt.result.shown = _shown(working, attempt, now)
     for plugin in attempt.profile.reserves:
         try:
-            objection = keep_by(plugin, *attempt.shown)
+            objection = keep_by(plugin, *attempt.result.shown)
         except PluginFailed:
             let_go([attempt])
             raise
         if objection:
             let_go([attempt])
             return objection
-        attempt.kept.append(plugin)
+        attempt.result.keeping.append(plugin)
     return NO_REASON
 
 
 def let_go(attempts: Iterable[Attempt]) -> None:
     """Nothing comes of these decisions: plugins give back what they kept, the last one first."""
     for attempt in attempts:
-        while attempt.kept:
-            plugin = attempt.kept.pop()
-            if attempt.shown is None:
+        while attempt.result.keeping:
+            plugin = attempt.result.keeping.pop()
+            if attempt.result.shown is None:
                 continue
             try:
-                undo_by(plugin, *attempt.shown)
+                undo_by(plugin, *attempt.result.shown)
             except PluginFailed as error:
                 tell_plugin_failure(error)
 
 
 async def give_back(attempts: Iterable[Attempt]) -> None:
     """``let_go``, in a thread."""
-    keeping = [attempt for attempt in attempts if attempt.kept]
+    keeping = [attempt for attempt in attempts if attempt.result.keeping]
     if keeping:
         await TELLING_PLUGINS.run(let_go, keeping)
 
@@ -80,10 +80,10 @@ async def tell_committed(attempts: Iterable[Attempt]) -> None:
 def _tell(attempts: Iterable[Attempt]) -> None:
     for attempt in attempts:
         for plugin in attempt.profile.post_binds:
-            if attempt.shown is None:
+            if attempt.result.shown is None:
                 continue
             try:
-                hear_by(plugin, *attempt.shown)
+                hear_by(plugin, *attempt.result.shown)
             except PluginFailed as error:
                 with working_on(decision=attempt.id, binding="/".join(attempt.key)):
                     tell_plugin_failure(error)
@@ -91,7 +91,7 @@ def _tell(attempts: Iterable[Attempt]) -> None:
 
 def _shown(working: WorkingCopy, attempt: Attempt, now: float) -> tuple[CycleState, IntArray]:
     """The cycle's state, and the replicas by cluster."""
-    fleet, decision = working.snapshot.fleet_at(now), attempt.verdict.decision
+    fleet, decision = working.snapshot.fleet_at(now), attempt.decision
     trace = decision.trace
     replicas_c = np.zeros(len(fleet), dtype=np.int64)
     for target in decision.clusters:
@@ -104,7 +104,7 @@ def _shown(working: WorkingCopy, attempt: Attempt, now: float) -> tuple[CycleSta
         prior_c=read_only(np.maximum(previous_c, 0)),
         placed_c=read_only(previous_c >= 0),
         tier_c=trace.filtering.tier_c,
-        surroundings=surroundings_of(attempt, attempt.peers),
+        surroundings=surroundings_of(attempt, attempt.facts.peers),
         now=now,
     )
     return state, read_only(replicas_c)

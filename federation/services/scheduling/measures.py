@@ -68,7 +68,7 @@ class DecisionMeasures:
         result = _result(answer)
         self.attempts[result] += 1
         if not answer.cancelled() and not answer.exception():
-            self.preempted += sum(attempt.losses.values())
+            self.preempted += sum(attempt.result.losses.values())
         seconds = started.seconds_since()
         self.durations.add(seconds)
         if logger.isEnabledFor(logging.DEBUG):

@@ -309,7 +309,7 @@ def _with_coming(
 def _more(attempt: Attempt) -> dict[str, int]:
     """What it gets by cluster beyond what it has there."""
     had = {each.name: each.replicas for each in attempt.candidate.clusters}
-    clusters = attempt.verdict.decision.clusters
+    clusters = attempt.decision.clusters
     more = {each.name: each.replicas - had.get(each.name, 0) for each in clusters}
     return {name: count for name, count in more.items() if count > 0}
 

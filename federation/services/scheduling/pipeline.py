@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from federation.model.errors import Conflict, FederationError, Unavailable
-from federation.model.placement import Binding, BindingName, Certificate, EvictionTask
+from federation.model.placement import Binding, BindingName, Certificate
 from federation.model.reasons import Reason
 from federation.scheduler.decision import by_itself
 from federation.scheduler.plugins.profile import Profile, Profiles
@@ -25,18 +25,17 @@ from federation.services.fleet.report_requests import Refreshing
 from federation.services.journal_ports import PreemptionLimits
 from federation.services.ports import CONNECTION_LOST, Clock, Store
 from federation.services.scheduling.answer import answer_as_before, answer_unwritten
-from federation.services.scheduling.attempt import Attempt, marks_of, named_clusters
+from federation.services.scheduling.attempt import Attempt, Cause, Role, marks_of, named_clusters
 from federation.services.scheduling.commit import Committer
 from federation.services.scheduling.fresh_reports import FreshReports
 from federation.services.scheduling.gangs import join_gang, joins_gang, with_companions
 from federation.services.scheduling.hooks import give_back
 from federation.services.scheduling.measures import DecisionMeasures, timed
-from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.preempting import DEFAULT_LIMITS, Preemption, preempting_of
 from federation.services.scheduling.preview_copies import PreviewCopies
 from federation.services.scheduling.queue import DecisionQueue
 from federation.services.scheduling.read import read_attempts
-from federation.services.scheduling.retaking import Retaking
+from federation.services.scheduling.stated_moves import StatedMove
 from federation.services.scheduling.together import (
     decide_again,
     decide_all,
@@ -125,7 +124,7 @@ class DecisionPipeline:
         Raises LimitExceeded; the answer, awaited, what those of ``submit`` do, and NotFound when it
         does not wait any more.
         """
-        attempt = Attempt(binding=stored.binding, place=place, again=True)
+        attempt = Attempt(binding=stored.binding, place=place, cause=Cause.RETRIED)
         self._add(attempt)
         return attempt
 
@@ -135,29 +134,19 @@ class DecisionPipeline:
         Raises as ``submit`` does; awaited, also NotFound.
         """
         binding = Binding(namespace=name[0], name=name[1], uid=uid)
-        attempt = Attempt(binding=binding, rescheduled_at=self._clock.now())
+        attempt = Attempt(
+            binding=binding, cause=Cause.RESCHEDULED, rescheduled_at=self._clock.now()
+        )
         self._add(attempt)
         return attempt.answer
 
-    def move(
-        self,
-        binding: Binding,
-        *,
-        takes_back: EvictionTask | None = None,
-        planned: PlannedMove | None = None,
-        retaking: Retaking | None = None,
-    ) -> asyncio.Future[Scheduled]:
-        """Moves a stored binding off clusters: ``takes_back`` to where it was before that eviction,
-        ``planned`` or ``retaking`` just so, or not at all. Raises as ``submit`` does; awaited, also
-        NotFound, and PreconditionFailed where it must not be moved.
+    def move(self, binding: Binding, stated: StatedMove | None = None) -> asyncio.Future[Scheduled]:
+        """Move a stored binding off clusters, as it is ``stated`` or else wherever it fits.
+
+        Raises as ``submit`` does; awaited, also NotFound, and PreconditionFailed if it must not be
+        moved or cannot be moved as stated.
         """
-        attempt = Attempt(
-            binding=binding,
-            is_moved=True,
-            takes_back=takes_back,
-            planned=planned,
-            retaking=retaking,
-        )
+        attempt = Attempt(binding=binding, cause=Cause.MOVED, stated=stated)
         self._add(attempt)
         return attempt.answer
 
@@ -198,8 +187,8 @@ class DecisionPipeline:
             await self._preemption.with_victims(self._store, working, [attempt], PREVIEWING, now)
         if attempt.error is not None:
             raise attempt.error
-        decision = by_itself(attempt.verdict.decision, attempt.candidate)
-        attempt.verdict = replace(attempt.verdict, decision=decision)
+        decision = by_itself(attempt.decision, attempt.candidate)
+        attempt.result.verdict = replace(attempt.result.verdict, decision=decision)
         return attempt
 
     def working(self) -> WorkingCopy:
@@ -226,7 +215,8 @@ class DecisionPipeline:
 
     def _add(self, *attempts: Attempt) -> list[asyncio.Future[Scheduled]]:
         for attempt in attempts:
-            attempt.is_joining = joins_gang(attempt)
+            if joins_gang(attempt):
+                attempt.role = Role.JOINING
         self.measures.enqueue(*attempts)
         self._begin()
         return [attempt.answer for attempt in attempts]
@@ -303,7 +293,7 @@ class DecisionPipeline:
         """Those that are decided; who found no room and may make some goes alone, next."""
         preempting = preempting_of(attempts)
         for attempt in preempting:
-            attempt.is_preempting = True
+            attempt.role = Role.PREEMPTING
         self._queue.put_first(preempting)
         return [attempt for attempt in attempts if not attempt.is_preempting]
 
@@ -311,7 +301,7 @@ class DecisionPipeline:
         """Those that are placed by themselves; who goes with a gang is decided with it, next."""
         joining = [attempt for attempt in attempts if joins_gang(attempt)]
         for attempt in joining:
-            attempt.is_joining = True
+            attempt.role = Role.JOINING
         self._queue.put_first(joining)
         return [attempt for attempt in attempts if not attempt.is_joining]
 
@@ -354,7 +344,7 @@ class DecisionPipeline:
         attempts = await self._read_batch(batch)
         apart = [attempt for attempt in attempts if not joins_gang(attempt)]
         for attempt in apart:
-            attempt.is_joining = False
+            attempt.role = Role.ALONE
         self._queue.put_first(apart)
         joined = [attempt for attempt in attempts if attempt.is_joining]
         if not joined:

@@ -33,7 +33,7 @@ from federation.scheduler.preemption import (
 from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import Store, Transaction
-from federation.services.scheduling.attempt import Attempt
+from federation.services.scheduling.attempt import Attempt, Role, StoredFacts
 from federation.services.scheduling.attempt_batch import is_together
 from federation.services.scheduling.claims import (
     MOST_NOMINATED,
@@ -60,15 +60,15 @@ def wants_preemption(attempts: Sequence[Attempt]) -> bool:
     are placed together.
     """
     first = attempts[0] if attempts else None
-    if first is None or first.gate or moves_as_group(attempts):
+    if first is None or first.gang.gate or moves_as_group(attempts):
         return False
     group = attempts if is_together(first) else attempts[:1]
     lacking = [attempt for attempt in group if attempt.error is None and not attempt.is_placed]
     return bool(lacking) and all(
         attempt.candidate.preemption_policy is PreemptionPolicy.PREEMPT_LOWER_PRIORITY
-        and not (attempt.awaits or attempt.is_beyond_quota)
+        and not (attempt.result.awaits or attempt.result.is_beyond_quota)
         and (attempt.error is None or isinstance(attempt.error, NotPlacedTogether))
-        and (attempt.is_placed or attempt.verdict.decision.outcome is Outcome.UNSCHEDULABLE)
+        and (attempt.is_placed or attempt.decision.outcome is Outcome.UNSCHEDULABLE)
         for attempt in group
     )
 
@@ -185,10 +185,10 @@ class Preemption:
             return None
         nobody: asyncio.Future[Scheduled] = asyncio.get_running_loop().create_future()
         nobody.cancel()
-        victim = Attempt(binding=stored.binding, is_victim=True, answer=nobody, profile=profile)
-        victim.known, victim.holding = stored, holding or Holding()
-        victim.peers = peers or Peers()
-        return victim
+        facts = StoredFacts(stored=stored, holding=holding or Holding(), peers=peers or Peers())
+        return Attempt(
+            binding=stored.binding, role=Role.VICTIM, answer=nobody, profile=profile, facts=facts
+        )
 
 
 def is_wholly_in(working: WorkingCopy, stored: StoredBinding) -> bool:
@@ -200,7 +200,7 @@ def _avoided(working: WorkingCopy, attempts: Sequence[Attempt]) -> frozenset[str
     """Clusters where those that were to leave for one of the attempts have not, in time."""
     found: set[str] = set()
     for attempt in attempts:
-        wait = attempt.known.wait if attempt.known else None
+        wait = attempt.stored_wait
         if wait is not None and wait.nominated is not None:
             found.update(wait.nominated.avoids)
             leaving = wait.nominated.leaving
@@ -262,25 +262,27 @@ def _nominate(
     avoids = tuple(sorted(_avoided(working, choice.attempts)))
     for place in places:
         attempt = place.attempt
-        attempt.nominated = Nomination(
+        attempt.result.nominated = Nomination(
             since=possible.now,
             until=possible.now + choice.limits.seconds,
             shares=place.shares,
             leaving=leaving,
             avoids=avoids,
         )
-        attempt.awaits = waits_for(attempt.nominated, [each.replicas for each in leaving])
-        tell(attempt, attempt.awaits)
+        attempt.result.awaits = waits_for(
+            attempt.result.nominated, [each.replicas for each in leaving]
+        )
+        tell(attempt, attempt.result.awaits)
         # That others lose is news, even where it was refused before in the same words.
-        attempt.standing = None
+        attempt.result.standing = None
 
 
 def _note(choice: _Choice, losses: Losses) -> None:
     """What its decision says of them, and what counts against the limits."""
     told = loss_reasons(choice.possible.candidates, losses)
     for attempt in choice.attempts:
-        decision = attempt.verdict.decision
+        decision = attempt.decision
         decision = replace(decision, trace=replace(decision.trace, preempted=told))
-        attempt.verdict = replace(attempt.verdict, decision=decision)
+        attempt.result.verdict = replace(attempt.result.verdict, decision=decision)
     first = choice.attempts[0]
-    first.losses, first.limits = choice.by_namespace(losses), choice.limits
+    first.result.losses, first.result.limits = choice.by_namespace(losses), choice.limits

@@ -77,7 +77,7 @@ class Previews:
         if self._pipeline.profile_of(binding).keeps_or_hears:
             # What plugins would keep for it is known once it is decided for good.
             return Previewed(record=record)
-        if attempt.losses:
+        if attempt.result.losses:
             # What others lose is written with what that makes room for.
             return Previewed(record=record)
         if gang_to_join(attempt.candidate) is not None:
@@ -87,9 +87,9 @@ class Previews:
         preview = NewPreview(
             id=made.id,
             secret_hash=made.hash,
-            base=attempt.known,
+            base=attempt.facts.stored,
             body=await PACKING.run(
-                packed_preview, attempt.decided, attempt.verdict, wait=attempt.wait
+                packed_preview, attempt.decided, attempt.result.verdict, wait=attempt.wait
             ),
         )
         async with self._store.transaction() as tx:
@@ -123,8 +123,8 @@ class Previews:
                 return await _committed(tx, preview)
             attempt, working = await self._reserved(tx, preview)
             if binding is not None:
-                check_version(binding, attempt.known, self._following.history)
-            traces = await packed_off_loop([attempt.verdict], UNDER_LOCKS)
+                check_version(binding, attempt.facts.stored, self._following.history)
+            traces = await packed_off_loop([attempt.result.verdict], UNDER_LOCKS)
             _, changes = await write(tx, [attempt], traces)
             await tx.previews.settle(preview.id, attempt.id)
         self._fleet.adopt(working.snapshot, working.after, changes)
@@ -136,15 +136,15 @@ class Previews:
         """What was shown, with the room for it taken. Raises PreconditionFailed without any."""
         attempt = Attempt(binding=preview.binding, wait=preview.wait)
         candidate = attempt.candidate
-        attempt.verdict = replace(preview.verdict, promises=())
+        attempt.result.verdict = replace(preview.verdict, promises=())
         # Before anything else is locked; until the end nobody else joins the groups.
         await lock_groups(tx, [candidate])
         names = {target.name for target in preview.verdict.decision.clusters}
         names.update((await _holding(tx, candidate)).clusters)
         await lock_clusters(tx, self._fleet, self._following, names)
-        attempt.known = await _base(tx, preview)
-        attempt.holding = await _holding(tx, candidate)
-        if not names.issuperset(attempt.holding.clusters):
+        attempt.facts.stored = await _base(tx, preview)
+        attempt.facts.holding = await _holding(tx, candidate)
+        if not names.issuperset(attempt.facts.holding.clusters):
             raise _stale(preview, MOVED)
         working = self._pipeline.working()
         await check_departed(tx, departed_clusters([attempt], working))
@@ -159,15 +159,15 @@ class Previews:
         return attempt, working
 
     def _reserve(self, working: WorkingCopy, attempt: Attempt, preview: StoredPreview) -> None:
-        known, candidate = attempt.known, attempt.candidate
+        known, candidate = attempt.facts.stored, attempt.candidate
         attempt.adopt = known is None or known.binding.clusters != candidate.clusters
         closed = self._pipeline.closed(working)
         ran = {target.name: target.replicas for target in candidate.clusters}
-        for target in attempt.verdict.decision.clusters:
+        for target in attempt.decision.clusters:
             if target.name in closed and target.replicas > ran.get(target.name, 0):
                 raise _stale(preview, f"cluster {target.name} {closed[target.name]}")
         # What was shown may be granted as to a new request, which gets a second look.
-        attempt.is_refined = True
+        attempt.result.is_refined = True
         request_room(working, attempt, self._pipeline.asked(candidate))
         refused = reserve(working, attempt)
         if refused is not None:

@@ -12,17 +12,11 @@ from federation.model.namespace_quotas import beyond_quota, held_amounts, moved_
 from federation.model.reasons import NO_REASON, Reason
 from federation.model.reservations import Reservation
 from federation.services.ports import Transaction
-from federation.services.scheduling.attempt import Attempt, QuotaRoom
+from federation.services.scheduling.attempt import Attempt, QuotaRoom, Role
 
 
-async def read_quotas(
-    read: Transaction, attempts: Sequence[Attempt], *, has_quotas: bool = True
-) -> None:
-    """Add the quotas of their namespaces, where there are some; ``has_quotas``: there may be."""
-    for attempt in attempts:
-        attempt.quota = None
-    if not has_quotas:
-        return
+async def read_quotas(read: Transaction, attempts: Sequence[Attempt]) -> None:
+    """Add the quotas of namespaces to the facts of their attempts."""
     quotas = await read.quotas.find({attempt.key[0] for attempt in attempts})
     if not quotas:
         return
@@ -34,20 +28,21 @@ async def read_quotas(
     limited = [attempt for attempt in attempts if attempt.key[0] in rooms]
     held = await read.quotas.held({attempt.key for attempt in limited})
     for attempt in limited:
-        attempt.quota, attempt.held = rooms[attempt.key[0]], held.get(attempt.key, {})
+        attempt.facts.quota = rooms[attempt.key[0]]
+        attempt.facts.quota_held = held.get(attempt.key, {})
 
 
 def beyond(attempt: Attempt) -> Reason:
     """Which limits of its namespace it would pass; NO_REASON: none, and it is counted."""
-    room, requested = attempt.quota, attempt.requested
+    room, requested = attempt.facts.quota, attempt.result.requested
     if room is None or requested is None:
         return NO_REASON
     shares = (share for shares in requested.shares.values() for share in shares)
     after = held_amounts((share.replicas, share.requirements) for share in shares)
-    passed = beyond_quota(room.quota, room.used, attempt.held, after)
-    attempt.is_beyond_quota = bool(passed)
+    passed = beyond_quota(room.quota, room.used, attempt.facts.quota_held, after)
+    attempt.result.is_beyond_quota = bool(passed)
     if not passed:
-        room.used = moved_amounts(room.used, attempt.held, after)
+        room.used = moved_amounts(room.used, attempt.facts.quota_held, after)
     return passed
 
 
@@ -55,7 +50,7 @@ async def within_quotas(tx: Transaction, attempts: Sequence[Attempt]) -> list[At
     """Those that pass no limit, one after the other. Nobody else promises more in their namespaces
     until the transaction ends.
     """
-    limited = [attempt for attempt in attempts if attempt.quota and attempt.reserved]
+    limited = [attempt for attempt in attempts if attempt.facts.quota and attempt.result.reserved]
     if not limited:
         return list(attempts)
     quotas = await tx.quotas.find({attempt.key[0] for attempt in limited}, lock=True)
@@ -64,14 +59,14 @@ async def within_quotas(tx: Transaction, attempts: Sequence[Attempt]) -> list[At
     held = await tx.quotas.held({attempt.key for attempt in limited})
     refused = set[str]()
     # Who makes room for another one does so first.
-    for attempt in sorted(limited, key=lambda each: not each.is_victim):
+    for attempt in sorted(limited, key=lambda attempt: attempt.role is not Role.VICTIM):
         quota = quotas.get(attempt.key[0])
-        if quota is None or attempt.reserved is None:
+        if quota is None or attempt.result.reserved is None:
             continue
         before = held.get(attempt.key, {})
-        every = attempt.reserved.reservations
+        every = attempt.result.reserved.reservations
         # What it leaves counts until it is gone, and keeps nobody from leaving.
-        placed = attempt.requested.shares if attempt.requested else {}
+        placed = attempt.result.requested.shares if attempt.result.requested else {}
         after = _held_by(each for each in every if each.cluster in placed)
         if beyond_quota(quota, used[quota.namespace], before, after):
             refused.add(attempt.id)

@@ -14,11 +14,11 @@ from federation.scheduler.waiting.kept import MOST_EARMARKS
 from federation.services.binding_ports import StoredBinding
 from federation.services.ports import Transaction
 from federation.services.scheduling.attempt import (
-    NO_CLAIMS,
+    NO_EARMARKS,
     NO_HOLDING,
-    NO_PEERS,
     Attempt,
-    RoomClaims,
+    Earmarks,
+    StoredFacts,
 )
 from federation.services.scheduling.claims import MOST_NOMINATED
 from federation.services.scheduling.drafts import asked_binding, candidate_of, moved_candidate
@@ -32,40 +32,43 @@ async def read_attempts(
     no older than the binding, and with a newer one nothing is committed. ``history`` is the
     database's.
     """
-    found = await read.bindings.to_decide([attempt.key for attempt in attempts])
-    bindings = found.known
+    rows = await read.bindings.to_decide([attempt.key for attempt in attempts])
+    bindings = rows.known
     holdings = await read.reservations.holdings(bindings.keys()) if bindings else {}
-    claims = await _claims(read, profiles, room_is_kept=found.room_is_kept)
-    await read_quotas(read, attempts, has_quotas=found.has_quotas)
+    earmarks = await _earmarks(read, profiles, room_is_kept=rows.room_is_kept)
     for attempt in attempts:
-        attempt.claims = claims
-        known = attempt.known = bindings.get(attempt.key)
-        attempt.holding = holdings.get(attempt.key, NO_HOLDING)
-        attempt.newest, attempt.peers, attempt.error = None, NO_PEERS, None
+        holding = holdings.get(attempt.key, NO_HOLDING)
+        attempt.facts = StoredFacts(
+            stored=bindings.get(attempt.key), holding=holding, earmarks=earmarks
+        )
+    if rows.has_quotas:
+        await read_quotas(read, attempts)
+    for attempt in attempts:
+        stored, attempt.error = attempt.facts.stored, None
         try:
-            if attempt.key in found.unread:
-                raise found.unread[attempt.key]
-            check_version(attempt.binding, known, history)
-            attempt.binding = asked_binding(attempt, known)
+            if attempt.key in rows.unread:
+                raise rows.unread[attempt.key]
+            check_version(attempt.binding, stored, history)
+            attempt.binding = asked_binding(attempt, stored)
             attempt.profile = profiles.profile_of(attempt.binding)
-            candidate = candidate_of(attempt.binding, known, adopt=attempt.adopt)
+            candidate = candidate_of(attempt.binding, stored, adopt=attempt.adopt)
             attempt.candidate = moved_candidate(attempt, candidate)
         except FederationError as error:
             attempt.error = error
             continue
         if is_grouped(attempt.candidate):
-            attempt.peers = await read.bindings.peers(attempt.candidate)
+            attempt.facts.peers = await read.bindings.peers(attempt.candidate)
     repeated = {
-        attempt.known.decision_id: attempt
+        attempt.facts.stored.decision_id: attempt
         for attempt in attempts
         if attempt.error is None
-        and attempt.known
-        and not attempt.again
+        and attempt.facts.stored
+        and not attempt.is_retried
         and attempt.stated is None
-        and attempt.candidate == attempt.known.binding
+        and attempt.candidate == attempt.facts.stored.binding
     }
     for decision_id, newest in (await read.decisions.find(repeated.keys())).items():
-        repeated[decision_id].newest = newest
+        repeated[decision_id].facts.newest = newest
 
 
 def check_version(binding: Binding, known: StoredBinding | None, history: str) -> None:
@@ -79,7 +82,7 @@ def check_version(binding: Binding, known: StoredBinding | None, history: str) -
         raise Conflict(f"Binding {binding.key!r} {state}, not at {expected}: read it again.")
 
 
-async def _claims(read: Transaction, profiles: Profiles, *, room_is_kept: bool) -> RoomClaims:
+async def _earmarks(read: Transaction, profiles: Profiles, *, room_is_kept: bool) -> Earmarks:
     """What is kept for bindings that wait."""
     earmarked: Sequence[StoredBinding] = ()
     if room_is_kept:
@@ -88,8 +91,8 @@ async def _claims(read: Transaction, profiles: Profiles, *, room_is_kept: bool) 
     strict = profiles.strict_names
     first = await read.bindings.first_waiting(strict) if strict else ()
     if not (earmarked or first):
-        return NO_CLAIMS
-    return RoomClaims(
+        return NO_EARMARKS
+    return Earmarks(
         earmarked=_with_profiles(earmarked, profiles), first=_with_profiles(first, profiles)
     )
 

@@ -45,11 +45,10 @@ def surroundings_of(
     attempt: Attempt, peers: Peers, triggers: tuple[Reason, ...] = ()
 ) -> Surroundings:
     """What is known of its binding beyond its own fields, the peers included."""
-    known = attempt.known
     observed = attempt.binding.observed_affinity if attempt.adopts else ""
     return Surroundings(
         affinity_peers=peers.affinity,
         anti_affinity_peers=peers.anti_affinity,
-        observed_affinity=observed or (known.observed_affinity if known else ""),
+        observed_affinity=observed or attempt.observed_affinity,
         triggers=triggers,
     )

@@ -15,7 +15,7 @@ from federation.model.placement import Binding, gang_to_join
 from federation.scheduler.batch import decide_each, decide_moves, settle_gang
 from federation.scheduler.decision import Outcome
 from federation.scheduler.waiting.queue import Seen
-from federation.services.scheduling.attempt import Attempt
+from federation.services.scheduling.attempt import Attempt, Cause, Role
 from federation.services.scheduling.attempt_batch import AttemptBatch, is_together
 from federation.services.scheduling.hooks import let_go
 from federation.services.scheduling.seeing import seen_by, surroundings_of
@@ -28,7 +28,7 @@ def moved_attempts(bindings: Iterable[Binding]) -> list[Attempt]:
     """Make attempts at moves that are committed together, or not at all."""
     batch = str(uuid4())
     return [
-        Attempt(binding=binding, is_moved=True, place=place, atomic=batch)
+        Attempt(binding=binding, cause=Cause.MOVED, place=place, atomic=batch)
         for place, binding in enumerate(bindings, start=1)
     ]
 
@@ -61,7 +61,7 @@ def decide_all(working: WorkingCopy, attempts: Sequence[Attempt], now: float) ->
     missed = decide_each(batch)
     if attempts and attempts[0].atomic:
         place_all_or_none(attempts, [attempts[position] for position in missed])
-    elif attempts and attempts[0].is_joining and (missed or attempts[0].gate):
+    elif attempts and attempts[0].is_joining and (missed or attempts[0].gang.gate):
         _leave_waiting(batch, missed)
 
 
@@ -74,7 +74,7 @@ def decide_again(working: WorkingCopy, attempts: Sequence[Attempt], now: float) 
         decide_all(working, attempts, now)
         return
     for attempt in attempts:
-        is_whole = attempt.reserved and attempt.verdict.decision.outcome is Outcome.SCHEDULED
+        is_whole = attempt.result.reserved and attempt.decision.outcome is Outcome.SCHEDULED
         if not is_whole or reserve(working, attempt) is not None:
             decide_all(working, [attempt], now)
 
@@ -84,7 +84,7 @@ def is_atomic(attempts: Sequence[Attempt]) -> bool:
     whom.
     """
     first = attempts[0] if attempts else None
-    return first is not None and (is_together(first) or first.is_victim)
+    return first is not None and (is_together(first) or first.role is Role.VICTIM)
 
 
 def place_all_or_none(attempts: Iterable[Attempt], missed: Sequence[Attempt]) -> None:
@@ -95,7 +95,7 @@ def place_all_or_none(attempts: Iterable[Attempt], missed: Sequence[Attempt]) ->
         return
     first, unplaced = min(missed, key=lambda each: each.place), frozenset(missed)
     for attempt in attempts:
-        attempt.requested = attempt.reserved = attempt.standing = None
+        attempt.result.requested = attempt.result.reserved = attempt.result.standing = None
         let_go([attempt])
         if attempt not in unplaced:
             attempt.error = not_placed_together(first.place, first.binding.key, len(missed) - 1)
@@ -116,7 +116,7 @@ def seen_together(working: WorkingCopy, attempts: Sequence[Attempt], now: float)
     """
     reach: set[str] = set()
     for attempt in attempts:
-        around = surroundings_of(attempt, attempt.peers)
+        around = surroundings_of(attempt, attempt.facts.peers)
         reach |= seen_by(working, attempt.candidate, attempt.profile, around, now).reach
     places = tried_together(attempts, partial(TrialCapacity.of, working, now=now))
     return Seen(room={"": int(places is not None)}, reach=frozenset(reach))
@@ -128,13 +128,15 @@ def _leave_waiting(batch: AttemptBatch, missed: Sequence[int]) -> None:
     first, gang = attempts[0], gang_to_join(attempts[0].candidate)
     if gang is None:
         raise LookupError(f"{first.candidate.key} joins no gang")
-    if first.again:
+    if first.is_retried:
         # It is tried again after a while: what failed may pass.
         first.error = next((each.error for each in attempts if each.error), None)
-    settle_gang(batch, gang, missed, first.gate)
-    is_ready = not (first.gate or first.has_waited_for_reports)
-    unseen = dict.fromkeys(name for position in missed for name in attempts[position].unseen_in)
-    first.unseen_in = tuple(unseen) if is_ready else ()
-    if first.again and first.error is None:
-        first.seen = seen_together(batch.working, attempts, batch.now)
+    settle_gang(batch, gang, missed, first.gang.gate)
+    is_ready = not (first.gang.gate or first.has_waited_for_reports)
+    unseen = dict.fromkeys(
+        name for position in missed for name in attempts[position].result.unseen_in
+    )
+    first.result.unseen_in = tuple(unseen) if is_ready else ()
+    if first.is_retried and first.error is None:
+        first.result.seen = seen_together(batch.working, attempts, batch.now)
         batch.undo()

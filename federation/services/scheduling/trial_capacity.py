@@ -6,7 +6,6 @@ For one thread. Must not read or write the store.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from copy import copy
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
@@ -63,7 +62,7 @@ def tried_together(
     """
     capacities: list[T] = []
     for attempt in attempts:
-        capacity = capacity_of(copy(attempt))
+        capacity = capacity_of(attempt.trial())
         working, trial, now = capacity.working, capacity.attempt, capacity.now
         fleet = working.snapshot.fleet_at(now)
         peers = peers_beside(trial, placed(former.attempt for former in capacities))

@@ -41,9 +41,9 @@ from federation.services.values import DecisionRecord, Verdict
 
 def reserve(working: WorkingCopy, attempt: Attempt) -> Refused | None:
     """Take the room that was requested, for all shares or for none; None where it was taken."""
-    if attempt.requested is None:
+    if attempt.result.requested is None:
         return None
-    reserved = working.reserve(attempt.requested)
+    reserved = working.reserve(attempt.result.requested)
     if isinstance(reserved, Refused):
         return reserved
     take(attempt, reserved)
@@ -53,7 +53,7 @@ def reserve(working: WorkingCopy, attempt: Attempt) -> Refused | None:
 def reserve_less(working: WorkingCopy, attempts: Sequence[Attempt]) -> bool:
     """Leave to all of these what was requested, which is less than they have; whether that was."""
     reserved = working.reserve_less(
-        [attempt.requested for attempt in attempts if attempt.requested]
+        [attempt.result.requested for attempt in attempts if attempt.result.requested]
     )
     if isinstance(reserved, Refused):
         return False
@@ -73,33 +73,33 @@ def request_room(
     With ``clusters`` only these shares are taken by now.
     """
     # A plan says where it goes as if it were there.
-    placed_as = attempt.known.binding if attempt.known and attempt.stated else attempt.candidate
-    attempt.requested = working.request(
+    placed_as = (attempt.former if attempt.stated else None) or attempt.candidate
+    attempt.result.requested = working.request(
         attempt.candidate,
         attempt.id,
-        attempt.verdict.decision.clusters if clusters is None else clusters,
+        attempt.decision.clusters if clusters is None else clusters,
         asked=certificate,
-        held=attempt.holding.clusters,
+        held=attempt.facts.holding.clusters,
         adopts=attempt.adopts,
         watched=_watched(working, attempt),
-        refines=attempt.is_refined,
+        refines=attempt.result.is_refined,
         placed=placed_as.clusters,
     )
-    return attempt.requested
+    return attempt.result.requested
 
 
 def tell(attempt: Attempt, why: Reason) -> None:
     """Add to the reason of its decision."""
-    decision = attempt.verdict.decision.explained(why)
-    attempt.verdict = replace(attempt.verdict, decision=decision)
-    attempt.standing = standing_of(attempt)
+    decision = attempt.decision.explained(why)
+    attempt.result.verdict = replace(attempt.result.verdict, decision=decision)
+    attempt.result.standing = standing_of(attempt)
 
 
 def refuse(attempt: Attempt, reasons: Mapping[str, Reason]) -> None:
     """Nothing of it is placed; why not, as ``without_room`` takes it."""
-    attempt.requested = None
-    decision = without_room(attempt.verdict.decision, reasons)
-    attempt.verdict = replace(attempt.verdict, decision=decision, refused=reasons)
+    attempt.result.requested = None
+    decision = without_room(attempt.decision, reasons)
+    attempt.result.verdict = replace(attempt.result.verdict, decision=decision, refused=reasons)
 
 
 def verdict_of(decided: Decided[Reserved], snapshot: FleetSnapshot, now: float) -> Verdict:
@@ -116,15 +116,15 @@ def take_over(
     attempt: Attempt, draft: Draft, decided: Decided[Reserved], snapshot: FleetSnapshot, now: float
 ) -> None:
     """Make a decision that places it the attempt's, with the evictions that it leaves."""
-    attempt.verdict = verdict_of(decided, snapshot, now)
-    binding, stored, planned = attempt.candidate, attempt.known, attempt.stated
+    attempt.result.verdict = verdict_of(decided, snapshot, now)
+    binding, stored, planned = attempt.candidate, attempt.facts.stored, attempt.stated
     clusters = decided.decision.clusters
     if planned and stored:
-        attempt.evictions = planned.evictions(stored.binding, clusters, now)
+        attempt.result.evictions = planned.evictions(stored.binding, clusters, now)
         return
     tasks = eviction_tasks(binding, draft.evicting, clusters, now)
     leaves = replace(binding, eviction_tasks=tasks)
-    attempt.evictions = with_evictions(leaves, PROMISE_ENDED, decided.lapsed, clusters, now)
+    attempt.result.evictions = with_evictions(leaves, PROMISE_ENDED, decided.lapsed, clusters, now)
 
 
 def standing_of(attempt: Attempt) -> DecisionRecord | None:
@@ -134,15 +134,15 @@ def standing_of(attempt: Attempt) -> DecisionRecord | None:
     A reschedule that was triggered always is a new decision. Of one that was tried again in vain
     this one is answered, and not kept: to be refused once more is no news, whatever the reason is.
     """
-    stored, packed, decision = attempt.known, attempt.newest, attempt.verdict.decision
-    if stored is None or (packed is None and not attempt.again):
+    stored, packed, decision = attempt.facts.stored, attempt.facts.newest, attempt.decision
+    if stored is None or (packed is None and not attempt.is_retried):
         return None
-    if attempt.candidate != stored.binding and not attempt.again:
+    if attempt.candidate != stored.binding and not attempt.is_retried:
         return None
     if attempt.leaves_waiting is not (stored.wait is not None):
         return None
     if attempt.is_placed:
-        requested, holding = attempt.requested, attempt.holding
+        requested, holding = attempt.result.requested, attempt.facts.holding
         shares = requested.shares.keys() if requested else frozenset()
         leaving = _left_for(attempt, PLANNED_MOVE, PREEMPTED, TAINT_UNTOLERATED)
         is_held = set(holding.clusters) - leaving == set(shares)
@@ -159,8 +159,8 @@ def standing_of(attempt: Attempt) -> DecisionRecord | None:
 
 def take(attempt: Attempt, reserved: Reserved) -> None:
     """Note what was reserved for an attempt."""
-    attempt.reserved = reserved
-    attempt.verdict = replace(attempt.verdict, promises=reserved.promises)
+    attempt.result.reserved = reserved
+    attempt.result.verdict = replace(attempt.result.verdict, promises=reserved.promises)
 
 
 def _watched(working: WorkingCopy, attempt: Attempt) -> Mapping[str, tuple[Share, ...]]:

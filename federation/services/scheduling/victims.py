@@ -134,7 +134,7 @@ class PossibleVictims:
         why = dict.fromkeys(leaving, f"{PREEMPTED_BY}{self.by}")
         tasks = with_evictions(binding, PREEMPTED, why, left, self.now)
         victim.candidate = replace(binding, clusters=left, eviction_tasks=tasks)
-        victim.verdict = Verdict(decision=decision, evidence=snapshot.evidence_at(self.now))
+        victim.result.verdict = Verdict(decision=decision, evidence=snapshot.evidence_at(self.now))
 
 
 def losable_shares(
@@ -146,7 +146,7 @@ def losable_shares(
     own = {attempt.binding.key for attempt in attempts}
     names = working.snapshot.names
     found: dict[BindingName, dict[str, LosableShare]] = {}
-    let_in = (open_clusters(attempt.verdict.decision) for attempt in attempts)
+    let_in = (open_clusters(attempt.decision) for attempt in attempts)
     for position in sorted(set[int]().union(*let_in)):
         cluster = names[position]
         with_running = avoided is not None and cluster not in avoided

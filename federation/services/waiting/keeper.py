@@ -442,7 +442,7 @@ class QueueKeeper:
         error = None if answer.cancelled() else answer.exception()
         if isinstance(error, NotFound):
             queue.placed(waiter.key)
-        elif answer.cancelled() or error or SPENT in clauses_of(attempt.verdict.decision.reason):
+        elif answer.cancelled() or error or SPENT in clauses_of(attempt.decision.reason):
             self._note_failure(waiter.key)
         elif attempt.has_progressed:
             self._note_placed(waiter, answer.result())
@@ -451,17 +451,17 @@ class QueueKeeper:
 
     def _note_refused(self, waiter: Waiter, attempt: Attempt, *, is_past: bool) -> None:
         """``is_past``: room may have been kept from it that is not kept any more."""
-        self._queue.refused(waiter.key, attempt.seen)
+        self._queue.refused(waiter.key, attempt.result.seen)
         self._swept.discard(waiter.want)
         self._touched.note_refused(waiter.want)
         sample = self._samples[waiter.want] = Sample.of(attempt)
-        if sample.is_grouped or attempt.is_beyond_quota:
+        if sample.is_grouped or attempt.result.is_beyond_quota:
             self._grouped[waiter.want] = waiter.key[0]
         if is_past or waiter.key in self._changed_gangs:
             self._queue.wake([waiter.want])
-        for each in (attempt, *attempt.companions):
-            if each.standing is not None and each.known is not None:
-                self._refused[each.known.id] = str(each.short_of)
+        for each in (attempt, *attempt.gang.companions):
+            if each.result.standing is not None and each.facts.stored is not None:
+                self._refused[each.facts.stored.id] = str(each.short_of)
 
     def _note_placed(self, waiter: Waiter, scheduled: Scheduled) -> None:
         self._give_up_room(waiter.key)

@@ -134,8 +134,8 @@ class Sample:
     def of(cls, attempt: Attempt) -> Sample:
         return cls(
             binding=attempt.candidate,
-            surroundings=surroundings_of(attempt, attempt.peers),
-            gang=(attempt, *attempt.companions) if attempt.is_joining else (),
+            surroundings=surroundings_of(attempt, attempt.facts.peers),
+            gang=(attempt, *attempt.gang.companions) if attempt.is_joining else (),
         )
 
     @property

@@ -39,8 +39,8 @@ def ready_fleet() -> WorkingCopy:
 
 
 def versions(attempt: Attempt) -> list[int]:
-    assert attempt.reserved is not None
-    return [shares.version for shares in attempt.reserved.clusters.values()]
+    assert attempt.result.reserved is not None
+    return [shares.version for shares in attempt.result.reserved.clusters.values()]
 
 
 async def test_shares_that_fit_all_the_same_stay_with_their_decision() -> None:
@@ -48,11 +48,11 @@ async def test_shares_that_fit_all_the_same_stay_with_their_decision() -> None:
     web, db = attempt("web", 4), attempt("db", 2)
     decide(before, db)
     decide(before.ahead(), web)
-    decision = web.verdict.decision
+    decision = web.decision
     again = ready_fleet()
     decide_again(again, [web], NOW)
     assert web.error is None
-    assert web.verdict.decision is decision
+    assert web.decision is decision
     # On the fleet as it is, nobody else was there: it made the first change.
     assert versions(web) == versions(db)
     assert again.ledger(0).of_binding(web.candidate.key)
@@ -65,8 +65,8 @@ async def test_shares_that_fit_no_more_are_decided_anew() -> None:
     decide(meanwhile, db)
     decide_again(meanwhile.ahead(), [web], NOW)
     assert web.error is None
-    assert web.verdict.decision.outcome is Outcome.UNSCHEDULABLE
-    assert web.reserved is None
+    assert web.decision.outcome is Outcome.UNSCHEDULABLE
+    assert web.result.reserved is None
 
 
 async def test_what_found_no_room_beside_promises_that_were_never_made_is_decided_anew() -> None:
@@ -74,7 +74,7 @@ async def test_what_found_no_room_beside_promises_that_were_never_made_is_decide
     before = ready_fleet()
     decide(before, db)
     decide(before.ahead(), web)
-    assert web.verdict.decision.outcome is Outcome.UNSCHEDULABLE
+    assert web.decision.outcome is Outcome.UNSCHEDULABLE
     decide_again(ready_fleet(), [web], NOW)
     assert web.error is None
-    assert web.verdict.decision.outcome is Outcome.SCHEDULED
+    assert web.decision.outcome is Outcome.SCHEDULED

@@ -8,7 +8,7 @@ import pytest
 
 from federation.model.namespace_quotas import REPLICAS, NamespaceQuota
 from federation.model.placement import Placement, ReplicaScheduling, SchedulingType
-from federation.services.scheduling.attempt import Attempt, QuotaRoom
+from federation.services.scheduling.attempt import Attempt, QuotaRoom, Role
 from federation.services.scheduling.attempt_batch import AttemptBatch
 from federation.services.scheduling.together import decide_all, seen_together
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -45,17 +45,17 @@ async def test_a_gang_whose_members_stay_apart_sees_room_in_as_many_clusters(
 async def test_what_is_undone_is_given_back_to_the_quota() -> None:
     web = attempt("web", 4)
     quota = NamespaceQuota(namespace=web.binding.namespace, limits={REPLICAS: 5})
-    web.quota = QuotaRoom(quota=quota, read={REPLICAS: 1}, used={})
+    web.facts.quota = QuotaRoom(quota=quota, read={REPLICAS: 1}, used={})
     batch = AttemptBatch(working=ready_fleet(), attempts=[web], now=NOW)
     assert batch.decide(0, {})
-    assert web.quota.used[REPLICAS] == 5
+    assert web.facts.quota.used[REPLICAS] == 5
     batch.undo()
-    assert web.quota.used == {REPLICAS: 1}
+    assert web.facts.quota.used == {REPLICAS: 1}
 
 
 async def test_who_joins_no_gang_is_not_left_waiting_as_one() -> None:
     """Else what was taken for it would not be given back."""
     web = attempt("web", 99)
-    web.is_joining = True
+    web.role = Role.JOINING
     with pytest.raises(LookupError, match="joins no gang"):
         decide_all(ready_fleet(), [web], NOW)
