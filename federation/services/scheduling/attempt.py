@@ -333,8 +333,8 @@ class Attempt:
     def is_stored(self) -> bool:
         """Whether a new decision is stored.
 
-        A decision that places nothing is not stored if the binding is new and does not wait, if a
-        caller wants all or nothing, or if the outcome of a move was stated.
+        A decision that places nothing is not stored if the binding is new and does not wait. Nor
+        is it stored if a caller wants all or nothing, or if the outcome of a move was stated.
         """
         is_of_callers = bool(self.atomic) and not self.is_moved
         is_all_or_nothing = is_of_callers or self.stated is not None
