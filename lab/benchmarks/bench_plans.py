@@ -23,7 +23,7 @@ from federation.services.plans.balancing import level_clusters
 from federation.services.plans.consolidating import empty_clusters
 from federation.services.plans.leaving import move_out
 from federation.services.plans.lp_inputs import leaving_problem
-from federation.services.scheduling.attempt import Attempt, Cause
+from federation.services.scheduling.attempt import Attempt, AttemptCause
 from federation.services.scheduling.stated_moves import PlannedMove
 from federation.services.scheduling.working_copy import WorkingCopy
 from lab import services
@@ -117,7 +117,7 @@ async def measure(count: int, clusters: int) -> None:
     working = fleet_of(names, leave)
     move = PlannedMove(why=dict.fromkeys(leave, "is to be emptied"))
     attempts = [
-        Attempt(binding=each, cause=Cause.MOVED, stated=move)
+        Attempt(binding=each, cause=AttemptCause.MOVED, stated=move)
         for each in bindings(count, leave, stay)
     ]
     FIGURES.section(f"{count:,} bindings leave {len(leave)} of {clusters} clusters")
@@ -147,7 +147,7 @@ async def measure_kinds(count: int, clusters: int) -> None:
     running = spread_bindings(count, names, reports)
     working = reporting(names, reports)
     for kind, plan in (("balance", level_clusters), ("consolidate", empty_clusters)):
-        attempts = [Attempt(binding=each, cause=Cause.MOVED) for each in running]
+        attempts = [Attempt(binding=each, cause=AttemptCause.MOVED) for each in running]
         for attempt in attempts:
             attempt.profile = replace(attempt.profile, reserves=(), post_binds=())
         began = time.process_time()

@@ -12,13 +12,13 @@ import grpc
 import pytest
 
 from federation.services.scheduling import queue
-from federation.services.scheduling.queue import LEAST_BATCH
+from federation.services.scheduling.queue import MIN_BATCH
 from lab.patience import until
 from tests.api.world import World, code_of, shares
 
 CORES = 1000
 # Smaller than the product's own, so that fewer bindings are more than one takes.
-MAX_BATCH = 3 * LEAST_BATCH
+MAX_BATCH = 3 * MIN_BATCH
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +111,7 @@ async def test_the_less_urgent_wait_for_all_others(world: World) -> None:
 async def test_many_that_ask_for_one_each_go_together(world: World) -> None:
     await begin(world)
     async with held_up(world) as tasks:
-        for number in range(2 * LEAST_BATCH):
+        for number in range(2 * MIN_BATCH):
             tasks.append(asyncio.create_task(world.schedule(f"w{number:02}")))
         await world.queued()
     batches = await committed(world)

@@ -12,7 +12,7 @@ from federation.services.fleet.report_requests import (
     PART,
     REPORTS_AT_ONCE_BEFORE_REFUSALS,
 )
-from federation.services.scheduling.fresh_reports import MOST_ASKED
+from federation.services.scheduling.fresh_reports import MAX_REPORTS_REQUESTED
 from federation.v1.scheduling_pb2 import OUTCOME_NO_FIT, OUTCOME_UNSCHEDULABLE
 from lab.patience import PATIENCE_SECONDS, until
 from tests.api.world import World, shares
@@ -96,14 +96,14 @@ async def test_without_a_report_it_is_refused_once_it_waited(world: World) -> No
 
 
 async def test_agents_are_asked_in_moderation_before_refusals(world: World) -> None:
-    names = [f"m{number:02}" for number in range(3 * MOST_ASKED)]
+    names = [f"m{number:02}" for number in range(3 * MAX_REPORTS_REQUESTED)]
     await world.clusters(**dict.fromkeys(names, 2))
     await world.batch(*(world.workload(name, 2, only=[name]) for name in names))
     world.clock.advance(60)
     # Some were asked because much was promised there.
     before = sum(len(agent.resyncs) for agent in world.agents.values())
     for number in range(3):
-        only = names[number * MOST_ASKED : (number + 1) * MOST_ASKED]
+        only = names[number * MAX_REPORTS_REQUESTED : (number + 1) * MAX_REPORTS_REQUESTED]
         assert await world.placed(f"w{number}", 99, *only, wait=False) == {}
     await world.queued()
 

@@ -18,7 +18,7 @@ from federation.cli.__main__ import fedctl
 from federation.cli.plans import picture
 from federation.plans.plan import PlanLimits
 from federation.services.plans.leaving import move_out
-from federation.services.scheduling.attempt import Attempt, Cause
+from federation.services.scheduling.attempt import Attempt, AttemptCause
 from federation.services.scheduling.stated_moves import PlannedMove
 from federation.v1 import rebalance_pb2
 from federation.v1.resource_pb2 import TargetCluster
@@ -42,7 +42,7 @@ async def _drain() -> str:
     leave, stay = names[:LEAVE], names[LEAVE:]
     move = PlannedMove(why=dict.fromkeys(leave, "is to be emptied"))
     attempts = [
-        Attempt(binding=each, cause=Cause.MOVED, stated=move)
+        Attempt(binding=each, cause=AttemptCause.MOVED, stated=move)
         for each in bindings(BINDINGS, leave, stay)
     ]
     moves = move_out(fleet_of(names, leave), attempts, NOW, PlanLimits())

@@ -16,7 +16,7 @@ from federation.model.workload import ReplicaRequirements
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
 from federation.services.agent_values import AgentPresence
 from federation.services.binding_ports import StoredBinding
-from federation.services.scheduling.attempt import Attempt, Earmarks, StoredFacts
+from federation.services.scheduling.attempt import Attempt, EarmarkedBindings, StoredFacts
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
 from lab.fake_agents import capacity
@@ -62,7 +62,7 @@ def earmarked(number: int, each: Asked) -> StoredBinding:
     return StoredBinding(id=number, binding=binding(f"waits-{number}", each), wait=wait)
 
 
-def attempt(name: str, each: Asked, claims: Earmarks) -> Attempt:
+def attempt(name: str, each: Asked, claims: EarmarkedBindings) -> Attempt:
     nobody = cast(Any, None)
     made = Attempt(binding=binding(name, each), answer=nobody, call=None)
     made.facts = StoredFacts(earmarks=claims)
@@ -100,7 +100,7 @@ def test_nobody_who_comes_later_takes_what_is_kept(
     working = working_copy(cores)
     stored = [earmarked(number, each) for number, each in enumerate(kept)]
     stored.sort(key=lambda each: -each.binding.priority)
-    claims = Earmarks(earmarked=[(each, DEFAULT_PROFILE) for each in stored])
+    claims = EarmarkedBindings(earmarked=[(each, DEFAULT_PROFILE) for each in stored])
     promised = [0, 0, 0]
     for number, each in enumerate(coming):
         before = rooms(working)
@@ -120,7 +120,7 @@ def test_nobody_who_comes_later_takes_what_is_kept(
 def test_whom_it_is_kept_for_gets_it() -> None:
     working = working_copy([2, 2, 2])
     stored = earmarked(1, Asked(5, 1))
-    claims = Earmarks(earmarked=[(stored, DEFAULT_PROFILE)])
+    claims = EarmarkedBindings(earmarked=[(stored, DEFAULT_PROFILE)])
     late = attempt("late", Asked(1, 1), claims)
     own = attempt("waits-1", Asked(5, 1), claims)
     own.facts = StoredFacts(stored=stored, earmarks=claims)
@@ -162,7 +162,7 @@ def test_what_is_free_bit_by_bit_is_kept_where_the_replica_could_fit(
 ) -> None:
     free = [min(each, size) for each in free]
     working = sized(free, size)
-    claims = Earmarks(earmarked=[(large(cores), DEFAULT_PROFILE)])
+    claims = EarmarkedBindings(earmarked=[(large(cores), DEFAULT_PROFILE)])
     late = attempt("late", Asked(1, 1), claims)
     urgent = attempt("urgent", Asked(1, 2), claims)
     decide_all(working, [late], NOW)
@@ -183,7 +183,7 @@ def test_of_several_with_an_earmark_the_first_is_placed(count: int) -> None:
     """All of one priority lack the same room: each keeps it from those behind it alone."""
     working = working_copy([1, 1, 1])
     stored = [earmarked(number, Asked(3, 1)) for number in range(count)]
-    claims = Earmarks(earmarked=[(each, DEFAULT_PROFILE) for each in stored])
+    claims = EarmarkedBindings(earmarked=[(each, DEFAULT_PROFILE) for each in stored])
     tried = []
     for number, each in enumerate(stored):
         one = attempt(f"waits-{number}", Asked(3, 1), claims)

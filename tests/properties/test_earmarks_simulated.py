@@ -19,7 +19,7 @@ from federation.scheduler.simulated_capacity import SimulationOptions
 from federation.scheduler.simulation import Simulation
 from federation.services.agent_values import AgentPresence
 from federation.services.binding_ports import StoredBinding
-from federation.services.scheduling.attempt import Earmarks
+from federation.services.scheduling.attempt import EarmarkedBindings
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
 from tests.properties.test_earmarks import (
@@ -88,7 +88,7 @@ class Fleet:
             )
             for number, wait in enumerate(waits)
         ]
-        self._claims = Earmarks(earmarked=[(wait, DEFAULT_PROFILE) for wait in stored])
+        self._claims = EarmarkedBindings(earmarked=[(wait, DEFAULT_PROFILE) for wait in stored])
 
     def decide(self, name: str, request: Asked) -> tuple[Decision, Decision]:
         """Decide a binding; return the decisions of the service and of the simulation."""

@@ -31,7 +31,7 @@ from federation.services.plans.balancing import level_clusters
 from federation.services.plans.consolidating import empty_clusters
 from federation.services.plans.making_room import make_room
 from federation.services.plans.search import PlannedMoves
-from federation.services.scheduling.attempt import Attempt, Cause
+from federation.services.scheduling.attempt import Attempt, AttemptCause
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
 from lab.services import GIB, fleet_of, make_report
@@ -112,13 +112,15 @@ def made_plan(
     make: Callable[..., PlannedMoves], bindings: Sequence[Binding], limits: PlanLimits
 ) -> PlannedMoves:
     async def plan() -> PlannedMoves:
-        attempts = attempts_at(bindings, Cause.MOVED)
+        attempts = attempts_at(bindings, AttemptCause.MOVED)
         return make(working_copy(bindings), attempts, NOW, limits, frozenset(NAMES))
 
     return asyncio.run(plan())
 
 
-def attempts_at(bindings: Sequence[Binding], cause: Cause = Cause.STATED) -> list[Attempt]:
+def attempts_at(
+    bindings: Sequence[Binding], cause: AttemptCause = AttemptCause.STATED
+) -> list[Attempt]:
     attempts = [Attempt(binding=each, cause=cause) for each in bindings]
     for attempt in attempts:
         attempt.profile = replace(attempt.profile, reserves=(), post_binds=())
@@ -235,7 +237,7 @@ def test_what_waits_finds_the_room_that_was_made(
     bindings: list[Binding], waiting: list[Binding], limits: PlanLimits
 ) -> None:
     def make(working: WorkingCopy, attempts: Sequence[Attempt], *rest: Any) -> PlannedMoves:
-        return make_room(working, attempts, attempts_at(waiting, Cause.RETRIED), *rest)
+        return make_room(working, attempts, attempts_at(waiting, AttemptCause.RETRIED), *rest)
 
     moves = made_plan(make, bindings, limits)
     check_steps(bindings, moves, limits)

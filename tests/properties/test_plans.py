@@ -26,7 +26,7 @@ from federation.plans.bound import MoveProblem, bound_moves
 from federation.plans.plan import PlanLimits, PlanStep
 from federation.services.plans.leaving import move_out
 from federation.services.plans.search import PlannedMoves, infeasible
-from federation.services.scheduling.attempt import Attempt, Cause
+from federation.services.scheduling.attempt import Attempt, AttemptCause
 from federation.services.scheduling.stated_moves import PlannedMove
 from federation.services.scheduling.working_copy import WorkingCopy
 from lab.services import fleet_of, make_report
@@ -84,7 +84,7 @@ def working_copy(free: Sequence[int]) -> WorkingCopy:
 
 def attempts(every: Sequence[Binding]) -> list[Attempt]:
     move = PlannedMove(why={"a": "a is to be emptied"})
-    made = [Attempt(binding=each, cause=Cause.MOVED, stated=move) for each in every]
+    made = [Attempt(binding=each, cause=AttemptCause.MOVED, stated=move) for each in every]
     for attempt in made:
         attempt.profile = replace(attempt.profile, reserves=(), post_binds=())
     return made

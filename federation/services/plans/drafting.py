@@ -20,7 +20,7 @@ from federation.services.plans.leaving import move_out
 from federation.services.plans.making_room import make_room
 from federation.services.plans.search import TO_BE_EMPTIED, PlannedMoves
 from federation.services.ports import Clock, Store, Transaction
-from federation.services.scheduling.attempt import Attempt, Cause
+from federation.services.scheduling.attempt import Attempt, AttemptCause
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.stated_moves import PlannedMove
 from federation.services.threads import PLANNING
@@ -102,7 +102,10 @@ class Drafting:
     async def attempts(self, moves: Sequence[tuple[Binding, PlannedMove]]) -> list[Attempt]:
         """Return attempts at moves, with what the store knows of their bindings."""
         return await self._read(
-            [Attempt(binding=binding, cause=Cause.MOVED, stated=move) for binding, move in moves]
+            [
+                Attempt(binding=binding, cause=AttemptCause.MOVED, stated=move)
+                for binding, move in moves
+            ]
         )
 
     async def _read(self, attempts: list[Attempt]) -> list[Attempt]:
@@ -168,7 +171,7 @@ class Drafting:
         attempts = await self._existing(bindings, STAYS)
         tries = await self._read(
             [
-                Attempt(binding=stored.binding, cause=Cause.RETRIED)
+                Attempt(binding=stored.binding, cause=AttemptCause.RETRIED)
                 for stored in waiting[:MAX_WAITING]
             ]
         )

@@ -1,6 +1,6 @@
-"""Answers: to what was decided, to what needs no decision, and again under an idempotency key.
+"""Answers to attempts: new decisions, standing ones, and answers of an idempotency key.
 
-Must not keep what the store has: under a key it keeps where to find it.
+Must not copy decisions: a key is stored with the id of its decision.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from federation.services.values import DecisionRecord, Once, Scheduled
 
 
 class _AnswerLocation(msgspec.Struct, frozen=True):
-    """Where an answer is found again."""
+    """The place of an answer in the store."""
 
     decision: str
     namespace: str
@@ -27,21 +27,21 @@ class _AnswerLocation(msgspec.Struct, frozen=True):
 
 
 async def answer_as_before(read: Transaction, attempt: Attempt) -> bool:
-    """Whether the same was answered under its key before: then it has the same answer again.
+    """Answer an attempt whose idempotency key has an answer. Tell whether it has one.
 
-    Raises PreconditionFailed when the key was another request's, NotFound when the decision is not
-    kept any more.
+    Raises PreconditionFailed if the key is that of another request, NotFound if the decision is
+    no longer stored.
     """
     once = attempt.once
-    known = await read.requests.get(once.caller, once.key) if once else None
-    if once is None or known is None:
+    answered = await read.requests.get(once.caller, once.key) if once else None
+    if once is None or answered is None:
         return False
-    attempt.succeed(await _answer_of(read, known, once))
+    attempt.succeed(await _answer_of(read, answered, once))
     return True
 
 
 async def answer_unwritten(store: Store, attempts: Iterable[Attempt], now: float) -> None:
-    """Answer those that there is no decision to write for."""
+    """Answer the attempts that have no decision to write."""
     for attempt in attempts:
         if attempt.error is not None:
             attempt.fail(attempt.error)
@@ -52,19 +52,19 @@ async def answer_unwritten(store: Store, attempts: Iterable[Attempt], now: float
 
 
 async def keep_answers(tx: Transaction, attempts: Iterable[Attempt]) -> None:
-    """Keep what was written for who asks again under the same key.
+    """Store answers under their idempotency keys.
 
-    Raises Conflict when the same request was answered meanwhile.
+    Raises Conflict if the same request was answered meanwhile.
     """
     keyed = [(attempt.once, attempt) for attempt in attempts if attempt.once is not None]
     # In one order everywhere, so that two batches never wait for each other.
-    for once, attempt in sorted(keyed, key=lambda one: (one[0].caller, one[0].key)):
+    for once, attempt in sorted(keyed, key=lambda pair: (pair[0].caller, pair[0].key)):
         if await _keep(tx, once, attempt.scheduled):
             raise Conflict("The same request was answered meanwhile.")
 
 
 def unstored_record(attempt: Attempt, now: float) -> DecisionRecord:
-    """The record of a decision that is not stored, or not yet: without an id."""
+    """Return the record of a decision that is not stored, or not yet: it has no id."""
     return decision_record(attempt, "", now)
 
 
@@ -83,19 +83,19 @@ def decision_record(attempt: Attempt, decision_id: str, created_at: float) -> De
 
 
 async def _answer_standing(store: Store, attempt: Attempt, standing: DecisionRecord) -> None:
-    """Answer with what was decided before, and with the same when asked again."""
+    """Answer with the newest decision, which still stands, and store it under the key."""
     scheduled = Scheduled(record=standing, binding=attempt.candidate, queued=attempt.leaves_waiting)
     once = attempt.once
     if once is not None:
         async with store.transaction() as tx:
-            known = await _keep(tx, once, scheduled)
-            if known is not None:
-                scheduled = await _answer_of(tx, known, once)
+            answered = await _keep(tx, once, scheduled)
+            if answered is not None:
+                scheduled = await _answer_of(tx, answered, once)
     attempt.succeed(scheduled)
 
 
 async def _keep(tx: Transaction, once: Once, scheduled: Scheduled) -> KnownRequest | None:
-    """Keep the answer under its key; what is kept there already, if something is."""
+    """Store an answer under its key. Return the answer that the key has already, if any."""
     record = scheduled.record
     location = _AnswerLocation(decision=record.id, namespace=record.namespace, name=record.name)
     return await tx.requests.add(
@@ -103,14 +103,14 @@ async def _keep(tx: Transaction, once: Once, scheduled: Scheduled) -> KnownReque
     )
 
 
-async def _answer_of(read: Transaction, known: KnownRequest, once: Once) -> Scheduled:
-    """The same answer again; of the binding only its decision is as it was then."""
-    if known.body_hash != once.body_hash:
+async def _answer_of(read: Transaction, answered: KnownRequest, once: Once) -> Scheduled:
+    """Return the answer of a key: its decision, and the binding as it is now."""
+    if answered.body_hash != once.body_hash:
         raise PreconditionFailed(
             "The idempotency key was used for another request within the last day.",
             reason="IDEMPOTENCY_KEY_REUSED",
         )
-    location = from_json(known.answer, _AnswerLocation)
+    location = from_json(answered.answer, _AnswerLocation)
     packed = await read.decisions.get(location.decision)
     if packed is None:
         raise NotFound(f"Decision {location.decision!r} is not kept any more.")

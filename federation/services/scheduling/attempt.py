@@ -50,7 +50,7 @@ PLACED = frozenset({Outcome.SCHEDULED, Outcome.PARTIAL})
 Mark: TypeAlias = tuple[str, ...]
 
 
-class Cause(Enum):
+class AttemptCause(Enum):
     """The cause of an attempt."""
 
     # A caller states the binding.
@@ -78,7 +78,7 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Earmarks:
+class EarmarkedBindings:
     """Waiting bindings that room is kept for, each with its profile.
 
     They are ``earmarked``, or ``first`` in the queue of a strict profile.
@@ -88,7 +88,7 @@ class Earmarks:
     first: Sequence[tuple[StoredBinding, Profile]] = ()
 
 
-NO_EARMARKS = Earmarks()
+NO_EARMARKED = EarmarkedBindings()
 NO_HOLDING, NO_PEERS = Holding(), Peers()
 
 
@@ -114,7 +114,7 @@ class StoredFacts:
     holding: Holding = NO_HOLDING
     peers: Peers = NO_PEERS
     newest: PackedDecision | None = None
-    earmarks: Earmarks = NO_EARMARKS
+    earmarks: EarmarkedBindings = NO_EARMARKED
     quota: QuotaRoom | None = None
     quota_held: Mapping[str, int] = field(default_factory=dict)
 
@@ -178,7 +178,7 @@ class Attempt:
     # Asked. ``place`` is its place in a request of several bindings, from 1 (0: it is alone).
     # Attempts of one ``atomic`` batch have the same id there: all are placed, or none.
     binding: Binding
-    cause: Cause = Cause.STATED
+    cause: AttemptCause = AttemptCause.STATED
     adopt: bool = False
     wait: bool = True
     once: Once | None = None
@@ -249,11 +249,11 @@ class Attempt:
 
     @property
     def is_retried(self) -> bool:
-        return self.cause is Cause.RETRIED
+        return self.cause is AttemptCause.RETRIED
 
     @property
     def is_moved(self) -> bool:
-        return self.cause is Cause.MOVED
+        return self.cause is AttemptCause.MOVED
 
     @property
     def is_joining(self) -> bool:

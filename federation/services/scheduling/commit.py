@@ -1,7 +1,7 @@
-"""Commits: what was decided is looked at again under locks, written, and taken over.
+"""Commits: decisions are compared with the store under locks, written, and put into the fleet.
 
-Must not decide, unless others kept winning; must not answer before the transaction is committed.
-What others changed meanwhile is left out, for the caller to decide again.
+Must not decide, unless an attempt lost too many races, and must not answer before the transaction
+is committed. Attempts that others got in the way of are returned, to be decided again.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ Entries = tuple[Sequence[int], Sequence[BindingChanged]]
 
 
 class Committer:
-    """Commits batches of attempts; ``working`` makes a working copy of the fleet as it is known.
+    """The writer of batches. ``working`` makes a working copy of the current fleet.
 
-    ``has_rivals``: others promised in the same clusters while the last batch was decided.
+    ``has_rivals`` tells whether others promised in the same clusters while the last batch was
+    decided.
     """
 
     def __init__(
@@ -76,19 +77,17 @@ class Committer:
         self._observers: list[Callable[[Sequence[StoredBinding]], None]] = []
 
     def observe_waiting(self, observer: Callable[[Sequence[StoredBinding]], None]) -> None:
-        """From now on tell ``observer`` how those wait that were left waiting for the first time,
-        after the fleet was told.
-        """
+        """Call ``observer`` with the bindings that begin to wait, after each commit."""
         self._observers.append(observer)
 
     async def commit(
         self, attempts: Sequence[Attempt], working: WorkingCopy, standing: Sequence[Attempt] = ()
     ) -> tuple[list[Attempt], bool]:
-        """Write what was decided on the working copy.
+        """Write the decisions that were made on the working copy.
 
-        Those that do not fit beside what others did, and whether all were written just as they
-        were decided. Of an atomic batch, which has ``standing`` ones beside, all are written, or
-        Conflict is raised.
+        Returns the attempts that no longer fit, and whether all were written as they were decided.
+        Of an atomic batch all are written, or Conflict is raised; its ``standing`` attempts need
+        no writing.
         """
         touched = frozenset[str]().union(*(attempt.touched for attempt in attempts))
         departed = departed_clusters(attempts, working)
@@ -100,26 +99,26 @@ class Committer:
                 self.has_rivals = bool(moved)
                 await check_departed(tx, departed)
                 moved |= working.moved_since(self._fleet.snapshot, touched)
-                kept = await within_quotas(tx, await _unchanged(tx, attempts))
-                is_as_decided = not moved and len(kept) == len(attempts)
+                fitting = await within_quotas(tx, await _unchanged(tx, attempts))
+                is_as_decided = not moved and len(fitting) == len(attempts)
                 if not is_as_decided:
                     working = self._working()
-                    kept, traces = await UNDER_LOCKS.run(_reserve_again, working, kept)
-                if is_atomic(attempts) and not await _all_kept(tx, attempts, kept, standing):
+                    fitting, traces = await UNDER_LOCKS.run(_reserve_again, working, fitting)
+                if is_atomic(attempts) and not await _all_fit(tx, attempts, fitting, standing):
                     raise Conflict("An atomic batch does not fit any more as it was decided.")
-                entries, changes = await write(tx, kept, traces)
+                entries, changes = await write(tx, fitting, traces)
                 own.announce(entries, changes)
-            self._finish(kept, changes, working)
+            self._finish(fitting, changes, working)
         if is_as_decided:
             return [], True
-        written = {attempt.key for attempt in kept}
+        written = {attempt.key for attempt in fitting}
         return [attempt for attempt in attempts if attempt.key not in written], False
 
     async def decide_and_commit(self, attempts: Sequence[Attempt]) -> None:
-        """Decide and write while nobody else can promise anything where these may go.
+        """Decide and write while all clusters where the attempts may go are locked.
 
-        Raises Conflict when the bindings were changed since they were read, or when they would go
-        to a cluster that was not eligible before.
+        Raises Conflict if a binding was changed since it was read, or if it would go to a cluster
+        that became eligible after the lock.
         """
         with self._following.appending() as own:
             async with self._store.transaction() as tx:
@@ -152,9 +151,11 @@ class Committer:
         self, written: Sequence[Attempt], changes: Sequence[BindingChanged], working: WorkingCopy
     ) -> None:
         self._fleet.adopt(working.snapshot, working.after, changes)
-        tell(self._observers, [each.waiting for each in written if each.waiting is not None])
+        tell(
+            self._observers, [attempt.waiting for attempt in written if attempt.waiting is not None]
+        )
         for attempt in written:
-            # It keeps for good what plugins keep for it.
+            # The reservations of plugins are final.
             attempt.result.keeping.clear()
             attempt.succeed(attempt.scheduled)
         if any(attempt.profile.post_binds for attempt in written):
@@ -164,10 +165,9 @@ class Committer:
 
 
 async def lock_groups(tx: Transaction, bindings: Iterable[Binding]) -> None:
-    """Until the transaction ends nobody else commits bindings of their workload affinity groups,
-    nor of their gangs.
+    """Lock the workload affinity groups and gangs of bindings until the transaction ends.
 
-    To be called before anything else is locked.
+    Call it before any other lock.
     """
     grouped = [binding for binding in bindings if is_grouped(binding) or binding.gang]
     if grouped:
@@ -177,10 +177,10 @@ async def lock_groups(tx: Transaction, bindings: Iterable[Binding]) -> None:
 async def lock_clusters(
     tx: Transaction, fleet: FleetOwner, following: Following, names: Collection[str]
 ) -> frozenset[str]:
-    """Hold the clusters' ledgers, as they are in the store, until the transaction ends.
+    """Lock the ledgers of clusters in the store until the transaction ends.
 
-    Answers which of them had moved on: the fleet in memory has caught up with those, and with those
-    that were new to it. Clusters that are gone count as moved, and are gone from the fleet.
+    Returns the clusters whose ledgers were newer than the fleet in memory, which has them by then.
+    Deleted clusters are among them, and are removed from the fleet.
     """
     await following.check(tx)
     locked = await tx.journal.lock(sorted(names))
@@ -198,9 +198,9 @@ async def lock_clusters(
 
 
 def lockable_clusters(attempts: Sequence[Attempt], snapshot: FleetSnapshot) -> frozenset[str]:
-    """Where attempts may get something, by affinity and readiness, or hold something now.
+    """Return the clusters where attempts may go by affinity and readiness, or hold something.
 
-    Those that may preempt others look at all clusters.
+    These are all clusters if one of the attempts may preempt others.
     """
     fleet = snapshot.fleet
     readable = [attempt for attempt in attempts if attempt.error is None]
@@ -218,13 +218,14 @@ def lockable_clusters(attempts: Sequence[Attempt], snapshot: FleetSnapshot) -> f
 
 
 def departed_clusters(attempts: Iterable[Attempt], working: WorkingCopy) -> frozenset[str]:
-    """The clusters that attempts name, and that the fleet they are decided on does not have."""
+    """Return the clusters that attempts name and that the working copy does not have."""
     return named_clusters(attempts) - working.snapshot.positions.keys()
 
 
 async def check_departed(tx: Transaction, names: frozenset[str]) -> None:
-    """Raises Conflict where one of these clusters has not left: this control plane had not heard of
-    it when it decided, and what runs there would be dropped.
+    """Raise Conflict if the store has one of these clusters.
+
+    This control plane had not read it when it decided, and would drop the replicas there.
     """
     if names and (stored := await tx.clusters.find(names)):
         raise Conflict(f"Cluster {min(stored)!r} was added meanwhile: try again.")
@@ -232,10 +233,10 @@ async def check_departed(tx: Transaction, names: frozenset[str]) -> None:
 
 async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[Packed]) -> Entries:
     """Write decisions, each with its packed trace, its binding, its reservations and its answer.
-    The ledgers involved are locked; each attempt is ``scheduled`` once this is committed.
 
-    Raises Conflict when somebody took the name of a new binding meanwhile, or answered the same
-    request: nothing may be kept then.
+    The ledgers are locked. The ``scheduled`` of the attempts holds once this is committed. Raises
+    Conflict if the name of a new binding was taken meanwhile, or the same request was answered:
+    then the transaction must be rolled back.
     """
     if not attempts:
         return (), ()
@@ -257,14 +258,15 @@ async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[P
         )
     for attempt in attempts:
         if attempt.gang.companions:
-            others = tuple(each.scheduled for each in attempt.gang.companions if each in attempts)
-            attempt.scheduled = replace(attempt.scheduled, others=others)
+            companions = [member for member in attempt.gang.companions if member in attempts]
+            scheduled = tuple(member.scheduled for member in companions)
+            attempt.scheduled = replace(attempt.scheduled, others=scheduled)
     await keep_answers(tx, attempts)
     return entries, changes
 
 
 async def _record_calls(tx: Transaction, attempts: Sequence[Attempt]) -> None:
-    """In the audit: who asked for which of them."""
+    """Record the calls in the audit, each with the bindings that it asked for."""
     bindings = dict[AuditedCall, list[str]]()
     for attempt in attempts:
         if attempt.call is not None:
@@ -274,14 +276,12 @@ async def _record_calls(tx: Transaction, attempts: Sequence[Attempt]) -> None:
 
 
 async def _unchanged(tx: Transaction, attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Those whose bindings, groups and gangs are as they were read; held until the end of the
-    transaction.
-    """
+    """Lock the bindings. Return the attempts whose bindings, groups and gangs are as read."""
     keys = [attempt.key for attempt in attempts if attempt.facts.stored is not None]
     try:
         current = await tx.bindings.lock_all(keys) if keys else {}
     except NewerBody:
-        # A newer release wrote one of them since it was read: read all of them again.
+        # A newer release wrote one of them since it was read: all are read again.
         return []
     return [
         attempt
@@ -295,56 +295,59 @@ async def _unchanged(tx: Transaction, attempts: Sequence[Attempt]) -> list[Attem
     ]
 
 
-async def _all_kept(
+async def _all_fit(
     tx: Transaction,
     attempts: Sequence[Attempt],
-    kept: Sequence[Attempt],
+    fitting: Sequence[Attempt],
     standing: Sequence[Attempt],
 ) -> bool:
-    """Whether each of an atomic batch can be written, or stands as it was read."""
-    return len(kept) == len(attempts) and len(await _unchanged(tx, standing)) == len(standing)
+    """Tell whether each of an atomic batch can be written, or stands as it was read."""
+    return len(fitting) == len(attempts) and len(await _unchanged(tx, standing)) == len(standing)
 
 
-def _is_as_read(known: StoredBinding | None, current: StoredBinding | None) -> bool:
-    if known is None:
+def _is_as_read(stored: StoredBinding | None, current: StoredBinding | None) -> bool:
+    if stored is None:
         return True
     return (
         current is not None
-        and current.id == known.id
-        and current.binding.resource_version == known.binding.resource_version
+        and current.id == stored.id
+        and current.binding.resource_version == stored.binding.resource_version
     )
 
 
 def _reserve_again(
     working: WorkingCopy, attempts: Sequence[Attempt]
 ) -> tuple[list[Attempt], list[Packed]]:
-    """Those whose shares find room on a newer fleet, and their packed traces. Who others leave room
-    for may find some there without.
+    """Return the attempts whose shares fit on a newer fleet, and their packed traces.
+
+    An attempt that waits for victims to leave may find room without them: it is decided again.
     """
-    kept = [
-        each for each in attempts if not each.result.nominated and reserve(working, each) is None
+    fitting = [
+        attempt
+        for attempt in attempts
+        if not attempt.result.nominated and reserve(working, attempt) is None
     ]
-    # Kept there for the event loop, which must not be held up by the ledgers of all clusters.
+    # Computed here: the ledgers of all clusters would hold up the event loop.
     _ = working.after
-    return kept, packed_traces([attempt.result.verdict for attempt in kept])
+    return fitting, packed_traces([attempt.result.verdict for attempt in fitting])
 
 
 def _new_decision(attempt: Attempt, trace: Packed) -> NewDecision:
-    placed, known = attempt.is_placed, attempt.facts.stored
+    placed, stored = attempt.is_placed, attempt.facts.stored
     group = attempt.decision.trace.affinity_group
     return NewDecision(
         id=attempt.id,
-        binding_id=known.id if known else None,
+        binding_id=stored.id if stored else None,
         binding=attempt.decided,
         verdict=attempt.result.verdict,
         trace=trace,
         placed=placed,
-        observed_affinity=group if placed else known.observed_affinity if known else "",
+        observed_affinity=group if placed else attempt.observed_affinity,
     )
 
 
 def _change(attempt: Attempt) -> BindingChanged:
-    """What the journal tells of it: another change, by its nonce, each time."""
+    """Return the change for the journal, with a new nonce each time."""
     return BindingChanged.of(
         attempt.candidate,
         decision=attempt.id,
@@ -355,17 +358,15 @@ def _change(attempt: Attempt) -> BindingChanged:
 
 
 async def _write_waits(tx: Transaction, attempts: Sequence[Attempt], settled: Settled) -> None:
-    """Who found too little room waits, unless it was not to; who waited for what it has now does
-    not.
-    """
-    left = [attempt for attempt in attempts if attempt.leaves_waiting]
+    """Let bindings wait that lack room and may wait, and end the waits of those that have it."""
+    lacking = [attempt for attempt in attempts if attempt.leaves_waiting]
     for attempt in attempts:
         attempt.waiting = None
-    if left:
-        waits = [_new_wait(each, settled.bindings[each.key].id) for each in left]
+    if lacking:
+        waits = [_new_wait(attempt, settled.bindings[attempt.key].id) for attempt in lacking]
         await tx.waiting.put(waits)
-        for attempt, wait in zip(left, waits, strict=True):
-            # Of others the row says more than this transaction.
+        for attempt, wait in zip(lacking, waits, strict=True):
+            # The rows of other waits have more than this transaction knows.
             if attempt.candidate.gang is None and not attempt.stored_wait:
                 stored = settled.bindings[attempt.key]
                 attempt.waiting = replace(stored, wait=wait.begun(settled.at))
@@ -379,7 +380,7 @@ async def _write_waits(tx: Transaction, attempts: Sequence[Attempt], settled: Se
 
 
 async def _count_losses(tx: Transaction, attempts: Sequence[Attempt]) -> None:
-    """Raises Conflict where more would be preempted within a minute than may be."""
+    """Count preempted replicas. Raises Conflict beyond the limits of a minute."""
     for attempt in attempts:
         if not attempt.result.losses or attempt.result.limits is None:
             continue
@@ -406,8 +407,8 @@ def _new_wait(attempt: Attempt, binding_id: int) -> NewWait:
 
 
 async def _write_reservations(tx: Transaction, attempts: Sequence[Attempt]) -> Mapping[str, int]:
-    """The versions that the ledgers have with them."""
-    # Of what several decisions change in a cluster the last one has its version.
+    """Write the reservations. Return the versions of the ledgers with them."""
+    # The last of several decisions about one cluster has the version of its ledger.
     newest: dict[str, ClusterShares] = {}
     rows = []
     leases: dict[str, int | None] = {}
@@ -415,7 +416,7 @@ async def _write_reservations(tx: Transaction, attempts: Sequence[Attempt]) -> M
         if attempt.result.reserved is None:
             continue
         newest.update(attempt.result.reserved.clusters)
-        candidate, known = attempt.candidate, attempt.facts.stored
+        candidate, former = attempt.candidate, attempt.former
         rows.append(
             StoredReservations(
                 namespace=candidate.namespace,
@@ -425,7 +426,7 @@ async def _write_reservations(tx: Transaction, attempts: Sequence[Attempt]) -> M
                 reservations=attempt.result.reserved.reservations,
             )
         )
-        had_lease = known is not None and known.binding.lease_seconds is not None
+        had_lease = former is not None and former.lease_seconds is not None
         if candidate.lease_seconds is not None or had_lease:
             leases[candidate.key] = candidate.lease_seconds
     if rows:

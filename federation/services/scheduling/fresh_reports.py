@@ -1,7 +1,7 @@
-"""Before a refusal for want of room, fresh reports: pods that they show stand where they are, and
-leave more room than wherever they might have gone.
+"""Fresh reports before a refusal: the pods that they show leave more room than promises.
 
-Must not keep others waiting, nor let anything be refused later than a short while, once.
+A promise counts wherever its pods may go, a pod only where it is. Must not delay other attempts,
+nor delay a refusal more than once and by more than a short while.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.queue import DecisionQueue
 from federation.services.scheduling.working_copy import WorkingCopy
 
-# Of so many clusters, those that have most room, reports are asked for, if so many show not all.
-MOST_LOOKED_AT: Final = 64
-MOST_ASKED: Final = 8
-# More are refused at once: those that wait have their answers soon.
-MOST_ASIDE: Final = 200
+# The clusters with the most room are examined, and reports of some of them are requested.
+MAX_CLUSTERS_EXAMINED: Final = 64
+MAX_REPORTS_REQUESTED: Final = 8
+# Further attempts are refused at once. The others have their answers soon.
+MAX_ATTEMPTS_ASIDE: Final = 200
 
 
 def unseen_in(working: WorkingCopy, attempt: Attempt, decision: Decision) -> tuple[str, ...]:
-    """Clusters that let in a binding that finds no room, where not all that is promised is seen."""
+    """Return clusters that pass for a binding without room and have promises without pods."""
     if (
         attempt.is_retried
         or attempt.has_waited_for_reports
@@ -36,16 +36,16 @@ def unseen_in(working: WorkingCopy, attempt: Attempt, decision: Decision) -> tup
         return ()
     trace, snapshot = decision.trace, working.snapshot
     (passing,) = (trace.filtering.refusal_c < 0).nonzero()
-    most_first = passing[np.argsort(-trace.inputs.available_c[passing], kind="stable")]
-    looked_at = most_first[:MOST_LOOKED_AT].tolist()
-    unseen = (snapshot.names[c] for c in looked_at if working.is_open(c))
-    return tuple(islice(unseen, MOST_ASKED))
+    by_room = passing[np.argsort(-trace.inputs.available_c[passing], kind="stable")]
+    examined = by_room[:MAX_CLUSTERS_EXAMINED].tolist()
+    unseen = (snapshot.names[c] for c in examined if working.is_open(c))
+    return tuple(islice(unseen, MAX_REPORTS_REQUESTED))
 
 
 class FreshReports:
-    """Puts attempts aside that reports may help, and back once these came or took too long.
+    """The attempts that wait for fresh reports, until these come or take too long.
 
-    ``go_on`` is called when some are back. Belongs to one event loop.
+    ``go_on`` is called when some are back in the queue. Belongs to one event loop.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class FreshReports:
         self._waiting: dict[asyncio.Task[None], int] = {}
 
     def without_hopeful(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Those that are decided; nothing came of the others, which are decided once more."""
+        """Return the attempts that are decided. The others wait, and are decided once more."""
         hopeful, events = list[Attempt](), set[asyncio.Event]()
         for attempt in attempts:
-            if attempt.result.standing is None and (asked := self._ask(attempt)):
+            if attempt.result.standing is None and (reports := self._request(attempt)):
                 hopeful.append(attempt)
-                events.update(asked)
+                events.update(reports)
         if not hopeful:
             return list(attempts)
-        # Nothing comes of an atomic batch, nor of a gang, as long as one of it is not placed.
+        # An atomic batch or a gang waits as a whole.
         is_together = hopeful[0].atomic or hopeful[0].is_joining
         aside = list(attempts) if is_together else hopeful
         for attempt in aside:
@@ -81,8 +81,8 @@ class FreshReports:
         for task in self._waiting:
             task.cancel()
 
-    def _ask(self, attempt: Attempt) -> list[asyncio.Event]:
-        if self._requests is None or sum(self._waiting.values()) >= MOST_ASIDE:
+    def _request(self, attempt: Attempt) -> list[asyncio.Event]:
+        if self._requests is None or sum(self._waiting.values()) >= MAX_ATTEMPTS_ASIDE:
             return []
         return self._requests.before_refusal(attempt.result.unseen_in)
 

@@ -1,4 +1,4 @@
-"""Gangs: who is decided together, and how those wait that have no place yet.
+"""Gangs: the members that are decided together, and the waits of those without a place.
 
 Must not decide: ``together`` does.
 """
@@ -17,7 +17,7 @@ from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of, miss
 from federation.services.binding_ports import StoredBinding
 from federation.services.journal import BindingChanged
 from federation.services.ports import Transaction
-from federation.services.scheduling.attempt import Attempt, Cause, GangState, Role
+from federation.services.scheduling.attempt import Attempt, AttemptCause, GangState, Role
 from federation.services.values import Scheduled
 from federation.services.waiting_ports import GangWait
 
@@ -26,14 +26,15 @@ GangName: TypeAlias = tuple[str, str]
 
 
 async def join_gang(read: Transaction, batch: Sequence[Attempt]) -> list[Attempt]:
-    """Let them join their gang, one after the other; who cannot has an ``error``. Answers those
-    that are placed with them, or not at all: none where the gang is not complete, which is their
-    ``gate`` then.
+    """Let attempts join their gang in order. One that cannot join has an ``error``.
+
+    Returns attempts at the members that wait, which are decided with them. There are none if the
+    gang is not complete: then its ``gate`` says why.
     """
     for attempt in batch:
         attempt.gang = GangState()
-    every = await _of_gang(read, batch[0].candidate)
-    roster = Roster(GangMember.of(each.binding, each.wait) for each in every)
+    stored_members = await _of_gang(read, batch[0].candidate)
+    roster = Roster(_members(stored_members))
     for attempt in batch:
         joining = GangMember.of(attempt.candidate, None)
         refusal = roster.refusal_of(joining)
@@ -44,8 +45,8 @@ async def join_gang(read: Transaction, batch: Sequence[Attempt]) -> list[Attempt
     joined = [attempt for attempt in batch if attempt.error is None]
     if not joined:
         return []
-    # It stands for all of them where that is looked at again.
-    joined[0].gang.roster = _members(every)
+    # The first one stands for all of them when the gang is compared again.
+    joined[0].gang.roster = _members(stored_members)
     gang = gang_to_join(joined[0].candidate)
     gate = gate_of(gang, roster.members) if gang else NO_REASON
     for attempt in joined:
@@ -55,29 +56,30 @@ async def join_gang(read: Transaction, batch: Sequence[Attempt]) -> list[Attempt
     joining_names = {attempt.candidate.name for attempt in joined}
     return [
         Attempt(
-            binding=each.binding,
-            # Who was gated is decided for the first time.
-            cause=Cause.RETRIED if each.wait.is_tried else Cause.STATED,
+            binding=member.binding,
+            # A gated member is decided for the first time.
+            cause=AttemptCause.RETRIED if member.wait.is_tried else AttemptCause.STATED,
             role=Role.COMPANION,
             answer=_nobody(),
         )
-        for each in every
-        if gang_to_join(each.binding)
-        and each.wait is not None
-        and each.binding.name not in joining_names
+        for member in stored_members
+        if gang_to_join(member.binding)
+        and member.wait is not None
+        and member.binding.name not in joining_names
     ]
 
 
 def joins_gang(attempt: Attempt) -> bool:
-    """Whether it is placed with others of its gang, or not at all."""
+    """Tell whether it is placed with others of its gang, or not at all."""
     return not attempt.atomic and gang_to_join(attempt.candidate) is not None
 
 
 def with_companions(joined: Sequence[Attempt], companions: Sequence[Attempt]) -> Sequence[Attempt]:
-    """All that are decided together, the companions as they were read; without these where one
-    cannot be decided.
+    """Return all attempts that are decided together.
+
+    If a companion cannot be decided, the gang is gated and the companions are left out.
     """
-    wrong = next((each for each in companions if each.error is not None), None)
+    wrong = next((member for member in companions if member.error is not None), None)
     if wrong is not None:
         gate = Reason.of(
             ReasonCode.GANG_MEMBER_WRONG, Word(wrong.binding.name), Text(str(wrong.error))
@@ -90,14 +92,14 @@ def with_companions(joined: Sequence[Attempt], companions: Sequence[Attempt]) ->
 
 
 async def has_same_gang(tx: Transaction, attempt: Attempt) -> bool:
-    """Whether its gang is as it was when it was read."""
+    """Tell whether its gang is as it was when it was read."""
     if attempt.gang.roster is None:
         return True
     return _members(await _of_gang(tx, attempt.candidate)) == attempt.gang.roster
 
 
 def bindings_to_lock(attempts: Iterable[Attempt]) -> Iterator[Binding]:
-    """Bindings of all groups and gangs that the attempts change."""
+    """Yield bindings of all groups and gangs that the attempts change."""
     for attempt in attempts:
         yield attempt.candidate
         if attempt.former and attempt.former.gang != attempt.candidate.gang:
@@ -105,7 +107,7 @@ def bindings_to_lock(attempts: Iterable[Attempt]) -> Iterator[Binding]:
 
 
 async def settle_gangs(tx: Transaction, attempts: Sequence[Attempt]) -> list[BindingChanged]:
-    """After these were written: how the gangs that they change wait, and what others are told."""
+    """Settle the waits of all gangs that written attempts change. Return the journal's changes."""
     gangs = {name for attempt in attempts for name in _changed_by(attempt)}
     written = frozenset(attempt.key for attempt in attempts)
     changes = []
@@ -117,45 +119,45 @@ async def settle_gangs(tx: Transaction, attempts: Sequence[Attempt]) -> list[Bin
 async def settle_gang(
     tx: Transaction, name: GangName, besides: Collection[BindingName] = ()
 ) -> list[BindingChanged]:
-    """See to it that those of a gang that have no place yet wait together, as who is here says.
+    """Let the members of a gang that have no place wait together.
 
-    What everybody is told of those that may be tried now and might not before, or the other way
-    round, ``besides`` some.
+    Returns changes for the journal: the members that may be tried from now on, or no longer, but
+    for the names in ``besides``.
     """
-    every = await tx.bindings.of_gang(*name)
-    members = _members(every)
-    waiting = [each for each in every if _waits_together(each)]
+    stored_members = await tx.bindings.of_gang(*name)
+    members = _members(stored_members)
+    waiting = [member for member in stored_members if _waits_together(member)]
     if not waiting:
         return []
     first = waiting[0].binding
-    gangs = [each.binding.gang for each in waiting if each.binding.gang]
+    gangs = [member.binding.gang for member in waiting if member.binding.gang]
     gate = gate_of(gangs[0], members)
-    timeouts = [each.timeout_seconds for each in gangs if each.timeout_seconds is not None]
+    timeouts = [gang.timeout_seconds for gang in gangs if gang.timeout_seconds is not None]
     await tx.waiting.put_together(
         GangWait(
-            binding_ids=[each.id for each in waiting],
+            binding_ids=[member.id for member in waiting],
             gang=name[1],
             entry=first.name,
-            priority=max(each.binding.priority for each in waiting),
+            priority=max(member.binding.priority for member in waiting),
             gate=str(gate),
             short_of=str(missing(gangs[0], members)) if gate else "",
             timeout_seconds=min(timeouts, default=None),
         )
     )
     return [
-        BindingChanged.of(each.binding, decision=each.decision_id, waits=True)
-        for each in waiting
-        if each.wait and each.wait.is_tried is bool(gate) and _key(each) not in besides
+        BindingChanged.of(member.binding, decision=member.decision_id, waits=True)
+        for member in waiting
+        if member.wait and member.wait.is_tried is bool(gate) and _key(member) not in besides
     ]
 
 
 def _changed_by(attempt: Attempt) -> Iterator[GangName]:
-    """The gangs of which others may have to wait otherwise, or it has to wait with others."""
-    before, after = attempt.former, attempt.candidate
-    is_as_before = before is not None and before.gang == after.gang and before.clusters
-    if is_as_before and attempt.is_placed:
+    """Yield the gangs whose waits an attempt changes."""
+    former, candidate = attempt.former, attempt.candidate
+    is_unchanged = former is not None and former.gang == candidate.gang and former.clusters
+    if is_unchanged and attempt.is_placed:
         return
-    for binding in (before, after):
+    for binding in (former, candidate):
         if binding is not None and binding.gang is not None:
             yield binding.namespace, binding.gang.name
 
@@ -166,8 +168,8 @@ async def _of_gang(read: Transaction, binding: Binding) -> Sequence[StoredBindin
     return await read.bindings.of_gang(binding.namespace, binding.gang.name)
 
 
-def _members(every: Iterable[StoredBinding]) -> tuple[GangMember, ...]:
-    return tuple(GangMember.of(each.binding, each.wait) for each in every)
+def _members(bindings: Iterable[StoredBinding]) -> tuple[GangMember, ...]:
+    return tuple(GangMember.of(stored.binding, stored.wait) for stored in bindings)
 
 
 def _waits_together(stored: StoredBinding) -> bool:
@@ -180,7 +182,7 @@ def _key(stored: StoredBinding) -> BindingName:
 
 
 def _nobody() -> asyncio.Future[Scheduled]:
-    """Who waits for an answer that nobody has asked for."""
+    """Return a future that nobody waits for."""
     nobody: asyncio.Future[Scheduled] = asyncio.get_running_loop().create_future()
     nobody.cancel()
     return nobody

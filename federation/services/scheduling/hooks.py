@@ -1,6 +1,6 @@
-"""Plugins that keep something for a decision, give it back, and hear of it once it is committed.
+"""Calls of Reserve and PostBind plugins: before a decision is committed, and after.
 
-Called in threads alone. Must not decide: an objection of a plugin is an answer.
+Called in threads alone. Must not decide: an objection of a plugin refuses a decision.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ logger = logging.getLogger(__name__)
 
 
 def keep(working: WorkingCopy, attempt: Attempt, now: float) -> Reason:
-    """Let plugins keep what the decision needs; why one does not, NO_REASON where all do.
+    """Let Reserve plugins keep what the decision needs, all or none.
 
-    Where one does not, nothing is kept. Raises PluginFailed.
+    Returns the objection of the first one that does not, NO_REASON without one. Raises
+    PluginFailed.
     """
     if not attempt.profile.keeps_or_hears:
         return NO_REASON
@@ -47,7 +48,7 @@ def keep(working: WorkingCopy, attempt: Attempt, now: float) -> Reason:
 
 
 def let_go(attempts: Iterable[Attempt]) -> None:
-    """Nothing comes of these decisions: plugins give back what they kept, the last one first."""
+    """Undo the Reserve plugins of withdrawn decisions, in reverse order."""
     for attempt in attempts:
         while attempt.result.keeping:
             plugin = attempt.result.keeping.pop()
@@ -60,15 +61,15 @@ def let_go(attempts: Iterable[Attempt]) -> None:
 
 
 async def give_back(attempts: Iterable[Attempt]) -> None:
-    """``let_go``, in a thread."""
+    """Call ``let_go`` in a thread."""
     keeping = [attempt for attempt in attempts if attempt.result.keeping]
     if keeping:
         await TELLING_PLUGINS.run(let_go, keeping)
 
 
 async def tell_committed(attempts: Iterable[Attempt]) -> None:
-    """Plugins that want to hear of them do; what goes wrong there changes nothing."""
-    placed = [each for each in attempts if each.profile.post_binds and each.is_placed]
+    """Call the PostBind plugins of placed attempts. Their errors are only logged."""
+    placed = [attempt for attempt in attempts if attempt.profile.post_binds and attempt.is_placed]
     if not placed:
         return
     try:
@@ -90,7 +91,7 @@ def _tell(attempts: Iterable[Attempt]) -> None:
 
 
 def _shown(working: WorkingCopy, attempt: Attempt, now: float) -> tuple[CycleState, IntArray]:
-    """The cycle's state, and the replicas by cluster."""
+    """Return the state of the cycle, and the replicas by cluster (axis c)."""
     fleet, decision = working.snapshot.fleet_at(now), attempt.decision
     trace = decision.trace
     replicas_c = np.zeros(len(fleet), dtype=np.int64)

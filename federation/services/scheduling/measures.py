@@ -1,6 +1,6 @@
-"""What is counted of decisions: how they ended, how long they and their phases took.
+"""Counters of decisions: their results, their durations, and the durations of their phases.
 
-Must not change what it counts. Belongs to one event loop.
+Must not change the attempts. Belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from federation.services.scheduling.queue import DecisionQueue
 from federation.services.values import Scheduled
 
 PHASES: Final = ("read", "decide", "commit")
-# How a decision may end, beside its outcomes.
+# The results of attempts that have no outcome.
 ERROR, CANCELLED, REFUSED = "error", "cancelled", "refused"
 
 logger = logging.getLogger("federation")
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Moment:
-    """When something began: by the clock that people read, and by one that only goes forward."""
+    """The beginning of an activity, by the wall clock and by a monotonic clock."""
 
     def __init__(self) -> None:
         self.unix_ns = time.time_ns()
@@ -43,8 +43,10 @@ class Moment:
 
 
 class DecisionMeasures:
-    """``attempts`` are counted by how they ended, ``durations`` are from the queue to the answer,
-    ``phases`` those of batches. ``preempted`` are the replicas that others lost to them.
+    """The counters of a pipeline.
+
+    ``attempts`` are counted by result. ``durations`` (seconds) last from the queue to the answer,
+    ``phases`` (seconds) are those of batches. ``preempted`` counts replicas that others lost.
     """
 
     def __init__(self, queue: DecisionQueue) -> None:
@@ -55,9 +57,9 @@ class DecisionMeasures:
         self.phases = {phase: Distribution() for phase in PHASES}
 
     def enqueue(self, *attempts: Attempt) -> None:
-        """Has them decided, and counts them once they are answered. Raises LimitExceeded."""
+        """Queue attempts, and count them once they are answered. Raises LimitExceeded."""
         if len(attempts) == 1 and attempts[0].call is not None and not attempts[0].place:
-            # A call has a context of its own, and from here on it is about this.
+            # The log lines of the call name the decision from here on.
             work_on(decision=attempts[0].id, binding="/".join(attempts[0].key))
         self.queue.add(*attempts)
         started = Moment()
@@ -91,8 +93,9 @@ def _result(answer: asyncio.Future[Scheduled]) -> str:
 def timed(
     phase: str, *, batch: int = 1
 ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Coroutine[Any, Any, T]]]:
-    """Adds how long a method took to the phase, in the ``measures`` of its object, and tells it to
-    those who trace an attempt of the ``batch``, which is the argument in that place.
+    """Add the duration of a method to a phase in the ``measures`` of its object.
+
+    It is also a span in the traces of the attempts in the argument at the position ``batch``.
     """
 
     def decorated(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:

@@ -1,8 +1,8 @@
-"""The pipeline of decisions: queue, decide, commit, answer, one batch after the other.
+"""The pipeline of decisions: queue, read, decide, commit, answer, one batch after the other.
 
-Must not hold the store while it decides, unless others kept winning. Belongs to one event loop;
-deciding runs in one thread of its own, and what has to be decided under locks in threads that
-nothing else keeps busy.
+Must not keep a transaction open while it decides, unless an attempt lost too many races. Belongs
+to one event loop. Decisions run in one thread of their own, and decisions under locks in threads
+that nothing else uses.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ from federation.services.fleet.report_requests import Refreshing
 from federation.services.journal_ports import PreemptionLimits
 from federation.services.ports import CONNECTION_LOST, Clock, Store
 from federation.services.scheduling.answer import answer_as_before, answer_unwritten
-from federation.services.scheduling.attempt import Attempt, Cause, Role, marks_of, named_clusters
+from federation.services.scheduling.attempt import (
+    Attempt,
+    AttemptCause,
+    Role,
+    marks_of,
+    named_clusters,
+)
 from federation.services.scheduling.commit import Committer
 from federation.services.scheduling.fresh_reports import FreshReports
 from federation.services.scheduling.gangs import join_gang, joins_gang, with_companions
@@ -48,12 +54,13 @@ from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import PREVIEWING, Threads
 from federation.services.values import Once, Scheduled
 
-# Where others promise in the same clusters, a transaction had better be worth the wait for it.
+# While others promise in the same clusters, attempts gather so long: larger batches take the locks
+# less often.
 GATHERING_SECONDS = 0.012
-# Those that came while a batch of so many times as many is committed are decided after it.
+# Attempts that are fewer than the current batch divided by this wait until it is committed.
 FEW = 2
-# The event loop waits so long for a batch: a decision takes a fifth less CPU (`make compare`, same
-# and nine), and reads beside it take 4 ms more (docs/adr/0025).
+# The event loop stands still so long for a batch. A decision takes a fifth less CPU (`make
+# compare`, same and nine), and reads beside it take 4 ms more (docs/adr/0025).
 STANDSTILL_SECONDS = 0.02
 
 
@@ -61,7 +68,7 @@ STANDSTILL_SECONDS = 0.02
 class _Commit:
     """A batch that is being committed, and the working copy that it was decided on.
 
-    ``task`` raises nothing, and tells whether the batch was written just as it was decided.
+    ``task`` raises nothing. It returns whether the batch was written as it was decided.
     """
 
     batch: Sequence[Attempt]
@@ -70,7 +77,7 @@ class _Commit:
 
 
 class DecisionPipeline:
-    """Takes attempts from the queue in batches, and sees each through to its answer."""
+    """The one worker that takes attempts from the queue in batches until they are answered."""
 
     def __init__(
         self,
@@ -100,42 +107,40 @@ class DecisionPipeline:
         self._thread = Threads("deciding", workers=1, most_waiting=2)
 
     def observe_waiting(self, observer: Callable[[Sequence[StoredBinding]], None]) -> None:
-        """From now on tell ``observer`` how those wait that were left waiting for the first time,
-        after the fleet was told.
-        """
+        """Call ``observer`` with the bindings that begin to wait, after each commit."""
         self._committer.observe_waiting(observer)
 
     def submit(
         self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None, place: int = 0
     ) -> asyncio.Future[Scheduled]:
-        """The decision, once it is committed. A cancelled answer is not decided any more.
+        """Return a future of the committed decision. If it is cancelled, nothing is decided.
 
-        Raises LimitExceeded when too many wait; awaited, Conflict when others kept changing the
-        binding, PreconditionFailed for another uid or a key of another request, PluginFailed,
-        Unavailable.
+        Raises LimitExceeded if too many attempts wait. The future raises Conflict if others changed
+        the binding all the time, PreconditionFailed for another uid or for the key of another
+        request, PluginFailed or Unavailable.
         """
         attempt = Attempt(binding=binding, adopt=adopt, wait=wait, once=once, place=place)
         self._add(attempt)
         return attempt.answer
 
     def try_again(self, stored: StoredBinding, place: int) -> Attempt:
-        """Decides a binding that waits, as it is stored by then; ``place`` as in ``submit``.
+        """Decide a waiting binding as it is stored by then; ``place`` as in ``submit``.
 
-        Raises LimitExceeded; the answer, awaited, what those of ``submit`` do, and NotFound when it
-        does not wait any more.
+        Raises LimitExceeded. The answer raises as the future of ``submit`` does, and NotFound if
+        the binding no longer waits.
         """
-        attempt = Attempt(binding=stored.binding, place=place, cause=Cause.RETRIED)
+        attempt = Attempt(binding=stored.binding, place=place, cause=AttemptCause.RETRIED)
         self._add(attempt)
         return attempt
 
     def reschedule(self, name: BindingName, uid: str) -> asyncio.Future[Scheduled]:
-        """Decides a binding anew, as it is stored by then, as if nothing had to stay.
+        """Decide a binding anew as it is stored by then, as if nothing had to stay.
 
-        Raises as ``submit`` does; awaited, also NotFound.
+        Raises as ``submit`` does. The future also raises NotFound.
         """
         binding = Binding(namespace=name[0], name=name[1], uid=uid)
         attempt = Attempt(
-            binding=binding, cause=Cause.RESCHEDULED, rescheduled_at=self._clock.now()
+            binding=binding, cause=AttemptCause.RESCHEDULED, rescheduled_at=self._clock.now()
         )
         self._add(attempt)
         return attempt.answer
@@ -143,20 +148,21 @@ class DecisionPipeline:
     def move(self, binding: Binding, stated: StatedMove | None = None) -> asyncio.Future[Scheduled]:
         """Move a stored binding off clusters, as it is ``stated`` or else wherever it fits.
 
-        Raises as ``submit`` does; awaited, also NotFound, and PreconditionFailed if it must not be
-        moved or cannot be moved as stated.
+        Raises as ``submit`` does. The future also raises NotFound, and PreconditionFailed if the
+        binding must not be moved or cannot be moved as stated.
         """
-        attempt = Attempt(binding=binding, cause=Cause.MOVED, stated=stated)
+        attempt = Attempt(binding=binding, cause=AttemptCause.MOVED, stated=stated)
         self._add(attempt)
         return attempt.answer
 
     def submit_together(
         self, bindings: Iterable[tuple[Binding, bool, Once | None]]
     ) -> list[asyncio.Future[Scheduled]]:
-        """The decisions about an atomic batch, once all are committed in one transaction, or none:
-        each binding with whether to ``adopt``, and its ``once``. Nothing of it waits for room.
+        """Decide an atomic batch: all bindings are committed in one transaction, or none.
 
-        Raises as ``submit`` does; awaited, also NotPlacedTogether for what another one spoilt.
+        ``bindings`` are bindings with ``adopt`` and ``once`` as in ``submit``. None of them waits
+        for room. Raises as ``submit`` does. A future also raises NotPlacedTogether if another
+        binding was not placed.
         """
         batch = str(uuid4())
         attempts = [
@@ -166,19 +172,19 @@ class DecisionPipeline:
         return self._add(*attempts)
 
     def move_together(self, bindings: Iterable[Binding]) -> list[asyncio.Future[Scheduled]]:
-        """Moves stored bindings of one workload affinity group off clusters, or none of them."""
+        """Move all stored bindings of one workload affinity group off clusters, or none."""
         return self._add(*moved_attempts(bindings))
 
     async def read(self, attempts: Sequence[Attempt]) -> None:
-        """Add what the store knows of the bindings, or ``error``; nothing will come of it."""
+        """Add the facts of the store, or an ``error``, to attempts that nothing is committed of."""
         async with self._store.reading() as read:
             await read_attempts(read, attempts, self._profiles, self.following.history)
         await self.following.read_unknown(named_clusters(attempts))
-        for each in attempts:
-            each.profile = replace(each.profile, reserves=(), post_binds=())
+        for attempt in attempts:
+            attempt.profile = replace(attempt.profile, reserves=(), post_binds=())
 
     async def consider(self, binding: Binding, *, adopt: bool, wait: bool) -> Attempt:
-        """The decision as it would be now; nothing comes of it. Raises as ``submit`` does."""
+        """Return an attempt with the decision as it would be now. Raises as ``submit`` does."""
         attempt = Attempt(binding=binding, adopt=adopt, wait=wait)
         await self.read([attempt])
         if attempt.error is None:
@@ -192,21 +198,21 @@ class DecisionPipeline:
         return attempt
 
     def working(self) -> WorkingCopy:
-        """A working copy of the fleet as it is known now."""
-        known = self._fleet.known_estimates
-        return WorkingCopy(self._fleet.snapshot, known, allow_unproven=self._allow_unproven)
+        """Return a working copy of the current fleet."""
+        estimates = self._fleet.known_estimates
+        return WorkingCopy(self._fleet.snapshot, estimates, allow_unproven=self._allow_unproven)
 
     def closed(self, working: WorkingCopy) -> Mapping[str, Reason]:
-        """The clusters where nothing may grow now, and why."""
+        """Return the clusters where nothing may grow now, each with the reason."""
         fleet = working.snapshot.fleet_at(self._clock.now())
         return {fleet.names[c]: fleet.unready[c] for c in (~fleet.ready_c).nonzero()[0].tolist()}
 
     def asked(self, binding: Binding) -> Certificate | None:
-        """The certificate that the binding asks for, or else its profile."""
+        """Return the certificate that the binding asks for, or else that of its profile."""
         return binding.certificate or self._profiles.profile_of(binding).certificate
 
     def profile_of(self, binding: Binding) -> Profile:
-        """Raises InvalidRequest when there is none."""
+        """Return the profile of a binding. Raises InvalidRequest without one."""
         return self._profiles.profile_of(binding)
 
     def close(self) -> None:
@@ -223,65 +229,65 @@ class DecisionPipeline:
 
     def _begin(self) -> None:
         if self._worker is None:
-            # It works for everybody: its lines and its spans are not of the call that began it.
+            # It works for all callers: its log lines and spans are not of the first call.
             self._worker = asyncio.create_task(self._work(), context=Context())
 
     async def _work(self) -> None:
-        """Decide one batch after the other, each while the one before it is committed.
+        """Decide one batch after the other, each while the one before is committed.
 
-        Not so where others promise in the same clusters: what would be decided meanwhile is decided
-        on what they have changed by then, and keeps the locks that they wait for from being given
-        back.
+        If others promise in the same clusters, a batch is committed before the next is decided.
+        Decisions beside it would not know the changes of the others, and would delay the locks
+        that these wait for.
         """
-        before: _Commit | None = None
+        current: _Commit | None = None
         try:
             while True:
                 if self._committer.has_rivals:
-                    await _ended(before)
-                    before = None
+                    await _ended(current)
+                    current = None
                     await asyncio.sleep(GATHERING_SECONDS)
-                if before is not None and len(self._queue) * FEW < len(before.batch):
+                if current is not None and len(self._queue) * FEW < len(current.batch):
                     # Alone they would cost a transaction of their own, and have to wait anyway.
-                    await _ended(before)
-                    before = None
-                on_their_way = marks_of(before.batch) if before else frozenset()
-                batch = self._queue.take(on_their_way, every=self._committer.has_rivals)
+                    await _ended(current)
+                    current = None
+                in_commit = marks_of(current.batch) if current else frozenset()
+                batch = self._queue.take(in_commit, takes_all=self._committer.has_rivals)
                 if batch:
-                    before = await self._start(batch, before)
-                elif before is not None:
-                    await before.task
-                    before = None
+                    current = await self._start(batch, current)
+                elif current is not None:
+                    await current.task
+                    current = None
                 else:
                     return
         finally:
             self._worker = None
 
-    async def _start(self, batch: Sequence[Attempt], before: _Commit | None) -> _Commit | None:
-        """Decide a batch and let it be committed; the one before it is, then."""
+    async def _start(self, batch: Sequence[Attempt], current: _Commit | None) -> _Commit | None:
+        """Decide a batch and begin its commit, after that of the ``current`` batch."""
         if batch[0].is_joining:
-            return await self._join(batch, before)
+            return await self._join(batch, current)
         if batch[0].is_preempting and not batch[0].is_hindered:
-            return await self._preempt(batch, before)
+            return await self._preempt(batch, current)
         try:
             attempts = self._without_joining(await self._read_batch(batch))
             batch = [attempt for attempt in batch if not attempt.is_joining]
             if any(attempt.is_hindered for attempt in batch):
-                await _ended(before)
+                await _ended(current)
                 await self._committer.decide_and_commit(attempts)
                 await self._answer_unwritten(attempts)
                 return None
-            working = await self._working_after(before)
+            working = await self._working_after(current)
             await self._decide(working, attempts)
-            if not await _ended(before):
+            if not await _ended(current):
                 working, now = self.working(), self._clock.now()
                 await self._thread.run(decide_again, working, attempts, now)
             attempts = self._without_preempting(self._reports.without_hopeful(attempts))
             to_write = [attempt for attempt in attempts if attempt.is_to_write]
-            # What stands of an atomic batch is answered once the others are committed.
+            # Standing attempts of an atomic batch are answered once the others are committed.
             if not (to_write and is_atomic(attempts)):
                 await self._answer_unwritten(attempts)
         except Exception as error:  # noqa: BLE001 - each caller gets it
-            await _ended(before)
+            await _ended(current)
             await self._failed(batch, error)
             return None
         if not to_write:
@@ -290,7 +296,7 @@ class DecisionPipeline:
         return _Commit(batch=batch, working=working, task=task)
 
     def _without_preempting(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Those that are decided; who found no room and may make some goes alone, next."""
+        """Return the attempts that are decided. One that may preempt goes alone, next."""
         preempting = preempting_of(attempts)
         for attempt in preempting:
             attempt.role = Role.PREEMPTING
@@ -298,19 +304,17 @@ class DecisionPipeline:
         return [attempt for attempt in attempts if not attempt.is_preempting]
 
     def _without_joining(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Those that are placed by themselves; who goes with a gang is decided with it, next."""
+        """Return the attempts that are placed alone. The others go with their gangs, next."""
         joining = [attempt for attempt in attempts if joins_gang(attempt)]
         for attempt in joining:
             attempt.role = Role.JOINING
         self._queue.put_first(joining)
         return [attempt for attempt in attempts if not attempt.is_joining]
 
-    async def _join(self, batch: Sequence[Attempt], before: _Commit | None) -> _Commit | None:
-        """Decide those of one gang with all others of it that have no place yet, and let them be
-        committed.
-        """
+    async def _join(self, batch: Sequence[Attempt], current: _Commit | None) -> _Commit | None:
+        """Decide attempts with all gang members that have no place, and begin the commit."""
         try:
-            await _ended(before)
+            await _ended(current)
             together = await self._read_together(batch)
             joined = [attempt for attempt in together if not attempt.is_companion]
             if not joined:
@@ -326,7 +330,7 @@ class DecisionPipeline:
             working, decided = await self._preemption.with_victims(
                 self._store, working, together, self._thread, self._clock.now()
             )
-            to_write = [each for each in decided if each.is_to_write]
+            to_write = [attempt for attempt in decided if attempt.is_to_write]
             if not to_write:
                 await self._answer_unwritten(joined)
         except Exception as error:  # noqa: BLE001 - the callers get it
@@ -338,8 +342,9 @@ class DecisionPipeline:
         return _Commit(batch=decided, working=working, task=task)
 
     async def _read_together(self, batch: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Those of a batch that join its gang, and who is placed with them; the others are answered
-        or wait again.
+        """Return the attempts of a batch that join its gang, with their companions.
+
+        The other attempts are answered, or wait again.
         """
         attempts = await self._read_batch(batch)
         apart = [attempt for attempt in attempts if not joins_gang(attempt)]
@@ -361,8 +366,9 @@ class DecisionPipeline:
         return with_companions(joined, companions) if joined else ()
 
     def _without_wrong(self, joined: Sequence[Attempt]) -> bool:
-        """Whether something is wrong with some that join a gang: they are told, and nothing comes
-        of the others, which are decided without them, next.
+        """Tell whether some that join a gang have errors. These are answered.
+
+        The others are decided without them, next.
         """
         sound = [attempt for attempt in joined if attempt.error is None]
         if len(sound) == len(joined):
@@ -373,20 +379,18 @@ class DecisionPipeline:
         self._queue.put_first(sound)
         return True
 
-    async def _preempt(self, batch: Sequence[Attempt], before: _Commit | None) -> _Commit | None:
-        """Decide once more, with room made where there is none, and let it be committed with what
-        others lose.
-        """
+    async def _preempt(self, batch: Sequence[Attempt], current: _Commit | None) -> _Commit | None:
+        """Decide with room that others lose, and begin the commit of both."""
         try:
-            await _ended(before)
+            await _ended(current)
             read = await self._read_batch(batch)
             working = self.working()
             await self._decide(working, read)
             working, attempts = await self._preemption.with_victims(
                 self._store, working, read, self._thread, self._clock.now()
             )
-            to_write = [each for each in attempts if each.is_to_write]
-            # What stands of an atomic batch is answered once the others are committed.
+            to_write = [attempt for attempt in attempts if attempt.is_to_write]
+            # Standing attempts of an atomic batch are answered once the others are committed.
             if not (to_write and is_atomic(read)):
                 await self._answer_unwritten(read)
         except Exception as error:  # noqa: BLE001 - the callers get it
@@ -397,12 +401,12 @@ class DecisionPipeline:
         task = asyncio.create_task(self._commit(batch, to_write, working))
         return _Commit(batch=attempts, working=working, task=task)
 
-    async def _working_after(self, before: _Commit | None) -> WorkingCopy:
-        """What to decide on while another batch is committed: on what that will have made."""
-        if before is None or self._fleet.snapshot is not before.working.snapshot:
-            await _ended(before)
+    async def _working_after(self, current: _Commit | None) -> WorkingCopy:
+        """Return the working copy for the next batch: the fleet after the ``current`` one."""
+        if current is None or self._fleet.snapshot is not current.working.snapshot:
+            await _ended(current)
             return self.working()
-        return before.working.ahead()
+        return current.working.ahead()
 
     @timed("decide", batch=2)
     async def _decide(self, working: WorkingCopy, attempts: Sequence[Attempt]) -> None:
@@ -419,8 +423,10 @@ class DecisionPipeline:
     async def _commit(
         self, batch: Sequence[Attempt], to_write: Sequence[Attempt], working: WorkingCopy
     ) -> bool:
-        """Whether the batch is committed just as it was decided; if not, who is not waits again."""
-        rest = [each for each in batch if not each.answer.done() and not each.is_to_write]
+        """Tell whether all of the batch is committed as it was decided. The rest waits again."""
+        rest = [
+            attempt for attempt in batch if not attempt.answer.done() and not attempt.is_to_write
+        ]
         try:
             late, is_as_decided = await self._committer.commit(to_write, working, rest)
             await self._answer_unwritten(rest)
@@ -432,7 +438,7 @@ class DecisionPipeline:
         return is_as_decided
 
     async def _failed(self, batch: Sequence[Attempt], error: Exception) -> None:
-        """Every attempt of the batch is answered or waits again."""
+        """Answer every attempt of the batch, or let it wait again."""
         await give_back(batch)
         if isinstance(error, Conflict):
             self._queue.retry(batch)
@@ -442,26 +448,26 @@ class DecisionPipeline:
             for attempt in batch:
                 attempt.fail(error)
         else:
-            # Something in there cannot be decided or written: let it harm itself only.
+            # One attempt cannot be decided or written: alone it harms no other one.
             for attempt in batch:
                 if not attempt.answer.done():
                     await _ended(await self._start([attempt], None))
 
     def _retry_once(self, batch: Sequence[Attempt], error: Exception) -> None:
-        """Nothing of it is committed; on another connection it may be."""
-        again = [attempt for attempt in batch if not attempt.has_lost_connection]
+        """Let attempts wait again after their first lost connection: nothing is committed."""
+        retried = [attempt for attempt in batch if not attempt.has_lost_connection]
         for attempt in batch:
             if attempt.has_lost_connection:
                 attempt.fail(error)
             attempt.has_lost_connection = True
-        self._queue.retry(again)
+        self._queue.retry(retried)
 
     @timed("read")
     async def _read_batch(self, batch: Sequence[Attempt]) -> list[Attempt]:
-        """Add what the store knows of the bindings; who cannot be decided about is told why."""
+        """Return the attempts with the facts of the store. The other ones are answered."""
         attempts, refused = list[Attempt](), list[Attempt]()
         async with self._store.reading() as read:
-            # What stands is answered without a transaction.
+            # A standing decision is answered without a transaction.
             await self.following.check(read)
             for attempt in batch:
                 try:
@@ -486,5 +492,5 @@ class DecisionPipeline:
 
 
 async def _ended(commit: _Commit | None) -> bool:
-    """Whether a batch, if there was one, is committed as it was decided; waits for that."""
+    """Wait for a commit, if there is one. Tell whether the batch is written as it was decided."""
     return commit is None or await commit.task

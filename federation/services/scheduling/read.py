@@ -1,6 +1,6 @@
-"""What the store knows of the bindings that are to be decided, and the bindings as they will be.
+"""Reading: the facts that the store has about bindings, and the bindings as they are to be decided.
 
-Must not decide anything, nor keep a transaction.
+Must not decide anything, nor keep a transaction open.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from federation.scheduler.waiting.kept import MOST_EARMARKS
 from federation.services.binding_ports import StoredBinding
 from federation.services.ports import Transaction
 from federation.services.scheduling.attempt import (
-    NO_EARMARKS,
+    NO_EARMARKED,
     NO_HOLDING,
     Attempt,
-    Earmarks,
+    EarmarkedBindings,
     StoredFacts,
 )
 from federation.services.scheduling.claims import MOST_NOMINATED
@@ -28,9 +28,10 @@ from federation.services.scheduling.quotas import read_quotas
 async def read_attempts(
     read: Transaction, attempts: Sequence[Attempt], profiles: Profiles, history: str
 ) -> None:
-    """Add what the store knows of the bindings, or ``error``. What is held is read last: it is
-    no older than the binding, and with a newer one nothing is committed. ``history`` is the
-    database's.
+    """Add the facts of the store to attempts, or an ``error``.
+
+    Reservations are read after the bindings. If they are newer, nothing is committed with them.
+    ``history`` is that of the database.
     """
     rows = await read.bindings.to_decide([attempt.key for attempt in attempts])
     bindings = rows.known
@@ -71,37 +72,39 @@ async def read_attempts(
         repeated[decision_id].facts.newest = newest
 
 
-def check_version(binding: Binding, known: StoredBinding | None, history: str) -> None:
-    """Raises Conflict where the stored binding is not in the state that the caller has read."""
+def check_version(binding: Binding, stored: StoredBinding | None, history: str) -> None:
+    """Raise Conflict if the stored binding is not in the state that the caller has read."""
     expected = binding.expected_version
     if expected is None:
         return
-    current = known and BindingVersion(history, known.id, known.binding.resource_version)
+    current = stored and BindingVersion(history, stored.id, stored.binding.resource_version)
     if current != expected:
         state = f"is at version {current}" if current else "is gone"
         raise Conflict(f"Binding {binding.key!r} {state}, not at {expected}: read it again.")
 
 
-async def _earmarks(read: Transaction, profiles: Profiles, *, room_is_kept: bool) -> Earmarks:
-    """What is kept for bindings that wait."""
+async def _earmarks(
+    read: Transaction, profiles: Profiles, *, room_is_kept: bool
+) -> EarmarkedBindings:
+    """Return the waiting bindings that room is kept for."""
     earmarked: Sequence[StoredBinding] = ()
     if room_is_kept:
         earmarked = await read.bindings.earmarked(MOST_EARMARKS, MOST_NOMINATED)
-    # Of those that let nobody overtake.
+    # Nobody overtakes in these profiles.
     strict = profiles.strict_names
     first = await read.bindings.first_waiting(strict) if strict else ()
     if not (earmarked or first):
-        return NO_EARMARKS
-    return Earmarks(
+        return NO_EARMARKED
+    return EarmarkedBindings(
         earmarked=_with_profiles(earmarked, profiles), first=_with_profiles(first, profiles)
     )
 
 
 def _with_profiles(
-    every: Sequence[StoredBinding], profiles: Profiles
+    bindings: Sequence[StoredBinding], profiles: Profiles
 ) -> Sequence[tuple[StoredBinding, Profile]]:
     return [
         (stored, profiles.profile_of(stored.binding))
-        for stored in every
+        for stored in bindings
         if not profiles.violations_of(stored.binding)
     ]

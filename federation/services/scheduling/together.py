@@ -1,4 +1,4 @@
-"""Deciding one attempt after the other, and those that are placed together or not at all.
+"""Deciding batches: one attempt after the other, or all of them placed or none.
 
 Plain functions of their arguments, for one thread of their own. Must not read or write the store.
 """
@@ -15,7 +15,7 @@ from federation.model.placement import Binding, gang_to_join
 from federation.scheduler.batch import decide_each, decide_moves, settle_gang
 from federation.scheduler.decision import Outcome
 from federation.scheduler.waiting.queue import Seen
-from federation.services.scheduling.attempt import Attempt, Cause, Role
+from federation.services.scheduling.attempt import Attempt, AttemptCause, Role
 from federation.services.scheduling.attempt_batch import AttemptBatch, is_together
 from federation.services.scheduling.hooks import let_go
 from federation.services.scheduling.seeing import seen_by, surroundings_of
@@ -25,34 +25,34 @@ from federation.services.scheduling.working_copy import WorkingCopy
 
 
 def moved_attempts(bindings: Iterable[Binding]) -> list[Attempt]:
-    """Make attempts at moves that are committed together, or not at all."""
+    """Return attempts at moves that are committed together, or not at all."""
     batch = str(uuid4())
     return [
-        Attempt(binding=binding, cause=Cause.MOVED, place=place, atomic=batch)
+        Attempt(binding=binding, cause=AttemptCause.MOVED, place=place, atomic=batch)
         for place, binding in enumerate(bindings, start=1)
     ]
 
 
 def moves_as_group(attempts: Sequence[Attempt]) -> bool:
-    """Whether these are the moves of one group."""
+    """Tell whether these are the moves of one group."""
     return bool(attempts) and bool(attempts[0].atomic) and attempts[0].is_moved
 
 
 def decide_measured(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> float:
-    """Decide; the CPU seconds that it took: others' work must not shrink the batches."""
+    """Decide, and return the CPU seconds: the work of other threads must not shrink batches."""
     started = time.thread_time()
     decide_all(working, attempts, now)
-    # Kept there for the event loop, which must not be held up by the ledgers of all clusters.
+    # Computed here: the ledgers of all clusters would hold up the event loop.
     _ = working.after
     return time.thread_time() - started
 
 
 def decide_all(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> None:
-    """Each on what the ones before it left; what is wrong with one is its own ``error``.
+    """Decide attempts in order on the working copy. An error of one becomes its ``error``.
 
-    Where one of an atomic batch is not placed, none is, and nothing may come of the working copy;
-    where one of a gang is not, or not all are there, all go on waiting. Bindings that go together
-    leave clusters together, or stay.
+    If one of an atomic batch is not placed, none is, and the working copy must be dropped. If a
+    gang is incomplete, or one member is not placed, all of it waits. A group of bindings leaves
+    clusters as a whole, or stays.
     """
     batch = AttemptBatch(working=working, attempts=attempts, now=now)
     if moves_as_group(attempts):
@@ -66,9 +66,9 @@ def decide_all(working: WorkingCopy, attempts: Sequence[Attempt], now: float) ->
 
 
 def decide_again(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> None:
-    """The same where they were decided on a fleet that never came to be.
+    """Decide attempts again whose working copy was built on a batch that failed.
 
-    Shares of whole workloads stay if there is room for them all the same.
+    Shares of whole workloads stay if there is room for them.
     """
     if is_atomic(attempts):
         decide_all(working, attempts, now)
@@ -80,20 +80,22 @@ def decide_again(working: WorkingCopy, attempts: Sequence[Attempt], now: float) 
 
 
 def is_atomic(attempts: Sequence[Attempt]) -> bool:
-    """Whether all of them are written, or none: an atomic batch, a gang, or who makes room with
-    whom.
+    """Tell whether all of them are written, or none.
+
+    They are an atomic batch, a gang, or a preempting attempt with its victims.
     """
     first = attempts[0] if attempts else None
     return first is not None and (is_together(first) or first.role is Role.VICTIM)
 
 
 def place_all_or_none(attempts: Iterable[Attempt], missed: Sequence[Attempt]) -> None:
-    """Where some of an atomic batch are not placed, nothing comes of the others, and they are told
-    because of whom.
+    """Withdraw all of an atomic batch if some ``missed`` their places.
+
+    The others get an error that names the first of these.
     """
     if not missed:
         return
-    first, unplaced = min(missed, key=lambda each: each.place), frozenset(missed)
+    first, unplaced = min(missed, key=lambda attempt: attempt.place), frozenset(missed)
     for attempt in attempts:
         attempt.result.requested = attempt.result.reserved = attempt.result.standing = None
         let_go([attempt])
@@ -101,18 +103,22 @@ def place_all_or_none(attempts: Iterable[Attempt], missed: Sequence[Attempt]) ->
             attempt.error = not_placed_together(first.place, first.binding.key, len(missed) - 1)
 
 
-def not_placed_together(place: int, key: str, more: int) -> NotPlacedTogether:
-    """What an item is told that was not placed because of the one at that place, from 1."""
+def not_placed_together(place: int, key: str, further: int) -> NotPlacedTogether:
+    """Return the error of an item that was not placed because of another one.
+
+    The other one has this place, from 1. ``further`` items were not placed either.
+    """
     named = f"items[{place - 1}] ({key})" if key else f"items[{place - 1}]"
-    others = f", nor {'was' if more == 1 else 'were'} {more} more" if more else ""
+    rest = f", nor {'was' if further == 1 else 'were'} {further} more" if further else ""
     return NotPlacedTogether(
-        f"Not placed, because {named} of the same atomic batch was not placed{others}."
+        f"Not placed, because {named} of the same atomic batch was not placed{rest}."
     )
 
 
 def seen_together(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> Seen:
-    """What there is for a gang: room for it as a whole, which is 1, or none; and the clusters that
-    let some of it in. Only the working copy is changed. Raises PluginFailed.
+    """Return the room for a gang as a whole (1 or 0), and the clusters that pass for members.
+
+    Only the working copy is changed. Raises PluginFailed.
     """
     reach: set[str] = set()
     for attempt in attempts:
@@ -123,14 +129,14 @@ def seen_together(working: WorkingCopy, attempts: Sequence[Attempt], now: float)
 
 
 def _leave_waiting(batch: AttemptBatch, missed: Sequence[int]) -> None:
-    """Of a gang that is not complete, or not placed as a whole, nothing is."""
+    """Withdraw a gang that is not complete, or not placed as a whole."""
     attempts = batch.attempts
     first, gang = attempts[0], gang_to_join(attempts[0].candidate)
     if gang is None:
         raise LookupError(f"{first.candidate.key} joins no gang")
     if first.is_retried:
-        # It is tried again after a while: what failed may pass.
-        first.error = next((each.error for each in attempts if each.error), None)
+        # It is tried again after a while: the fault may pass.
+        first.error = next((attempt.error for attempt in attempts if attempt.error), None)
     settle_gang(batch, gang, missed, first.gang.gate)
     is_ready = not (first.gang.gate or first.has_waited_for_reports)
     unseen = dict.fromkeys(
