@@ -128,7 +128,7 @@ def too_large_version(asked: int, current: int, *, with_retry: bool) -> Document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptCause:
+class Cause:
     """One fault of an invalid object."""
 
     reason: str
@@ -136,7 +136,7 @@ class AttemptCause:
     field: str
 
 
-def invalid(what: str, name: str, details: Document, *causes: AttemptCause) -> Refused:
+def invalid(what: str, name: str, details: Document, *causes: Cause) -> Refused:
     """422 with every fault: ``what`` is the kind as messages write it."""
     faults = [f"{cause.field}: {cause.message}" for cause in causes]
     text = faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
@@ -147,13 +147,13 @@ def invalid(what: str, name: str, details: Document, *causes: AttemptCause) -> R
     return Refused(failure(422, message, "Invalid", details={**details, "causes": listed}))
 
 
-def invalid_options(kind: str, *causes: AttemptCause) -> Refused:
+def invalid_options(kind: str, *causes: Cause) -> Refused:
     """422 about the query itself."""
     details = {"group": "meta.k8s.io", "kind": kind}
     return invalid(f"{kind}.meta.k8s.io", "", details, *causes)
 
 
-def invalid_object(resource: Resource, name: str, *causes: AttemptCause) -> Refused:
+def invalid_object(resource: Resource, name: str, *causes: Cause) -> Refused:
     group = {"group": resource.group} if resource.group else {}
     details = {"name": name, **group, "kind": resource.kind}
     return invalid(resource.qualified_kind, name, details, *causes)

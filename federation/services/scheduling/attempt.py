@@ -63,7 +63,7 @@ class AttemptCause(Enum):
     MOVED = auto()
 
 
-class Role(Enum):
+class AttemptRole(Enum):
     """The part that an attempt has in its batch."""
 
     ALONE = auto()
@@ -192,7 +192,7 @@ class Attempt:
     trace: object | None = field(default_factory=spans.current)
 
     # Queued. The urgency of an atomic batch is that of its most urgent member.
-    role: Role = Role.ALONE
+    role: AttemptRole = AttemptRole.ALONE
     urgency: int = 0
     turn: int = 0
     tries: int = 0
@@ -257,15 +257,15 @@ class Attempt:
 
     @property
     def is_joining(self) -> bool:
-        return self.role is Role.JOINING
+        return self.role is AttemptRole.JOINING
 
     @property
     def is_companion(self) -> bool:
-        return self.role is Role.COMPANION
+        return self.role is AttemptRole.COMPANION
 
     @property
     def is_preempting(self) -> bool:
-        return self.role is Role.PREEMPTING
+        return self.role is AttemptRole.PREEMPTING
 
     @property
     def is_hindered(self) -> bool:

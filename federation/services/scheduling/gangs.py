@@ -17,7 +17,7 @@ from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of, miss
 from federation.services.binding_ports import StoredBinding
 from federation.services.journal import BindingChanged
 from federation.services.ports import Transaction
-from federation.services.scheduling.attempt import Attempt, AttemptCause, GangState, Role
+from federation.services.scheduling.attempt import Attempt, AttemptCause, AttemptRole, GangState
 from federation.services.values import Scheduled
 from federation.services.waiting_ports import GangWait
 
@@ -59,7 +59,7 @@ async def join_gang(read: Transaction, batch: Sequence[Attempt]) -> list[Attempt
             binding=member.binding,
             # A gated member is decided for the first time.
             cause=AttemptCause.RETRIED if member.wait.is_tried else AttemptCause.STATED,
-            role=Role.COMPANION,
+            role=AttemptRole.COMPANION,
             answer=_nobody(),
         )
         for member in stored_members

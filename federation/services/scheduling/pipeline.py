@@ -28,7 +28,7 @@ from federation.services.scheduling.answer import answer_as_before, answer_unwri
 from federation.services.scheduling.attempt import (
     Attempt,
     AttemptCause,
-    Role,
+    AttemptRole,
     marks_of,
     named_clusters,
 )
@@ -222,7 +222,7 @@ class DecisionPipeline:
     def _add(self, *attempts: Attempt) -> list[asyncio.Future[Scheduled]]:
         for attempt in attempts:
             if joins_gang(attempt):
-                attempt.role = Role.JOINING
+                attempt.role = AttemptRole.JOINING
         self.measures.enqueue(*attempts)
         self._begin()
         return [attempt.answer for attempt in attempts]
@@ -299,7 +299,7 @@ class DecisionPipeline:
         """Return the attempts that are decided. One that may preempt goes alone, next."""
         preempting = preempting_of(attempts)
         for attempt in preempting:
-            attempt.role = Role.PREEMPTING
+            attempt.role = AttemptRole.PREEMPTING
         self._queue.put_first(preempting)
         return [attempt for attempt in attempts if not attempt.is_preempting]
 
@@ -307,7 +307,7 @@ class DecisionPipeline:
         """Return the attempts that are placed alone. The others go with their gangs, next."""
         joining = [attempt for attempt in attempts if joins_gang(attempt)]
         for attempt in joining:
-            attempt.role = Role.JOINING
+            attempt.role = AttemptRole.JOINING
         self._queue.put_first(joining)
         return [attempt for attempt in attempts if not attempt.is_joining]
 
@@ -349,7 +349,7 @@ class DecisionPipeline:
         attempts = await self._read_batch(batch)
         apart = [attempt for attempt in attempts if not joins_gang(attempt)]
         for attempt in apart:
-            attempt.role = Role.ALONE
+            attempt.role = AttemptRole.ALONE
         self._queue.put_first(apart)
         joined = [attempt for attempt in attempts if attempt.is_joining]
         if not joined:

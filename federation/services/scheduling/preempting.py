@@ -33,7 +33,7 @@ from federation.scheduler.preemption import (
 from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import Store, Transaction
-from federation.services.scheduling.attempt import Attempt, Role, StoredFacts
+from federation.services.scheduling.attempt import Attempt, AttemptRole, StoredFacts
 from federation.services.scheduling.attempt_batch import is_together
 from federation.services.scheduling.claims import (
     MOST_NOMINATED,
@@ -187,7 +187,11 @@ class Preemption:
         nobody.cancel()
         facts = StoredFacts(stored=stored, holding=holding or Holding(), peers=peers or Peers())
         return Attempt(
-            binding=stored.binding, role=Role.VICTIM, answer=nobody, profile=profile, facts=facts
+            binding=stored.binding,
+            role=AttemptRole.VICTIM,
+            answer=nobody,
+            profile=profile,
+            facts=facts,
         )
 
 

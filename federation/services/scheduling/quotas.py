@@ -12,7 +12,7 @@ from federation.model.namespace_quotas import beyond_quota, held_amounts, moved_
 from federation.model.reasons import NO_REASON, Reason
 from federation.model.reservations import Reservation
 from federation.services.ports import Transaction
-from federation.services.scheduling.attempt import Attempt, QuotaRoom, Role
+from federation.services.scheduling.attempt import Attempt, AttemptRole, QuotaRoom
 
 
 async def read_quotas(read: Transaction, attempts: Sequence[Attempt]) -> None:
@@ -59,7 +59,7 @@ async def within_quotas(tx: Transaction, attempts: Sequence[Attempt]) -> list[At
     held = await tx.quotas.held({attempt.key for attempt in limited})
     refused = set[str]()
     # Who makes room for another one does so first.
-    for attempt in sorted(limited, key=lambda attempt: attempt.role is not Role.VICTIM):
+    for attempt in sorted(limited, key=lambda attempt: attempt.role is not AttemptRole.VICTIM):
         quota = quotas.get(attempt.key[0])
         if quota is None or attempt.result.reserved is None:
             continue

@@ -15,7 +15,7 @@ from federation.model.placement import Binding, gang_to_join
 from federation.scheduler.batch import decide_each, decide_moves, settle_gang
 from federation.scheduler.decision import Outcome
 from federation.scheduler.waiting.queue import Seen
-from federation.services.scheduling.attempt import Attempt, AttemptCause, Role
+from federation.services.scheduling.attempt import Attempt, AttemptCause, AttemptRole
 from federation.services.scheduling.attempt_batch import AttemptBatch, is_together
 from federation.services.scheduling.hooks import let_go
 from federation.services.scheduling.seeing import seen_by, surroundings_of
@@ -85,7 +85,7 @@ def is_atomic(attempts: Sequence[Attempt]) -> bool:
     They are an atomic batch, a gang, or a preempting attempt with its victims.
     """
     first = attempts[0] if attempts else None
-    return first is not None and (is_together(first) or first.role is Role.VICTIM)
+    return first is not None and (is_together(first) or first.role is AttemptRole.VICTIM)
 
 
 def place_all_or_none(attempts: Iterable[Attempt], missed: Sequence[Attempt]) -> None:

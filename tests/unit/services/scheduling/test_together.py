@@ -8,7 +8,7 @@ import pytest
 
 from federation.model.namespace_quotas import REPLICAS, NamespaceQuota
 from federation.model.placement import Placement, ReplicaScheduling, SchedulingType
-from federation.services.scheduling.attempt import Attempt, QuotaRoom, Role
+from federation.services.scheduling.attempt import Attempt, AttemptRole, QuotaRoom
 from federation.services.scheduling.attempt_batch import AttemptBatch
 from federation.services.scheduling.together import decide_all, seen_together
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -56,6 +56,6 @@ async def test_what_is_undone_is_given_back_to_the_quota() -> None:
 async def test_who_joins_no_gang_is_not_left_waiting_as_one() -> None:
     """Else what was taken for it would not be given back."""
     web = attempt("web", 99)
-    web.role = Role.JOINING
+    web.role = AttemptRole.JOINING
     with pytest.raises(LookupError, match="joins no gang"):
         decide_all(ready_fleet(), [web], NOW)
