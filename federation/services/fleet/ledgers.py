@@ -7,7 +7,7 @@ where changes come from.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -76,9 +76,14 @@ class _Log:
 
 
 class Ledgers:
-    """The ledgers by cluster, and which clusters each binding holds something in."""
+    """The ledgers by cluster, and the bindings that have reservations in them.
+
+    ``uids`` and ``owners`` are those of such bindings, by binding key, where they are known.
+    """
 
     def __init__(self) -> None:
+        self.owners: dict[str, Owner] = {}
+        self.uids: dict[str, str] = {}
         self._logs: dict[str, _Log] = {}
         self._holdings: dict[str, set[str]] = {}
 
@@ -96,9 +101,6 @@ class Ledgers:
         """Where a binding holds something, ascending."""
         return tuple(sorted(self._holdings.get(binding, ())))
 
-    def holds(self, binding: str) -> bool:
-        return binding in self._holdings
-
     def is_behind(self, cluster: str) -> bool:
         """Whether it waits for a version while a later one is here already."""
         return bool(self._logs[cluster].waiting)
@@ -107,23 +109,36 @@ class Ledgers:
         """All clusters that do."""
         return [name for name, log in self._logs.items() if log.waiting]
 
-    def put(self, ledger: ClusterLedger, history: int = 0) -> Collection[str]:
-        """A cluster's ledger as it is now, and nothing waits; the bindings that hold nothing now.
+    def put(self, ledger: ClusterLedger, history: int = 0) -> None:
+        """A cluster's ledger as it is now, and nothing waits.
 
         What was told before is in it, or was told of another cluster of that name.
         """
-        left = self.remove(ledger.cluster)
+        replaced = self._logs.get(ledger.cluster)
         self._logs[ledger.cluster] = _Log(ledger=ledger, history=history)
-        for binding in ledger.bindings():
+        bindings = set(ledger.bindings())
+        for binding in bindings:
             self._holdings.setdefault(binding, set()).add(ledger.cluster)
-        return [each for each in left if each not in self._holdings]
+        if replaced is not None:
+            self._leave(set(replaced.ledger.bindings()) - bindings, ledger.cluster)
 
-    def remove(self, cluster: str) -> Collection[str]:
-        """Forget a cluster; the bindings that now hold nothing anywhere."""
+    def remove(self, cluster: str) -> None:
+        """Forget a cluster and what bindings hold in it."""
         log = self._logs.pop(cluster, None)
-        if log is None:
-            return ()
-        return [each for each in log.ledger.bindings() if self._leave(each, cluster)]
+        if log is not None:
+            self._leave(log.ledger.bindings(), cluster)
+
+    def clear_holders(self) -> None:
+        """Forget uids and owners of all bindings."""
+        self.owners.clear()
+        self.uids.clear()
+
+    def note_holder(self, holder: BindingChanged | StoredReservations) -> None:
+        """Keep the uid and the owner of a binding that has reservations."""
+        if holder.uid:
+            self.uids[holder.key] = holder.uid
+        if holder.owner is not None:
+            self.owners[holder.key] = holder.owner
 
     def adopt(
         self, ledgers: Mapping[str, ClusterLedger], changes: Iterable[BindingChanged]
@@ -134,7 +149,7 @@ class Ledgers:
         for change in changes:
             for cluster in change.clusters:
                 self._logs[cluster].history ^= change.nonce
-            self._note(change.key, change.clusters)
+            self._note(change, change.clusters)
 
     def advance(self, cluster: str, version: int, happening: Happening) -> Sequence[Happening]:
         """Let something happen when its turn comes; what happened now, with all that waited for it.
@@ -152,59 +167,29 @@ class Ledgers:
             log.ledger = turn.on(log.ledger)
             log.history ^= turn.nonce
             if isinstance(turn, Given):
-                self._note(turn.change.key, {cluster: turn.given})
+                self._note(turn.change, {cluster: turn.given})
             done.append(turn)
         return done
 
-    def _note(self, binding: str, clusters: Mapping[str, ClusterShares]) -> None:
+    def _note(self, change: BindingChanged, clusters: Mapping[str, ClusterShares]) -> None:
         """The binding has that in those clusters now, and elsewhere what it had."""
-        held = self._holdings.setdefault(binding, set())
         for cluster, given in clusters.items():
             if given.shares:
-                held.add(cluster)
+                self._holdings.setdefault(change.key, set()).add(cluster)
             else:
-                held.discard(cluster)
-        if not held:
-            del self._holdings[binding]
+                self._leave([change.key], cluster)
+        if change.key in self._holdings:
+            self.note_holder(change)
 
-    def _leave(self, binding: str, cluster: str) -> bool:
-        """Whether that was all the binding held."""
-        clusters = self._holdings.get(binding, set())
-        clusters.discard(cluster)
-        if clusters:
-            return False
-        self._holdings.pop(binding, None)
-        return True
-
-
-class Holders:
-    """Whose pods stand for promises: workloads and uids of the bindings that hold something, as far
-    as known, by binding key.
-    """
-
-    def __init__(self) -> None:
-        self.owners: dict[str, Owner] = {}
-        self.uids: dict[str, str] = {}
-
-    def note(self, known: BindingChanged | StoredReservations) -> None:
-        if known.uid:
-            self.uids[known.key] = known.uid
-        if known.owner is not None:
-            self.owners[known.key] = known.owner
-
-    def note_all(self, rows: Iterable[StoredReservations]) -> None:
-        for row in rows:
-            self.note(row)
-
-    def forget(self, keys: Iterable[str]) -> None:
-        """Who held something holds nothing now."""
-        for key in keys:
-            self.uids.pop(key, None)
-            self.owners.pop(key, None)
-
-    def clear(self) -> None:
-        self.owners.clear()
-        self.uids.clear()
+    def _leave(self, bindings: Iterable[str], cluster: str) -> None:
+        """Forget that bindings have reservations in a cluster, and all of those without any."""
+        for binding in bindings:
+            clusters = self._holdings.get(binding, set())
+            clusters.discard(cluster)
+            if not clusters:
+                self._holdings.pop(binding, None)
+                self.uids.pop(binding, None)
+                self.owners.pop(binding, None)
 
 
 def by_cluster(

@@ -27,7 +27,6 @@ from federation.services.fleet.ledgers import (
     FIRST_VERSION,
     Given,
     Happening,
-    Holders,
     Ledgers,
     Reported,
     by_cluster,
@@ -71,7 +70,6 @@ class FleetOwner:
         self._presences: dict[str, AgentPresence] = {}
         self._ledgers = Ledgers()
         self._rooms = KnownRooms()
-        self._holders = Holders()
         self._model_observers: list[ModelObserver] = []
         self._observers: dict[type[Change], list[ChangeObserver]] = defaultdict(list)
         self.changed = ChangedNames()
@@ -104,7 +102,7 @@ class FleetOwner:
         kept = frozenset[str]() if anew else {each.cluster.name for each in stored}
         for name in self._states.keys() - kept:
             self.remove(name)
-        self._holders.clear()
+        self._ledgers.clear_holders()
         for each in stored:
             name = each.cluster.name
             self.put_cluster(each.cluster)
@@ -201,12 +199,12 @@ class FleetOwner:
     @property
     def owners(self) -> Mapping[str, Owner]:
         """The workloads of the bindings that hold something, where known."""
-        return self._holders.owners
+        return self._ledgers.owners
 
     @property
     def uids(self) -> Mapping[str, str]:
         """The uids of the bindings that hold something, where known."""
-        return self._holders.uids
+        return self._ledgers.uids
 
     def behind(self) -> list[str]:
         """Clusters of which a change came before an earlier one."""
@@ -267,7 +265,7 @@ class FleetOwner:
         if self._states.pop(name, None) is not None:
             del self._presences[name]
             self._rooms.remove(name)
-            self._holders.forget(self._ledgers.remove(name))
+            self._ledgers.remove(name)
             self.changed.add(name)
 
     async def pack_ahead(self, reports: Iterable[tuple[str, CapacityReport]]) -> None:
@@ -353,8 +351,6 @@ class FleetOwner:
         self._ledgers.adopt(ledgers, changes)
         self._snapshot = after
         self.changed.tell(names)
-        for change in changes:
-            self._note_holder(change)
         self._tell(changes)
 
     def restore(
@@ -366,7 +362,8 @@ class FleetOwner:
         """Clusters' promises and newest reports as stored, in place of all known. Of the rows, and
         of what they hold elsewhere, only the parts of these clusters count.
         """
-        self._holders.note_all(rows)
+        for row in rows:
+            self._ledgers.note_holder(row)
         held = by_cluster(rows)
         for name, at in versions.items():
             report, received_at = reports.get(name, (None, None))
@@ -377,7 +374,7 @@ class FleetOwner:
                 report.interest_version if report else 0,
                 report.echoes if report else (),
             )
-            self._holders.forget(self._ledgers.put(ledger, at.history))
+            self._ledgers.put(ledger, at.history)
             self._empty_room(name)
             if report is not None and received_at is not None:
                 self._take_report(name, report, received_at)
@@ -391,7 +388,6 @@ class FleetOwner:
             self.changed.add(name)
             self._rooms.changed.add(name)
             if isinstance(each, Given):
-                self._note_holder(each.change)
                 told.append(each.change)
             elif each.report is not None:
                 self._take_report(name, each.report, each.received_at)
@@ -410,18 +406,12 @@ class FleetOwner:
         for change in {id(each): each for each in changes}.values():
             tell(self._observers[type(change)], change)
 
-    def _note_holder(self, change: BindingChanged) -> None:
-        if self._ledgers.holds(change.key):
-            self._holders.note(change)
-        else:
-            self._holders.forget([change.key])
-
     def _empty(self, name: str, at: LedgerVersion) -> None:
         version = at.version
         if not self.has(name) or version <= self.ledger(name).version:
             return
         empty = ClusterLedger(cluster=name, version=version, interest_version=version)
-        self._holders.forget(self._ledgers.put(empty, at.history))
+        self._ledgers.put(empty, at.history)
         self._put_state(name, replace(self._states[name], report=None, as_of=None))
 
     def _take_report(self, name: str, report: CapacityReport, received_at: float) -> None:
