@@ -20,9 +20,8 @@ from federation.model.errors import NotFound
 from federation.model.grades import ResourceModel
 from federation.model.pools.values import Pools
 from federation.services.agent_values import AgentFacts, AgentPresence
-from federation.services.fleet.changed_names import ChangedNames
+from federation.services.fleet.current_snapshot import ComingReport, CurrentSnapshot
 from federation.services.fleet.known_estimates import KnownEstimates
-from federation.services.fleet.known_rooms import ComingReport, KnownRooms
 from federation.services.fleet.ledgers import (
     FIRST_VERSION,
     Given,
@@ -46,8 +45,6 @@ from federation.services.telling import tell
 from federation.services.values import ClusterView, KnownCluster
 
 NO_MODEL = ResourceModel()
-# Clusters that move in one step. All is built anew (seconds for 10,000) if a fourth of them do.
-MOST_MOVED, ANEW_PART = 64, 4
 
 # Told of every change after it was applied; again when a part of it had to wait for its turn.
 ChangeObserver = Callable[[Change], None]
@@ -69,11 +66,11 @@ class FleetOwner:
         self._states: dict[str, ClusterState] = {}
         self._presences: dict[str, AgentPresence] = {}
         self._ledgers = Ledgers()
-        self._rooms = KnownRooms()
         self._model_observers: list[ModelObserver] = []
         self._observers: dict[type[Change], list[ChangeObserver]] = defaultdict(list)
-        self.changed = ChangedNames()
-        self._snapshot = self._built_anew()
+        self._current = CurrentSnapshot(modeling_enabled=modeling_enabled)
+        self._rooms = self._current.rooms
+        self.changed = self._current.changed
 
     async def load(self, *, grace_until: float) -> None:
         """Take over what the store holds; call once, before anything else.
@@ -85,7 +82,7 @@ class FleetOwner:
         for name, presence in self._presences.items():
             self.put_presence(name, replace(presence, silent_after=grace_until))
         # Else whoever asks first would wait for all of it.
-        self._bring_up_to_date()
+        self._renew()
 
     async def reload(self, *, anew: bool = False) -> None:
         """Take over what the store holds in place of what is known (``anew``: even where that is
@@ -137,9 +134,7 @@ class FleetOwner:
 
     @property
     def snapshot(self) -> FleetSnapshot:
-        if self.changed:
-            self._bring_up_to_date()
-        return self._snapshot
+        return self._renew()
 
     def view(self, name: str) -> ClusterView:
         """A cluster with its room, which may have to be packed. Raises NotFound."""
@@ -337,7 +332,7 @@ class FleetOwner:
         Taken over as a whole where nothing else happened to the clusters since, nor waits to.
         """
         names = {name for change in changes for name in change.clusters}
-        if self._snapshot is not base or any(
+        if self._current.value is not base or any(
             not self.has(name)
             or name in self._rooms.changed
             or self._ledgers.is_behind(name)
@@ -349,8 +344,7 @@ class FleetOwner:
             return
         ledgers = {name: after.ledgers[after.positions[name]] for name in names}
         self._ledgers.adopt(ledgers, changes)
-        self._snapshot = after
-        self.changed.tell(names)
+        self._current.adopt(after, names)
         self._tell(changes)
 
     def restore(
@@ -445,46 +439,20 @@ class FleetOwner:
         report = self._states[name].report
         if report is None:
             return None
-        position = self._snapshot.positions.get(name)
-        shown = None if position is None else self._snapshot.rooms.rooms[position]
-        follows_claims = self._follows_claims(name)
-        return self._rooms.room(
-            name, report, self.ledger(name), shown, follows_claims=follows_claims
+        return self._current.room(
+            name, report, self.ledger(name), follows_claims=self._follows_claims(name)
         )
 
     def _follows_claims(self, name: str) -> bool:
         return self._presences[name].follows_claims
 
-    def _bring_up_to_date(self) -> None:
-        self._snapshot = self._brought_up_to_date()
-        self.changed.clear()
-        self._rooms.shown()
+    def _renew(self) -> FleetSnapshot:
+        return self._current.renew(self._states.keys(), self._picture)
 
-    def _brought_up_to_date(self) -> FleetSnapshot:
-        positions = self._snapshot.positions
-        left = {name for name in self.changed if name in positions and not self.has(name)}
-        came = {name for name in self.changed if name not in positions and self.has(name)}
-        if len(left) + len(came) > max(MOST_MOVED, len(positions) // ANEW_PART):
-            return self._built_anew()
-        pictures = {
-            name: self._picture(name, is_packed_anew=name in self._rooms.changed)
-            for name in self.changed
-            if self.has(name)
-        }
-        newcomers = {name: pictures[name] for name in came}
-        moved = self._snapshot.after_all(left, newcomers, MOST_MOVED)
-        return moved.with_pictures(pictures, self._rooms.changed & pictures.keys())
-
-    def _built_anew(self) -> FleetSnapshot:
-        return FleetSnapshot.of(
-            ((name, self._picture(name, is_packed_anew=True)) for name in self._states),
-            modeling_enabled=self._modeling_enabled,
-        )
-
-    def _picture(self, name: str, *, is_packed_anew: bool) -> ClusterPicture:
+    def _picture(self, name: str, needs_room: bool) -> ClusterPicture:
         return ClusterPicture(
             state=self._states[name],
             ledger=self.ledger(name),
-            room=self._known_room(name) if is_packed_anew else None,
+            room=self._known_room(name) if needs_room else None,
             presence=self._presences[name],
         )

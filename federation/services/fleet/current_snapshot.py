@@ -1,14 +1,13 @@
-"""The rooms of clusters that changed since the last snapshot: made from what is known of them, and
-those of reports that will soon be known, packed in a thread before anybody asks for them.
+"""The newest snapshot of the fleet, and the clusters that have changed since it was made.
 
-Must not pack on the event loop: a room that has to be packed anew is told apart from one that is
-known. Must not decide which report counts: what is packed for another is never looked at.
+Must not know why a cluster changed. Must not pack on the event loop: a room that has to be packed
+anew is passed on as such. Belongs to one event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
@@ -16,7 +15,37 @@ from federation.capacity.ledger import ClusterLedger
 from federation.model.cluster import CapacityReport, ReportedPools
 from federation.model.pools.values import Pools
 from federation.model.reported_pools import pools_of
+from federation.services.fleet.snapshot import ClusterPicture, FleetSnapshot
 from federation.services.threads import PACKING_ROOMS
+
+# Clusters that join or leave in one step. A step of more costs more than two of half as many.
+MAX_MOVED_AT_ONCE: Final = 64
+# The snapshot is built anew if more than a fourth of its clusters join or leave: that takes seconds
+# for 10,000 clusters.
+REBUILT_PART: Final = 4
+
+
+class ChangedNames(set[str]):
+    """Those that changed since the last snapshot; each follower has a set of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._followed: list[set[str]] = []
+
+    def add(self, name: str) -> None:
+        super().add(name)
+        self.tell([name])
+
+    def tell(self, names: Iterable[str]) -> None:
+        """Note clusters for every reader, where the picture has their changes already."""
+        for followed in self._followed:
+            followed.update(names)
+
+    def followed(self) -> set[str]:
+        """A set that has every cluster that changes from now on, until its reader takes it out."""
+        names = set[str]()
+        self._followed.append(names)
+        return names
 
 
 class Roomed(NamedTuple):
@@ -57,7 +86,7 @@ class RoomsAhead:
         self._rooms.pop(name, None)
 
 
-class KnownRooms:
+class ChangedRooms:
     """By cluster; pools are kept as arrays. ``changed``: where something else is outstanding than
     the last snapshot shows.
     """
@@ -139,6 +168,61 @@ class KnownRooms:
         room = before.holding(ledger.outstanding())
         self.put(name, ledger, room)
         return room
+
+
+class CurrentSnapshot:
+    """The newest snapshot; ``renew`` makes the next one out of it."""
+
+    def __init__(self, *, modeling_enabled: bool) -> None:
+        self.changed = ChangedNames()
+        self.rooms = ChangedRooms()
+        self.value = FleetSnapshot.of((), modeling_enabled=modeling_enabled)
+        self._modeling_enabled = modeling_enabled
+
+    def room(
+        self, name: str, report: CapacityReport, ledger: ClusterLedger, *, follows_claims: bool
+    ) -> Room | UnpackedRoom | None:
+        """Return the room of a cluster with all that is outstanding by its ledger."""
+        position = self.value.positions.get(name)
+        shown = None if position is None else self.value.rooms.rooms[position]
+        return self.rooms.room(name, report, ledger, shown, follows_claims=follows_claims)
+
+    def adopt(self, snapshot: FleetSnapshot, names: Iterable[str]) -> None:
+        """Take over a snapshot that has the changes of these clusters, and no others."""
+        self.value = snapshot
+        self.changed.tell(names)
+
+    def renew(
+        self, members: Collection[str], picture: Callable[[str, bool], ClusterPicture]
+    ) -> FleetSnapshot:
+        """Return a snapshot of all members. ``picture`` is called with a name, and whether the room
+        of that cluster is needed.
+        """
+        if self.changed:
+            self.value = self._renewed(members, picture)
+            self.changed.clear()
+            self.rooms.shown()
+        return self.value
+
+    def _renewed(
+        self, members: Collection[str], picture: Callable[[str, bool], ClusterPicture]
+    ) -> FleetSnapshot:
+        positions = self.value.positions
+        left = {name for name in self.changed if name in positions and name not in members}
+        came = {name for name in self.changed if name not in positions and name in members}
+        if len(left) + len(came) > max(MAX_MOVED_AT_ONCE, len(positions) // REBUILT_PART):
+            return FleetSnapshot.of(
+                ((name, picture(name, True)) for name in members),
+                modeling_enabled=self._modeling_enabled,
+            )
+        pictures = {
+            name: picture(name, name in self.rooms.changed)
+            for name in self.changed
+            if name in members
+        }
+        newcomers = {name: pictures[name] for name in came}
+        moved = self.value.after_all(left, newcomers, MAX_MOVED_AT_ONCE)
+        return moved.with_pictures(pictures, self.rooms.changed & pictures.keys())
 
 
 def _newer_pools(before: Pools | None, reported: ReportedPools) -> Pools:
