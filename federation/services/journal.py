@@ -6,10 +6,10 @@ Plain values. Must not apply anything: ``services.fleet`` does, ``services.watch
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple, Self, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
 
 from federation.model.echoes import Owner
 from federation.model.placement import Binding, binding_key
@@ -108,16 +108,32 @@ class BindingChanged:
     def key(self) -> str:
         return binding_key(self.namespace, self.name)
 
+    @property
+    def ledgers(self) -> Collection[str]:
+        """Names of the clusters whose ledgers have one more version by this change."""
+        return self.clusters.keys()
+
+    @property
+    def makes_versions(self) -> bool:
+        """Whether a ledger has another version by this change."""
+        return bool(self.clusters)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportAdvanced:
     """A cluster's newest report is this one; its body is in the store."""
+
+    makes_versions: ClassVar[bool] = True
 
     cluster: str
     version: int
     epoch: int
     sequence: int
     nonce: int = 0
+
+    @property
+    def ledgers(self) -> Collection[str]:
+        return (self.cluster,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,15 +145,24 @@ class ClusterChanged:
     promises stay.
     """
 
+    ledgers: ClassVar[Collection[str]] = ()
+
     cluster: str
     deleted: bool = False
     emptied: int = 0
     nonce: int = 0
 
+    @property
+    def makes_versions(self) -> bool:
+        return self.emptied > 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownChange:
     """One of a kind, or of a version of a kind that is known (else 0), of a newer release."""
+
+    makes_versions: ClassVar[bool] = False
+    ledgers: ClassVar[Collection[str]] = ()
 
     kind: str
     version: int = 0

@@ -10,18 +10,16 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from federation.history.bodies import NewerBody
 from federation.model.errors import FederationError, Unavailable
 from federation.runtime.backoff import Backoff
-from federation.services.fleet.departed import DepartedClusters
 from federation.services.fleet.held_back import HeldBack, JournalHold
 from federation.services.fleet.histories import WENT_BACK, Continuity
-from federation.services.fleet.own_entries import Appending, OwnEntries
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import (
     BindingChanged,
@@ -48,6 +46,12 @@ OUT_OF_ORDER_SECONDS = 1.0
 # Far less than entries are kept for.
 AWAY_SECONDS = 60.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 15.0
+# Far more than are on their way at once; nobody takes them while the journal cannot be read.
+REMEMBERED = 10_000
+# An entry that can be read is committed: the answer that says so is on its way, or lost.
+LONGEST_WAIT_SECONDS = 1.0
+# A forgotten name costs one look into the store when an old entry names it.
+MAX_DEPARTED_CLUSTERS: Final = 10_000
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +66,85 @@ class JournalObserver(Protocol):
     def lost(self) -> None:
         """What would be next was pruned: the fleet was read anew instead."""
         ...
+
+
+class Appending:
+    """The entries of one transaction until their changes are applied."""
+
+    def __init__(self, changes: dict[int, Change]) -> None:
+        self.ids: frozenset[int] = frozenset()
+        self.applied = asyncio.Event()
+        self._changes = changes
+
+    def announce(self, ids: Sequence[int], changes: Sequence[Change]) -> None:
+        """Before the commit: nobody reads them earlier."""
+        self.ids = frozenset(ids)
+        self._changes.update(zip(ids, changes, strict=True))
+        while len(self._changes) > REMEMBERED:
+            del self._changes[next(iter(self._changes))]
+
+
+class OwnEntries:
+    """Changes by the ids of their entries, until these were read."""
+
+    def __init__(self) -> None:
+        self.changes: dict[int, Change] = {}
+        self._appending: set[Appending] = set()
+
+    @contextmanager
+    def appending(self) -> Iterator[Appending]:
+        """For a transaction that announces what it appends, and the applying of it after the
+        commit. When that raises, whether it was committed is not known.
+        """
+        appending = Appending(self.changes)
+        self._appending.add(appending)
+        try:
+            yield appending
+        except BaseException:
+            self.forget(appending.ids)
+            raise
+        finally:
+            self._appending.discard(appending)
+            appending.applied.set()
+
+    async def arrived(self, ids: Iterable[int]) -> None:
+        """Entries with these ids can be read: wait until those in ``changes`` are applied."""
+        read = frozenset(ids)
+        for appending in [each for each in self._appending if each.ids & read]:
+            try:
+                async with asyncio.timeout(LONGEST_WAIT_SECONDS):
+                    await appending.applied.wait()
+            except TimeoutError:
+                self.forget(appending.ids)
+
+    def forget(self, ids: Iterable[int]) -> None:
+        for each in ids:
+            self.changes.pop(each, None)
+
+    def forget_all(self) -> None:
+        self.changes.clear()
+
+
+class DepartedClusters:
+    """Names that no cluster had when the store was asked, for entries that are older than that."""
+
+    def __init__(self) -> None:
+        self._positions: dict[str, Position] = {}
+
+    def note(self, name: str, position: Position) -> None:
+        """Remember that every entry before ``position`` about this name is of a cluster that left.
+
+        Forget the name that was noted first where there are too many.
+        """
+        self._positions.pop(name, None)
+        self._positions[name] = position
+        if len(self._positions) > MAX_DEPARTED_CLUSTERS:
+            del self._positions[next(iter(self._positions))]
+
+    def left_after(self, name: str, position: Position) -> bool:
+        """Whether the cluster that an entry at this place names is known to have left since."""
+        departure = self._positions.get(name)
+        return departure is not None and position < departure
 
 
 class Following:
@@ -274,7 +357,7 @@ class Following:
         for name in sorted(self._unknown_in(entries)):
             await self._read_anew(name)
         for change in news:
-            if not _makes_versions(change):
+            if not change.makes_versions:
                 self._fleet.apply(change)
         self._own.forget(entry.position.id for entry in entries)
         self._fleet.position = entries[-1].position
@@ -287,7 +370,7 @@ class Following:
         return {
             name
             for position, change in entries
-            for name in _clusters_of(change)
+            for name in change.ledgers
             if not self._fleet.has(name) and not self._departed.left_after(name, position)
         }
 
@@ -312,7 +395,7 @@ class Following:
 
     async def _take(self, read: Transaction, changes: Iterable[Change]) -> None:
         """Apply those that make versions of ledgers, with the reports that they tell of."""
-        changes = [change for change in _without_departed(changes) if _makes_versions(change)]
+        changes = [change for change in _without_departed(changes) if change.makes_versions]
         newer = {
             each.cluster
             for each in changes
@@ -405,26 +488,3 @@ def _without_departed(changes: Iterable[Change]) -> list[Change]:
                 departed.add(change.cluster)
         remaining.append(change)
     return remaining[::-1]
-
-
-def _clusters_of(change: Change) -> Iterable[str]:
-    """Names of the clusters whose ledgers it changes."""
-    match change:
-        case BindingChanged():
-            return change.clusters
-        case ReportAdvanced():
-            return (change.cluster,)
-        case _:
-            return ()
-
-
-def _makes_versions(change: Change) -> bool:
-    match change:
-        case UnknownChange():
-            return False
-        case BindingChanged():
-            return bool(change.clusters)
-        case ReportAdvanced():
-            return True
-        case ClusterChanged():
-            return change.emptied > 0

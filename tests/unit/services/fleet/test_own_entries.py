@@ -7,9 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from federation.services.fleet import own_entries as module
-from federation.services.fleet.journal_reader import Following
-from federation.services.fleet.own_entries import Appending, OwnEntries
+from federation.services.fleet import journal_reader as module
+from federation.services.fleet.journal_reader import Appending, Following, OwnEntries
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change
 from federation.store.postgres import PostgresStore
