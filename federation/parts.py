@@ -37,9 +37,8 @@ from federation.services.duties import (
 )
 from federation.services.estimates.availability import Availability
 from federation.services.failover.running import RunningFailover
+from federation.services.fleet.conditions import Overcommitment, Readiness
 from federation.services.fleet.journal_reader import Following
-from federation.services.fleet.overcommitment import Overcommitment
-from federation.services.fleet.readiness import Readiness
 from federation.services.fleet.registry import FleetOwner
 from federation.services.fleet.report_requests import Refreshing
 from federation.services.history import DecisionHistory

@@ -16,8 +16,8 @@ from federation.model.waiting import WaitState
 from federation.rpc.measures import CallMeasures
 from federation.services.estimates.availability import Availability
 from federation.services.failover.control import FailoverControl, FailoverOverview
+from federation.services.fleet.conditions import Overcommitment
 from federation.services.fleet.journal_reader import Following
-from federation.services.fleet.overcommitment import Overcommitment
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import DutyFailure
 from federation.services.members.hearing import LoopWatch

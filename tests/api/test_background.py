@@ -186,7 +186,7 @@ async def test_a_loop_goes_on_after_what_nobody_expected_which_is_told_once(
 ) -> None:
     members = "federation.services.members"
     for pause in (
-        "federation.services.fleet.readiness.LOOK_SECONDS",
+        "federation.services.fleet.conditions.LOOK_SECONDS",
         f"{members}.hearing.TICK_SECONDS",
         f"{members}.finished_jobs.AGAIN_SECONDS",
         f"{members}.finished_jobs.LONGEST_PAUSE_SECONDS",
