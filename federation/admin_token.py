@@ -49,7 +49,7 @@ async def made_anew(database: Database) -> str:
     """As ``replace_admin_token``, of a database whose schema is up to date; for the user of the
     system who runs this.
     """
-    engine = create_engine(database.url)
+    engine = create_engine(database.url, "admin-token")
     try:
         actor = f"user {os.getuid()} of {socket.gethostname()}"
         return await replace_admin_token(PostgresStore(engine), actor)

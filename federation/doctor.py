@@ -32,6 +32,8 @@ from federation.services.fleet.held_back import HELD_SECONDS
 from federation.store.condition import DatabaseCondition, condition_of
 from federation.store.engine import POOL_SIZE, create_engine, translated
 
+# Names its session in the server's lists.
+PART: Final = "doctor"
 # The oldest major version that is tried, and that still gets repairs.
 TRIED_VERSION: Final = 15
 # One more for the journal's wake-ups.
@@ -94,10 +96,10 @@ async def examine_database(loaded: LoadedSettings, database: Database) -> Sequen
     if missing:
         says = f"the schema is {len(missing)} migrations behind ({', '.join(missing)})"
         return [bad("database", says, "run `federation migrate`")]
-    engine = create_engine(database.url)
+    engine = create_engine(database.url, PART)
     try:
         async with translated():
-            condition = await condition_of(engine)
+            condition = await condition_of(engine, PART)
     except FederationError as error:
         return [bad("database", error.message, "look at its log")]
     finally:

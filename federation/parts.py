@@ -111,11 +111,13 @@ class Parts:
         self._database = database
         self._profiles = profiles
         self._why_not_ready = why_not_ready
-        self.engine: AsyncEngine = create_engine(database.url)
-        self.signal = JournalSignal(database.url)
+        replica_id = uuid.uuid4().hex
+        self.engine: AsyncEngine = create_engine(database.url, replica_id)
+        self.signal = JournalSignal(database.url, replica_id)
         store = PostgresStore(self.engine, self.signal.announce)
         self.store: CheckedStore = store if wrap_store is None else wrap_store(store)
         self.clock = clock
+        self.replicas = Replicas(self.store, self.clock, replica_id)
         self.fleet = FleetOwner(self.store)
         self.overcommitment = Overcommitment(self.fleet)
         self.identity = Identity(self.store, self.clock, vouchers, self._labels_of)
@@ -149,7 +151,6 @@ class Parts:
             following=self.following,
             finishing=self.finishing,
         )
-        self.replicas = Replicas(self.store, self.clock, uuid.uuid4().hex)
         knowing = self.store, self.fleet, self.sessions, self.replicas, self.reporting
         lost_seconds = self._settings.lost_seconds
         self.presences = Presences(*knowing, self.clock, lost_seconds=lost_seconds)

@@ -15,6 +15,7 @@ file: its rows and the statements over them.
 - ``decision_inputs``: bodies that decisions share, by name: the fleets and profiles that they
   were made on
 - ``decision_lists``: decisions in lists, the newest first
+- ``decision_tables``: the schema as declared, of decisions, previews, and what they share
 - ``decisions``: decisions, the node plans that agents answer, and previews
 - ``document_rows``: row structs of small documents: agents' facts, node plans, nominations, and the
   breaker
@@ -24,6 +25,8 @@ file: its rows and the statements over them.
 - ``gangs``: gangs: one row for all of its members that are here
 - ``histories``: the database's history: which one it is, and beginning another one
 - ``journal``: the journal and the versions of clusters' ledgers
+- ``journal_tables``: the schema as declared, of the journal, promises and answers
+- ``lists``: conditions on a list of values
 - ``lost_peers``: how both sides of a database connection learn within seconds that the other one
   is gone
 - ``migrate``: brings a database to the schema this release needs
@@ -45,6 +48,7 @@ file: its rows and the statements over them.
 - ``schema``: the whole schema as declared: ``metadata`` has the tables of all files
 - ``signal``: wakes up who waits for the journal, here and in other control planes, on its own
   connection
-- ``tables``: the schema as declared: tables, keys and rules
+- ``statements``: the names of all statements, and the order in which transactions take locks
+- ``tables``: the schema as declared, of clusters, bindings and the queue
 - ``waiting``: bindings that wait for room: their rows, and statements over them
 """

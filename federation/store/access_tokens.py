@@ -29,6 +29,7 @@ from federation.model.access import CallerLimits, Role, Scope
 from federation.services.access_ports import NewToken, StoredToken, TokenUse
 from federation.store.access_tables import access_token as table
 from federation.store.prepared import Prepared
+from federation.store.statements import named
 from federation.store.tables import unix_seconds
 
 # What ended is listed so long.
@@ -36,10 +37,12 @@ ENDED_FOR = timedelta(days=30)
 
 COLUMNS = (*table.c, (table.c.expires_at <= func.now()).label("is_expired"))
 # Whoever guesses asks this again and again.
-IS_THERE = Prepared(select(table.c.id).where(table.c.id == bindparam("id")))
+IS_THERE = Prepared(
+    named("tokens.is_there", select(table.c.id).where(table.c.id == bindparam("id")))
+)
 # In the order of their ids, so that two control planes never wait for each other.
 PUT_USES = text("""
-    UPDATE access_token AS stored
+    UPDATE /* fedsched:tokens.put_uses */ access_token AS stored
     SET last_used_at = latest.at, last_used_from = latest.address
     FROM (
         SELECT token.id, to_timestamp(given.at) AS at, given.address
@@ -79,24 +82,26 @@ class AccessTokenStatements:
             )
             .returning(*COLUMNS)
         )
-        return _token((await self._connection.execute(statement)).one())
+        return _token((await self._connection.execute(named("tokens.add", statement))).one())
 
     async def count(self) -> int:
         statement = select(func.count()).where(
             table.c.revoked_at.is_(None), table.c.expires_at > func.now()
         )
-        return int(await self._connection.scalar(statement) or 0)
+        return int(await self._connection.scalar(named("tokens.count", statement)) or 0)
 
     async def find(self, token_id: str) -> StoredToken | None:
         if not (await IS_THERE.execute(self._connection, {"id": token_id})).all():
             return None
         statement = select(*COLUMNS).where(table.c.id == token_id)
-        row = (await self._connection.execute(statement)).one_or_none()
+        row = (await self._connection.execute(named("tokens.find", statement))).one_or_none()
         return None if row is None else _token(row)
 
     async def page(self, after: str, limit: int) -> Sequence[StoredToken]:
         statement = select(*COLUMNS).where(table.c.id > after).order_by(table.c.id).limit(limit)
-        return [_token(row) for row in await self._connection.execute(statement)]
+        return [
+            _token(row) for row in await self._connection.execute(named("tokens.page", statement))
+        ]
 
     async def revoke(self, token_id: str) -> StoredToken | None:
         statement = (
@@ -105,13 +110,13 @@ class AccessTokenStatements:
             .values(revoked_at=func.coalesce(table.c.revoked_at, func.now()))
             .returning(*COLUMNS)
         )
-        row = (await self._connection.execute(statement)).one_or_none()
+        row = (await self._connection.execute(named("tokens.revoke", statement))).one_or_none()
         return None if row is None else _token(row)
 
     async def unrevoked(self, token_ids: Collection[str]) -> Collection[str]:
         ids = any_(bindparam("ids", list(token_ids), type_=ARRAY(Text)))
         statement = select(table.c.id).where(table.c.id == ids, table.c.revoked_at.is_(None))
-        return set((await self._connection.scalars(statement)).all())
+        return set((await self._connection.scalars(named("tokens.unrevoked", statement))).all())
 
     async def put_uses(self, uses: Mapping[str, TokenUse]) -> None:
         await self._connection.execute(
@@ -127,7 +132,7 @@ class AccessTokenStatements:
         ended_at = func.least(table.c.revoked_at, table.c.expires_at)
         ended = select(table.c.id).where(ended_at <= func.now() - ENDED_FOR).limit(limit)
         statement = delete(table).where(table.c.id.in_(ended)).returning(table.c.id)
-        return len((await self._connection.execute(statement)).all())
+        return len((await self._connection.execute(named("tokens.prune", statement))).all())
 
 
 def _token(row: Row[Any]) -> StoredToken:

@@ -20,11 +20,13 @@ from federation.store.access_tables import audit as table
 from federation.store.access_tables import audit_head as head_table
 from federation.store.decision_lists import microseconds_of, time_at
 from federation.store.prepared import Prepared
+from federation.store.statements import named
 
 # One statement, however many there are: batches of decisions have one for each call.
 ADD = Prepared(
     text("""
-    INSERT INTO audit (actor, credential_id, address, method, objects, result, reason,
+    INSERT /* fedsched:audit.add */
+        INTO audit (actor, credential_id, address, method, objects, result, reason,
         request_sha256, unrecorded)
     SELECT * FROM json_to_recordset(CAST(:rows AS json)) AS given (
         actor text, credential_id text, address text, method text, objects text[], result text,
@@ -33,7 +35,7 @@ ADD = Prepared(
 """).bindparams(bindparam("rows", type_=Text))
 )
 PUT_SEALS = text("""
-    UPDATE audit SET seal = given.seal, hash = given.hash
+    UPDATE /* fedsched:audit.put_seals */ audit SET seal = given.seal, hash = given.hash
     FROM unnest(CAST(:ids AS bigint[]), CAST(:seals AS bigint[]), CAST(:hashes AS bytea[]))
         AS given (id, seal, hash)
     WHERE audit.id = given.id
@@ -76,20 +78,26 @@ class AuditStatements:
         if after is not None:
             place = time_at(after[0]), after[1]
             statement = statement.where(tuple_(table.c.at, table.c.id) < place)
-        return [_record(row) for row in await self._connection.execute(statement)]
+        return [
+            _record(row) for row in await self._connection.execute(named("audit.page", statement))
+        ]
 
     async def head(self) -> AuditHead:
-        row = (await self._connection.execute(select(head_table))).one_or_none()
+        row = (
+            await self._connection.execute(named("audit.head", select(head_table)))
+        ).one_or_none()
         return AuditHead() if row is None else _head(row)
 
     async def chain(self, after: int, limit: int) -> Sequence[AuditRecord]:
         statement = select(table).where(table.c.seal > after).order_by(table.c.seal).limit(limit)
-        return [_record(row) for row in await self._connection.execute(statement)]
+        return [
+            _record(row) for row in await self._connection.execute(named("audit.chain", statement))
+        ]
 
     async def seal(self, limit: int) -> int:
         head = await self._locked_head()
         unsealed = select(table).where(table.c.seal.is_(None)).order_by(table.c.id).limit(limit)
-        rows = (await self._connection.execute(unsealed)).all()
+        rows = (await self._connection.execute(named("audit.seal", unsealed))).all()
         if not rows:
             return 0
         records, head = sealed(map(_record, rows), head)
@@ -115,31 +123,40 @@ class AuditStatements:
             .order_by(oldest.c.seal.desc())
             .limit(1)
         )
-        last = (await self._connection.execute(old)).one_or_none()
+        last = (await self._connection.execute(named("audit.oldest", old))).one_or_none()
         if last is None:
             return 0
         gone = delete(table).where(table.c.seal <= last.seal).returning(table.c.id)
-        count = len((await self._connection.execute(gone)).all())
+        count = len((await self._connection.execute(named("audit.prune", gone))).all())
         await self._put_head(pruned_seal=last.seal, pruned_hash=last.hash)
         return count
 
     async def _locked_head(self) -> AuditHead:
         first = AuditHead()
         await self._connection.execute(
-            insert_or_leave(head_table)
-            .values(
-                seal=first.seal,
-                hash=first.hash,
-                pruned_seal=first.pruned_seal,
-                pruned_hash=first.pruned_hash,
+            named(
+                "audit.begin_head",
+                insert_or_leave(head_table)
+                .values(
+                    seal=first.seal,
+                    hash=first.hash,
+                    pruned_seal=first.pruned_seal,
+                    pruned_hash=first.pruned_hash,
+                )
+                .on_conflict_do_nothing(),
             )
-            .on_conflict_do_nothing()
         )
-        row = (await self._connection.execute(select(head_table).with_for_update())).one()
+        row = (
+            await self._connection.execute(
+                named("audit.lock_head", select(head_table).with_for_update())
+            )
+        ).one()
         return _head(row)
 
     async def _put_head(self, **columns: Any) -> None:
-        await self._connection.execute(head_table.update().values(**columns))
+        await self._connection.execute(
+            named("audit.put_head", head_table.update().values(**columns))
+        )
 
 
 def _head(row: Row[Any]) -> AuditHead:

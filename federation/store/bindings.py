@@ -47,8 +47,10 @@ from federation.services.binding_ports import (
 )
 from federation.store.access_tables import namespace_quota
 from federation.store.gangs import GANG
+from federation.store.lists import is_one_of
 from federation.store.namespaces import in_namespaces
 from federation.store.readable_rows import readable_page, readable_values
+from federation.store.statements import named
 from federation.store.tables import binding as table
 from federation.store.tables import unix_seconds, waiting
 from federation.store.waiting import COLUMNS as WAIT_COLUMNS
@@ -57,7 +59,7 @@ from federation.store.waiting import ORDER as WAITING_ORDER
 
 # Groups have no rows of their own. Numbers are locked in ascending order, whatever they stand for.
 LOCK_GROUPS = text("""
-    SELECT pg_advisory_xact_lock(ordered.id) FROM (
+    SELECT /* fedsched:bindings.lock_groups */ pg_advisory_xact_lock(ordered.id) FROM (
         SELECT DISTINCT hashtextextended('fedsched group ' || key, 0) AS id
         FROM unnest(:keys) AS given (key) ORDER BY id
     ) AS ordered
@@ -74,6 +76,7 @@ NAMED = (
     .join(_given, (table.c.namespace == _given.c.namespace) & (table.c.name == _given.c.name))
     .outerjoin(waiting, waiting.c.binding_id == table.c.id)
 )
+FIND = named("bindings.find", NAMED)
 WAITING = select(table, *WAIT_COLUMNS).join(waiting, waiting.c.binding_id == table.c.id)
 _has_place = func.jsonb_array_length(table.c.clusters) > 0
 STANDS: Mapping[BindingStanding, ColumnElement[bool]] = {
@@ -93,21 +96,28 @@ _beside = select(
 _found = table.join(
     _given, (table.c.namespace == _given.c.namespace) & (table.c.name == _given.c.name)
 ).outerjoin(waiting, waiting.c.binding_id == table.c.id)
-TO_DECIDE = select(table, *WAIT_COLUMNS, _beside).select_from(_beside.outerjoin(_found, true()))
-LOCKED = NAMED.order_by(table.c.namespace, table.c.name).with_for_update(of=table)
-PREEMPTIBLE = (
+TO_DECIDE = named(
+    "bindings.to_decide",
+    select(table, *WAIT_COLUMNS, _beside).select_from(_beside.outerjoin(_found, true())),
+)
+LOCKED = named(
+    "bindings.lock", NAMED.order_by(table.c.namespace, table.c.name).with_for_update(of=table)
+)
+PREEMPTIBLE = named(
+    "bindings.preemptible",
     NAMED.where(
         cast(table.c.spec["priority"].astext, BigInteger) < bindparam("below"),
         func.coalesce(table.c.spec["preemptible"].astext, "true") == "true",
     )
     .order_by(cast(table.c.spec["priority"].astext, BigInteger), table.c.namespace, table.c.name)
-    .limit(bindparam("most"))
+    .limit(bindparam("most")),
 )
-OF_GANG = (
+OF_GANG = named(
+    "bindings.of_gang",
     select(table, *WAIT_COLUMNS)
     .outerjoin(waiting, waiting.c.binding_id == table.c.id)
     .where(table.c.namespace == bindparam("namespace"), bindparam("gang", type_=Text) == GANG)
-    .order_by(table.c.name)
+    .order_by(table.c.name),
 )
 KEPT_UNTIL = cast(waiting.c.nominated["until"].astext, Double)
 _kept = [
@@ -117,7 +127,9 @@ _kept = [
         (waiting.c.nominated.is_not(None), (KEPT_UNTIL.desc(),), "nominated"),
     )
 ]
-KEPT_FOR = WAITING.where(or_(*map(table.c.id.in_, _kept))).order_by(*WAITING_ORDER)
+KEPT_FOR = named(
+    "bindings.earmarked", WAITING.where(or_(*map(table.c.id.in_, _kept))).order_by(*WAITING_ORDER)
+)
 HOLDS_REPLICAS = "$[*] ? (@.name == $name && @.replicas > 0)"
 
 
@@ -137,8 +149,8 @@ class BindingStatements:
         self, keys: Collection[BindingName], unread: set[BindingName] | None = None
     ) -> Mapping[BindingName, StoredBinding]:
         if unread is None:
-            return await self._keyed(NAMED, keys)
-        rows = (await self._connection.execute(NAMED, _named(keys))).all()
+            return await self._keyed(FIND, keys)
+        rows = (await self._connection.execute(FIND, _named(keys))).all()
         readable = {
             (stored.binding.namespace, stored.binding.name): stored
             for stored in readable_values(rows, binding_of)
@@ -183,7 +195,11 @@ class BindingStatements:
                 (table.c.anti_affinity_group == anti_group) & (table.c.anti_affinity_group != ""),
             ),
         )
-        rows = (await self._connection.execute(statement.order_by(table.c.name))).all()
+        rows = (
+            await self._connection.execute(
+                named("bindings.peers", statement.order_by(table.c.name))
+            )
+        ).all()
         return Peers(
             affinity=tuple(_where(row) for row in rows if group and row.affinity_group == group),
             anti_affinity=tuple(
@@ -219,19 +235,27 @@ class BindingStatements:
             statement = statement.where(table.c.name.contains(part, autoescape=True))
         if standing is not None:
             statement = statement.where(STANDS[standing])
-        return [plain_binding(row) for row in await self._connection.execute(statement)]
+        return [
+            plain_binding(row)
+            for row in await self._connection.execute(named("bindings.page", statement))
+        ]
 
     async def names(
         self, namespace: str, after: BindingName | None, limit: int
     ) -> Sequence[BindingName]:
         statement = _after(select(table.c.namespace, table.c.name), after, limit)
         statement = statement.where(*in_namespaces(table.c.namespace, namespace, ()))
-        return [(row.namespace, row.name) for row in await self._connection.execute(statement)]
+        return [
+            (row.namespace, row.name)
+            for row in await self._connection.execute(named("bindings.names", statement))
+        ]
 
     async def waiting(self, after: int, limit: int) -> Sequence[StoredBinding]:
         return await readable_page(
             self._connection,
-            lambda last: WAITING.where(table.c.id > last).order_by(table.c.id),
+            lambda last: named(
+                "bindings.waiting", WAITING.where(table.c.id > last).order_by(table.c.id)
+            ),
             after,
             limit,
             binding_of,
@@ -246,11 +270,14 @@ class BindingStatements:
     async def first_waiting(self, scheduler_names: Collection[str]) -> Sequence[StoredBinding]:
         name = table.c.spec["scheduler_name"].astext
         statement = (
-            WAITING.where(name.in_(sorted(scheduler_names)), IS_TRIED)
+            WAITING.where(is_one_of(name, sorted(scheduler_names)), IS_TRIED)
             .ext(distinct_on(name))
             .order_by(name, *WAITING_ORDER)
         )
-        return readable_values((await self._connection.execute(statement)).all(), binding_of)
+        return readable_values(
+            (await self._connection.execute(named("bindings.first_waiting", statement))).all(),
+            binding_of,
+        )
 
     async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:
         holds = func.jsonb_path_exists(
@@ -262,15 +289,17 @@ class BindingStatements:
             .order_by(table.c.namespace, table.c.name)
             .limit(limit)
         )
-        rows = await self._connection.execute(statement)
+        rows = await self._connection.execute(named("bindings.holding", statement))
         return [(row.namespace, row.name) for row in rows]
 
     async def delete(self, binding_id: int) -> None:
-        await self._connection.execute(delete(table).where(table.c.id == binding_id))
+        await self._connection.execute(
+            named("bindings.delete", delete(table).where(table.c.id == binding_id))
+        )
 
     async def touch(self, binding_id: int) -> None:
         newer = update(table).where(table.c.id == binding_id).values(version=table.c.version + 1)
-        await self._connection.execute(newer)
+        await self._connection.execute(named("bindings.touch", newer))
 
     async def _keyed(
         self, statement: Select[Any], keys: Collection[BindingName]

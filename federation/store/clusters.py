@@ -22,6 +22,7 @@ from federation.services.member_ports import StoredCluster
 from federation.store.document_rows import FACTS
 from federation.store.replica_tables import presence
 from federation.store.reports import BODY, ReportReader
+from federation.store.statements import named
 from federation.store.tables import cluster as table
 from federation.store.tables import cluster_capacity, cluster_report, unix_seconds
 
@@ -54,17 +55,17 @@ class ClusterStatements:
                 report=None if row.body is None else reader.read(row.body),
                 received_at=unix_seconds(row.received_at),
             )
-            for row in await self._connection.execute(statement)
+            for row in await self._connection.execute(named("clusters.all", statement))
         ]
 
     async def find(self, names: Collection[str]) -> Mapping[str, StoredCluster]:
-        named = table.c.name == any_(bindparam("names", list(names), ARRAY(Text)))
-        rows = await self._connection.execute(_bare().where(named))
+        is_named = table.c.name == any_(bindparam("names", list(names), ARRAY(Text)))
+        rows = await self._connection.execute(named("clusters.find", _bare().where(is_named)))
         return {row.name: _without_report(row) for row in rows}
 
     async def lock(self, name: str) -> StoredCluster | None:
-        statement = _bare().where(table.c.name == name).with_for_update(of=table)
-        row = (await self._connection.execute(statement)).one_or_none()
+        statement = _bare().where(table.c.name == name).with_for_update(of=table, key_share=True)
+        row = (await self._connection.execute(named("clusters.lock", statement))).one_or_none()
         return None if row is None else _without_report(row)
 
     async def add(self, cluster: Cluster, facts: AgentFacts) -> StoredCluster | None:
@@ -81,11 +82,14 @@ class ClusterStatements:
             .on_conflict_do_nothing()
             .returning(table)
         )
-        row = (await self._connection.execute(statement)).one_or_none()
+        row = (await self._connection.execute(named("clusters.add", statement))).one_or_none()
         if row is None:
             return None
         await self._connection.execute(
-            insert(cluster_capacity).values(cluster_id=row.id, version=1, epoch=0, sequence=0)
+            named(
+                "clusters.add_capacity",
+                insert(cluster_capacity).values(cluster_id=row.id, version=1, epoch=0, sequence=0),
+            )
         )
         return replace(cluster_of(row), ledger_version=1)
 
@@ -101,26 +105,15 @@ class ClusterStatements:
             )
             .returning(table)
         )
-        return cluster_of((await self._connection.execute(statement)).one()).cluster
+        return cluster_of(
+            (await self._connection.execute(named("clusters.put", statement))).one()
+        ).cluster
 
     async def put_facts(self, cluster_id: int, facts: AgentFacts) -> None:
         statement = update(table).where(table.c.id == cluster_id).values(**_facts(facts))
-        await self._connection.execute(statement)
+        await self._connection.execute(named("clusters.put_facts", statement))
 
     async def put_uid(self, cluster_id: int, uid: str, nonce: int = 0) -> Cluster:
-        for said in (cluster_report, presence):
-            await self._connection.execute(delete(said).where(said.c.cluster_id == cluster_id))
-        await self._connection.execute(
-            update(cluster_capacity)
-            .where(cluster_capacity.c.cluster_id == cluster_id)
-            .values(
-                version=cluster_capacity.c.version + 1,
-                history=nonce,
-                epoch=0,
-                sequence=0,
-                received_at=None,
-            )
-        )
         statement = (
             update(table)
             .where(table.c.id == cluster_id)
@@ -132,10 +125,33 @@ class ClusterStatements:
             )
             .returning(table)
         )
-        return cluster_of((await self._connection.execute(statement)).one()).cluster
+        written = cluster_of(
+            (await self._connection.execute(named("clusters.put_uid", statement))).one()
+        ).cluster
+        await self._connection.execute(
+            named(
+                "clusters.reset_capacity",
+                update(cluster_capacity)
+                .where(cluster_capacity.c.cluster_id == cluster_id)
+                .values(
+                    version=cluster_capacity.c.version + 1,
+                    history=nonce,
+                    epoch=0,
+                    sequence=0,
+                    received_at=None,
+                ),
+            )
+        )
+        forgotten = delete(cluster_report).where(cluster_report.c.cluster_id == cluster_id)
+        await self._connection.execute(named("clusters.forget_report", forgotten))
+        unheard = delete(presence).where(presence.c.cluster_id == cluster_id)
+        await self._connection.execute(named("clusters.forget_presence", unheard))
+        return written
 
     async def delete(self, cluster_id: int) -> None:
-        await self._connection.execute(delete(table).where(table.c.id == cluster_id))
+        await self._connection.execute(
+            named("clusters.delete", delete(table).where(table.c.id == cluster_id))
+        )
 
 
 def _bare() -> Select[Any]:

@@ -13,13 +13,13 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from federation.services.journal_ports import OpenTransaction
-from federation.store.engine import SERVER_SETTINGS
+from federation.store.engine import PROGRAM, SERVER_SETTINGS, application_name
 from federation.store.held_transactions import holder_of, oldest_running
 
 # An ordinary role sees of others' processes which database, role and program they are of, and of
 # standbys that they are there; the server hides what kind and state these have.
 _SETTINGS = text("""
-    SELECT
+    SELECT /* fedsched:server.settings */
         current_setting('server_version_num')::int AS version,
         current_setting('server_version') AS version_text,
         pg_is_in_recovery() AS is_standby,
@@ -45,7 +45,7 @@ _SETTINGS = text("""
             count(*) AS others_connections,
             count(*) FILTER (WHERE backend_type IS NULL) AS hidden_connections
         FROM pg_stat_activity
-        WHERE application_name <> :ours
+        WHERE split_part(application_name, '/', 1) <> :ours
             AND coalesce(
                 backend_type = 'client backend', datid IS NOT NULL AND usesysid IS NOT NULL
             )
@@ -53,7 +53,7 @@ _SETTINGS = text("""
 """)
 # Not those that somebody else set alike, nor those of TCP over a unix socket, where they are 0.
 _LOST_SETTINGS = text("""
-    SELECT wanted.name
+    SELECT /* fedsched:server.lost_settings */ wanted.name
     FROM unnest(CAST(:names AS text[]), CAST(:settings AS text[])) AS wanted (name, setting)
     JOIN pg_settings ON lower(pg_settings.name) = wanted.name
     WHERE source NOT IN ('client', 'session')
@@ -62,16 +62,16 @@ _LOST_SETTINGS = text("""
     ORDER BY 1
 """)
 _DURABILITY = text("""
-    SELECT
+    SELECT /* fedsched:server.durability */
         current_setting('fsync')::boolean AND current_setting('full_page_writes')::boolean,
         current_setting('synchronous_commit'),
         current_setting('synchronous_standby_names') <> '',
         (SELECT count(*) FROM pg_stat_replication)
 """)
-_BACKEND = text("SELECT pg_backend_pid()")
-_CLOCK = text("SELECT extract(epoch FROM clock_timestamp())::float8")
+_BACKEND = text("SELECT /* fedsched:server.backend */ pg_backend_pid()")
+_CLOCK = text("SELECT /* fedsched:server.clock */ extract(epoch FROM clock_timestamp())::float8")
 _FLEET = text("""
-    SELECT
+    SELECT /* fedsched:server.fleet */
         (SELECT count(*) FROM replica WHERE heard_at > now() - interval '15 seconds') AS planes,
         (SELECT count(*) FROM cluster) AS clusters,
         ARRAY(SELECT name || ' ' || (facts ->> 'agent_version') FROM cluster
@@ -130,12 +130,16 @@ class DatabaseCondition:
     failing_duties: Sequence[str]
 
 
-async def condition_of(engine: AsyncEngine) -> DatabaseCondition:
-    """``engine`` is one of control planes: its sessions are theirs. Raises what the driver does."""
-    asked = {"names": list(SERVER_SETTINGS), "settings": list(SERVER_SETTINGS.values())}
-    ours = {"ours": SERVER_SETTINGS["application_name"]}
+async def condition_of(engine: AsyncEngine, part: str = "") -> DatabaseCondition:
+    """``engine`` is one of control planes: its sessions are theirs. Raises what the driver does.
+
+    ``part`` is the one that the engine was created with.
+    """
+    settings = {**SERVER_SETTINGS, "application_name": application_name(part)}
+    asked = {"names": list(settings), "settings": list(settings.values())}
+    ours = {"ours": PROGRAM}
     async with engine.connect() as connection:
-        settings = (await connection.execute(_SETTINGS, ours)).mappings().one()
+        server = (await connection.execute(_SETTINGS, ours)).mappings().one()
         lost = (await connection.execute(_LOST_SETTINGS, asked)).scalars().all()
         fleet = (await connection.execute(_FLEET)).mappings().one()
         await connection.commit()
@@ -151,7 +155,7 @@ async def condition_of(engine: AsyncEngine) -> DatabaseCondition:
         if oldest is not None and await oldest_running(connection) == oldest:
             holder = await holder_of(connection, oldest)
     return DatabaseCondition(
-        **settings,
+        **server,
         **fleet,
         lost_settings=lost,
         is_pooled=len(backends) > 1,

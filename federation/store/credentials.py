@@ -32,6 +32,7 @@ from federation.services.member_ports import StoredCredential, StoredJoinToken
 from federation.services.values import PrincipalKind
 from federation.store.access_tables import credential, join_token
 from federation.store.prepared import Prepared
+from federation.store.statements import named
 from federation.store.tables import cluster as cluster_table
 from federation.store.tables import unix_seconds
 
@@ -39,7 +40,10 @@ from federation.store.tables import unix_seconds
 ENDED_FOR = timedelta(days=1)
 
 # Held until the end of the transaction, so that two first starts make one admin.
-LOCK_ADMIN = text("SELECT pg_advisory_xact_lock(hashtextextended('fedsched admin credential', 0))")
+LOCK_ADMIN = text(
+    "SELECT /* fedsched:credentials.lock_admin */ "
+    "pg_advisory_xact_lock(hashtextextended('fedsched admin credential', 0))"
+)
 
 
 def _is_valid() -> ColumnElement[bool]:
@@ -49,9 +53,12 @@ def _is_valid() -> ColumnElement[bool]:
 
 # Whoever guesses asks this again and again.
 FIND = Prepared(
-    select(credential, cluster_table.c.name.label("cluster_name"))
-    .outerjoin(cluster_table, cluster_table.c.id == credential.c.cluster_id)
-    .where(credential.c.id == bindparam("id"), _is_valid())
+    named(
+        "credentials.find",
+        select(credential, cluster_table.c.name.label("cluster_name"))
+        .outerjoin(cluster_table, cluster_table.c.id == credential.c.cluster_id)
+        .where(credential.c.id == bindparam("id"), _is_valid()),
+    )
 )
 
 
@@ -74,7 +81,9 @@ class CredentialStatements:
             )
             .returning(join_token.c.expires_at)
         )
-        expires_at = (await self._connection.execute(statement)).scalar_one()
+        expires_at = (
+            await self._connection.execute(named("credentials.add_join_token", statement))
+        ).scalar_one()
         return float(expires_at.timestamp())
 
     async def spend_join_token(self, token_id: str, cluster: str) -> bytes | None:
@@ -88,7 +97,9 @@ class CredentialStatements:
             .values(used_at=func.now())
             .returning(join_token.c.secret_hash)
         )
-        spent: bytes | None = await self._connection.scalar(statement)
+        spent: bytes | None = await self._connection.scalar(
+            named("credentials.spend_join_token", statement)
+        )
         return spent
 
     async def add(
@@ -111,7 +122,9 @@ class CredentialStatements:
             )
             .returning(credential.c.expires_at)
         )
-        return unix_seconds((await self._connection.execute(statement)).scalar_one())
+        return unix_seconds(
+            (await self._connection.execute(named("credentials.add", statement))).scalar_one()
+        )
 
     async def find(self, credential_id: str) -> StoredCredential | None:
         row = (await FIND.execute(self._connection, {"id": credential_id})).one_or_none()
@@ -127,22 +140,28 @@ class CredentialStatements:
 
     async def settle(self, cluster_id: int, credential_id: str) -> bool:
         serial = await self._connection.scalar(
-            select(credential.c.serial).where(
-                credential.c.id == credential_id,
-                credential.c.cluster_id == cluster_id,
-                _is_valid(),
+            named(
+                "credentials.serial",
+                select(credential.c.serial).where(
+                    credential.c.id == credential_id,
+                    credential.c.cluster_id == cluster_id,
+                    _is_valid(),
+                ),
             )
         )
         if serial is None:
             return False
         await self._connection.execute(
-            update(credential)
-            .where(
-                credential.c.cluster_id == cluster_id,
-                credential.c.serial < serial,
-                credential.c.revoked_at.is_(None),
+            named(
+                "credentials.settle",
+                update(credential)
+                .where(
+                    credential.c.cluster_id == cluster_id,
+                    credential.c.serial < serial,
+                    credential.c.revoked_at.is_(None),
+                )
+                .values(revoked_at=func.now()),
             )
-            .values(revoked_at=func.now())
         )
         return True
 
@@ -151,18 +170,21 @@ class CredentialStatements:
         statement = select(credential.c.id, seconds.label("seconds")).where(
             _is_one_of(credential_ids), _is_valid()
         )
-        rows = await self._connection.execute(statement)
+        rows = await self._connection.execute(named("credentials.ages", statement))
         return {row.id: float(row.seconds) for row in rows}
 
     async def keep_only(self, cluster_id: int, credential_id: str) -> None:
         await self._connection.execute(
-            update(credential)
-            .where(
-                credential.c.cluster_id == cluster_id,
-                credential.c.id != credential_id,
-                credential.c.revoked_at.is_(None),
+            named(
+                "credentials.keep_only",
+                update(credential)
+                .where(
+                    credential.c.cluster_id == cluster_id,
+                    credential.c.id != credential_id,
+                    credential.c.revoked_at.is_(None),
+                )
+                .values(revoked_at=func.now()),
             )
-            .values(revoked_at=func.now())
         )
 
     async def revoke_all(self, cluster: str) -> int:
@@ -176,11 +198,15 @@ class CredentialStatements:
             .values(revoked_at=func.now())
             .returning(credential.c.id)
         )
-        return len((await self._connection.execute(statement)).all())
+        return len(
+            (await self._connection.execute(named("credentials.revoke_all", statement))).all()
+        )
 
     async def join_tokens(self, after: str, limit: int) -> Sequence[StoredJoinToken]:
         statement = select(join_token).where(join_token.c.id > after, _is_unused())
-        rows = await self._connection.execute(statement.order_by(join_token.c.id).limit(limit))
+        rows = await self._connection.execute(
+            named("credentials.join_tokens", statement.order_by(join_token.c.id).limit(limit))
+        )
         return list(map(_join_token, rows))
 
     async def cancel_join_token(self, token_id: str) -> StoredJoinToken | None:
@@ -190,14 +216,19 @@ class CredentialStatements:
             .values(used_at=func.now())
             .returning(join_token)
         )
-        row = (await self._connection.execute(statement)).one_or_none()
+        row = (
+            await self._connection.execute(named("credentials.cancel_join_token", statement))
+        ).one_or_none()
         return None if row is None else _join_token(row)
 
     async def cancel_join_tokens(self, cluster: str) -> None:
         await self._connection.execute(
-            update(join_token)
-            .where(join_token.c.cluster_name == cluster, join_token.c.used_at.is_(None))
-            .values(used_at=func.now())
+            named(
+                "credentials.cancel_join_tokens",
+                update(join_token)
+                .where(join_token.c.cluster_name == cluster, join_token.c.used_at.is_(None))
+                .values(used_at=func.now()),
+            )
         )
 
     async def keep_newest(self, cluster_id: int, count: int) -> None:
@@ -208,17 +239,22 @@ class CredentialStatements:
             .limit(count)
         )
         await self._connection.execute(
-            update(credential)
-            .where(
-                credential.c.cluster_id == cluster_id,
-                credential.c.revoked_at.is_(None),
-                credential.c.id.not_in(newest),
+            named(
+                "credentials.keep_newest",
+                update(credential)
+                .where(
+                    credential.c.cluster_id == cluster_id,
+                    credential.c.revoked_at.is_(None),
+                    credential.c.id.not_in(newest),
+                )
+                .values(revoked_at=func.now()),
             )
-            .values(revoked_at=func.now())
         )
 
     async def discard(self, credential_ids: Sequence[str]) -> None:
-        await self._connection.execute(delete(credential).where(_is_one_of(credential_ids)))
+        await self._connection.execute(
+            named("credentials.discard", delete(credential).where(_is_one_of(credential_ids)))
+        )
 
     async def prune(self, limit: int) -> int:
         ended_at = func.least(credential.c.revoked_at, credential.c.expires_at)
@@ -232,22 +268,31 @@ class CredentialStatements:
             .limit(limit)
         )
         statement = delete(credential).where(credential.c.id.in_(ended)).returning(credential.c.id)
-        return len((await self._connection.execute(statement)).all())
+        return len((await self._connection.execute(named("credentials.prune", statement))).all())
 
     async def prune_join_tokens(self, limit: int) -> int:
         ended_at = func.least(join_token.c.used_at, join_token.c.expires_at)
         ended = select(join_token.c.id).where(ended_at <= func.now() - ENDED_FOR).limit(limit)
         statement = delete(join_token).where(join_token.c.id.in_(ended)).returning(join_token.c.id)
-        return len((await self._connection.execute(statement)).all())
+        return len(
+            (
+                await self._connection.execute(named("credentials.prune_join_tokens", statement))
+            ).all()
+        )
 
     async def lock_admin(self) -> bool:
         await self._connection.execute(LOCK_ADMIN)
-        found = await self._connection.execute(select(literal(1)).where(_is_admin()).limit(1))
+        found = await self._connection.execute(
+            named("credentials.find_admin", select(literal(1)).where(_is_admin()).limit(1))
+        )
         return found.first() is not None
 
     async def revoke_admins(self) -> None:
         await self._connection.execute(
-            update(credential).where(_is_admin()).values(revoked_at=func.now())
+            named(
+                "credentials.revoke_admins",
+                update(credential).where(_is_admin()).values(revoked_at=func.now()),
+            )
         )
 
 

@@ -15,7 +15,9 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.history.packed_inputs import SharedBodies
-from federation.store.tables import decision_input as table
+from federation.store.decision_tables import decision_input as table
+from federation.store.lists import is_one_of
+from federation.store.statements import named
 
 # For how long what was written is not written again, nor marked as used. After a restore it may be
 # missing so long.
@@ -26,7 +28,7 @@ _MOST_KNOWN: Final = 10_000
 
 # In ascending order: two that write the same wait for each other, and never in a circle.
 PUT = text("""
-    INSERT INTO decision_input (name, body)
+    INSERT /* fedsched:decision_inputs.put */ INTO decision_input (name, body)
     SELECT name, body FROM unnest(:names, :bodies) AS given (name, body) ORDER BY name
     ON CONFLICT (name) DO UPDATE SET used_at = now()
     WHERE decision_input.used_at < now() - interval '40 min'
@@ -75,12 +77,15 @@ class SharedBodyStatements:
 
     async def find(self, names: Collection[bytes]) -> Mapping[bytes, bytes]:
         """What ``decision_ports.Decisions.shared`` says."""
-        found = select(table.c.name, table.c.body).where(table.c.name.in_(list(names)))
-        return {row.name: row.body for row in await self._connection.execute(found)}
+        found = select(table.c.name, table.c.body).where(is_one_of(table.c.name, names))
+        return {
+            row.name: row.body
+            for row in await self._connection.execute(named("decision_inputs.find", found))
+        }
 
     async def prune(self, unused_seconds: float, limit: int) -> int:
         """What ``decision_ports.Decisions.prune_shared`` says."""
         before = func.now() - timedelta(seconds=unused_seconds + USED_SECONDS)
         old = select(table.c.name).where(table.c.used_at < before).limit(limit)
         gone = delete(table).where(table.c.name.in_(old)).returning(table.c.name)
-        return len((await self._connection.execute(gone)).all())
+        return len((await self._connection.execute(named("decision_inputs.prune", gone))).all())

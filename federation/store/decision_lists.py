@@ -25,8 +25,10 @@ from federation.services.listed_decisions import (
 )
 from federation.store.access_tables import audit
 from federation.store.bindings import targets_of
+from federation.store.decision_tables import decision as table
+from federation.store.lists import is_one_of
 from federation.store.namespaces import in_namespaces
-from federation.store.tables import decision as table
+from federation.store.statements import named
 
 # How many decisions a page looks at where it leaves some out.
 LOOKED_AT: Final = 5000
@@ -52,7 +54,9 @@ async def decision_page(
         if last is not None:
             listed = listed.where(_place_columns >= last)
         listed = listed.where(*_choices(wanted))
-    rows = (await connection.execute(_newest_first(listed).limit(limit + 1))).all()
+    rows = (
+        await connection.execute(named("decisions.page", _newest_first(listed).limit(limit + 1)))
+    ).all()
     decisions = tuple(map(_listed, rows[:limit]))
     if len(rows) > limit:
         return DecisionPage(decisions=decisions, next_after=decisions[-1].place)
@@ -65,7 +69,7 @@ async def _last_looked_at(
     """The last one that this page looks at; None where it comes to the end. The index has it."""
     found: Select[Any] = select(table.c.created_at, table.c.id).where(*_ranges(wanted, after))
     found = _newest_first(found).offset(LOOKED_AT - 1).limit(1)
-    row = (await connection.execute(found)).one_or_none()
+    row = (await connection.execute(named("decisions.last_looked_at", found))).one_or_none()
     return None if row is None else (row.created_at, row.id)
 
 
@@ -78,16 +82,16 @@ async def recorded_after(
     sizes = sizes.order_by(table.c.created_at, table.c.id).limit(_MOST_RECORDED)
     chosen: list[UUID] = []
     total = 0
-    for row in (await connection.execute(sizes)).all():
+    for row in (await connection.execute(named("decisions.recorded_sizes", sizes))).all():
         total += row.size
         if chosen and total > most_bytes:
             break
         chosen.append(row.id)
     if not chosen:
         return ()
-    found: Select[Any] = select(*_COLUMNS, table.c.trace).where(table.c.id.in_(chosen))
+    found: Select[Any] = select(*_COLUMNS, table.c.trace).where(is_one_of(table.c.id, chosen))
     found = found.order_by(table.c.created_at, table.c.id)
-    return [*map(_traced, (await connection.execute(found)).all())]
+    return [*map(_traced, (await connection.execute(named("decisions.recorded", found))).all())]
 
 
 async def deletions_between(
@@ -100,7 +104,9 @@ async def deletions_between(
         audit.c.method == _DELETE,
         audit.c.result == "OK",
     )
-    rows = await connection.execute(found.order_by(audit.c.at, audit.c.id))
+    rows = await connection.execute(
+        named("decisions.deletions", found.order_by(audit.c.at, audit.c.id))
+    )
     return [_deletion(row) for row in rows]
 
 
@@ -122,7 +128,7 @@ def _choices(wanted: DecisionFilter) -> Iterator[ColumnElement[bool]]:
     """What is looked for in each."""
     yield from in_namespaces(table.c.namespace, "", wanted.among)
     if wanted.outcomes:
-        yield table.c.outcome.in_(sorted(wanted.outcomes))
+        yield is_one_of(table.c.outcome, sorted(wanted.outcomes))
     if wanted.cluster:
         yield table.c.clusters.contains(cast([{"name": wanted.cluster}], JSONB))
 

@@ -61,18 +61,21 @@ from federation.store.decision_lists import (
     microseconds_of,
     recorded_after,
 )
+from federation.store.decision_tables import decision as table
+from federation.store.decision_tables import node_plan
+from federation.store.decision_tables import preview as preview_table
 from federation.store.document_rows import NODE_PLANS
+from federation.store.lists import is_one_of
 from federation.store.partitions import drop_partition, make_partitions, oldest_partition
 from federation.store.prepared import Prepared
-from federation.store.tables import decision as table
-from federation.store.tables import node_plan, unix_seconds
-from federation.store.tables import preview as preview_table
+from federation.store.statements import named
+from federation.store.tables import unix_seconds
 
 # Bindings and decisions name each other: both are there when the statement ends. A new binding has
 # the version that it would have if it had been added before it was decided.
 ADD = Prepared(
     text("""
-    WITH given AS MATERIALIZED (
+    WITH /* fedsched:decisions.add */ given AS MATERIALIZED (
         SELECT * FROM ROWS FROM (
             json_to_recordset(CAST(:rows AS json)) AS (
                 decision_id uuid, binding_id bigint, namespace text, name text, uid text,
@@ -122,7 +125,7 @@ ADD = Prepared(
 
 # The newest decision of each binding outlives its day.
 KEEP = """
-    UPDATE decision SET day = '-infinity' FROM (
+    UPDATE /* fedsched:decisions.keep */ decision SET day = '-infinity' FROM (
         SELECT old.id, old.day FROM {partition} old JOIN binding ON binding.decision_id = old.id
         LIMIT :limit
     ) AS standing
@@ -131,7 +134,7 @@ KEEP = """
 """
 # Those that are not the newest any more; and old ones of days without a partition.
 PRUNE_KEPT = text("""
-    DELETE FROM decision WHERE (id, day) IN (
+    DELETE /* fedsched:decisions.prune_kept */ FROM decision WHERE (id, day) IN (
         SELECT id, day FROM decision_kept
         WHERE NOT EXISTS (SELECT FROM binding WHERE decision_id = decision_kept.id)
         UNION ALL
@@ -142,7 +145,8 @@ PRUNE_KEPT = text("""
     ) RETURNING id
 """)
 PRUNE_PLANS = text("""
-    DELETE FROM node_plan WHERE (decision_id, cluster_name) IN (
+    DELETE /* fedsched:decisions.prune_node_plans */
+        FROM node_plan WHERE (decision_id, cluster_name) IN (
         SELECT decision_id, cluster_name FROM node_plan
         WHERE created_at < now() - make_interval(secs => :age)
             AND NOT EXISTS (SELECT FROM binding WHERE decision_id = node_plan.decision_id)
@@ -153,7 +157,7 @@ PRUNE_PLANS = text("""
 
 # Decisions that were forgotten, or lost by a restore, meanwhile are left out.
 PUT_PLANS = text("""
-    INSERT INTO node_plan (decision_id, cluster_name, body)
+    INSERT /* fedsched:decisions.put_node_plans */ INTO node_plan (decision_id, cluster_name, body)
     SELECT id, cluster, given.body::jsonb FROM unnest(:ids, :clusters, :bodies)
         AS given (id, cluster, body)
     JOIN decision USING (id)
@@ -253,13 +257,16 @@ class DecisionStatements:
         if known_id is None:
             return None
         statement = select(table).where(table.c.id == known_id)
-        row = (await self._connection.execute(statement)).one_or_none()
+        row = (await self._connection.execute(named("decisions.get", statement))).one_or_none()
         if row is None:
             return None
         plans = await self._connection.scalars(
-            select(node_plan.c.body)
-            .where(node_plan.c.decision_id == known_id)
-            .order_by(node_plan.c.cluster_name)
+            named(
+                "decisions.get_node_plans",
+                select(node_plan.c.body)
+                .where(node_plan.c.decision_id == known_id)
+                .order_by(node_plan.c.cluster_name),
+            )
         )
         return StoredDecision(row, tuple(map(NODE_PLANS.read, plans)))
 
@@ -267,11 +274,18 @@ class DecisionStatements:
         known = list(filter(None, map(_uuid, decision_ids)))
         if not known:
             return {}
-        rows = (await self._connection.execute(select(table).where(table.c.id.in_(known)))).all()
+        rows = (
+            await self._connection.execute(
+                named("decisions.find", select(table).where(is_one_of(table.c.id, known)))
+            )
+        ).all()
         plans = await self._connection.execute(
-            select(node_plan.c.decision_id, node_plan.c.body)
-            .where(node_plan.c.decision_id.in_(known))
-            .order_by(node_plan.c.cluster_name)
+            named(
+                "decisions.find_node_plans",
+                select(node_plan.c.decision_id, node_plan.c.body)
+                .where(is_one_of(node_plan.c.decision_id, known))
+                .order_by(node_plan.c.cluster_name),
+            )
         )
         by_decision = defaultdict[UUID, list[NodePlan]](list)
         for row in plans:
@@ -339,10 +353,13 @@ class PreviewStatements:
         self._bodies = bodies
 
     async def add(self, preview: NewPreview, ttl_seconds: int) -> float:
-        await self._bodies.put(preview.body.shared)
         await self._connection.execute(
-            delete(preview_table).where(preview_table.c.expires_at < func.now())
+            named(
+                "previews.prune",
+                delete(preview_table).where(preview_table.c.expires_at < func.now()),
+            )
         )
+        await self._bodies.put(preview.body.shared)
         statement = (
             insert(preview_table)
             .values(
@@ -355,7 +372,7 @@ class PreviewStatements:
             )
             .returning(preview_table.c.expires_at)
         )
-        expires_at = (await self._connection.execute(statement)).scalar_one()
+        expires_at = (await self._connection.execute(named("previews.add", statement))).scalar_one()
         return float(expires_at.timestamp())
 
     async def lock(self, preview_id: str) -> StoredPreview | None:
@@ -364,7 +381,7 @@ class PreviewStatements:
             .where(preview_table.c.id == preview_id, preview_table.c.expires_at > func.now())
             .with_for_update()
         )
-        row = (await self._connection.execute(statement)).one_or_none()
+        row = (await self._connection.execute(named("previews.lock", statement))).one_or_none()
         try:
             return None if row is None else _preview_of(row)
         except NewerBody as error:
@@ -374,7 +391,9 @@ class PreviewStatements:
 
     async def settle(self, preview_id: str, decision_id: str) -> None:
         statement = update(preview_table).where(preview_table.c.id == preview_id)
-        await self._connection.execute(statement.values(decision_id=UUID(decision_id)))
+        await self._connection.execute(
+            named("previews.settle", statement.values(decision_id=UUID(decision_id)))
+        )
 
 
 def _row(new: NewDecision) -> dict[str, Any]:

@@ -13,13 +13,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.services.journal_ports import DutyFailure
 from federation.store.replica_tables import duty as table
+from federation.store.statements import named
 
 NOBODY = ""
 # A holder renews under a lock that its own work, which holds FOR KEY SHARE, does not hinder.
 # A replica that takes over needs FOR UPDATE, which that work does hinder: a row in use is passed
 # over, so that no replica waits for another one's work.
 HOLD = text("""
-    WITH renewed AS (
+    WITH /* fedsched:duties.hold */ renewed AS (
         UPDATE duty SET expires_at = now() + :seconds * interval '1 second'
         WHERE name = ANY (:names) AND holder = :replica
         RETURNING name, token
@@ -69,7 +70,9 @@ class DutyStatements:
             .where(table.c.name == duty, table.c.token == token, table.c.holder != NOBODY)
             .with_for_update(read=True, key_share=True)
         )
-        return (await self._connection.execute(statement)).one_or_none() is not None
+        return (
+            await self._connection.execute(named("duties.check", statement))
+        ).one_or_none() is not None
 
     async def record_failure(self, duty: str, token: int, why: str) -> None:
         since = func.coalesce(table.c.failing_since, func.now()) if why else None
@@ -78,7 +81,7 @@ class DutyStatements:
             .where(table.c.name == duty, table.c.token == token)
             .values(failure=why, failing_since=since)
         )
-        await self._connection.execute(statement)
+        await self._connection.execute(named("duties.record_failure", statement))
 
     async def failures(self) -> Sequence[DutyFailure]:
         statement = (
@@ -86,7 +89,7 @@ class DutyStatements:
             .where(table.c.failing_since.is_not(None))
             .order_by(table.c.name)
         )
-        rows = await self._connection.execute(statement)
+        rows = await self._connection.execute(named("duties.failures", statement))
         return [
             DutyFailure(duty=row.name, since=row.failing_since.timestamp(), why=row.failure)
             for row in rows
@@ -98,4 +101,4 @@ class DutyStatements:
             .where(table.c.name == duty, table.c.holder == replica)
             .values(holder=NOBODY, expires_at=func.now())
         )
-        await self._connection.execute(statement)
+        await self._connection.execute(named("duties.leave", statement))

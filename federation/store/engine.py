@@ -31,8 +31,8 @@ CONNECT_SECONDS = 5.0
 UNASKED_SECONDS = 1.0
 # Ends a statement on our side when the server does not even answer that it gave up.
 COMMAND_SECONDS = 15.0
+PROGRAM = "fedsched"
 SERVER_SETTINGS = {
-    "application_name": "fedsched",
     "statement_timeout": "10s",
     "lock_timeout": "3s",
     # A decision that was acknowledged is never lost.
@@ -118,8 +118,16 @@ MEANINGS: tuple[_Meaning, ...] = (
 DATA_EXCEPTION = "22"
 
 
-def create_engine(url: str) -> AsyncEngine:
-    """A pool for a ``postgresql://`` URL, whatever driver it names; connects on first use."""
+def application_name(part: str = "") -> str:
+    """Return the name of our sessions in the server's lists; ``part`` is a replica or a verb."""
+    return f"{PROGRAM}/{part}" if part else PROGRAM
+
+
+def create_engine(url: str, part: str = "") -> AsyncEngine:
+    """A pool for a ``postgresql://`` URL, whatever driver it names; connects on first use.
+
+    ``part`` tells the sessions of one control plane from those of others.
+    """
     target, options = driver_target(url)
     engine = create_async_engine(
         target,
@@ -131,7 +139,7 @@ def create_engine(url: str) -> AsyncEngine:
         connect_args={
             "timeout": CONNECT_SECONDS,
             "command_timeout": COMMAND_SECONDS,
-            "server_settings": SERVER_SETTINGS,
+            "server_settings": {**SERVER_SETTINGS, "application_name": application_name(part)},
             **options,
         },
         json_serializer=_json_text,

@@ -18,9 +18,10 @@ from federation.history.binding_rows import EVICTION_TASKS
 from federation.model.placement import EVICTION_PRODUCER, Binding, BindingName, EvictionTask
 from federation.store.bindings import name_of, plain_binding
 from federation.store.document_rows import BREAKERS
+from federation.store.journal_tables import failover as table
 from federation.store.readable_rows import readable_page
+from federation.store.statements import named
 from federation.store.tables import binding
-from federation.store.tables import failover as table
 
 IN_ONE_OF = text(
     "EXISTS (SELECT FROM jsonb_array_elements(binding.clusters) AS held "
@@ -32,17 +33,18 @@ OURS = text("binding.spec -> 'eviction_tasks' @> CAST(:ours AS jsonb)").bindpara
     ours=msgspec.json.encode([{"producer": EVICTION_PRODUCER}]).decode()
 )
 EVICTIONS = text("""
-    SELECT count(*) FROM binding, jsonb_array_elements(binding.spec -> 'eviction_tasks') AS task
+    SELECT /* fedsched:failover.evictions */
+        count(*) FROM binding, jsonb_array_elements(binding.spec -> 'eviction_tasks') AS task
     WHERE binding.spec -> 'eviction_tasks' <> '[]' AND task ->> 'producer' = :producer
 """).bindparams(producer=EVICTION_PRODUCER)
 PUT_EVICTIONS = text("""
-    UPDATE binding
+    UPDATE /* fedsched:failover.put_evictions */ binding
     SET spec = jsonb_set(spec, '{eviction_tasks}', given.body::jsonb),
         version = binding.version + 1, updated_at = now()
     FROM unnest(:ids, :bodies) AS given (id, body) WHERE binding.id = given.id
 """).bindparams(bindparam("ids", type_=ARRAY(BigInteger)), bindparam("bodies", type_=ARRAY(Text)))
 LEAVE = text("""
-    UPDATE binding
+    UPDATE /* fedsched:failover.leave */ binding
     SET clusters = coalesce((
             SELECT jsonb_agg(share ORDER BY place)
             FROM jsonb_array_elements(clusters) WITH ORDINALITY AS shares (share, place)
@@ -51,7 +53,7 @@ LEAVE = text("""
     WHERE id = ANY(:ids)
 """).bindparams(bindparam("ids", type_=ARRAY(BigInteger)), bindparam("cluster", type_=Text))
 REPLICAS = text("""
-    SELECT coalesce(sum((held ->> 'replicas')::bigint), 0)::bigint
+    SELECT /* fedsched:failover.replicas */ coalesce(sum((held ->> 'replicas')::bigint), 0)::bigint
     FROM binding, jsonb_array_elements(binding.clusters) AS held
 """)
 
@@ -63,17 +65,23 @@ class FailoverStatements:
         self._connection = connection
 
     async def get(self) -> Breaker:
-        body = (await self._connection.execute(select(table.c.body))).scalar_one_or_none()
+        body = (
+            await self._connection.execute(named("failover.get", select(table.c.body)))
+        ).scalar_one_or_none()
         return Breaker() if body is None else BREAKERS.read(body)
 
     async def lock(self) -> Breaker:
         empty = insert(table).values(body=BREAKERS.builtins(Breaker()))
-        await self._connection.execute(empty.on_conflict_do_nothing())
+        await self._connection.execute(named("failover.begin", empty.on_conflict_do_nothing()))
         locked = select(table.c.body).with_for_update()
-        return BREAKERS.read((await self._connection.execute(locked)).scalar_one())
+        return BREAKERS.read(
+            (await self._connection.execute(named("failover.lock", locked))).scalar_one()
+        )
 
     async def put(self, breaker: Breaker) -> None:
-        await self._connection.execute(update(table).values(body=BREAKERS.builtins(breaker)))
+        await self._connection.execute(
+            named("failover.put", update(table).values(body=BREAKERS.builtins(breaker)))
+        )
 
     async def in_clusters(
         self,
@@ -83,14 +91,17 @@ class FailoverStatements:
         *,
         is_strict: bool = False,
     ) -> Sequence[Binding]:
-        statement = select(binding).where(IN_ONE_OF.bindparams(clusters=sorted(clusters)))
+        running = IN_ONE_OF.bindparams(clusters=sorted(clusters))
+        statement = named("failover.in_clusters", select(binding).where(running))
         if is_strict:
             rows = await self._connection.execute(_after(statement, after).limit(limit))
             return [plain_binding(row) for row in rows]
         return await self._page(statement, after, limit)
 
     async def evicted(self, after: BindingName | None, limit: int) -> Sequence[Binding]:
-        return await self._page(select(binding).where(EVICTED, OURS), after, limit)
+        return await self._page(
+            named("failover.evicted", select(binding).where(EVICTED, OURS)), after, limit
+        )
 
     async def evictions(self) -> int:
         return int((await self._connection.execute(EVICTIONS)).scalar_one())

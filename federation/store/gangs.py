@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.model.placement import BindingName
 from federation.services.waiting_ports import GangSummary
 from federation.store.namespaces import in_namespaces
+from federation.store.statements import named
 from federation.store.tables import binding as table
 from federation.store.tables import unix_seconds, waiting
 
@@ -54,7 +55,7 @@ async def gangs_after(
     statement = GANGS.where(*in_namespaces(table.c.namespace, namespace, among)).limit(limit)
     if after is not None:
         statement = statement.where(tuple_(table.c.namespace, GANG) > after)
-    return [_summary_of(row) for row in await connection.execute(statement)]
+    return [_summary_of(row) for row in await connection.execute(named("gangs.page", statement))]
 
 
 def _summary_of(row: Row[Any]) -> GangSummary:

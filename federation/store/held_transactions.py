@@ -15,7 +15,7 @@ from federation.services.journal_ports import OpenTransaction
 # Transactions of all databases count: they have one sequence of ids. The oldest id of a snapshot is
 # one that runs, or the next to be given; the ids of sessions have fewer bits than it.
 OLDEST: Final = text("""
-    SELECT oldest FROM (
+    SELECT /* fedsched:transactions.oldest */ oldest FROM (
         SELECT pg_snapshot_xmin(taken)::text::bigint AS oldest,
             pg_snapshot_xmax(taken)::text::bigint AS next
         FROM pg_current_snapshot() AS now (taken)
@@ -30,7 +30,8 @@ OLDEST: Final = text("""
 """)
 # Who it is, an ordinary role sees of sessions of others, too; since when, it does not.
 HOLDER: Final = text("""
-    SELECT pid, coalesce(datname, ''), coalesce(usename, ''), coalesce(application_name, ''),
+    SELECT /* fedsched:transactions.holder */
+        pid, coalesce(datname, ''), coalesce(usename, ''), coalesce(application_name, ''),
         extract(epoch FROM clock_timestamp() - xact_start)::float8
     FROM pg_stat_activity WHERE backend_xid = CAST(:xid AS xid)
     UNION ALL

@@ -24,37 +24,47 @@ VERSIONS_APART = 2**32
 # Which server and which of its databases this is, and since when it leads: a standby that is
 # promoted begins a timeline.
 SERVER = text("""
-    SELECT system_identifier || '/' || oid || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
+    SELECT /* fedsched:history.server */
+        system_identifier || '/' || oid || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
     FROM pg_control_system(), pg_database WHERE datname = current_database()
 """)
-ENSURE = text("INSERT INTO history (database) VALUES ('') ON CONFLICT DO NOTHING")
+ENSURE = text(
+    "INSERT /* fedsched:history.ensure */ "
+    "INTO history (database) VALUES ('') ON CONFLICT DO NOTHING"
+)
 # Whoever guesses credentials has this asked again and again.
-IS_THERE = Prepared(text("SELECT 1 FROM history"))
-GET = text("SELECT id::text, database FROM history")
-LOCK = text("SELECT id::text, database FROM history FOR UPDATE")
-SETTLE = text("UPDATE history SET database = :server")
-RENEW = text("UPDATE history SET id = gen_random_uuid(), database = :server RETURNING id::text")
+IS_THERE = Prepared(text("SELECT /* fedsched:history.is_there */ 1 FROM history"))
+GET = text("SELECT /* fedsched:history.get */ id::text, database FROM history")
+LOCK = text("SELECT /* fedsched:history.lock */ id::text, database FROM history FOR UPDATE")
+SETTLE = text("UPDATE /* fedsched:history.settle */ history SET database = :server")
+RENEW = text(
+    "UPDATE /* fedsched:history.renew */ "
+    "history SET id = gen_random_uuid(), database = :server RETURNING id::text"
+)
 
 # Capacity rows in the order in which everybody takes them.
-LOCK_LEDGERS = text("SELECT 1 FROM cluster_capacity ORDER BY cluster_id FOR UPDATE")
+LOCK_LEDGERS = text(
+    "SELECT /* fedsched:history.lock_ledgers */ "
+    "1 FROM cluster_capacity ORDER BY cluster_id FOR UPDATE"
+)
 FORGET_REPORTS = text("""
-    WITH forgotten AS (DELETE FROM cluster_report)
+    WITH /* fedsched:history.forget_reports */ forgotten AS (DELETE FROM cluster_report)
     UPDATE cluster_capacity
     SET version = version + :apart, history = history # :nonce, received_at = NULL
 """).bindparams(
     bindparam("apart", VERSIONS_APART, BigInteger), bindparam("nonce", type_=BigInteger)
 )
 # Its transactions are numbered by another server, perhaps.
-FORGET_JOURNAL = text("TRUNCATE journal")
+FORGET_JOURNAL = text("TRUNCATE /* fedsched:history.forget_journal */ journal")
 MOVE_HORIZON = text("""
-    INSERT INTO journal_horizon (xid, id)
+    INSERT /* fedsched:history.move_horizon */ INTO journal_horizon (xid, id)
     SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint, 0
     ON CONFLICT (is_only) DO UPDATE SET xid = excluded.xid, id = excluded.id
 """)
 
 # An entry that was pruned is not lost.
 HOLDS = text("""
-    SELECT EXISTS (
+    SELECT /* fedsched:history.holds */ EXISTS (
         SELECT FROM journal WHERE id = :id AND xid = :xid AND created_at = :created_at
     ) OR EXISTS (
         SELECT FROM journal_horizon WHERE (journal_horizon.xid, journal_horizon.id) >= (:xid, :id)
@@ -65,7 +75,8 @@ HOLDS = text("""
     bindparam("created_at", type_=TIMESTAMP(timezone=True)),
 )
 NEWEST = text("""
-    SELECT xid, id, created_at FROM journal WHERE (xid, id) <= (:xid, :id)
+    SELECT /* fedsched:history.newest */
+        xid, id, created_at FROM journal WHERE (xid, id) <= (:xid, :id)
     ORDER BY xid DESC, id DESC LIMIT 1
 """).bindparams(bindparam("xid", type_=BigInteger), bindparam("id", type_=BigInteger))
 

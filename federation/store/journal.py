@@ -47,9 +47,11 @@ from federation.services.journal import (
 from federation.services.journal_ports import OpenTransaction
 from federation.store.columns import Factored, factored, lengthened, multiplied, shortened
 from federation.store.held_transactions import holder_of, oldest_running
+from federation.store.journal_tables import journal as table
+from federation.store.journal_tables import journal_horizon
 from federation.store.prepared import Prepared
-from federation.store.tables import cluster, cluster_capacity, journal_horizon
-from federation.store.tables import journal as table
+from federation.store.statements import named
+from federation.store.tables import cluster, cluster_capacity
 
 _APPENDING = """
     appended AS (
@@ -65,10 +67,10 @@ _APPENDED = (
     bindparam("bodies", type_=ARRAY(LargeBinary)),
     bindparam("nonces", type_=ARRAY(BigInteger)),
 )
-APPEND = Prepared(text(f"WITH {_APPENDING}").bindparams(*_APPENDED))
+APPEND = Prepared(text(f"WITH /* fedsched:journal.append */ {_APPENDING}").bindparams(*_APPENDED))
 
 _ADVANCING = """
-    UPDATE cluster_capacity
+    UPDATE /* fedsched:journal.advance */ cluster_capacity
     SET version = given.version, history = cluster_capacity.history # given.turn
     FROM unnest(:names, :versions, :turns) AS given (name, version, turn)
     JOIN cluster USING (name)
@@ -82,7 +84,9 @@ _ADVANCED = (
 ADVANCE = text(_ADVANCING).bindparams(*_ADVANCED)
 # Both in one trip to the server, while the ledgers are locked.
 APPEND_AND_ADVANCE = Prepared(
-    text(f"WITH advanced AS ({_ADVANCING}), {_APPENDING}").bindparams(*_APPENDED, *_ADVANCED)
+    text(
+        f"WITH /* fedsched:journal.append_and_advance */ advanced AS ({_ADVANCING}), {_APPENDING}"
+    ).bindparams(*_APPENDED, *_ADVANCED)
 )
 
 # The oldest transaction that may still commit; every earlier one has ended.
@@ -90,31 +94,36 @@ RUNNING = text("pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
 OURS = text("coalesce(pg_current_xact_id_if_assigned()::text::bigint, 0)")
 
 LOCK = Prepared(
-    select(cluster.c.name, cluster_capacity.c.version, cluster_capacity.c.history)
-    .join(cluster, cluster.c.id == cluster_capacity.c.cluster_id)
-    .where(cluster.c.name == any_(bindparam("names", type_=ARRAY(Text))))
-    .order_by(cluster_capacity.c.cluster_id)
-    .with_for_update(of=cluster_capacity)
+    named(
+        "journal.lock",
+        select(cluster.c.name, cluster_capacity.c.version, cluster_capacity.c.history)
+        .join(cluster, cluster.c.id == cluster_capacity.c.cluster_id)
+        .where(cluster.c.name == any_(bindparam("names", type_=ARRAY(Text))))
+        .order_by(cluster_capacity.c.cluster_id)
+        .with_for_update(of=cluster_capacity),
+    )
 )
 AFTER = tuple_(table.c.xid, table.c.id) > tuple_(
     bindparam("xid", type_=BigInteger), bindparam("id", type_=BigInteger)
 )
-READ = (
+READ = named(
+    "journal.read",
     select(table.c.xid, table.c.id, table.c.kind, table.c.body, table.c.nonce)
     .where(AFTER, table.c.xid < RUNNING)
     .order_by(table.c.xid, table.c.id)
-    .limit(bindparam("limit", type_=BigInteger))
+    .limit(bindparam("limit", type_=BigInteger)),
 )
-READ_AHEAD = (
+READ_AHEAD = named(
+    "journal.read_ahead",
     select(table.c.id, table.c.kind, table.c.body, table.c.nonce)
     .where(AFTER, table.c.xid != OURS)
     .order_by(table.c.xid, table.c.id)
-    .limit(bindparam("limit", type_=BigInteger))
+    .limit(bindparam("limit", type_=BigInteger)),
 )
 
 # The oldest entries in the order they are read; what is left is read from the horizon on.
 PRUNE = text("""
-    WITH oldest AS (
+    WITH /* fedsched:journal.prune */ oldest AS (
         SELECT xid, id, created_at FROM journal
         WHERE xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
         ORDER BY xid, id LIMIT :limit
@@ -189,11 +198,16 @@ class JournalStatements:
         ]
 
     async def position(self) -> Position:
-        return Position((await self._connection.execute(select(RUNNING))).scalar_one(), 0)
+        return Position(
+            (
+                await self._connection.execute(named("journal.position", select(RUNNING)))
+            ).scalar_one(),
+            0,
+        )
 
     async def oldest(self) -> Position:
         statement = select(journal_horizon.c.xid, journal_horizon.c.id)
-        row = (await self._connection.execute(statement)).one_or_none()
+        row = (await self._connection.execute(named("journal.oldest", statement))).one_or_none()
         return Position() if row is None else Position(row.xid, row.id)
 
     async def oldest_running(self) -> int | None:

@@ -16,14 +16,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.services.member_ports import DatabaseTime, KeptRound
 from federation.store.decision_lists import microseconds_of, time_at
 from federation.store.kept_report_tables import report_picture, report_round
+from federation.store.lists import is_one_of
 from federation.store.partitions import drop_partition, make_partitions, oldest_partition
+from federation.store.statements import named
 
 TABLES: Final = ("report_picture", "report_round")
 
-NOW: Final = text("SELECT clock_timestamp() AS at, (now() AT TIME ZONE 'utc')::date AS day")
+NOW: Final = text(
+    "SELECT /* fedsched:kept_reports.now */ "
+    "clock_timestamp() AS at, (now() AT TIME ZONE 'utc')::date AS day"
+)
 # In ascending order: two that write the same wait for each other, and never in a circle.
 PUT: Final = text("""
-    INSERT INTO report_picture (name, day, body)
+    INSERT /* fedsched:kept_reports.put */ INTO report_picture (name, day, body)
     SELECT name, :day, body FROM unnest(:names, :bodies) AS given (name, body) ORDER BY name
     ON CONFLICT DO NOTHING
 """).bindparams(
@@ -33,7 +38,7 @@ PUT: Final = text("""
 )
 # Of days without a partition.
 PRUNE_REST: Final = """
-    DELETE FROM {table}_rest
+    DELETE /* fedsched:kept_reports.prune */ FROM {table}_rest
     WHERE day < ((now() - make_interval(secs => :age)) AT TIME ZONE 'utc')::date
 """
 
@@ -52,7 +57,9 @@ class KeptReportStatements:
         if pictures:
             given = {"names": list(pictures), "bodies": list(pictures.values()), "day": day}
             await self._connection.execute(PUT, given)
-        await self._connection.execute(report_round.insert().values(day=day, body=body))
+        await self._connection.execute(
+            named("kept_reports.add", report_round.insert().values(day=day, body=body))
+        )
 
     async def rounds(self, since: int, until: int) -> Sequence[KeptRound]:
         found = (
@@ -62,20 +69,30 @@ class KeptReportStatements:
             )
             .order_by(report_round.c.kept_at.desc(), report_round.c.id)
         )
-        return [KeptRound(row.day, row.body) for row in await self._connection.execute(found)]
+        return [
+            KeptRound(row.day, row.body)
+            for row in await self._connection.execute(named("kept_reports.rounds", found))
+        ]
 
     async def size(self, names: Collection[bytes], days: Collection[date]) -> int:
         sizes = select(func.coalesce(func.sum(func.octet_length(report_picture.c.body)), 0))
-        named = sizes.where(report_picture.c.name.in_(names), report_picture.c.day.in_(days))
-        return int((await self._connection.execute(named)).scalar_one())
+        named_sizes = sizes.where(
+            is_one_of(report_picture.c.name, names), is_one_of(report_picture.c.day, days)
+        )
+        return int(
+            (await self._connection.execute(named("kept_reports.size", named_sizes))).scalar_one()
+        )
 
     async def pictures(
         self, names: Collection[bytes], days: Collection[date]
     ) -> Mapping[bytes, bytes]:
         found = select(report_picture.c.name, report_picture.c.body).where(
-            report_picture.c.name.in_(names), report_picture.c.day.in_(days)
+            is_one_of(report_picture.c.name, names), is_one_of(report_picture.c.day, days)
         )
-        return {row.name: row.body for row in await self._connection.execute(found)}
+        return {
+            row.name: row.body
+            for row in await self._connection.execute(named("kept_reports.pictures", found))
+        }
 
     async def make_partitions(self) -> int:
         return sum([await make_partitions(self._connection, table) for table in TABLES])

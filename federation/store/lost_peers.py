@@ -28,7 +28,9 @@ _TCP_OPTIONS: Final = {
     "TCP_USER_TIMEOUT": 4000,
 }
 # A statement ends with who asked for it: from PostgreSQL 14 on, where the system can tell.
-_CHECK_CLIENT: Final = "SET client_connection_check_interval = '1s'"
+_CHECK_CLIENT: Final = (
+    "SET /* fedsched:connection.check_client */ client_connection_check_interval = '1s'"
+)
 
 
 async def notice_lost_server(connection: asyncpg.Connection) -> None:

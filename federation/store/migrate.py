@@ -24,7 +24,12 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from federation.model.errors import PreconditionFailed, Unavailable
-from federation.store.engine import CONNECT_SECONDS, driver_target, translated
+from federation.store.engine import (
+    CONNECT_SECONDS,
+    application_name,
+    driver_target,
+    translated,
+)
 
 T = TypeVar("T")
 
@@ -40,10 +45,13 @@ STATEMENT_TIMEOUT: Final = "300s"
 
 # Settings and locks of a session get lost where a pooler gives each transaction another server
 # process, and a lock is held there by nobody's session for ever. These end with the transaction.
-_SET = text("SELECT set_config(:setting, :value, true)")
-_LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
+_SET = text("SELECT /* fedsched:migrations.set */ set_config(:setting, :value, true)")
+_LOCK = text(
+    "SELECT /* fedsched:migrations.lock */ pg_advisory_xact_lock(hashtextextended(:name, 0))"
+)
 _HOLDERS = text("""
-    SELECT pid, coalesce(usename, '?'), coalesce(nullif(application_name, ''), '?'),
+    SELECT /* fedsched:migrations.holders */
+        pid, coalesce(usename, '?'), coalesce(nullif(application_name, ''), '?'),
         coalesce(host(client_addr), 'this machine')
     FROM pg_locks
     JOIN (SELECT hashtextextended(:name, 0) AS key) AS wanted
@@ -173,7 +181,12 @@ def _on_connection(url: str, act: Callable[[Connection], T]) -> T:
         engine = create_async_engine(
             target,
             poolclass=NullPool,
-            connect_args={"timeout": CONNECT_SECONDS, **_UNSHARED_STATEMENTS, **options},
+            connect_args={
+                "timeout": CONNECT_SECONDS,
+                "server_settings": {"application_name": application_name("migrate")},
+                **_UNSHARED_STATEMENTS,
+                **options,
+            },
         )
         try:
             async with translated(), engine.connect() as connection:

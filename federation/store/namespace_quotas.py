@@ -13,16 +13,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.namespace_quotas import NamespaceQuota
 from federation.store.access_tables import namespace_quota as table
+from federation.store.statements import named
 
 # Of one namespace: of several at once the server would rather look at all rows there are.
 USED = text("""
-    SELECT held.key AS name, sum(held.value::numeric) AS amount
+    SELECT /* fedsched:quotas.used */ held.key AS name, sum(held.value::numeric) AS amount
     FROM reservation, jsonb_each_text(reservation.held) AS held
     WHERE namespace = :namespace
     GROUP BY 1
 """).bindparams(bindparam("namespace", type_=Text))
 HELD = text("""
-    SELECT reservation.namespace, reservation.name, held
+    SELECT /* fedsched:quotas.held */ reservation.namespace, reservation.name, held
     FROM reservation JOIN unnest(:namespaces, :names) AS given (namespace, name)
         ON reservation.namespace = given.namespace AND reservation.name = given.name
 """).bindparams(*(bindparam(name, type_=ARRAY(Text)) for name in ("namespaces", "names")))
@@ -37,37 +38,58 @@ class NamespaceQuotaStatements:
     async def put(self, quota: NamespaceQuota) -> None:
         if not quota.limits:
             await self._connection.execute(
-                delete(table).where(table.c.namespace == quota.namespace)
+                named("quotas.remove", delete(table).where(table.c.namespace == quota.namespace))
             )
             return
         values = {"limits": dict(quota.limits), "changed_at": func.clock_timestamp()}
         statement = insert(table).values(namespace=quota.namespace, **values)
         await self._connection.execute(
-            statement.on_conflict_do_update(index_elements=[table.c.namespace], set_=values)
+            named(
+                "quotas.put",
+                statement.on_conflict_do_update(index_elements=[table.c.namespace], set_=values),
+            )
         )
 
     async def count(self) -> int:
-        return int(await self._connection.scalar(select(func.count()).select_from(table)) or 0)
+        return int(
+            await self._connection.scalar(
+                named("quotas.count", select(func.count()).select_from(table))
+            )
+            or 0
+        )
 
     async def page(self, after: str, limit: int) -> Sequence[NamespaceQuota]:
         statement = select(table).where(table.c.namespace > after)
-        rows = await self._connection.execute(statement.order_by(table.c.namespace).limit(limit))
+        rows = await self._connection.execute(
+            named("quotas.page", statement.order_by(table.c.namespace).limit(limit))
+        )
         return [NamespaceQuota(namespace=row.namespace, limits=row.limits) for row in rows]
 
     async def namespaces(self) -> Collection[str]:
-        return set((await self._connection.scalars(select(table.c.namespace))).all())
+        return set(
+            (
+                await self._connection.scalars(
+                    named("quotas.namespaces", select(table.c.namespace))
+                )
+            ).all()
+        )
 
     async def version(self) -> str:
         newest = func.concat(func.count(), " ", func.max(table.c.changed_at))
-        return str(await self._connection.scalar(select(newest)))
+        return str(await self._connection.scalar(named("quotas.version", select(newest))))
 
     async def find(
         self, namespaces: Collection[str], *, lock: bool = False
     ) -> Mapping[str, NamespaceQuota]:
-        named = any_(bindparam("namespaces", sorted(namespaces), type_=ARRAY(Text)))
-        statement = select(table).where(table.c.namespace == named).order_by(table.c.namespace)
-        if lock:
-            statement = statement.with_for_update()
+        is_named = table.c.namespace == any_(
+            bindparam("namespaces", sorted(namespaces), type_=ARRAY(Text))
+        )
+        statement = select(table).where(is_named).order_by(table.c.namespace)
+        statement = (
+            named("quotas.lock", statement.with_for_update())
+            if lock
+            else named("quotas.find", statement)
+        )
         rows = await self._connection.execute(statement)
         return {
             row.namespace: NamespaceQuota(namespace=row.namespace, limits=row.limits)

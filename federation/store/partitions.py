@@ -13,10 +13,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 DAYS_AHEAD: Final = 3
-LOCK_TIMEOUT: Final = text("SET LOCAL lock_timeout = '50ms'")
+LOCK_TIMEOUT: Final = text("SET /* fedsched:partitions.patience */ LOCAL lock_timeout = '50ms'")
 
 MISSING: Final = text("""
-    SELECT day::date AS day, to_char(day, 'YYYYMMDD') AS suffix
+    SELECT /* fedsched:partitions.missing */ day::date AS day, to_char(day, 'YYYYMMDD') AS suffix
     FROM generate_series(0, :ahead - 1) AS n,
         LATERAL (SELECT ((now() AT TIME ZONE 'utc')::date + n)::timestamp AS day) AS days
     WHERE to_regclass(:table || '_' || to_char(day, 'YYYYMMDD')) IS NULL
@@ -24,7 +24,7 @@ MISSING: Final = text("""
 """)
 # Names of one length: they are in the order of their days.
 OLDEST: Final = text("""
-    SELECT child.relname FROM pg_inherits
+    SELECT /* fedsched:partitions.oldest */ child.relname FROM pg_inherits
     JOIN pg_class child ON child.oid = inhrelid
     WHERE inhparent = to_regclass(:table) AND child.relname ~ '_[0-9]{8}$'
         AND to_date(right(child.relname, 8), 'YYYYMMDD')
@@ -38,13 +38,14 @@ async def make_partitions(connection: AsyncConnection, table: str) -> int:
     missing = (await connection.execute(MISSING, {"table": table, "ahead": DAYS_AHEAD})).all()
     made = 0
     for day, suffix in missing:
-        rest = text(f"SELECT EXISTS (SELECT FROM {table}_rest WHERE day = :day)")  # noqa: S608 - a table of ours
-        if (await connection.execute(rest, {"day": day})).scalar_one():
+        rows = f"SELECT FROM {table}_rest WHERE day = :day"
+        is_in_rest = text(f"SELECT /* fedsched:partitions.is_in_rest */ EXISTS ({rows})")
+        if (await connection.execute(is_in_rest, {"day": day})).scalar_one():
             continue
         await connection.execute(LOCK_TIMEOUT)
         await connection.execute(
             text(
-                f"CREATE TABLE {table}_{suffix} PARTITION OF {table}"
+                f"CREATE /* fedsched:partitions.make */ TABLE {table}_{suffix} PARTITION OF {table}"
                 f" FOR VALUES FROM ('{day}') TO (date '{day}' + 1)"
             )
         )
@@ -64,4 +65,4 @@ async def oldest_partition(
 async def drop_partition(connection: AsyncConnection, name: str) -> None:
     """Raises Conflict where others use its table long."""
     await connection.execute(LOCK_TIMEOUT)
-    await connection.execute(text(f"DROP TABLE {name}"))
+    await connection.execute(text(f"DROP /* fedsched:partitions.drop */ TABLE {name}"))

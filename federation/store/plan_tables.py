@@ -24,12 +24,19 @@ from federation.store.tables import TIME, metadata
 plan = Table(
     "plan",
     metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column("state", Text, nullable=False),
-    Column("created_at", TIME, nullable=False),
-    Column("body", JSONB, nullable=False),
+    Column(
+        "id",
+        BigInteger,
+        Identity(always=True),
+        primary_key=True,
+        comment="Number of the plan, by which people call it.",
+    ),
+    Column("state", Text, nullable=False, comment="draft, running, done or stopped."),
+    Column("created_at", TIME, nullable=False, comment="Time at which it was made."),
+    Column("body", JSONB, nullable=False, comment="The plan without its steps, with a version v."),
     CheckConstraint("state IN ('draft', 'running', 'done', 'stopped')", name="state_known"),
     Index("ix_plan_running", "id", postgresql_where=text("state = 'running'")),
+    comment="Plans of rebalancing, consolidation and drains.",
 )
 
 plan_step = Table(
@@ -41,15 +48,26 @@ plan_step = Table(
         ForeignKey("plan.id", ondelete="CASCADE"),
         primary_key=True,
         autoincrement=False,
+        comment="The plan; the row goes with it.",
     ),
-    # From 1 on.
-    Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("state", Text, nullable=False),
-    # The plan's, when the step last changed.
-    Column("version", BigInteger, nullable=False),
-    Column("body", JSONB, nullable=False),
+    Column(
+        "number",
+        BigInteger,
+        primary_key=True,
+        autoincrement=False,
+        comment="Number of the step, from 1 on.",
+    ),
+    Column("state", Text, nullable=False, comment="pending, moving, done, skipped or failed."),
+    Column(
+        "version",
+        BigInteger,
+        nullable=False,
+        comment="Version of the plan when the step last changed.",
+    ),
+    Column("body", JSONB, nullable=False, comment="The step, with a version v."),
     CheckConstraint(
         "state IN ('pending', 'moving', 'done', 'skipped', 'failed')", name="state_known"
     ),
     Index("ix_plan_step_moving", "plan_id", postgresql_where=text("state = 'moving'")),
+    comment="Steps of plans.",
 )

@@ -32,15 +32,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.model.placement import Binding, BindingName
 from federation.plans.plan import Plan, PlanState, PlanStep, StepState
 from federation.store.bindings import name_of, plain_binding
+from federation.store.lists import is_one_of
 from federation.store.plan_rows import PLAN_STEPS, PLANS
 from federation.store.plan_tables import plan as table
 from federation.store.plan_tables import plan_step as step_table
 from federation.store.readable_rows import readable_page
+from federation.store.statements import named
 from federation.store.tables import binding
 
-LOCK_RUNNING = text("SELECT pg_advisory_xact_lock(hashtextextended('fedsched plan', 0))")
+LOCK_RUNNING = text(
+    "SELECT /* fedsched:plans.lock_running */ "
+    "pg_advisory_xact_lock(hashtextextended('fedsched plan', 0))"
+)
 PUT_STEPS = text("""
-    INSERT INTO plan_step (plan_id, number, state, version, body)
+    INSERT /* fedsched:plans.put_steps */ INTO plan_step (plan_id, number, state, version, body)
     SELECT :plan_id, number, state, version, body::jsonb
     FROM unnest(:numbers, :states, :versions, :bodies) AS given (number, state, version, body)
     ON CONFLICT (plan_id, number) DO UPDATE
@@ -65,61 +70,69 @@ class PlanStatements:
     async def add(self, plan: Plan, steps: Sequence[PlanStep]) -> Plan:
         created_at = datetime.fromtimestamp(plan.created_at, tz=UTC)
         statement = insert(table).values(created_at=created_at, **_columns(plan))
-        added = await self._connection.execute(statement.returning(table.c.id))
+        added = await self._connection.execute(named("plans.add", statement.returning(table.c.id)))
         plan = replace(plan, id=added.scalar_one())
         await self._put_steps(plan, steps)
         return plan
 
     async def get(self, plan_id: int) -> Plan | None:
-        return await self._one(select(table).where(table.c.id == plan_id))
+        return await self._one(named("plans.get", select(table).where(table.c.id == plan_id)))
 
     async def lock(self, plan_id: int) -> Plan | None:
-        return await self._one(select(table).where(table.c.id == plan_id).with_for_update())
+        locked = select(table).where(table.c.id == plan_id).with_for_update()
+        return await self._one(named("plans.lock", locked))
 
     async def lock_running(self) -> Plan | None:
         await self._connection.execute(LOCK_RUNNING)
-        return await self._one(select(table).where(table.c.state == PlanState.RUNNING))
+        running = select(table).where(table.c.state == PlanState.RUNNING)
+        return await self._one(named("plans.running", running))
 
     async def put(self, plan: Plan, steps: Sequence[PlanStep] = ()) -> None:
         statement = update(table).where(table.c.id == plan.id).values(**_columns(plan))
-        await self._connection.execute(statement)
+        await self._connection.execute(named("plans.put", statement))
         await self._put_steps(plan, [replace(step, version=plan.version) for step in steps])
 
     async def active(self) -> Sequence[Plan]:
         moving = select(step_table.c.plan_id).where(step_table.c.state == StepState.MOVING)
         is_active = or_(table.c.state == PlanState.RUNNING, table.c.id.in_(moving))
-        rows = await self._connection.execute(select(table).where(is_active).order_by(table.c.id))
+        rows = await self._connection.execute(
+            named("plans.active", select(table).where(is_active).order_by(table.c.id))
+        )
         return [_plan(row) for row in rows]
 
     async def page(self, before_id: int | None, limit: int) -> Sequence[Plan]:
         statement = select(*LISTED).order_by(table.c.id.desc()).limit(limit)
         if before_id is not None:
             statement = statement.where(table.c.id < before_id)
-        return [_plan(row) for row in await self._connection.execute(statement)]
+        return [
+            _plan(row) for row in await self._connection.execute(named("plans.page", statement))
+        ]
 
     async def steps(
         self, plan_id: int, *, states: Collection[StepState] = (), after: int = 0, limit: int
     ) -> Sequence[PlanStep]:
         statement = _steps_of(plan_id).where(step_table.c.number > after)
         if states:
-            statement = statement.where(step_table.c.state.in_(sorted(states)))
-        return await self._steps(statement.order_by(step_table.c.number).limit(limit))
+            statement = statement.where(is_one_of(step_table.c.state, sorted(states)))
+        ordered = statement.order_by(step_table.c.number).limit(limit)
+        return await self._steps(named("plans.steps", ordered))
 
     async def steps_since(self, plan_id: int, version: int, limit: int) -> Sequence[PlanStep]:
         statement = _steps_of(plan_id).where(step_table.c.version > version)
         ordered = statement.order_by(step_table.c.version, step_table.c.number)
-        return await self._steps(ordered.limit(limit))
+        return await self._steps(named("plans.steps_since", ordered.limit(limit)))
 
     async def away(self, after: BindingName | None, limit: int) -> Sequence[Binding]:
         first = binding.c.spec["placement"]["affinity_groups"][0]["name"].astext
-        statement = (
+        statement = named(
+            "plans.away",
             select(binding)
             .where(
                 binding.c.observed_affinity != "",
                 binding.c.observed_affinity != first,
                 binding.c.clusters != text("'[]'"),
             )
-            .order_by(binding.c.namespace, binding.c.name)
+            .order_by(binding.c.namespace, binding.c.name),
         )
 
         def rows_after(last: BindingName | None) -> Select[Any]:
@@ -144,7 +157,7 @@ class PlanStatements:
             .with_for_update(skip_locked=True)
         )
         statement = delete(table).where(table.c.id.in_(old)).returning(table.c.id)
-        return len((await self._connection.execute(statement)).all())
+        return len((await self._connection.execute(named("plans.prune", statement))).all())
 
     async def _one(self, statement: Select[Any]) -> Plan | None:
         row = (await self._connection.execute(statement.limit(1))).one_or_none()

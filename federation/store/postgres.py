@@ -39,7 +39,7 @@ from federation.store.waiting import WaitingStatements
 
 # A page that cannot be compressed: it needs room in a file.
 TAKE_ROOM = text("""
-    INSERT INTO journal (kind, body)
+    INSERT /* fedsched:store.take_room */ INTO journal (kind, body)
     SELECT '', string_agg(uuid_send(gen_random_uuid()), '') FROM generate_series(1, 4096)
 """)
 

@@ -11,19 +11,26 @@ from sqlalchemy import BigInteger, Text, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('fedsched preemption', 0))")
+LOCK = text(
+    "SELECT /* fedsched:preemptions.lock */ "
+    "pg_advisory_xact_lock(hashtextextended('fedsched preemption', 0))"
+)
 # Whoever holds the lock sees all that was added before, at earlier instants.
 ADD = text("""
-    INSERT INTO preemption (namespace, replicas)
+    INSERT /* fedsched:preemptions.add */ INTO preemption (namespace, replicas)
     SELECT * FROM unnest(:namespaces, :replicas)
 """).bindparams(
     bindparam("namespaces", type_=ARRAY(Text)), bindparam("replicas", type_=ARRAY(BigInteger))
 )
 SPENT = text("""
-    SELECT namespace, sum(replicas)::bigint AS replicas FROM preemption
+    SELECT /* fedsched:preemptions.spent */
+        namespace, sum(replicas)::bigint AS replicas FROM preemption
     WHERE at > clock_timestamp() - interval '1 minute' GROUP BY namespace
 """)
-PRUNE = text("DELETE FROM preemption WHERE at < clock_timestamp() - interval '1 hour'")
+PRUNE = text(
+    "DELETE /* fedsched:preemptions.prune */ "
+    "FROM preemption WHERE at < clock_timestamp() - interval '1 hour'"
+)
 
 
 class PreemptionStatements:

@@ -17,11 +17,12 @@ from federation.model.errors import Conflict
 from federation.services.journal_ports import Replica, StoredPresence
 from federation.store.replica_tables import presence
 from federation.store.replica_tables import replica as replica_table
+from federation.store.statements import named
 from federation.store.tables import cluster
 
 # In the order of the clusters' ids, so that two replicas never wait for each other.
 PUT = text("""
-    INSERT INTO presence AS stored (
+    INSERT /* fedsched:presences.put */ INTO presence AS stored (
         cluster_id, replica, epoch, heard_at, clock_offset_seconds, confirmed_sequence,
         blind_seconds, blind_reason, blind_message, skipped_objects
     )
@@ -52,7 +53,7 @@ PUT = text("""
     bindparam("skipped", type_=ARRAY(BigInteger)),
 )
 LEAVE = text("""
-    WITH ended AS (
+    WITH /* fedsched:presences.leave */ ended AS (
         SELECT cluster_id FROM presence JOIN cluster ON cluster.id = cluster_id
         WHERE name = ANY (:names) AND replica = :replica
         ORDER BY cluster_id FOR UPDATE OF presence
@@ -61,7 +62,8 @@ LEAVE = text("""
     FROM ended WHERE presence.cluster_id = ended.cluster_id
 """).bindparams(bindparam("names", type_=ARRAY(Text)))
 UNHEARD_SECONDS = text("""
-    SELECT name, extract(epoch FROM now() - greatest(heard_at, received_at))::float8 AS seconds
+    SELECT /* fedsched:presences.unheard_seconds */
+        name, extract(epoch FROM now() - greatest(heard_at, received_at))::float8 AS seconds
     FROM cluster JOIN cluster_capacity ON cluster_capacity.cluster_id = cluster.id
     LEFT JOIN presence ON presence.cluster_id = cluster.id
     WHERE received_at IS NOT NULL
@@ -120,7 +122,7 @@ class PresenceStatements:
                 blind_message=row.blind_message,
                 skipped_objects=row.skipped_objects,
             )
-            for row in await self._connection.execute(statement)
+            for row in await self._connection.execute(named("presences.all", statement))
         ]
 
     async def unheard_seconds(self) -> Mapping[str, float]:
@@ -136,7 +138,10 @@ class ReplicaStatements:
 
     async def put(self, replica: Replica) -> None:
         await self._connection.execute(
-            delete(replica_table).where(replica_table.c.heard_at < func.now() - FORGOTTEN)
+            named(
+                "replicas.forget",
+                delete(replica_table).where(replica_table.c.heard_at < func.now() - FORGOTTEN),
+            )
         )
         given = insert(replica_table).values(
             id=replica.id, endpoint=replica.endpoint, heard_at=func.now()
@@ -145,7 +150,7 @@ class ReplicaStatements:
             index_elements=[replica_table.c.id],
             set_={"endpoint": given.excluded.endpoint, "heard_at": given.excluded.heard_at},
         )
-        await self._connection.execute(statement)
+        await self._connection.execute(named("replicas.put", statement))
 
     async def all(self, heard_within_seconds: float) -> Sequence[Replica]:
         statement = (
@@ -153,10 +158,10 @@ class ReplicaStatements:
             .where(replica_table.c.heard_at >= func.now() - timedelta(seconds=heard_within_seconds))
             .order_by(replica_table.c.id)
         )
-        rows = await self._connection.execute(statement)
+        rows = await self._connection.execute(named("replicas.all", statement))
         return [Replica(id=row.id, endpoint=row.endpoint) for row in rows]
 
     async def remove(self, replica_id: str) -> None:
         await self._connection.execute(
-            delete(replica_table).where(replica_table.c.id == replica_id)
+            named("replicas.remove", delete(replica_table).where(replica_table.c.id == replica_id))
         )

@@ -20,6 +20,7 @@ from federation.model.shapes import Shape
 from federation.services.journal import ReportAdvanced
 from federation.services.member_ports import NamedReport, ReportVerdict
 from federation.store.journal import JournalStatements
+from federation.store.statements import named
 from federation.store.tables import cluster, cluster_capacity, cluster_report, unix_seconds
 
 # The document as it is written: read in one go, which takes a third of the time.
@@ -35,7 +36,7 @@ _BODIES: Final = msgspec.json.Decoder(_Body)
 # Rows are taken in the order of their ids, so that two writers never wait for each other. Whether
 # a report was newer is told by RETURNING: the count of changed rows is not to be relied on.
 ADVANCE = text("""
-    WITH input AS (
+    WITH /* fedsched:reports.advance */ input AS (
         SELECT given.*, cluster.id AS cluster_id
         FROM unnest(:names, :uids, :epochs, :sequences, :bodies, :nonces)
             AS given (name, uid, epoch, sequence, body, nonce)
@@ -121,7 +122,7 @@ class ReportStatements:
         reader = ReportReader()
         return {
             row.name: (reader.read(row.body), row.received_at.timestamp())
-            for row in await self._connection.execute(statement)
+            for row in await self._connection.execute(named("reports.get", statement))
         }
 
 

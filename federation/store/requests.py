@@ -12,7 +12,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.services.journal_ports import KnownRequest
-from federation.store.tables import request as table
+from federation.store.journal_tables import request as table
+from federation.store.statements import named
 
 KEPT = timedelta(hours=24)
 # Whoever met a key a moment before it expired still finds it.
@@ -40,7 +41,7 @@ class RequestStatements:
             },
             where=table.c.created_at <= func.now() - KEPT,
         ).returning(table.c.key)
-        added = (await self._connection.execute(statement)).one_or_none()
+        added = (await self._connection.execute(named("requests.add", statement))).one_or_none()
         return None if added is not None else await self.get(caller, key)
 
     async def get(self, caller: str, key: str) -> KnownRequest | None:
@@ -49,7 +50,7 @@ class RequestStatements:
             table.c.key == key,
             table.c.created_at > func.now() - KEPT,
         )
-        row = (await self._connection.execute(statement)).one_or_none()
+        row = (await self._connection.execute(named("requests.get", statement))).one_or_none()
         return None if row is None else KnownRequest(body_hash=row.body_hash, answer=row.answer)
 
     async def prune(self, limit: int) -> int:
@@ -65,4 +66,4 @@ class RequestStatements:
             .where(tuple_(table.c.caller, table.c.key).in_(oldest))
             .returning(table.c.key)
         )
-        return len((await self._connection.execute(gone)).all())
+        return len((await self._connection.execute(named("requests.prune", gone))).all())

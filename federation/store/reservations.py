@@ -25,7 +25,6 @@ from sqlalchemy import (
     func,
     select,
     text,
-    tuple_,
     update,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
@@ -43,8 +42,9 @@ from federation.services.journal import StoredReservations
 from federation.services.journal_ports import Finished, Holding
 from federation.store.columns import Factored, factored, lengthened, multiplied, shortened
 from federation.store.journal import OwnerBody, owner_body, requirement_rows
+from federation.store.journal_tables import reservation as table
 from federation.store.prepared import Prepared
-from federation.store.tables import reservation as table
+from federation.store.statements import named
 from federation.store.tables import unix_seconds
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ NAMES = ("namespaces", "names")
 # cluster has a space.
 PUT = Prepared(
     text("""
-    INSERT INTO reservation AS stored
+    INSERT /* fedsched:reservations.put */ INTO reservation AS stored
         (namespace, name, uid, clusters, held, body, lease_expires_at)
     SELECT namespace, name, uid, string_to_array(clusters, ' '), held::jsonb, body,
         now() + seconds * interval '1 second'
@@ -87,16 +87,29 @@ PUT = Prepared(
     )
 )
 DELETE = text("""
-    DELETE FROM reservation USING unnest(:namespaces, :names) AS given (namespace, name)
+    DELETE /* fedsched:reservations.delete */
+        FROM reservation USING unnest(:namespaces, :names) AS given (namespace, name)
     WHERE reservation.namespace = given.namespace AND reservation.name = given.name
 """).bindparams(*(bindparam(name, type_=ARRAY(Text)) for name in NAMES))
 
 HOLDINGS = text("""
-    SELECT reservation.namespace, reservation.name, clusters,
+    SELECT /* fedsched:reservations.holdings */ reservation.namespace, reservation.name, clusters,
         coalesce(lease_expires_at <= now(), false) AS has_expired
     FROM reservation JOIN unnest(:namespaces, :names) AS given (namespace, name)
         ON reservation.namespace = given.namespace AND reservation.name = given.name
 """).bindparams(*(bindparam(name, type_=ARRAY(Text)) for name in NAMES))
+_given: Final = (
+    func.unnest(*(bindparam(name, type_=ARRAY(Text)) for name in NAMES))
+    .table_valued("namespace", "name")
+    .render_derived()
+)
+LOCK: Final = named(
+    "reservations.lock",
+    select(*COLUMNS)
+    .join(_given, (table.c.namespace == _given.c.namespace) & (table.c.name == _given.c.name))
+    .order_by(table.c.namespace, table.c.name)
+    .with_for_update(of=table),
+)
 
 # So many are unpacked in less than 5 ms; then it is others' turn on the event loop. Not in a
 # thread: rows are read under locks, which must not wait for one.
@@ -110,28 +123,24 @@ class ReservationStatements:
         self._connection = connection
 
     async def all(self) -> Sequence[StoredReservations]:
-        return await self._fetched(_all())
+        return await self._fetched(named("reservations.all", _all()))
 
     async def in_clusters(self, clusters: Collection[str]) -> Sequence[StoredReservations]:
-        return await self._fetched(_in_clusters(clusters))
+        return await self._fetched(named("reservations.in_clusters", _in_clusters(clusters)))
 
     async def of(self, namespace: str, name: str) -> StoredReservations | None:
-        named = select(*COLUMNS).where(table.c.namespace == namespace, table.c.name == name)
-        found = await self._fetched(named)
+        of_binding = select(*COLUMNS).where(table.c.namespace == namespace, table.c.name == name)
+        found = await self._fetched(named("reservations.of", of_binding))
         return found[0] if found else None
 
     async def holdings(
         self, keys: Collection[tuple[str, str]]
     ) -> Mapping[tuple[str, str], Holding]:
-        given = {
-            "namespaces": [namespace for namespace, _ in keys],
-            "names": [name for _, name in keys],
-        }
         return {
             (row.namespace, row.name): Holding(
                 clusters=tuple(sorted(row.clusters)), has_expired=row.has_expired
             )
-            for row in await self._connection.execute(HOLDINGS, given)
+            for row in await self._connection.execute(HOLDINGS, _named(keys))
         }
 
     async def put(
@@ -157,15 +166,12 @@ class ReservationStatements:
         emptied = [row for row in rows if not row.reservations]
         if emptied:
             await self._connection.execute(
-                DELETE,
-                {
-                    "namespaces": [row.namespace for row in emptied],
-                    "names": [row.name for row in emptied],
-                },
+                DELETE, _named([(row.namespace, row.name) for row in emptied])
             )
 
     async def leave(self, cluster: str) -> None:
-        rows = await self._fetched(_in_clusters([cluster]).with_for_update())
+        locked = _in_clusters([cluster]).with_for_update()
+        rows = await self._fetched(named("reservations.lock_in_cluster", locked))
         await self.put([_without(row, cluster) for row in rows], {})
 
     async def finish(self, finished: Sequence[Finished]) -> None:
@@ -173,9 +179,8 @@ class ReservationStatements:
             (each.cluster, ReservationKey(each.binding, each.component, each.shape)): each.finished
             for each in finished
         }
-        keys = sorted({_parts(each.binding) for each in finished})
-        named = _all().where(tuple_(table.c.namespace, table.c.name).in_(keys))
-        rows = await self._fetched(named.with_for_update())
+        keys = {_parts(each.binding) for each in finished}
+        rows = await self._fetched(LOCK, _named(keys))
         await self.put([_finished(row, known) for row in rows], {})
 
     async def renew(self, key: str, seconds: int) -> float | None:
@@ -190,7 +195,7 @@ class ReservationStatements:
             .values(lease_expires_at=func.now() + timedelta(seconds=seconds))
             .returning(table.c.lease_expires_at)
         )
-        row = (await self._connection.execute(statement)).one_or_none()
+        row = (await self._connection.execute(named("reservations.renew", statement))).one_or_none()
         return None if row is None else unix_seconds(row.lease_expires_at)
 
     async def expired(self, limit: int) -> Sequence[tuple[str, str]]:
@@ -200,7 +205,7 @@ class ReservationStatements:
             .order_by(table.c.lease_expires_at, table.c.namespace, table.c.name)
             .limit(limit)
         )
-        rows = await self._connection.execute(statement)
+        rows = await self._connection.execute(named("reservations.expired", statement))
         return [(row.namespace, row.name) for row in rows]
 
     async def has_expired(self, namespace: str, name: str) -> bool:
@@ -209,16 +214,28 @@ class ReservationStatements:
             table.c.name == name,
             table.c.lease_expires_at <= func.now(),
         )
-        return (await self._connection.execute(statement)).one_or_none() is not None
+        return (
+            await self._connection.execute(named("reservations.has_expired", statement))
+        ).one_or_none() is not None
 
-    async def _fetched(self, statement: Select[Any]) -> list[StoredReservations]:
-        rows = (await self._connection.execute(statement)).all()
+    async def _fetched(
+        self, statement: Select[Any], parameters: Mapping[str, Any] | None = None
+    ) -> list[StoredReservations]:
+        rows = (await self._connection.execute(statement, parameters)).all()
         unpacked: list[StoredReservations] = []
         for start in range(0, len(rows), ROWS_AT_ONCE):
             if start:
                 await asyncio.sleep(0)
             unpacked += reservations_of(rows[start : start + ROWS_AT_ONCE])
         return unpacked
+
+
+def _named(keys: Collection[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the parameters of statements that join ``given``."""
+    return {
+        "namespaces": [namespace for namespace, _ in keys],
+        "names": [name for _, name in keys],
+    }
 
 
 def _all() -> Select[Any]:

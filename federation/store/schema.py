@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from federation.store import (
     access_tables,
+    decision_tables,
+    journal_tables,
     kept_report_tables,
     plan_tables,
     replica_tables,
     tables,
 )
 
-FILES = (tables, access_tables, plan_tables, replica_tables, kept_report_tables)
+FILES = (
+    tables,
+    access_tables,
+    decision_tables,
+    journal_tables,
+    plan_tables,
+    replica_tables,
+    kept_report_tables,
+)
 metadata = tables.metadata

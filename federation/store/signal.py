@@ -15,7 +15,12 @@ import asyncpg
 
 from federation.runtime.backoff import Backoff
 from federation.services.troubles import Trouble
-from federation.store.engine import CONNECT_SECONDS, CONNECTION_ERRORS, driver_target
+from federation.store.engine import (
+    CONNECT_SECONDS,
+    CONNECTION_ERRORS,
+    application_name,
+    driver_target,
+)
 from federation.store.lost_peers import notice_lost_server
 
 CHANNEL = "fedsched_journal"
@@ -31,10 +36,15 @@ logger = logging.getLogger(__name__)
 class JournalSignal:
     """Implements ``journal_ports.ChangeSignal``. Listens from the first wait until ``close``."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, part: str = "") -> None:
         target, options = driver_target(url)
         _, arguments = target.get_dialect()().create_connect_args(target)
-        self._arguments = {**arguments, **options, "timeout": CONNECT_SECONDS}
+        self._arguments = {
+            **arguments,
+            **options,
+            "timeout": CONNECT_SECONDS,
+            "server_settings": {"application_name": application_name(part)},
+        }
         self._told = asyncio.Event()
         self._unannounced = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
@@ -105,4 +115,6 @@ class JournalSignal:
                 await self._unannounced.wait()
                 await asyncio.sleep(COALESCED_SECONDS)
                 self._unannounced.clear()
-                await connection.execute("SELECT pg_notify($1, '')", CHANNEL)
+                await connection.execute(
+                    "SELECT /* fedsched:signal.announce */ pg_notify($1, '')", CHANNEL
+                )

@@ -1,7 +1,9 @@
-"""The schema as declared: tables, keys and rules.
+"""The schema as declared, of clusters, bindings and the queue: tables, keys and rules.
 
 Must not create anything: the migrations do, and a test compares what they made with this.
-Check constraints stand on the table, not on a column: migrations lose the latter.
+Check constraints stand on the table, not on a column: migrations lose the latter. Rows of hot
+tables are updated in their page where it has space (``fillfactor``), and vacuumed after a number
+of changes that does not grow with the table.
 """
 
 from __future__ import annotations
@@ -10,15 +12,12 @@ from datetime import datetime
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     CheckConstraint,
     Column,
-    Date,
     DateTime,
     ForeignKey,
     Identity,
     Index,
-    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -27,7 +26,7 @@ from sqlalchemy import (
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB
+from sqlalchemy.dialects.postgresql import JSON, JSONB
 
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -49,28 +48,74 @@ def unix_seconds(time: datetime | None) -> float | None:
     return None if time is None else time.timestamp()
 
 
-def created_at() -> Column[object]:
-    return Column("created_at", TIME, nullable=False, server_default=func.now())
+def created_at(comment: str) -> Column[object]:
+    return Column("created_at", TIME, nullable=False, server_default=func.now(), comment=comment)
 
 
 cluster = Table(
     "cluster",
     metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column("name", NAME, nullable=False),
-    Column("uid", Text, nullable=False),
-    # What people say: labels, annotations, places, taints, resource model.
-    Column("spec", JSONB, nullable=False),
-    # What the agent says of itself and of the cluster's APIs.
-    Column("facts", JSONB, nullable=False),
-    Column("kubernetes_version", Text, nullable=False),
-    Column("generation", BigInteger, nullable=False),
-    Column("version", BigInteger, nullable=False),
-    created_at(),
-    Column("updated_at", TIME, nullable=False, server_default=func.now()),
+    Column(
+        "id",
+        BigInteger,
+        Identity(always=True),
+        primary_key=True,
+        comment="Number of the row; it is never given again.",
+    ),
+    Column(
+        "name",
+        NAME,
+        nullable=False,
+        comment="Name of the cluster, by which people and placements call it.",
+    ),
+    Column(
+        "uid",
+        Text,
+        nullable=False,
+        comment="UID of the namespace kube-system in the cluster; it says which cluster has "
+        "the name.",
+    ),
+    Column(
+        "spec",
+        JSONB,
+        nullable=False,
+        comment="What people say of the cluster: labels, annotations, places, taints, cordon, "
+        "resource model.",
+    ),
+    Column(
+        "facts",
+        JSONB,
+        nullable=False,
+        comment="What the agent says of itself and of the APIs of the cluster.",
+    ),
+    Column(
+        "kubernetes_version",
+        Text,
+        nullable=False,
+        comment="Version of Kubernetes that the agent has read last.",
+    ),
+    Column(
+        "generation", BigInteger, nullable=False, comment="Grows by one with each change of spec."
+    ),
+    Column(
+        "version",
+        BigInteger,
+        nullable=False,
+        comment="Grows by one with each change of the row; the resourceVersion of the API "
+        "holds it.",
+    ),
+    created_at("Time at which the cluster joined first."),
+    Column(
+        "updated_at",
+        TIME,
+        nullable=False,
+        server_default=func.now(),
+        comment="Time of the last change of spec or uid.",
+    ),
     UniqueConstraint("name"),
     CheckConstraint("name <> ''", name="name_not_empty"),
     CheckConstraint("generation >= 1 AND version >= 1", name="counters_positive"),
+    comment="Member clusters: one row for each.",
 )
 
 # One for every cluster. Small, apart from the report: decisions lock these rows, and a report is
@@ -84,16 +129,46 @@ cluster_capacity = Table(
         ForeignKey("cluster.id", ondelete="CASCADE"),
         primary_key=True,
         autoincrement=False,
+        comment="The cluster.",
     ),
-    Column("version", BigInteger, nullable=False),
-    Column("epoch", BigInteger, nullable=False),
-    Column("sequence", BigInteger, nullable=False),
-    # Null without a report: with epoch and sequence 0 before the first one, with those of the last
-    # one where that does not count any more.
-    Column("received_at", TIME),
-    # Names what led to the version: the XOR of the nonces of all changes.
-    Column("history", BigInteger, nullable=False, server_default=text("0")),
+    Column(
+        "version",
+        BigInteger,
+        nullable=False,
+        comment="Grows by one with each change of the promises or the report of the cluster.",
+    ),
+    Column(
+        "epoch",
+        BigInteger,
+        nullable=False,
+        comment="Session of the agent that sent the newest report; 0 before the first one.",
+    ),
+    Column(
+        "sequence",
+        BigInteger,
+        nullable=False,
+        comment="Number of the newest report within its session; 0 before the first one.",
+    ),
+    Column(
+        "received_at",
+        TIME,
+        comment="Time at which the newest report was stored; null where none counts.",
+    ),
+    Column(
+        "history",
+        BigInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="XOR of the nonces of all changes: it names what led to the version.",
+    ),
     CheckConstraint("version >= 1", name="version_positive"),
+    comment="Ledger of each cluster: decisions lock these small rows, reports lie in "
+    "cluster_report.",
+    postgresql_with={
+        "fillfactor": 50,
+        "autovacuum_vacuum_scale_factor": 0,
+        "autovacuum_vacuum_threshold": 1000,
+    },
 )
 
 cluster_report = Table(
@@ -105,72 +180,93 @@ cluster_report = Table(
         ForeignKey("cluster.id", ondelete="CASCADE"),
         primary_key=True,
         autoincrement=False,
+        comment="The cluster.",
     ),
     # Kept as it was written: nobody looks into it here, and JSONB is slow to write and to read.
-    Column("body", JSON, nullable=False),
-)
-
-# In partitions by day, which are dropped as a whole: see ``partitions``. Those that outlive their
-# day, the newest of a binding each, are of the day ``-infinity``. No foreign key leads here: its
-# table would be looked through whenever a partition goes.
-decision = Table(
-    "decision",
-    metadata,
-    Column("id", Uuid, primary_key=True, server_default=func.gen_random_uuid()),
-    # No foreign key: decisions outlive their bindings, whose ids are never given again.
-    Column("binding_id", BigInteger, nullable=False),
-    Column("namespace", NAME, nullable=False),
-    Column("name", NAME, nullable=False),
-    Column("binding_generation", BigInteger, nullable=False),
-    Column("outcome", Text, nullable=False),
-    Column("clusters", JSONB, nullable=False),
-    Column("remainder", BigInteger, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("algorithm_revision", BigInteger, nullable=False),
-    created_at(),
-    # Compressed JSON: everything behind the decision.
-    Column("trace", LargeBinary, nullable=False),
-    # Why it was made, for lists, which unpack no traces.
-    Column("triggers", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     Column(
-        "day",
-        Date,
-        primary_key=True,
-        server_default=text("(now() AT TIME ZONE 'utc')::date"),
+        "body", JSON, nullable=False, comment="The report as the agent sent it, with a version v."
     ),
-    CheckConstraint(
-        "outcome IN ('SCHEDULED', 'PARTIAL', 'UNSCHEDULABLE', 'NO_FIT')", name="outcome_known"
-    ),
-    CheckConstraint("remainder >= 0", name="remainder_not_negative"),
-    CheckConstraint("binding_generation >= 1", name="generation_positive"),
-    # What was decided together has one time: the id makes places in lists unique.
-    Index(None, "created_at", "id"),
-    Index(None, "namespace", "created_at", "id"),
-    Index(None, "namespace", "name", "created_at", "id"),
-    postgresql_partition_by="RANGE (day)",
+    comment="Newest report of each cluster.",
+    postgresql_with={
+        "fillfactor": 80,
+        "autovacuum_vacuum_scale_factor": 0,
+        "autovacuum_vacuum_threshold": 1000,
+    },
 )
 
 binding = Table(
     "binding",
     metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column("namespace", NAME, nullable=False),
-    Column("name", NAME, nullable=False),
-    Column("uid", Text, nullable=False),
-    Column("generation", BigInteger, nullable=False),
-    Column("version", BigInteger, nullable=False),
-    Column("spec", JSONB, nullable=False),
-    # Where it runs now.
-    Column("clusters", JSONB, nullable=False),
-    Column("decision_id", Uuid),
-    # The affinity group of the cluster affinities that the newest placement came from.
-    Column("observed_affinity", Text, nullable=False),
-    # key=value of the labels that group workloads; empty when it does not ask for it.
-    Column("affinity_group", Text, nullable=False),
-    Column("anti_affinity_group", Text, nullable=False),
-    created_at(),
-    Column("updated_at", TIME, nullable=False, server_default=func.now()),
-    Column("last_scheduled_at", TIME),
+    Column(
+        "id",
+        BigInteger,
+        Identity(always=True),
+        primary_key=True,
+        comment="Number of the row; it is never given again.",
+    ),
+    Column("namespace", NAME, nullable=False, comment="Namespace of the binding."),
+    Column("name", NAME, nullable=False, comment="Name of the binding."),
+    Column("uid", Text, nullable=False, comment="UID of the workload, as the caller gave it."),
+    Column(
+        "generation",
+        BigInteger,
+        nullable=False,
+        comment="Grows by one with each change of what is asked for.",
+    ),
+    Column(
+        "version",
+        BigInteger,
+        nullable=False,
+        comment="Grows by one with each change of the row; the resourceVersion of the API "
+        "holds it.",
+    ),
+    Column(
+        "spec",
+        JSONB,
+        nullable=False,
+        comment="What is asked for: replicas, requirements, placement, priority, gang, "
+        "evictions; with a version v.",
+    ),
+    Column(
+        "clusters",
+        JSONB,
+        nullable=False,
+        comment="Where it runs now: a list of objects with name and replicas.",
+    ),
+    Column("decision_id", Uuid, comment="Newest decision about it."),
+    Column(
+        "observed_affinity",
+        Text,
+        nullable=False,
+        comment="Affinity group of the placement that the newest decision came from; empty "
+        "without one.",
+    ),
+    Column(
+        "affinity_group",
+        Text,
+        nullable=False,
+        comment="key=value of the label that groups workloads that stay together; empty "
+        "without one.",
+    ),
+    Column(
+        "anti_affinity_group",
+        Text,
+        nullable=False,
+        comment="key=value of the label that groups workloads that stay apart; empty without one.",
+    ),
+    created_at("Time of the first decision about it."),
+    Column(
+        "updated_at",
+        TIME,
+        nullable=False,
+        server_default=func.now(),
+        comment="Time of the last change of the row.",
+    ),
+    Column(
+        "last_scheduled_at",
+        TIME,
+        comment="Time of the newest decision that placed it; null before the first one.",
+    ),
     UniqueConstraint("namespace", "name"),
     CheckConstraint("name <> ''", name="name_not_empty"),
     CheckConstraint("generation >= 1 AND version >= 1", name="counters_positive"),
@@ -194,6 +290,8 @@ binding = Table(
         "anti_affinity_group",
         postgresql_where=text("anti_affinity_group <> ''"),
     ),
+    comment="Bindings: what is to run, and where it runs now.",
+    postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02},
 )
 
 # One row for each binding that waits for room, in whole or in part; it goes with its binding.
@@ -206,31 +304,84 @@ waiting = Table(
         ForeignKey("binding.id", ondelete="CASCADE"),
         primary_key=True,
         autoincrement=False,
+        comment="The binding; the row goes with it.",
     ),
-    # As the binding has them: the order of the queue is by what stands here.
-    Column("namespace", NAME, nullable=False),
-    Column("name", NAME, nullable=False),
-    Column("priority", BigInteger, nullable=False),
-    Column("state", Text, nullable=False),
-    # What a gated one waits for.
-    Column("gate", Text, nullable=False, server_default=""),
-    Column("since", TIME, nullable=False, server_default=func.now()),
-    Column("attempts", BigInteger, nullable=False),
-    Column("next_try", TIME),
-    Column("remainder", BigInteger, nullable=False),
-    Column("short_of", Text, nullable=False),
-    Column("overtaken_since", TIME),
-    # The binding that did so first.
-    Column("overtaken_by", Text, nullable=False, server_default=""),
-    # Since when room is kept for it; and what others are to leave for it.
-    Column("earmarked_since", TIME),
-    Column("nominated", JSONB),
-    # The gang that it waits with for its first place, and the first member: all have its position.
-    Column("gang", Text, nullable=False, server_default=""),
-    Column("entry", NAME, nullable=False, server_default=""),
-    # In place of since in the order, where a plugin says so; and when the gang's time is over.
-    Column("ordered_at", TIME),
-    Column("times_out", TIME),
+    Column("namespace", NAME, nullable=False, comment="Namespace of the binding."),
+    Column("name", NAME, nullable=False, comment="Name of the binding."),
+    Column(
+        "priority",
+        BigInteger,
+        nullable=False,
+        comment="Priority of the binding, or of its gang: higher ones are tried first.",
+    ),
+    Column(
+        "state",
+        Text,
+        nullable=False,
+        comment="active, backoff (until next_try), unschedulable (until something changes) or "
+        "gated (not tried).",
+    ),
+    Column(
+        "gate",
+        Text,
+        nullable=False,
+        server_default="",
+        comment="What a gated binding waits for; empty for all others.",
+    ),
+    Column(
+        "since",
+        TIME,
+        nullable=False,
+        server_default=func.now(),
+        comment="Time since when it waits.",
+    ),
+    Column("attempts", BigInteger, nullable=False, comment="Number of times it was tried."),
+    Column("next_try", TIME, comment="Time of the next try in state backoff; null otherwise."),
+    Column("remainder", BigInteger, nullable=False, comment="Replicas that wait."),
+    Column("short_of", Text, nullable=False, comment="What is missing, in words."),
+    Column(
+        "overtaken_since",
+        TIME,
+        comment="Time at which a later binding was first placed where this one could have gone.",
+    ),
+    Column(
+        "overtaken_by",
+        Text,
+        nullable=False,
+        server_default="",
+        comment="NAMESPACE/NAME of the binding that did so first; empty before.",
+    ),
+    Column(
+        "earmarked_since",
+        TIME,
+        comment="Time since when capacity is kept for it; null where none is.",
+    ),
+    Column(
+        "nominated",
+        JSONB,
+        comment="Capacity that others left for it by preemption, and until when it is kept; "
+        "null without.",
+    ),
+    Column(
+        "gang",
+        Text,
+        nullable=False,
+        server_default="",
+        comment="Gang that it waits with for its first place; empty without one.",
+    ),
+    Column(
+        "entry",
+        NAME,
+        nullable=False,
+        server_default="",
+        comment="First member of the gang: all members have its position; empty without a gang.",
+    ),
+    Column(
+        "ordered_at",
+        TIME,
+        comment="Time that a plug-in puts in place of since in the order; null otherwise.",
+    ),
+    Column("times_out", TIME, comment="Time at which the gang stops waiting; null without a gang."),
     CheckConstraint("state IN ('active', 'backoff', 'unschedulable', 'gated')", name="state_known"),
     CheckConstraint("(state = 'backoff') = (next_try IS NOT NULL)", name="backoff_has_time"),
     CheckConstraint("(state = 'gated') = (gate <> '')", name="gated_by"),
@@ -240,142 +391,25 @@ waiting = Table(
         "binding_id",
         postgresql_where=text("earmarked_since IS NOT NULL OR nominated IS NOT NULL"),
     ),
+    comment="Queue: a row for each binding that waits for capacity, in whole or in part.",
+    postgresql_with={"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.02},
 )
 
 # For the limits within any minute; rows are deleted after an hour.
 preemption = Table(
     "preemption",
     metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column("at", TIME, nullable=False, server_default=text("clock_timestamp()")),
-    # Of those that lost replicas.
-    Column("namespace", NAME, nullable=False),
-    Column("replicas", BigInteger, nullable=False),
+    Column("id", BigInteger, Identity(always=True), primary_key=True, comment="Number of the row."),
+    Column(
+        "at",
+        TIME,
+        nullable=False,
+        server_default=text("clock_timestamp()"),
+        comment="Time of the preemption.",
+    ),
+    Column("namespace", NAME, nullable=False, comment="Namespace that lost replicas."),
+    Column("replicas", BigInteger, nullable=False, comment="Number of replicas."),
     CheckConstraint("replicas >= 1", name="replicas_positive"),
     Index(None, "at"),
-)
-
-# What decisions were made on and share with others, by the SHA-256 of its content.
-decision_input = Table(
-    "decision_input",
-    metadata,
-    Column("name", LargeBinary, primary_key=True),
-    Column("body", LargeBinary, nullable=False),
-    Column("used_at", TIME, nullable=False, server_default=func.now()),
-    CheckConstraint("octet_length(name) = 32", name="name_sha256"),
-    Index(None, "used_at"),
-)
-
-node_plan = Table(
-    "node_plan",
-    metadata,
-    Column("decision_id", Uuid, primary_key=True),
-    Column("cluster_name", NAME, primary_key=True),
-    Column("body", JSONB, nullable=False),
-    created_at(),
-    Index(None, "created_at"),
-)
-
-# Decided and not committed; deleted soon after they expire.
-preview = Table(
-    "preview",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("secret_hash", LargeBinary, nullable=False),
-    # Both are null when the binding was new. No foreign key: a deleted binding is noticed.
-    Column("binding_id", BigInteger),
-    Column("binding_generation", BigInteger),
-    # Compressed JSON: the binding as it was decided, the decision, and its evidence.
-    Column("body", LargeBinary, nullable=False),
-    # The decision it became.
-    Column("decision_id", Uuid),
-    created_at(),
-    Column("expires_at", TIME, nullable=False),
-    CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_sha256"),
-    CheckConstraint(
-        "(binding_id IS NULL) = (binding_generation IS NULL)", name="binding_known_or_new"
-    ),
-    Index(None, "expires_at"),
-    Index(None, "decision_id"),
-)
-
-# What was committed about promises, reports, clusters and bindings. Transactions end in another
-# order than their ids say: readers stop before the oldest that still runs. The id is kept as a
-# number, which drivers know: it would take centuries to outgrow it.
-journal = Table(
-    "journal",
-    metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column(
-        "xid",
-        BigInteger,
-        nullable=False,
-        server_default=text("pg_current_xact_id()::text::bigint"),
-    ),
-    Column("kind", Text, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    created_at(),
-    Column("nonce", BigInteger, nullable=False, server_default=text("0")),
-    Index(None, "xid", "id"),
-)
-
-# One row: what the database went through, and which database of which server it is. None once the
-# tables were emptied.
-history = Table(
-    "history",
-    metadata,
-    Column("is_only", Boolean, primary_key=True, server_default=text("true")),
-    Column("id", Uuid, nullable=False, server_default=func.gen_random_uuid()),
-    # Empty until the first start.
-    Column("database", Text, nullable=False),
-    CheckConstraint("is_only", name="only_one"),
-)
-
-# One row, the newest place of the journal that was forgotten; none before the first.
-journal_horizon = Table(
-    "journal_horizon",
-    metadata,
-    Column("is_only", Boolean, primary_key=True, server_default=text("true")),
-    Column("xid", BigInteger, nullable=False),
-    Column("id", BigInteger, nullable=False),
-    CheckConstraint("is_only", name="only_one"),
-)
-
-# One row for all that a binding holds. No foreign key: bindings that go say so in the journal.
-reservation = Table(
-    "reservation",
-    metadata,
-    Column("namespace", NAME, primary_key=True),
-    Column("name", NAME, primary_key=True),
-    Column("uid", Text, nullable=False),
-    # Where it holds something.
-    Column("clusters", ARRAY(Text), nullable=False),
-    # What counts against the quota of its namespace: replicas under "", resources by name.
-    Column("held", JSONB, nullable=False, server_default=text("'{}'")),
-    # MessagePack: the owner and every reservation.
-    Column("body", LargeBinary, nullable=False),
-    Column("lease_expires_at", TIME),
-    Index(None, "lease_expires_at", postgresql_where=text("lease_expires_at IS NOT NULL")),
-)
-
-# Answers under idempotency keys.
-request = Table(
-    "request",
-    metadata,
-    Column("caller", Text, primary_key=True),
-    Column("key", Text, primary_key=True),
-    Column("body_hash", LargeBinary, nullable=False),
-    Column("answer", LargeBinary, nullable=False),
-    created_at(),
-    CheckConstraint("octet_length(body_hash) = 32", name="body_hash_sha256"),
-    Index(None, "created_at"),
-)
-
-# One row: whether failover is frozen. None before it first was.
-failover = Table(
-    "failover",
-    metadata,
-    Column("is_only", Boolean, primary_key=True, server_default=text("true")),
-    Column("body", JSONB, nullable=False),
-    CheckConstraint("is_only", name="only_one"),
+    comment="Replicas that were preempted within the last hour, for the limits of each minute.",
 )

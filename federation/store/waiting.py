@@ -40,13 +40,15 @@ from federation.services.waiting_ports import (
 )
 from federation.store.document_rows import NOMINATIONS
 from federation.store.gangs import gangs_after
+from federation.store.lists import is_one_of
 from federation.store.namespaces import in_namespaces
+from federation.store.statements import named
 from federation.store.tables import binding, unix_seconds
 from federation.store.tables import waiting as table
 
 # In the order of their keys, so that two transactions never wait for each other.
 PUT = text("""
-    INSERT INTO waiting AS stored
+    INSERT /* fedsched:waiting.put */ INTO waiting AS stored
         (binding_id, namespace, name, priority, state, gate, attempts, remainder, short_of,
         nominated)
     SELECT id, namespace, name, priority, state, gate, 1, remainder, short_of, nominated::jsonb
@@ -78,17 +80,18 @@ PUT = text("""
     ),
 )
 GATE = text("""
-    INSERT INTO waiting
+    INSERT /* fedsched:waiting.gate */ INTO waiting
         (binding_id, namespace, name, priority, state, gate, attempts, remainder, short_of)
     VALUES (:id, :namespace, :name, :priority, 'gated', :gate, 0, :remainder, :short_of)
     ON CONFLICT (binding_id) DO UPDATE
     SET state = excluded.state, gate = excluded.gate, next_try = NULL
 """)
 LOCK_TOGETHER = text("""
-    SELECT binding_id FROM waiting WHERE binding_id = ANY(:ids) ORDER BY binding_id FOR UPDATE
+    SELECT /* fedsched:waiting.lock_together */
+        binding_id FROM waiting WHERE binding_id = ANY(:ids) ORDER BY binding_id FOR UPDATE
 """).bindparams(bindparam("ids", type_=ARRAY(BigInteger)))
 TOGETHER = text("""
-    UPDATE waiting
+    UPDATE /* fedsched:waiting.put_together */ waiting
     SET gang = :gang, entry = :entry, priority = :priority, gate = :gate, since = first.since,
         ordered_at = NULL, times_out = first.since + make_interval(secs => :timeout),
         state = CASE WHEN :gate <> '' THEN 'gated' WHEN state = 'gated' THEN 'unschedulable'
@@ -104,11 +107,12 @@ TOGETHER = text("""
 )
 # In the same order, all of them before any is changed.
 LOCK = text("""
-    SELECT binding_id FROM waiting WHERE binding_id = ANY(:ids) AND state <> 'gated'
+    SELECT /* fedsched:waiting.lock */
+        binding_id FROM waiting WHERE binding_id = ANY(:ids) AND state <> 'gated'
     ORDER BY binding_id FOR UPDATE
 """).bindparams(bindparam("ids", type_=ARRAY(BigInteger)))
 REFUSED = text("""
-    UPDATE waiting
+    UPDATE /* fedsched:waiting.refuse */ waiting
     SET attempts = attempts + 1, state = 'unschedulable', next_try = NULL,
         short_of = given.short_of
     FROM unnest(:ids, :shortages) AS given (id, short_of) WHERE binding_id = given.id
@@ -116,7 +120,7 @@ REFUSED = text("""
     bindparam("ids", type_=ARRAY(BigInteger)), bindparam("shortages", type_=ARRAY(Text))
 )
 FAILED = text("""
-    UPDATE waiting
+    UPDATE /* fedsched:waiting.fail */ waiting
     SET attempts = attempts + 1, state = 'backoff',
         next_try = now() + given.seconds * interval '1 second'
     FROM unnest(:ids, :seconds) AS given (id, seconds) WHERE binding_id = given.id
@@ -124,7 +128,8 @@ FAILED = text("""
     bindparam("ids", type_=ARRAY(BigInteger)), bindparam("seconds", type_=ARRAY(Double))
 )
 OVERTAKEN = text("""
-    UPDATE waiting SET overtaken_since = now(), overtaken_by = given.by
+    UPDATE /* fedsched:waiting.overtake */
+        waiting SET overtaken_since = now(), overtaken_by = given.by
     FROM unnest(:ids, :others) AS given (id, by)
     WHERE binding_id = given.id AND overtaken_since IS NULL
 """).bindparams(
@@ -132,11 +137,11 @@ OVERTAKEN = text("""
     bindparam("others", type_=ARRAY(Text)),
 )
 EARMARKED = text("""
-    UPDATE waiting SET earmarked_since = now()
+    UPDATE /* fedsched:waiting.earmark */ waiting SET earmarked_since = now()
     WHERE binding_id = ANY(:ids) AND earmarked_since IS NULL
 """).bindparams(bindparam("ids", type_=ARRAY(BigInteger)))
 ORDERED = text("""
-    UPDATE waiting SET ordered_at = to_timestamp(given.instant)
+    UPDATE /* fedsched:waiting.order */ waiting SET ordered_at = to_timestamp(given.instant)
     FROM unnest(:ids, :instants) AS given (id, instant) WHERE binding_id = given.id
 """).bindparams(
     bindparam("ids", type_=ARRAY(BigInteger)), bindparam("instants", type_=ARRAY(Double))
@@ -213,11 +218,13 @@ class WaitingStatements:
 
     async def open(self, binding_id: int) -> None:
         opened = update(table).where(table.c.binding_id == binding_id)
-        await self._connection.execute(opened.values(state=WaitState.UNSCHEDULABLE, gate=""))
+        await self._connection.execute(
+            named("waiting.open", opened.values(state=WaitState.UNSCHEDULABLE, gate=""))
+        )
 
     async def remove(self, binding_ids: Collection[int]) -> None:
-        gone = delete(table).where(table.c.binding_id.in_(sorted(binding_ids)))
-        await self._connection.execute(gone)
+        gone = delete(table).where(is_one_of(table.c.binding_id, sorted(binding_ids)))
+        await self._connection.execute(named("waiting.remove", gone))
 
     async def note(
         self,
@@ -276,7 +283,7 @@ class WaitingStatements:
                 earmarked=row.earmarked,
                 oldest_seconds=max(float(row.seconds), 0.0),
             )
-            for row in await self._connection.execute(statement)
+            for row in await self._connection.execute(named("waiting.tallies", statement))
         }
 
     async def page(
@@ -312,13 +319,17 @@ class WaitingStatements:
             statement = statement.where(table.c.priority == priority)
         if after is not None:
             statement = statement.where(tuple_(*ORDER) > _values(after))
-        return [_queued(row) for row in await self._connection.execute(statement)]
+        return [
+            _queued(row) for row in await self._connection.execute(named("waiting.page", statement))
+        ]
 
     async def position(self, place: QueuePlace) -> int:
         stands_for_all = or_(table.c.entry == "", table.c.entry == table.c.name)
         before = tuple_(*PLACE) < _values(place)[:-1]
         counted = select(func.count()).where(IS_TRIED, stands_for_all, before)
-        return 1 + int((await self._connection.execute(counted)).scalar_one())
+        return 1 + int(
+            (await self._connection.execute(named("waiting.position", counted))).scalar_one()
+        )
 
 
 def wait_of(row: Row[Any]) -> Wait | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ from lab.control_planes import (
 )
 from lab.databases import Databases
 from lab.held_clocks import HeldClock
+from lab.lock_orders import LockOrders
 from lab.patience import until
 from tests.api.drill import Drill
 from tests.api.world import World
@@ -39,6 +40,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE) and pytest_asyncio.is_async_test(item):
             item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lock_orders() -> Iterator[LockOrders]:
+    """The locks that the control planes of these tests take."""
+    watched = LockOrders()
+    watched.watch()
+    yield watched
+    watched.stop()
+
+
+@pytest.fixture(autouse=True)
+def locks_in_order(lock_orders: LockOrders) -> Iterator[None]:
+    """Fail where a transaction took a lock too late, because two of them may block each other."""
+    lock_orders.violations.clear()
+    yield
+    assert lock_orders.violations == []
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from typing import Any
 import grpc
 import pytest
 import pytest_asyncio
-from sqlalchemy import text
 
 from federation.cli.replay import NOT_EQUAL
 from federation.services import history
@@ -33,7 +32,7 @@ from lab.control_planes import (
     report,
     running_control_plane,
 )
-from lab.databases import connect
+from lab.databases import connect, connected
 from tests.api.calls import binding, scheduled
 from tests.keepers import Keeper
 from tests.unit.cli.calling import run
@@ -211,8 +210,8 @@ async def test_equal_pictures_are_kept_once_and_old_days_are_dropped(fleet: Any)
     running, _, keep = fleet
 
     async def count(table: str) -> int:
-        async with running.plane.parts.engine.connect() as connection:
-            return int(await connection.scalar(text(f"SELECT count(*) FROM {table}")))
+        async with connected(running.plane.parts.engine.url) as connection:
+            return int(await connection.fetchval(f"SELECT count(*) FROM {table}"))
 
     for _ in range(3):
         await keep()
@@ -238,6 +237,6 @@ async def test_equal_pictures_are_kept_once_and_old_days_are_dropped(fleet: Any)
 
 async def age(running: Plane, *tables: str) -> None:
     """As if all had been kept on a day that has no partition any more."""
-    async with running.plane.parts.engine.begin() as connection:
+    async with connected(running.plane.parts.engine.url) as connection:
         for table in tables:
-            await connection.execute(text(f"UPDATE {table} SET day = '2001-01-01'"))
+            await connection.execute(f"UPDATE {table} SET day = '2001-01-01'")

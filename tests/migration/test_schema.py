@@ -59,6 +59,20 @@ INDEXES = text(f"""
     WHERE schemaname = 'public' AND tablename <> 'alembic_version'
     AND tablename NOT IN ({PARTITIONS})
 """)
+SETTINGS = text("""
+    SELECT relname, setting FROM pg_class, unnest(reloptions) AS setting
+    WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace AND NOT relispartition
+""")
+COMMENTS = text(f"""
+    SELECT relname, attname, col_description(pg_class.oid, attnum)
+    FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped
+    WHERE relkind IN ('r', 'p', 'v') AND relnamespace = 'public'::regnamespace
+    AND relname <> 'alembic_version' AND relname NOT IN ({PARTITIONS})
+    UNION ALL
+    SELECT relname, '', obj_description(oid, 'pg_class') FROM pg_class
+    WHERE relkind IN ('r', 'p', 'v') AND relnamespace = 'public'::regnamespace
+    AND relname <> 'alembic_version' AND NOT relispartition
+""")
 
 BACKEND = text("SELECT pg_backend_pid()")
 # Advisory locks and timeouts of the session that asks.
@@ -86,6 +100,8 @@ async def catalog(url: str) -> dict[str, set[tuple[object, ...]]]:
             "keys": await connection.execute(KEYS),
             "indexes": await connection.execute(INDEXES),
             "persistence": await connection.execute(PERSISTENCE),
+            "settings": await connection.execute(SETTINGS),
+            "comments": await connection.execute(COMMENTS),
         }
         answer = {kind: {tuple(row) for row in rows} for kind, rows in found.items()}
     await engine.dispose()
@@ -101,9 +117,14 @@ async def test_the_migrated_catalog_is_the_declared_one(
         await connection.run_sync(metadata.create_all)
     await engine.dispose()
     migrated, declared = await catalog(database_url), await catalog(empty_database_url)
-    for kind in ("columns", "checks", "keys", "indexes", "persistence"):
+    for kind in migrated:
         assert migrated[kind], kind
         assert migrated[kind] == declared[kind], kind
+
+
+async def test_every_table_and_column_says_what_it_holds(database_url: str) -> None:
+    comments = (await catalog(database_url))["comments"]
+    assert [(table, column) for table, column, comment in comments if not comment] == []
 
 
 async def test_alembic_finds_nothing_to_add(database_url: str) -> None:

@@ -67,6 +67,7 @@ class Membership:
     async def reject(self, name: str) -> None:
         """Forgets a cluster that is held. Raises NotFound, PreconditionFailed."""
         async with self._store.transaction() as tx:
+            await tx.credentials.cancel_join_tokens(name)
             stored = await _locked(tx, name)
             _check_held(stored.cluster)
             asked_again = await _forget(tx, stored)
@@ -80,6 +81,7 @@ class Membership:
         Raises NotFound, and PreconditionFailed while bindings hold replicas there, unless forced.
         """
         async with self._store.transaction() as tx:
+            await tx.credentials.cancel_join_tokens(name)
             stored = await _locked(tx, name)
             # Nobody is placed there from now on, and who was placed before is committed.
             await tx.journal.lock([name])
@@ -104,8 +106,7 @@ class Membership:
                 rule = f"is the uid that cluster {name!r} has already"
                 raise InvalidRequest([Violation(field="clusterUid", rule=rule)])
             await tx.credentials.revoke_all(name)
-            emptied = await _emptied(tx, name)
-            asked_again = await leave_vanished(tx, name, f"cluster {name} was replaced")
+            emptied, asked_again = await _emptied(tx, name, f"cluster {name} was replaced")
             nonce = new_nonce()
             cluster = await tx.clusters.put_uid(stored.id, cluster_uid, nonce)
             change = ClusterChanged(cluster=name, emptied=emptied, nonce=nonce)
@@ -120,9 +121,9 @@ class Membership:
     async def revoke(self, name: str) -> int:
         """Ends all credentials and join tokens of a cluster; how many credentials. NotFound."""
         async with self._store.transaction() as tx:
+            await tx.credentials.cancel_join_tokens(name)
             await _locked(tx, name)
             ended = await tx.credentials.revoke_all(name)
-            await tx.credentials.cancel_join_tokens(name)
             # Whoever serves the agent looks whether its credential is still good.
             await tx.journal.append([ClusterChanged(cluster=name)])
         self._streams.dismiss(
@@ -157,23 +158,31 @@ async def _put(tx: Transaction, stored: StoredCluster, wanted: Cluster) -> Clust
 
 
 async def _forget(tx: Transaction, stored: StoredCluster) -> Sequence[BindingChanged]:
-    """Delete the cluster, and everything that lets its agent in; the bindings that were there are
-    asked again.
-    """
+    """Delete the cluster, whose join tokens were cancelled; its bindings are asked again."""
     name = stored.cluster.name
-    await tx.credentials.cancel_join_tokens(name)
-    await _emptied(tx, name)
-    asked_again = await leave_vanished(tx, name, f"cluster {name} was deleted")
+    _, asked_again = await _emptied(tx, name, f"cluster {name} was deleted")
     await tx.clusters.delete(stored.id)
     await tx.journal.append([*asked_again, ClusterChanged(cluster=name, deleted=True)])
     return asked_again
 
 
-async def _emptied(tx: Transaction, name: str) -> int:
-    """Nothing is promised in a cluster any more; the ledger version that its going makes."""
+async def _emptied(tx: Transaction, name: str, why: str) -> tuple[int, list[BindingChanged]]:
+    """Take back what is promised in a cluster, and take it out of all placements.
+
+    Those bindings wait. Return the ledger version that this makes, and what everybody is told;
+    ``why`` is for people. Locks are taken in the order of ``store.statements.Lock``.
+    """
     versions = await tx.journal.lock([name])
+    vanished = await _leave(tx, name)
     await tx.reservations.leave(name)
-    return versions[name].version + 1 if name in versions else 1
+    for start in range(0, len(vanished), BINDINGS_AT_ONCE):
+        page = vanished[start : start + BINDINGS_AT_ONCE]
+        await tx.waiting.put([_new_wait(stored, name, why) for stored in page])
+    changes = [
+        BindingChanged.of(_without(stored.binding, name), decision=stored.decision_id, waits=True)
+        for stored in vanished
+    ]
+    return versions[name].version + 1 if name in versions else 1, changes
 
 
 def _still_holding(name: str, holding: Sequence[tuple[str, str]]) -> str:
@@ -188,34 +197,24 @@ def _still_holding(name: str, holding: Sequence[tuple[str, str]]) -> str:
 BINDINGS_AT_ONCE: Final = 100
 
 
-async def leave_vanished(tx: Transaction, cluster: str, why: str) -> list[BindingChanged]:
-    """Take a cluster out of all placements; those bindings wait. Return what everybody is told.
+async def _leave(tx: Transaction, cluster: str) -> list[StoredBinding]:
+    """Take a cluster out of all placements; return the bindings as they were.
 
-    The ledger of the cluster is locked: nobody is placed there meanwhile. ``why`` is for people.
+    The ledger of the cluster is locked: nobody is placed there meanwhile.
     """
-    changes: list[BindingChanged] = []
+    vanished: list[StoredBinding] = []
     after: BindingName | None = None
     while True:
         page = await tx.failover.in_clusters([cluster], after, BINDINGS_AT_ONCE, is_strict=True)
-        changes += await _left(tx, cluster, why, page)
+        if page:
+            keys = [(binding.namespace, binding.name) for binding in page]
+            locked = (await tx.bindings.lock_all(keys)).values()
+            present = [stored for stored in locked if _share(stored, cluster) is not None]
+            await tx.failover.leave(cluster, [stored.id for stored in present])
+            vanished += present
         if len(page) < BINDINGS_AT_ONCE:
-            return changes
+            return vanished
         after = page[-1].namespace, page[-1].name
-
-
-async def _left(
-    tx: Transaction, cluster: str, why: str, page: Sequence[Binding]
-) -> list[BindingChanged]:
-    if not page:
-        return []
-    current = await tx.bindings.lock_all([(each.namespace, each.name) for each in page])
-    stored = [each for each in current.values() if _share(each, cluster) is not None]
-    await tx.failover.leave(cluster, [each.id for each in stored])
-    await tx.waiting.put([_new_wait(each, cluster, why) for each in stored])
-    return [
-        BindingChanged.of(_without(each.binding, cluster), decision=each.decision_id, waits=True)
-        for each in stored
-    ]
 
 
 def _share(stored: StoredBinding, cluster: str) -> int | None:

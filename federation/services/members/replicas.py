@@ -78,6 +78,6 @@ class Replicas:
     async def leave(self) -> None:
         """Peers do not dial this one any more, and its credential is good for nothing."""
         async with self._store.transaction() as tx:
-            await tx.replicas.remove(self.id)
             if self._credential is not None:
                 await tx.credentials.discard([self._credential.id])
+            await tx.replicas.remove(self.id)

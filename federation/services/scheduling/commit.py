@@ -248,8 +248,6 @@ async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[P
     await _write_waits(tx, attempts, settled)
     changes += await settle_gangs(tx, attempts)
     await _count_losses(tx, attempts)
-    await _record_calls(tx, attempts)
-    entries = await tx.journal.append(changes, versions, nonces)
     for attempt in attempts:
         attempt.scheduled = Scheduled(
             record=decision_record(attempt, attempt.id, settled.at),
@@ -262,6 +260,8 @@ async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[P
             scheduled = tuple(member.scheduled for member in companions)
             attempt.scheduled = replace(attempt.scheduled, others=scheduled)
     await keep_answers(tx, attempts)
+    entries = await tx.journal.append(changes, versions, nonces)
+    await _record_calls(tx, attempts)
     return entries, changes
 
 
