@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -16,8 +17,8 @@ import click
 from federation.cli.audit_chain import ALTERED, linked
 from federation.cli.audit_export import export
 from federation.cli.connection import connection
-from federation.cli.following import show_list
-from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
+from federation.cli.kinds import GetKind, Request, kind_command
+from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.times import time_of
 from federation.client import Client
 from federation.codec.audit import head_from_message, record_from_message
@@ -30,12 +31,6 @@ FORGOTTEN = "AUDIT_FORGOTTEN"
 # SEAL:HASH, or the whole line that ``verify`` prints.
 _EXPECTED: Final = re.compile(r"(?:seal )?([0-9]{1,18})(?::| hash )([0-9a-f]{64})", re.ASCII)
 OBJECTS_SHOWN = 3
-LIST_EPILOG = """Examples:
-
-\b
-fedctl audit list --since 24h
-fedctl audit list --credential tok-3f1c9a7e5b2d4680 -o json
-"""
 VERIFY_EPILOG = """Examples:
 
 \b
@@ -80,24 +75,61 @@ RECORDS: Final[ListedKind[access_pb2.AuditRecord]] = ListedKind(
     last=("OBJECTS",),
     prose=("WHO", "OBJECTS", "RESULT", "REASON"),
     empty="Nothing was changed or refused.",
+    is_record=True,
 )
 
 
-@audit.command("list", epilog=LIST_EPILOG)
-@click.option("--since", default="", help="From then on: 24h, 7d, 2026-03-01T12:00:00Z.")
-@click.option("--until", default="", help="Before then.")
-@click.option("--credential", default="", help="Only what was called with it: the id of a token.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True)
-@listing_options(RECORDS)
-def list_audit(since: str, until: str, credential: str, limit: int, listing: Listing) -> None:
-    """Changes and refusals, the newest first."""
+def audit_request(
+    since: str | None, until: str | None = None, credential: str = ""
+) -> access_pb2.ListAuditRequest:
+    """Records between two times that people have written. Raises InvalidRequest."""
     now = time.time()
-    request = access_pb2.ListAuditRequest(
+    return access_pb2.ListAuditRequest(
         since=time_of(since, "--since", now) if since else None,
         until=time_of(until, "--until", now) if until else None,
         credential_id=credential,
     )
-    show_list(RECORDS, listing, lambda api: api.list_audit(request, limit=limit))
+
+
+async def _fetch_audit(api: Client, request: Request) -> Sequence[access_pb2.AuditRecord]:
+    options = request.options
+    asked = audit_request(options["since"], options["until"], options["credential"])
+    records = await api.list_audit(asked, limit=options["limit"])
+    within = f"{request.namespace}/"
+    return [
+        record
+        for record in records
+        if not request.namespace or any(name.startswith(within) for name in record.objects)
+    ]
+
+
+GET_AUDIT: Final = GetKind(
+    plural="audit",
+    listed=RECORDS,
+    words="Changes and refusals, the newest first, or the records with these numbers.",
+    fetch=_fetch_audit,
+    options=[
+        click.option("--since", default="", help="From then on: 24h, 7d, 2026-03-01T12:00:00Z."),
+        click.option("--until", default="", help="Before then."),
+        click.option(
+            "--credential", default="", help="Only what was called with it: the id of a token."
+        ),
+        click.option(
+            "--limit",
+            type=click.IntRange(1, 100_000),
+            default=100,
+            show_default=True,
+            help="No more than so many, of which -n and names choose.",
+        ),
+    ],
+    metavar="RECORD",
+    has_namespaces=True,
+    examples=[
+        "fedctl get audit --since 24h",
+        "fedctl get audit --credential tok-3f1c9a7e5b2d4680 -o json",
+    ],
+)
+audit.add_command(kind_command(GET_AUDIT, "audit list"))
 
 
 def _expected(_: click.Context, __: click.Parameter, value: str | None) -> AuditHead | None:

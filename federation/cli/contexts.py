@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from federation.codec.document_files import document_of
 from federation.model.errors import InvalidRequest, NotFound, Violation
 from federation.runtime.files import make_private_directory, write_whole
-from federation.runtime.yaml_texts import yaml_text
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 CURRENT, CONTEXTS = "current-context", "contexts"
@@ -49,6 +47,8 @@ class Contexts:
         self.current = "" if self.current == name else self.current
 
     def write(self) -> None:
+        from federation.runtime.yaml_texts import yaml_text  # noqa: PLC0415 - yaml, for few
+
         contexts = {name: written_options(options) for name, options in self.options.items()}
         document = {CURRENT: self.current, CONTEXTS: contexts}
         make_private_directory(self.path.parent)
@@ -68,6 +68,8 @@ def read_contexts(path: Path) -> Contexts:
     """None where there is no such file. Raises InvalidRequest with everything that is wrong."""
     if not path.exists():
         return Contexts(path=path)
+    from federation.codec.document_files import document_of  # noqa: PLC0415 - yaml, for few
+
     document = document_of(path)
     violations = [
         Violation(field=f"{path}: {key}", rule="unknown field")

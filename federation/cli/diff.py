@@ -12,8 +12,7 @@ from typing import Any, Final
 import click
 
 from federation.cli.connection import connection
-from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.listing import print_list
+from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options, print_list
 from federation.client import Client
 from federation.codec.written import document_from_message
 from federation.model.errors import NotFound

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from federation.cli.connection import Connection, connection
-from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.listing import print_list
+from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options, print_list
 from federation.cli.token import ROLE_NAMES
 from federation.client.targets import endpoints_of
 from federation.model.errors import FederationError, InvalidRequest

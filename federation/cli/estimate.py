@@ -23,8 +23,7 @@ from federation.cli import output as show
 from federation.cli.cases import Case, answer_cases, objects_at, options_at
 from federation.cli.connection import connection
 from federation.cli.file_options import cases_option, merge_option, model_rule_option
-from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.listing import print_list
+from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options, print_list
 from federation.cli.names import pairs_of
 from federation.codec.amount_warnings import amount_warnings
 from federation.codec.document_files import documents_of

@@ -5,30 +5,29 @@ Must not interpret what it shows.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from federation.cli import output as show
-from federation.cli.audit import list_audit
+from federation.cli.audit import GET_AUDIT
 from federation.cli.connection import connection, present_time
 from federation.cli.decisions import shares_text
-from federation.cli.following import Change, changes_of, show_list
-from federation.cli.history import get_decisions
-from federation.cli.joining import get_joiners, list_join_tokens
-from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.listing import print_list
-from federation.cli.names import Kinds, list_namespace_options, listed_kind, named_binding
-from federation.cli.output import Format, Output, output_option
+from federation.cli.history import GET_DECISIONS
+from federation.cli.joining import GET_JOIN_TOKENS, GET_JOINERS
+from federation.cli.kinds import GetKind, Request, changes_of, kind_command
+from federation.cli.lists import ListColumn, ListedKind
+from federation.cli.login import GET_CONTEXTS
+from federation.cli.names import NAMES, Kinds
+from federation.cli.output import Output, output_option
 from federation.cli.placed import placed_share, placed_text
-from federation.cli.plans import get_plans
-from federation.cli.queueing import get_queue
-from federation.cli.quota import list_quotas
-from federation.cli.reservations import describe_all, describe_binding, get_reservations
-from federation.cli.token import get_tokens
+from federation.cli.plans import GET_PLANS
+from federation.cli.queueing import GET_GANGS, GET_QUEUE
+from federation.cli.quota import GET_QUOTAS
+from federation.cli.reservations import GET_RESERVATIONS, describe_all, describe_binding
+from federation.cli.token import GET_TOKENS
 from federation.client import Client
 from federation.codec.condition_types import FAILOVER_FROZEN, LOST, OVER_COMMITTED
 from federation.codec.timestamps import seconds_from_timestamp
@@ -124,94 +123,78 @@ BINDINGS: Final[ListedKind[resource_pb2.ResourceBinding]] = ListedKind(
     prose=("CLUSTERS",),
     empty="No bindings. Schedule a workload: fedctl schedule -f FILE",
 )
-GET_CLUSTERS_EPILOG = """Examples:
-
-\b
-fedctl get clusters -o json
-fedctl get clusters -l tier=gold --sort-by -cpu-free
-fedctl get clusters --field-selector spec.region=eu-west -o name
-fedctl get clusters --watch
-fedctl get cluster member1 member2
-fedctl get clusters --for-simulate > fleet.yaml
-"""
-GET_BINDINGS_EPILOG = """Examples:
-
-\b
-fedctl get bindings -n shop
-fedctl get bindings -o jsonpath='{.items[*].metadata.name}'
-fedctl get binding shop/checkout-deployment -o yaml
-fedctl get binding/checkout-deployment -n shop
-"""
 
 
-@get.command("clusters", epilog=GET_CLUSTERS_EPILOG)
-@click.argument("names", metavar="[NAME...]", nargs=-1)
-@click.option(
-    "--for-simulate",
-    is_flag=True,
-    help="Write node pools and promises too: simulate and estimate --from then count as here.",
-)
-@listing_options(CLUSTERS)
-def get_clusters(names: Sequence[str], listing: Listing, *, for_simulate: bool) -> None:
-    """Member clusters, or those named, with what their agents report.
+async def _fetch_clusters(api: Client, request: Request) -> Sequence[resource_pb2.Cluster]:
+    if request.options["for_simulate"]:
+        return await api.list_clusters(include_packable=True)
+    if request.names:
+        return [await api.get_cluster(name) for name in request.names]
+    return await api.list_clusters()
+
+
+GET_CLUSTERS: Final = GetKind(
+    plural="clusters",
+    listed=CLUSTERS,
+    words="""Member clusters, or those named, with what their agents report.
 
     FREE is what pods on nodes and promises leave, in all: what fits also depends on how it is
     spread over nodes. Pods that wait for a node count where they are promised; describe cluster
     shows all of them as ALLOCATING.
     REPORT AGE is "restored" until an agent is heard by a control plane that has started anew.
-    """
-    if for_simulate:
-        _print_for_simulate(names, listing)
-        return
-
-    async def fetched(api: Client) -> Sequence[resource_pb2.Cluster]:
-        if not names:
-            return await api.list_clusters()
-        return [await api.get_cluster(name) for name in names]
-
-    async def changed(api: Client) -> AsyncGenerator[Change[resource_pb2.Cluster]]:
-        watch = api.watch_clusters()
-        async for change in changes_of(watch, lambda event: event.cluster, CLUSTERS.named):
-            if change is None or not names or change[0] in names:
-                yield change
-
-    show_list(CLUSTERS, listing, fetched, changes=changed, alone=len(names) == 1)
-
-
-def _print_for_simulate(names: Sequence[str], listing: Listing) -> None:
-    every = connection().call(lambda api: api.list_clusters(include_packable=True))
-    clusters = CLUSTERS.only(every, names)
-    is_document = listing.output.is_document
-    output = listing.output if is_document else Output(format=Format.YAML)
-    print_list(CLUSTERS, replace(listing, output=output), clusters, alone=len(names) == 1)
+    """,
+    fetch=_fetch_clusters,
+    watch=lambda api, _: changes_of(
+        api.watch_clusters(), lambda event: event.cluster, CLUSTERS.named
+    ),
+    options=[
+        click.option(
+            "--for-simulate",
+            is_flag=True,
+            help="Write node pools and promises too: simulate and estimate --from then count as "
+            "the control plane does.",
+        )
+    ],
+    for_documents="for_simulate",
+    examples=[
+        "fedctl get clusters -o json",
+        "fedctl get clusters -l tier=gold --sort-by -cpu-free",
+        "fedctl get clusters --field-selector spec.region=eu-west -o name",
+        "fedctl get clusters --watch",
+        "fedctl get cluster member1 member2",
+        "fedctl get clusters --for-simulate > fleet.yaml",
+    ],
+)
 
 
-@get.command("bindings", epilog=GET_BINDINGS_EPILOG)
-@click.argument("names", metavar="[NAMESPACE/BINDING...]", nargs=-1)
-@list_namespace_options
-@listing_options(BINDINGS)
-def get_bindings(names: Sequence[str], namespace: str, listing: Listing) -> None:
-    """Bindings, or those named, and where they run.
+async def _fetch_bindings(api: Client, request: Request) -> Sequence[resource_pb2.ResourceBinding]:
+    if not request.names:
+        return await api.list_bindings(request.namespace)
+    keys = (name.rpartition("/") for name in request.names)
+    return [(await api.get_binding(namespace, name)).binding for namespace, _, name in keys]
+
+
+GET_BINDINGS: Final = GetKind(
+    plural="bindings",
+    listed=BINDINGS,
+    words="""Bindings, or those named, and where they run.
 
     PLACED is how many pods have a cluster, of those that the workload asks for in these clusters.
-    """
-    named = [named_binding(name, namespace) for name in names]
-    keys = {binding_key(*name) for name in named}
-    namespaces = {within for within, _ in named} or {namespace}
-    only = namespaces.pop() if len(namespaces) == 1 else ""
-
-    async def fetched(api: Client) -> Sequence[resource_pb2.ResourceBinding]:
-        if not named:
-            return await api.list_bindings(namespace)
-        return [(await api.get_binding(*name)).binding for name in named]
-
-    async def changed(api: Client) -> AsyncGenerator[Change[resource_pb2.ResourceBinding]]:
-        watch = api.watch_bindings(only)
-        async for change in changes_of(watch, lambda event: event.binding, BINDINGS.named):
-            if change is None or not keys or change[0] in keys:
-                yield change
-
-    show_list(BINDINGS, listing, fetched, changes=changed, alone=len(named) == 1)
+    """,
+    fetch=_fetch_bindings,
+    watch=lambda api, request: changes_of(
+        api.watch_bindings(request.only_namespace), lambda event: event.binding, BINDINGS.named
+    ),
+    metavar=NAMES,
+    names_bindings=True,
+    has_namespaces=True,
+    examples=[
+        "fedctl get bindings -n shop",
+        "fedctl get bindings -o jsonpath='{.items[*].metadata.name}'",
+        "fedctl get binding shop/checkout-deployment -o yaml",
+        "fedctl get binding/checkout-deployment -n shop",
+    ],
+)
 
 
 @click.group(cls=Kinds, epilog="Example: fedctl describe cluster member1")
@@ -233,15 +216,12 @@ def describe_cluster(names: Sequence[str], output: Output) -> None:
 
 
 describe.add_command(describe_binding)
-get.add_command(get_reservations)
-get.add_command(get_queue)
-get.add_command(get_decisions)
-get.add_command(get_joiners)
-get.add_command(get_plans)
-get.add_command(get_tokens)
-get.add_command(listed_kind(list_audit, "audit"))
-get.add_command(listed_kind(list_join_tokens, "join-tokens"))
-get.add_command(listed_kind(list_quotas, "quotas"))
+TABLE: Final[Sequence[GetKind[Any]]] = (
+    *(GET_CLUSTERS, GET_BINDINGS, GET_DECISIONS, GET_QUEUE, GET_GANGS, GET_RESERVATIONS),
+    *(GET_PLANS, GET_QUOTAS, GET_JOINERS, GET_JOIN_TOKENS, GET_TOKENS, GET_AUDIT, GET_CONTEXTS),
+)
+for kind in TABLE:
+    get.add_command(kind_command(kind))
 
 
 @click.command(epilog="Example: fedctl apply -f cluster.yaml")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final, TypeVar
 
 import click
@@ -15,9 +16,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.cli import output as show
 from federation.cli.decisions import outcome_word, shares_text
-from federation.cli.following import show_list
-from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.names import binding_argument, list_namespace_options, named_binding
+from federation.cli.kinds import GetKind, Request, show_list
+from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options
+from federation.cli.names import binding_argument, named_binding
 from federation.cli.times import time_of
 from federation.client import Client
 from federation.codec.decision_words import outcome_name
@@ -35,7 +36,7 @@ OUTCOMES: Final = [
     if number not in (scheduling_pb2.OUTCOME_UNSPECIFIED, scheduling_pb2.OUTCOME_INVALID)
 ]
 NEW: Final = "the binding is new"
-MOST_SHOWN: Final = 100_000
+MAX_SHOWN: Final = 100_000
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -87,6 +88,7 @@ STEPS: Final[ListedKind[Step]] = ListedKind(
     last=("OUTCOME",),
     prose=("CHANGE", "WHY"),
     empty="No decisions about it are kept.",
+    is_record=True,
 )
 DECISIONS: Final[ListedKind[scheduling_pb2.Decision]] = ListedKind(
     word="decision",
@@ -107,15 +109,8 @@ DECISIONS: Final[ListedKind[scheduling_pb2.Decision]] = ListedKind(
     last=("DECISION",),
     prose=("SHARES", "WHY"),
     empty="No such decisions.",
+    is_record=True,
 )
-GET_DECISIONS_EPILOG = """Examples:
-
-\b
-fedctl get decisions --since 1h
-fedctl get decisions -n shop --outcome unschedulable --outcome no_fit
-fedctl get decisions --cluster member1 --since 2026-03-01T00:00:00Z --until 2026-03-02T00:00:00Z
-fedctl get decision DECISION -o json
-"""
 HISTORY_EPILOG = """Examples:
 
 \b
@@ -124,68 +119,69 @@ fedctl history shop/checkout-deployment --since 7d --limit 1000 -o json
 """
 
 
-def _range_options(function: F) -> F:
-    """The options ``--since``, ``--until`` and ``--limit``."""
-    options = (
-        click.option("--since", metavar="TIME", help="From this time on: 24h ago, or RFC 3339."),
-        click.option("--until", metavar="TIME", help="Before this time."),
-        click.option(
-            "--limit",
-            type=click.IntRange(1, MOST_SHOWN),
-            default=50,
-            show_default=True,
-            help="No more than so many.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-@click.command("decisions", epilog=GET_DECISIONS_EPILOG)
-@click.argument("decision_ids", metavar="[DECISION...]", nargs=-1)
-@list_namespace_options
-@click.option("--binding", metavar="NAMESPACE/BINDING", help="Only about this binding.")
-@click.option("--cluster", default="", help="Only those that give this cluster a share.")
-@click.option(
-    "--outcome",
-    "outcomes",
-    multiple=True,
-    type=click.Choice(OUTCOMES, case_sensitive=False),
-    help="Only those that ended so.",
+_RANGE: Final = (
+    click.option("--since", metavar="TIME", help="From this time on: 24h ago, or RFC 3339."),
+    click.option("--until", metavar="TIME", help="Before this time."),
+    click.option(
+        "--limit",
+        type=click.IntRange(1, MAX_SHOWN),
+        default=50,
+        show_default=True,
+        help="No more than so many.",
+    ),
 )
-@_range_options
-@listing_options(DECISIONS)
-def get_decisions(
-    decision_ids: Sequence[str],
-    namespace: str,
-    binding: str | None,
-    cluster: str,
-    outcomes: Sequence[str],
-    since: str | None,
-    until: str | None,
-    limit: int,
-    listing: Listing,
-) -> None:
-    """Decisions, the newest first, or those with these ids.
+
+
+async def _fetch_decisions(api: Client, request: Request) -> Sequence[scheduling_pb2.Decision]:
+    if request.names:
+        return [await api.get_decision(decision_id) for decision_id in request.names]
+    options = request.options
+    asked = _request(options["since"], options["until"])
+    asked.namespace = request.namespace
+    if options["binding"]:
+        asked.namespace, asked.name = named_binding(options["binding"], request.namespace)
+    asked.cluster = options["cluster"]
+    asked.outcomes.extend(
+        scheduling_pb2.Outcome.Value(f"OUTCOME_{outcome.upper()}")
+        for outcome in options["outcomes"]
+    )
+    return await api.list_decisions(asked, limit=options["limit"])
+
+
+GET_DECISIONS: Final = GetKind(
+    plural="decisions",
+    listed=DECISIONS,
+    words="""Decisions, the newest first, or those with these ids.
 
     SHARES are those that the decision gives; why it gives them: fedctl explain DECISION.
-    """
-    request = _request(since, until)
-    request.namespace, request.name = (
-        named_binding(binding, namespace) if binding else (namespace, "")
-    )
-    request.cluster = cluster
-    request.outcomes.extend(
-        scheduling_pb2.Outcome.Value(f"OUTCOME_{each.upper()}") for each in outcomes
-    )
+    """,
+    fetch=_fetch_decisions,
+    metavar="DECISION",
+    has_namespaces=True,
+    options=[
+        click.option("--binding", metavar="NAMESPACE/BINDING", help="Only about this binding."),
+        click.option("--cluster", default="", help="Only those that give this cluster a share."),
+        click.option(
+            "--outcome",
+            "outcomes",
+            multiple=True,
+            type=click.Choice(OUTCOMES, case_sensitive=False),
+            help="Only those that ended so.",
+        ),
+        *_RANGE,
+    ],
+    examples=[
+        "fedctl get decisions --since 1h",
+        "fedctl get decisions -n shop --outcome unschedulable --outcome no_fit",
+        "fedctl get decisions --cluster member1 --since 2026-03-01T00:00:00Z --until 12h",
+        "fedctl get decision DECISION -o json",
+    ],
+)
 
-    async def fetched(api: Client) -> Sequence[scheduling_pb2.Decision]:
-        if decision_ids:
-            return [await api.get_decision(decision_id) for decision_id in decision_ids]
-        return await api.list_decisions(request, limit=limit)
 
-    show_list(DECISIONS, listing, fetched, alone=len(decision_ids) == 1)
+def _range_options(function: F) -> F:
+    """The options ``--since``, ``--until`` and ``--limit``."""
+    return reduce(lambda wrapped, option: option(wrapped), reversed(_RANGE), function)
 
 
 @click.command(epilog=HISTORY_EPILOG)

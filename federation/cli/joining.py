@@ -14,8 +14,8 @@ from federation.cli import output as show
 from federation.cli.asking import ask_on_terminal, yes_option
 from federation.cli.connection import connection
 from federation.cli.durations import whole_seconds_of
-from federation.cli.following import show_list
-from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
+from federation.cli.kinds import GetKind, Request, kind_command
+from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.output import Output, unnamed_output_option
 from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
@@ -68,11 +68,19 @@ JOIN_TOKENS: Final[ListedKind[clusters_pb2.JoinToken]] = ListedKind(
 )
 
 
-@join_token.command("list", epilog="Example: fedctl join-token list")
-@listing_options(JOIN_TOKENS)
-def list_join_tokens(listing: Listing) -> None:
-    """Join tokens that may still be used; never their secrets."""
-    show_list(JOIN_TOKENS, listing, lambda api: api.joining.tokens())
+async def _fetch_join_tokens(api: Client, _: Request) -> Sequence[clusters_pb2.JoinToken]:
+    return await api.joining.tokens()
+
+
+GET_JOIN_TOKENS: Final = GetKind(
+    plural="join-tokens",
+    listed=JOIN_TOKENS,
+    words="Join tokens that may still be used, or those with these ids; never their secrets.",
+    fetch=_fetch_join_tokens,
+    metavar="ID",
+    examples=["fedctl get join-tokens"],
+)
+join_token.add_command(kind_command(GET_JOIN_TOKENS, "join-token list"))
 
 
 @join_token.command("revoke", epilog="Example: fedctl join-token revoke 3f1c9a7e5b2d4680")
@@ -101,21 +109,20 @@ JOINERS: Final[ListedKind[resource_pb2.Cluster]] = ListedKind(
 )
 
 
-@click.command("joiners", epilog="Example: fedctl get joiners")
-@click.argument("names", metavar="[NAME...]", nargs=-1)
-@listing_options(JOINERS)
-def get_joiners(names: Sequence[str], listing: Listing) -> None:
-    """Clusters that joined and are held until somebody accepts them, or those named.
+async def _fetch_joiners(api: Client, _: Request) -> Sequence[resource_pb2.Cluster]:
+    return [cluster for cluster in await api.list_clusters() if cluster.status.held]
+
+
+GET_JOINERS: Final = GetKind(
+    plural="joiners",
+    listed=JOINERS,
+    words="""Clusters that joined and are held until somebody accepts them, or those named.
 
     Their agents report, and they get no replicas. Compare the UID with what
     `kubectl get namespace kube-system -o jsonpath={.metadata.uid}` prints there.
-    """
-
-    async def fetched(api: Client) -> Sequence[resource_pb2.Cluster]:
-        held = [cluster for cluster in await api.list_clusters() if cluster.status.held]
-        return JOINERS.only(held, names)
-
-    show_list(JOINERS, listing, fetched, alone=len(names) == 1)
+    """,
+    fetch=_fetch_joiners,
+)
 
 
 @click.command(epilog="Example: fedctl accept member1")

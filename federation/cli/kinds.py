@@ -1,153 +1,315 @@
-"""Kinds of things that verbs list: which columns each has, and what may be said about its lists.
+"""Kinds that `fedctl get` lists: how each is fetched, and with ``-w`` how its rows are followed.
 
-One mechanism for all verbs: each kind is a table of columns. Must not know any kind.
+One mechanism for all kinds, and for verbs that list. Must not know any kind, nor end by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, Generic, TypeVar
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Generic, TypeVar
 
 import click
 
-from federation.cli.output import Output, output_option
-from federation.cli.selecting import Term, field_terms, label_terms
-from federation.codec.written import document_from_message
-from federation.model.errors import NotFound
+from federation.cli import output as show
+from federation.cli.connection import connection, present_time
+from federation.cli.lists import (
+    ListedKind,
+    Listing,
+    ShownTable,
+    chosen_rows,
+    listing_options,
+    print_list,
+    print_rows,
+    selected,
+)
+from federation.cli.names import list_namespace_options, named_binding
+from federation.cli.output import Format, Output
+from federation.client import Client, WatchMessage
+from federation.model.errors import Unavailable
+from federation.model.placement import binding_key
+from federation.runtime.terminal import json_text, say, say_lines
+from federation.v1 import resource_pb2
+
+POLL_SECONDS: Final = 2.0
 
 R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., Any])
+Fetch = Callable[[Client], Awaitable[Sequence[R]]]
+# A row under its name, None where it is gone. None alone: rows may be missing, fetch all again.
+Change = tuple[str, R | None] | None
+Changes = Callable[[Client], AsyncGenerator[Change[R]]]
+News = Sequence[R] | tuple[str, R | None]
 
 
-@dataclass(frozen=True, slots=True)
-class ListColumn(Generic[R]):
-    """What a column shows of a row, at a time (Unix seconds).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The names, the namespace and the options of one call of `fedctl get`."""
 
-    ``order`` is what it is sorted by, where the cell is a text made for people. Only ``-o wide``
-    shows a ``wide`` one, and a ``rare`` one shows itself where some row has something in it.
-    """
-
-    heading: str
-    cell: Callable[[R, float], object]
-    order: Callable[[R], Any] | None = field(default=None, kw_only=True)
-    wide: bool = field(default=False, kw_only=True)
-    rare: bool = field(default=False, kw_only=True)
+    names: Sequence[str] = ()
+    namespace: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def word(self) -> str:
-        """As ``--sort-by`` calls it."""
-        return self.heading.lower().replace(" ", "-")
+    def only_namespace(self) -> str:
+        """The one namespace that all rows are in; empty where there are several."""
+        namespaces = {name.rpartition("/")[0] for name in self.names} or {self.namespace}
+        return namespaces.pop() if len(namespaces) == 1 else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedKind(Generic[R]):
-    """What there is to know of the things that one verb lists.
+class GetKind(Generic[R]):
+    """An entry of the table of kinds: a list, and how it is fetched and followed.
 
-    ``least``, ``last`` and ``prose`` are headings, as tables take them.
+    ``fetch`` may return more rows than are named; ``saved`` returns rows of this machine instead.
+    ``has_namespaces``: `-n` selects, on the server or by ``namespace_of``. ``names_bindings``:
+    rows are named as bindings are. ``for_documents`` is an option that writes YAML in place of a
+    table, and ``empty`` says by option that no row exists.
     """
 
-    word: str
-    columns: Sequence[ListColumn[R]]
-    named: Callable[[R], str]
-    empty: str
-    least: Sequence[str] = ()
-    last: Sequence[str] = ()
-    prose: Sequence[str] = ()
-    labels: Callable[[R], Mapping[str, str]] | None = None
-    document: Callable[[Any], Any] = document_from_message
-    can_change: bool = True
+    plural: str
+    listed: ListedKind[R]
+    words: str
+    fetch: Callable[[Client, Request], Awaitable[Sequence[R]]] | None = None
+    saved: Callable[[], Sequence[R]] | None = None
+    watch: Callable[[Client, Request], AsyncGenerator[Change[R]]] | None = None
+    examples: Sequence[str] = ()
+    options: Sequence[Callable[[Any], Any]] = ()
+    metavar: str = "NAME"
+    names_bindings: bool = False
+    has_namespaces: bool = False
+    namespace_of: Callable[[R], str] | None = None
+    for_documents: str = ""
+    empty: Mapping[str, str] = field(default_factory=dict)
 
-    def name(self, row: R) -> str:
-        """``cluster/member1``."""
-        return f"{self.word}/{self.named(row)}"
+    def keys(self, names: Sequence[str], namespace: str) -> list[str]:
+        """The names of rows; ``KIND/NAME`` is taken for each. Raises InvalidRequest."""
+        if self.names_bindings:
+            return [binding_key(*named_binding(name, namespace)) for name in names]
+        kinds = (f"{self.listed.word}/", f"{self.plural}/")
+        return [
+            next((name.removeprefix(kind) for kind in kinds if name.startswith(kind)), name)
+            for name in names
+        ]
 
-    def only(self, rows: Iterable[R], names: Collection[str]) -> list[R]:
-        """All rows, or those that are named. Raises NotFound."""
-        if not names:
-            return list(rows)
-        row_by_name = {self.named(row): row for row in rows}
-        for name in names:
-            if name not in row_by_name:
-                raise NotFound(f"There is no {self.word} {name!r} in this list.")
-        return [row_by_name[name] for name in names]
+    async def rows(self, api: Client, request: Request) -> Sequence[R]:
+        """The rows that are named, or all of the namespace. Raises NotFound."""
+        rows = await self.fetch(api, request) if self.fetch else ()
+        namespace_of = self.namespace_of
+        if namespace_of is not None and request.namespace:
+            rows = [row for row in rows if namespace_of(row) == request.namespace]
+        return self.listed.only(rows, request.names)
+
+    def show(self, listing: Listing, request: Request) -> None:
+        listed = self.listed
+        for option, words in self.empty.items():
+            if request.options.get(option):
+                listed = replace(listed, empty=words)
+        if request.options.get(self.for_documents) and not listing.output.is_document:
+            listing = replace(listing, output=Output(format=Format.YAML))
+
+        if self.saved is not None:
+            rows = listed.only(self.saved(), request.names)
+            print_list(listed, listing, rows, alone=len(request.names) == 1)
+            return
+
+        async def changes(api: Client) -> AsyncGenerator[Change[R]]:
+            if self.watch is not None:
+                async for change in self.watch(api, request):
+                    if change is None or not request.names or change[0] in request.names:
+                        yield change
+
+        show_list(
+            listed,
+            listing,
+            lambda api: self.rows(api, request),
+            changes=None if self.watch is None else changes,
+            alone=len(request.names) == 1,
+        )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """What was said about how a list is shown."""
+def kind_command(kind: GetKind[Any], verb: str = "") -> click.Command:
+    """The command that lists a kind: `get KIND`, or another ``verb`` such as `quota list`."""
 
-    output: Output
-    sort_by: str = ""
-    labels: Sequence[Term] = ()
-    fields: Sequence[Term] = ()
-    watch: bool = False
-    has_headings: bool = True
-    shows_labels: bool = False
+    def run(names: Sequence[str], listing: Listing, namespace: str = "", **options: Any) -> None:
+        keys = kind.keys(names, namespace)
+        kind.show(listing, Request(names=keys, namespace=namespace, options=options))
+
+    command: Any = listing_options(kind.listed)(run)
+    for option in reversed(kind.options):
+        command = option(command)
+    refused = [("-w", "--watch", "do not change", kind.listed.can_change)]
+    refused.append(("-l", "--selector", "have no labels", kind.listed.labels is not None))
+    if kind.has_namespaces:
+        command = list_namespace_options(command)
+    else:
+        command = click.option(
+            "-A", "--all-namespaces", is_flag=True, hidden=True, expose_value=False
+        )(command)
+        refused.append(("-n", "--namespace", "are in no namespace", False))
+    for short, flag, words, is_taken in refused:
+        if not is_taken:
+            command = _refused_option(short, flag, f"{kind.plural} {words}")(command)
+    command = click.argument("names", metavar=f"[{kind.metavar}...]", nargs=-1)(command)
+    examples = [f"fedctl {verb}"] if verb else kind.examples or [f"fedctl get {kind.plural}"]
+    epilog = f"Example: {examples[0]}"
+    if len(examples) > 1:
+        epilog = "\n".join(("Examples:", "", "\b", *examples, ""))
+    name = verb.rpartition(" ")[2] or kind.plural
+    listed: click.Command = click.command(name, help=kind.words, epilog=epilog)(command)
+    return listed
 
 
-def listing_options(kind: ListedKind[Any]) -> Callable[[F], F]:
-    """The options of lists: ``-o``, ``--sort-by``, ``--field-selector`` and ``--no-headers``, and
-    ``-l``, ``--show-labels`` and ``-w`` where the kind has them; passed on together as ``listing``.
+def _refused_option(short: str, flag: str, words: str) -> Callable[[Any], Any]:
+    """An option of other kinds, hidden, whose refusal says why this kind has none."""
+
+    def refuse(_: click.Context, __: click.Parameter, value: str | bool | None) -> None:
+        if value:
+            raise click.UsageError(f"{short}: {words}")
+
+    return click.option(
+        short,
+        flag,
+        is_flag=short == "-w",
+        hidden=True,
+        expose_value=False,
+        callback=refuse,
+    )
+
+
+def show_list(
+    kind: ListedKind[R],
+    listing: Listing,
+    fetch: Fetch[R],
+    *,
+    changes: Changes[R] | None = None,
+    alone: bool = False,
+) -> None:
+    """Fetch, show, and with ``-w`` show what changes: from ``changes``, or by fetching again.
+
+    ``alone`` is for one row that was named: its document is no list.
     """
-
-    def decorated(function: F) -> F:
-        @wraps(function)
-        def gathered(
-            *args: Any,
-            output: Output,
-            sort_by: str,
-            field_selector: str,
-            no_headers: bool,
-            selector: str = "",
-            watch: bool = False,
-            show_labels: bool = False,
-            **others: Any,
-        ) -> Any:
-            listing = Listing(
-                output=output,
-                sort_by=sort_by,
-                labels=label_terms(selector),
-                fields=field_terms(field_selector),
-                watch=watch,
-                has_headings=not no_headers,
-                shows_labels=show_labels,
-            )
-            return function(*args, listing=listing, **others)
-
-        command: Any = output_option(gathered)
-        for option in _options(kind):
-            command = option(command)
-        return command  # type: ignore[no-any-return]  # click's decorators return what they take
-
-    return decorated
+    rows = connection().call(fetch)
+    if not listing.watch:
+        print_list(kind, listing, rows, alone=alone)
+        return
+    try:
+        _follow(kind, listing, rows, news_of(fetch, changes))
+    except KeyboardInterrupt:
+        return
 
 
-def _options(kind: ListedKind[Any]) -> Iterator[Callable[[Any], Any]]:
-    words = ", ".join(column.word for column in kind.columns if column.word)
-    if kind.can_change:
-        yield click.option(
-            "-w", "--watch", is_flag=True, help="Go on: a row for each that changes."
-        )
-    yield click.option("--no-headers", is_flag=True, help="A table without its headings.")
-    yield click.option(
-        "--field-selector",
-        default="",
-        metavar="FIELD=VALUE,...",
-        help="Only those whose field of -o json is, or with != is not, that.",
-    )
-    if kind.labels is not None:
-        yield click.option("--show-labels", is_flag=True, help="The labels as a column, too.")
-        yield click.option(
-            "-l", "--selector", default="", help="Only those with these labels, as in kubectl."
-        )
-    yield click.option(
-        "--sort-by",
-        default="",
-        metavar="COLUMN",
-        shell_complete=lambda _context, _parameter, incomplete: [
-            word for word in words.split(", ") if word.startswith(incomplete)
-        ],
-        help=f"By {words}, or a field: .metadata.name. A - before it turns the order round.",
-    )
+async def changes_of(
+    watch: AsyncGenerator[WatchMessage[Any]], row: Callable[[Any], R], named: Callable[[R], str]
+) -> AsyncGenerator[Change[R]]:
+    """Yield the events of a control plane's watch as changes of rows."""
+    is_fresh = False
+    async for message in watch:
+        if message.relist:
+            is_fresh = True
+            continue
+        for event in message.events:
+            if event.type != resource_pb2.EVENT_TYPE_BOOKMARK:
+                is_gone = event.type == resource_pb2.EVENT_TYPE_DELETED
+                yield named(row(event)), None if is_gone else row(event)
+        if is_fresh:
+            # No event tells of rows that went away before the watch began.
+            yield None
+            is_fresh = False
+
+
+def news_of(
+    fetch: Fetch[R], changes: Changes[R] | None
+) -> Callable[[Client], AsyncGenerator[News[R]]]:
+    """Changes one by one; all rows where a change may be missing."""
+    if changes is None:
+        return _polled(fetch)
+
+    async def watched(api: Client) -> AsyncGenerator[News[R]]:
+        async for change in changes(api):
+            yield await fetch(api) if change is None else change
+
+    return watched
+
+
+def _polled(fetch: Fetch[R]) -> Callable[[Client], AsyncGenerator[Sequence[R]]]:
+    async def polled(api: Client) -> AsyncGenerator[Sequence[R]]:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                yield await fetch(api)
+            except Unavailable as error:
+                say(f"error: {error.message}; asked again in {POLL_SECONDS:g} s", err=True)
+
+    return polled
+
+
+def _follow(
+    kind: ListedKind[R],
+    listing: Listing,
+    rows: Sequence[R],
+    news: Callable[[Client], AsyncGenerator[News[R]]],
+) -> None:
+    printer = RowPrinter(kind, listing, rows)
+    for change in connection().iterate(news):
+        if isinstance(change, tuple):
+            printer.change(*change)
+        else:
+            printer.replace_all(change)
+
+
+class RowPrinter(Generic[R]):
+    """The rows that were shown; prints what differs from them."""
+
+    def __init__(self, kind: ListedKind[R], listing: Listing, rows: Sequence[R]) -> None:
+        self._kind, self._listing = kind, listing
+        self._shown = {kind.named(row): row for row in rows}
+        self._table: ShownTable[R] | None = None
+        chosen = chosen_rows(kind, listing, rows)
+        if not listing.output.is_document:
+            self._table = print_rows(kind, listing, chosen, of=len(rows))
+            return
+        for row in chosen:
+            self._print("ADDED", row)
+
+    def replace_all(self, rows: Sequence[R]) -> None:
+        """Print what differs where these rows exist, and no further ones."""
+        current = {self._kind.named(row): row for row in rows}
+        for name in self._shown.keys() - current.keys():
+            if self._kind.is_record:
+                del self._shown[name]
+            else:
+                self.change(name, None)
+        for name, row in current.items():
+            self.change(name, row)
+
+    def change(self, name: str, row: R | None) -> None:
+        shown = self._shown.pop(name, None)
+        if row is None:
+            self._print("DELETED", shown)
+            return
+        self._shown[name] = row
+        if row != shown:
+            self._print("ADDED" if shown is None else "MODIFIED", row)
+
+    def _print(self, event: str, row: R | None) -> None:
+        if row is None or not selected(self._kind, self._listing, [row]):
+            return
+        output = self._listing.output
+        if output.format in (Format.JSON, Format.YAML):
+            news = {"type": event, "object": self._kind.document(row)}
+            if output.format is Format.YAML:
+                say_lines("---")
+                show.print_document(news, output)
+            else:
+                say_lines(json_text(news))
+        elif output.is_document:
+            is_named = output.format is Format.NAME
+            document = None if is_named else self._kind.document(row)
+            show.print_document(document, output, [self._kind.name(row)])
+        elif event == "DELETED":
+            say(f"{self._kind.name(row)} deleted")
+        elif self._table is None:
+            self._table = print_rows(self._kind, self._listing, [row], of=1)
+        else:
+            self._table.add(row, present_time())

@@ -6,7 +6,7 @@ Must not keep a token that the control plane does not take.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +16,8 @@ import click
 from federation.cli.connection import connection, context_names
 from federation.cli.contexts import checked_name, read_contexts, written_options
 from federation.cli.folders import contexts_file
-from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.listing import print_list
-from federation.codec.document_files import read_text
+from federation.cli.kinds import GetKind, kind_command
+from federation.cli.lists import ListColumn, ListedKind
 from federation.model.errors import InvalidRequest, PreconditionFailed
 from federation.runtime.files import make_private_directory, write_whole
 from federation.runtime.terminal import say
@@ -69,6 +68,8 @@ def login(name: str, token_file: Path | None) -> None:
 
 def _token(file: Path | None) -> str:
     if file is not None:
+        from federation.codec.document_files import read_text  # noqa: PLC0415 - yaml
+
         text = read_text(str(file))
     elif sys.stdin.isatty():
         text = click.prompt("Token", hide_input=True, err=True)
@@ -111,6 +112,7 @@ CONTEXTS: Final[ListedKind[NamedContext]] = ListedKind(
         ListColumn("CA", lambda each, _: _trust(each.options)),
         ListColumn("TOKEN FILE", lambda each, _: str(each.options.get("token_file", ""))),
     ),
+    least=("TOKEN FILE", "CA"),
     empty="There are no contexts; `fedctl login` makes one.",
 )
 
@@ -119,16 +121,21 @@ def _trust(options: Mapping[str, Any]) -> str:
     return "plain text" if options.get("insecure") else str(options.get("ca", "the system's"))
 
 
-@config.command("get-contexts", epilog="Example: fedctl config get-contexts")
-@listing_options(CONTEXTS)
-def get_contexts(listing: Listing) -> None:
-    """Saved contexts; the current one is marked."""
+def _saved_contexts() -> Sequence[NamedContext]:
     contexts = read_contexts(contexts_file())
-    rows = [
+    return [
         NamedContext(name=name, is_current=name == contexts.current, options=options)
         for name, options in sorted(contexts.options.items())
     ]
-    print_list(CONTEXTS, listing, rows)
+
+
+GET_CONTEXTS: Final = GetKind(
+    plural="contexts",
+    listed=CONTEXTS,
+    words="Saved contexts, or those named; the current one is marked.",
+    saved=_saved_contexts,
+)
+config.add_command(kind_command(GET_CONTEXTS, "config get-contexts"))
 
 
 @config.command("use-context", epilog="Example: fedctl config use-context prod")

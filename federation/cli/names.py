@@ -6,7 +6,6 @@ Must not ask anybody whether what is named exists.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from functools import wraps
 from typing import Any, Final, TypeVar
 
@@ -18,17 +17,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 BINDING_KINDS: Final = ("binding", "bindings")
 NAMES: Final = "NAMESPACE/BINDING"
+SHORT_NAMES: Final = {
+    "cl": "clusters",
+    "dec": "decisions",
+    "pl": "plans",
+    "rb": "bindings",
+    "res": "reservations",
+    "tok": "tokens",
+}
 
 
 class Kinds(click.Group):
-    """A verb about kinds of objects, each called in the singular or the plural.
+    """A verb about kinds of objects, each called in the singular, the plural, or by a short name.
 
     ``KIND/NAME`` is the same as ``KIND NAME``, as kubectl has it.
     """
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        spellings = (cmd_name, f"{cmd_name}s", cmd_name.removesuffix("s"))
+        name = SHORT_NAMES.get(cmd_name, cmd_name)
+        spellings = (name, f"{name}s", name.removesuffix("s"))
         return next(
             (self.commands[spelling] for spelling in spellings if spelling in self.commands), None
         )
@@ -44,15 +52,6 @@ class Kinds(click.Group):
             kinds = ", ".join(sorted(self.commands))
             raise click.UsageError(f"There is no kind {args[0]!r}. The kinds are {kinds}.", ctx)
         return super().resolve_command(ctx, args)
-
-
-def listed_kind(command: click.Command, kind: str) -> click.Command:
-    """A verb that lists, such as ``quota list``, as ``get KIND``."""
-    kind_command = copy(command)
-    kind_command.name = kind
-    kind_command.params = [*command.params]
-    kind_command.epilog = f"Example: fedctl get {kind}"
-    return kind_command
 
 
 def named_binding(name: str, namespace: str = "") -> tuple[str, str]:

@@ -17,14 +17,14 @@ from federation.cli import output as show
 from federation.cli.asking import check_may_ask, confirm, yes_option
 from federation.cli.connection import connection, patient_connection
 from federation.cli.decisions import shares_text
-from federation.cli.following import show_list
-from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
+from federation.cli.kinds import GetKind, Request, kind_command
+from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.names import pairs_of
 from federation.cli.output import Output, output_option
 from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message, enum_word
-from federation.model.errors import FederationError
+from federation.model.errors import FederationError, InvalidRequest
 from federation.model.placement import binding_key
 from federation.model.readable import counted
 from federation.plans.plan import Gain, PlanKind
@@ -233,35 +233,32 @@ PLANS: Final[ListedKind[rebalance_pb2.Plan]] = ListedKind(
 )
 
 
-_limit_option = click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True
-)
+async def _fetch_plans(api: Client, request: Request) -> Sequence[rebalance_pb2.Plan]:
+    if request.names:
+        return [await api.plans.get(_plan_number(name)) for name in request.names]
+    return await api.plans.list(limit=request.options["limit"])
 
 
-@click.command("plans", epilog="Example: fedctl get plans")
-@click.argument("plan_ids", metavar="[PLAN...]", nargs=-1, type=click.IntRange(min=1))
-@_limit_option
-@listing_options(PLANS)
-def get_plans(plan_ids: Sequence[int], limit: int, listing: Listing) -> None:
-    """Plans, the newest first, or those with these numbers.
+def _plan_number(name: str) -> int:
+    if not (name.isascii() and name.isdecimal()):
+        raise InvalidRequest.of("PLAN", f"must be a number, not {name!r}")
+    return int(name)
+
+
+GET_PLANS: Final = GetKind(
+    plural="plans",
+    listed=PLANS,
+    words="""Plans, the newest first, or those with these numbers.
 
     What a plan does, step by step: fedctl rebalance show PLAN.
-    """
-
-    async def fetched(api: Client) -> Sequence[rebalance_pb2.Plan]:
-        if plan_ids:
-            return [await api.plans.get(plan_id) for plan_id in plan_ids]
-        return await api.plans.list(limit=limit)
-
-    show_list(PLANS, listing, fetched, alone=len(plan_ids) == 1)
-
-
-@rebalance.command("list", epilog="Example: fedctl rebalance list")
-@_limit_option
-@listing_options(PLANS)
-def list_plans(limit: int, listing: Listing) -> None:
-    """Plans, the newest first."""
-    show_list(PLANS, listing, lambda api: api.plans.list(limit=limit))
+    """,
+    fetch=_fetch_plans,
+    options=[
+        click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+    ],
+    metavar="PLAN",
+)
+rebalance.add_command(kind_command(GET_PLANS, "rebalance list"))
 
 
 @rebalance.command(epilog="Example: fedctl rebalance approve 7")

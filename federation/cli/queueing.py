@@ -6,33 +6,29 @@ Must not interpret what it shows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection, present_time
 from federation.cli.decisions import print_decision
-from federation.cli.following import show_list
-from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.names import binding_argument, list_namespace_options, named_binding
+from federation.cli.kinds import GetKind, Request
+from federation.cli.lists import ListColumn, ListedKind
+from federation.cli.names import NAMES, binding_argument
 from federation.cli.output import Output, output_option
+from federation.cli.placed import placed_share
 from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
 from federation.model.placement import binding_key
 from federation.runtime.terminal import say
-from federation.v1 import scheduling_pb2
+from federation.v1 import resource_pb2, scheduling_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
-GET_QUEUE_EPILOG = """Examples:
-
-\b
-fedctl get queue
-fedctl get queue -n shop --priority 100 -o wide
-"""
 # How short_of begins where others have to leave first.
 WAITS_FOR = "waits for "
 
@@ -89,29 +85,129 @@ QUEUE: Final[ListedKind[scheduling_pb2.QueuedBinding]] = ListedKind(
 )
 
 
-@click.command("queue", epilog=GET_QUEUE_EPILOG)
-@click.argument("names", metavar="[NAMESPACE/BINDING...]", nargs=-1)
-@list_namespace_options
-@click.option(
-    "--priority", type=click.IntRange(-(2**31), 2**31 - 1), help="Only bindings of this priority."
-)
-@listing_options(QUEUE)
-def get_queue(names: Sequence[str], namespace: str, priority: int | None, listing: Listing) -> None:
-    """Bindings that wait for room, in the order in which they are tried, or those named.
+GET_QUEUE: Final = GetKind(
+    plural="queue",
+    listed=QUEUE,
+    words="""Bindings that wait for room, in the order in which they are tried, or those named.
 
     REMAINDER is how many replicas have no place. OVERTAKEN is for how long what comes later has
     been placed where the binding might have gone; EARMARKED, with -o wide, for how long room is
     kept for it. Those of one GANG are placed together, and have one position.
-    """
-    named = [named_binding(name, namespace) for name in names]
-    namespaces = {within for within, _ in named} or {namespace}
-    only = namespaces.pop() if len(namespaces) == 1 else ""
+    """,
+    fetch=lambda api, request: api.list_queue(
+        request.only_namespace, priority=request.options["priority"]
+    ),
+    options=[
+        click.option(
+            "--priority",
+            type=click.IntRange(-(2**31), 2**31 - 1),
+            help="Only bindings of this priority.",
+        )
+    ],
+    metavar=NAMES,
+    names_bindings=True,
+    has_namespaces=True,
+    examples=["fedctl get queue", "fedctl get queue -n shop --priority 100 -o wide"],
+)
 
-    async def fetched(api: Client) -> Sequence[scheduling_pb2.QueuedBinding]:
-        waiting = await api.list_queue(only, priority=priority)
-        return QUEUE.only(waiting, [binding_key(*name) for name in named])
 
-    show_list(QUEUE, listing, fetched, alone=len(names) == 1)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedGang:
+    """Bindings of a namespace that are placed together or not at all, and how they wait."""
+
+    namespace: str
+    name: str
+    size: int
+    members: Sequence[resource_pb2.ResourceBinding]
+    waits: Sequence[scheduling_pb2.Wait]
+
+    @property
+    def placed(self) -> int:
+        return sum(placed_share(member.spec) >= 1 for member in self.members)
+
+    @property
+    def wait(self) -> scheduling_pb2.Wait | None:
+        return self.waits[0] if self.waits else None
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "namespace": self.namespace,
+            "name": self.name,
+            "size": self.size,
+            "bindings": [member.metadata.name for member in self.members],
+            "placed": self.placed,
+            "waiting": len(self.waits),
+            **({"wait": document_from_message(self.wait)} if self.wait else {}),
+        }
+
+
+def _times_out(gang: ListedGang, now: float) -> str:
+    if gang.wait is None or not gang.wait.HasField("times_out"):
+        return "-"
+    if gang.wait.timed_out:
+        return "timed out"
+    return f"in {show.age((seconds_from_timestamp(gang.wait.times_out) or now) - now)}"
+
+
+GANGS: Final[ListedKind[ListedGang]] = ListedKind(
+    word="gang",
+    named=lambda gang: binding_key(gang.namespace, gang.name),
+    document=ListedGang.document,
+    columns=(
+        ListColumn("NAMESPACE", lambda gang, _: gang.namespace),
+        ListColumn("NAME", lambda gang, _: gang.name),
+        ListColumn("SIZE", lambda gang, _: gang.size),
+        ListColumn("STORED", lambda gang, _: len(gang.members)),
+        ListColumn("PLACED", lambda gang, _: gang.placed),
+        ListColumn("WAITS", lambda gang, now: _since(gang.wait.since, now) if gang.wait else "-"),
+        ListColumn("TIMES OUT", _times_out),
+        ListColumn("SHORT OF", lambda gang, _: gang.wait.short_of if gang.wait else "-"),
+    ),
+    least=("STORED", "TIMES OUT", "SIZE"),
+    prose=("SHORT OF",),
+    empty="No gangs.",
+)
+
+
+async def _fetch_gangs(api: Client, request: Request) -> Sequence[ListedGang]:
+    bindings = await api.list_bindings(request.only_namespace)
+    queue = await api.list_queue(request.only_namespace)
+    waits = {(queued.namespace, queued.name): queued.wait for queued in queue}
+    gangs: dict[tuple[str, str], list[resource_pb2.ResourceBinding]] = {}
+    for binding in bindings:
+        if binding.spec.HasField("gang"):
+            gang = binding.metadata.namespace, binding.spec.gang.name
+            gangs.setdefault(gang, []).append(binding)
+    return [
+        ListedGang(
+            namespace=namespace,
+            name=name,
+            size=members[0].spec.gang.size,
+            members=members,
+            waits=[
+                waits[key]
+                for member in members
+                if (key := (namespace, member.metadata.name)) in waits
+            ],
+        )
+        for (namespace, name), members in sorted(gangs.items())
+    ]
+
+
+GET_GANGS: Final = GetKind(
+    plural="gangs",
+    listed=GANGS,
+    words="""Gangs, or those named: bindings that are placed together or not at all.
+
+    STORED is how many of its SIZE bindings the control plane has, and PLACED how many have a
+    cluster for all that they ask for.
+    """,
+    fetch=_fetch_gangs,
+    metavar="NAMESPACE/GANG",
+    names_bindings=True,
+    has_namespaces=True,
+    examples=["fedctl get gangs", "fedctl get gang training -n ml"],
+)
 
 
 @click.command(epilog="Example: fedctl suspend shop/checkout-deployment")

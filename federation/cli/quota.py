@@ -12,10 +12,11 @@ import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
-from federation.cli.following import show_list
-from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
+from federation.cli.kinds import GetKind, Request, kind_command
+from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.names import pairs_of
 from federation.cli.output import Output, output_option
+from federation.client import Client
 from federation.codec.written import document_from_message
 from federation.runtime.terminal import say
 from federation.v1 import access_pb2
@@ -77,11 +78,20 @@ QUOTAS: Final[ListedKind[access_pb2.Quota]] = ListedKind(
 )
 
 
-@quota.command("list", epilog="Example: fedctl quota list -o json")
-@listing_options(QUOTAS)
-def list_quotas(listing: Listing) -> None:
-    """Quotas, and what is held of them."""
-    show_list(QUOTAS, listing, lambda api: api.list_quotas())
+async def _fetch_quotas(api: Client, _: Request) -> Sequence[access_pb2.Quota]:
+    return await api.list_quotas()
+
+
+GET_QUOTAS: Final = GetKind(
+    plural="quotas",
+    listed=QUOTAS,
+    words="Quotas, or those of the namespaces named, and what is held of them.",
+    fetch=_fetch_quotas,
+    metavar="NAMESPACE",
+    has_namespaces=True,
+    namespace_of=lambda quota: quota.namespace,
+)
+quota.add_command(kind_command(GET_QUOTAS, "quota list"))
 
 
 def _of_all(one: access_pb2.Quota) -> str:

@@ -6,7 +6,7 @@ Must not interpret what it shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import click
@@ -17,8 +17,8 @@ from federation.cli.asking import ask_on_terminal, yes_option
 from federation.cli.connection import connection
 from federation.cli.decisions import outcome_word
 from federation.cli.durations import DurationType
-from federation.cli.following import show_list
-from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
+from federation.cli.kinds import GetKind, Request
+from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.names import NAMES, binding_argument, named_binding, namespace_option
 from federation.cli.output import Output, output_option
 from federation.cli.queueing import wait_facts
@@ -93,28 +93,36 @@ RESERVATIONS: Final[ListedKind[HeldPromise]] = ListedKind(
 )
 
 
-@click.command("reservations", epilog="Example: fedctl get reservations --stuck")
-@click.option("--cluster", default="", help="Only in this cluster.")
-@click.option("--stuck", is_flag=True, help="Only what lost its room in the newest report.")
-@listing_options(RESERVATIONS)
-def get_reservations(cluster: str, listing: Listing, *, stuck: bool) -> None:
-    """What is promised in each cluster and on no node yet.
+async def _fetch_promises(api: Client, request: Request) -> Sequence[HeldPromise]:
+    cluster, is_stuck = request.options["cluster"], request.options["stuck"]
+    return [
+        HeldPromise(cluster=member.metadata.name, promise=promise)
+        for member in await api.list_clusters(include_packable=True)
+        if not cluster or member.metadata.name == cluster
+        for promise in member.status.packable.promises
+        if promise.stuck or not is_stuck
+    ]
+
+
+GET_RESERVATIONS: Final = GetKind(
+    plural="reservations",
+    listed=RESERVATIONS,
+    words="""What is promised in each cluster and on no node yet, or those named.
 
     STUCK replicas find no room in the newest report any more. Each keeps one node from new
     promises until it has room again: free some, or release it.
-    """
-
-    async def fetched(api: Client) -> Sequence[HeldPromise]:
-        return [
-            HeldPromise(cluster=each.metadata.name, promise=promise)
-            for each in await api.list_clusters(include_packable=True)
-            if not cluster or each.metadata.name == cluster
-            for promise in each.status.packable.promises
-            if promise.stuck or not stuck
-        ]
-
-    empty = "Nothing is stuck." if stuck else RESERVATIONS.empty
-    show_list(replace(RESERVATIONS, empty=empty), listing, fetched)
+    """,
+    fetch=_fetch_promises,
+    options=[
+        click.option("--cluster", default="", help="Only in this cluster."),
+        click.option("--stuck", is_flag=True, help="Only what lost its room in the newest report."),
+    ],
+    metavar="CLUSTER/NAMESPACE/BINDING",
+    has_namespaces=True,
+    namespace_of=lambda row: row.promise.binding.rpartition("/")[0],
+    empty={"stuck": "Nothing is stuck."},
+    examples=["fedctl get reservations --stuck"],
+)
 
 
 @click.command(epilog="Example: fedctl release shop/checkout-deployment --cluster member1")

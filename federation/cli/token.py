@@ -14,8 +14,8 @@ from federation.cli import output as show
 from federation.cli.asking import ask_on_terminal, yes_option
 from federation.cli.connection import connection
 from federation.cli.durations import whole_seconds_of
-from federation.cli.following import show_list
-from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
+from federation.cli.kinds import GetKind, Request, kind_command
+from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.names import pairs_of
 from federation.cli.output import Output, unnamed_output_option
 from federation.client import Client
@@ -158,27 +158,18 @@ TOKENS: Final[ListedKind[access_pb2.Token]] = ListedKind(
 )
 
 
-@token.command("list", epilog="Example: fedctl token list")
-@listing_options(TOKENS)
-def list_tokens(listing: Listing) -> None:
-    """Tokens, also those that ended in the last 30 days; never their secrets."""
-    _show_tokens((), listing)
+async def _fetch_tokens(api: Client, _: Request) -> Sequence[access_pb2.Token]:
+    return sorted(await api.list_tokens(), key=lambda listed: (listed.name, listed.id))
 
 
-@click.command("tokens", epilog="Example: fedctl get tokens")
-@click.argument("token_ids", metavar="[ID...]", nargs=-1)
-@listing_options(TOKENS)
-def get_tokens(token_ids: Sequence[str], listing: Listing) -> None:
-    """Tokens, also those that ended in the last 30 days, or those with these ids; no secrets."""
-    _show_tokens(token_ids, listing)
-
-
-def _show_tokens(token_ids: Sequence[str], listing: Listing) -> None:
-    async def fetched(api: Client) -> Sequence[access_pb2.Token]:
-        tokens = sorted(await api.list_tokens(), key=lambda one: (one.name, one.id))
-        return TOKENS.only(tokens, token_ids)
-
-    show_list(TOKENS, listing, fetched, alone=len(token_ids) == 1)
+GET_TOKENS: Final = GetKind(
+    plural="tokens",
+    listed=TOKENS,
+    words="Tokens, also those that ended in the last 30 days, or those with these ids; no secrets.",
+    fetch=_fetch_tokens,
+    metavar="ID",
+)
+token.add_command(kind_command(GET_TOKENS, "token list"))
 
 
 @token.command("revoke", epilog="Example: fedctl token revoke tok-3f1c9a7e5b2d4680")

@@ -13,8 +13,8 @@ from typing import Any, Final
 import click
 
 from federation.cli import output as show
-from federation.cli.following import show_list
-from federation.cli.kinds import ListColumn, ListedKind, Listing, listing_options
+from federation.cli.kinds import show_list
+from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.names import Kinds
 from federation.cli.placed import requested_pods
 from federation.client import Client

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from federation.cli import drawing, output
 from federation.cli.__main__ import fedctl
 from federation.cli.replay import NOT_EQUAL
-from tests.unit.cli.canned import DECISION, answer_with
+from tests.unit.cli.canned import DECISION, GANG, answer_with
 
 BESIDE = "--- said beside it"
 GOLDEN = Path(__file__).with_name("golden")
@@ -27,6 +27,8 @@ CALLS = {
     "get-reservations": "get reservations",
     "get-decisions": "get decisions",
     "get-joiners": "get joiners",
+    "get-gangs": "get gangs",
+    "get-contexts": "get contexts",
     "describe-cluster": "describe cluster member2",
     "describe-binding": f"describe binding {BINDING}",
     "explain": f"explain {DECISION}1",
@@ -48,6 +50,17 @@ CALLS = {
 }
 # How it ends, where that is told of.
 CODES = {"replay-from-reports": NOT_EQUAL}
+# Answers that differ from those of all calls.
+ANSWERS = {"get-gangs": GANG}
+CONTEXTS = """
+current-context: prod
+contexts:
+  here: {endpoint: "127.0.0.1:7443", token-file: /var/lib/fedsched/admin.token, insecure: true}
+  prod:
+    endpoint: "cp-0.example:7443,cp-1.example:7443"
+    ca: /etc/fedctl/ca.pem
+    token-file: /etc/fedctl/prod.token
+"""
 # How wide the terminal is, None in a pipe.
 FORMS = {
     **{str(width): (width, ()) for width in (60, 80, 160)},
@@ -57,8 +70,10 @@ FORMS = {
 
 
 @pytest.fixture(autouse=True)
-def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer_with(monkeypatch)
+def _steady(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    contexts = tmp_path / "contexts.yaml"
+    contexts.write_text(CONTEXTS)
+    monkeypatch.setenv("FEDCTL_CONFIG", str(contexts))
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.chdir(Path(__file__).parents[3])
 
@@ -67,6 +82,7 @@ def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_as_it_was_looked_at(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     width, options = FORMS[form]
+    answer_with(monkeypatch, **ANSWERS.get(name, {}))
     monkeypatch.setattr(output, "_is_terminal", lambda: width is not None)
     monkeypatch.setattr("federation.cli.workloads.is_terminal", lambda: width is not None)
     monkeypatch.setattr(drawing, "can_draw", lambda: width is not None)

@@ -18,11 +18,9 @@ from lab.patience import PATIENCE_SECONDS
 ROOT = Path(__file__).parents[3]
 # Nobody who connects needs these; rich is for what is drawn on a terminal.
 HEAVY = {"numpy", "sqlalchemy", "rich", "kubernetes", "msgspec", "zstandard", "jsonpath", "yaml"}
-# What works on files reads them with these; estimate does both, login keeps YAML.
+# Verbs on files read them with these; estimate does both.
 ON_FILES = {
-    "config": {"yaml"},
     "estimate": {"numpy", "yaml"},
-    "login": {"yaml"},
     "score": {"numpy", "yaml"},
 }
 ASK = """

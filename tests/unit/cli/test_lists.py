@@ -12,11 +12,11 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from federation.cli import following
+from federation.cli import kinds
 from federation.cli.__main__ import fedctl
 from federation.cli.connection import Connection
 from federation.cli.fleet import BINDINGS, CLUSTERS
-from federation.cli.following import changes_of
+from federation.cli.kinds import changes_of
 from federation.model.errors import Unavailable
 from federation.v1 import clusters_pb2, resource_pb2
 from tests.unit.cli.canned import answer_with, of
@@ -269,7 +269,7 @@ class Following:
 
 
 def followed(monkeypatch: pytest.MonkeyPatch, news: Sequence[Any], *arguments: str) -> list[str]:
-    monkeypatch.setattr(following, "connection", lambda: Following(news))
+    monkeypatch.setattr(kinds, "connection", lambda: Following(news))
     result = asked("get", "clusters", "--watch", *arguments)
     assert result.exit_code == 0, result.output
     return result.stdout.splitlines()
@@ -315,7 +315,7 @@ async def test_a_watch_is_told_as_changes() -> None:
 async def test_a_list_that_is_asked_for_again_outlives_a_pause(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(following, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(kinds, "POLL_SECONDS", 0.0)
     answers = iter([Unavailable("away"), [binding("web", 1, 1)]])
 
     async def fetch(api: Any) -> Any:
@@ -323,6 +323,6 @@ async def test_a_list_that_is_asked_for_again_outlives_a_pause(
             raise answer
         return answer
 
-    polled: Any = following._told(fetch, None)
+    polled: Any = kinds.news_of(fetch, None)
     assert [BINDINGS.name(each) for each in await anext(polled(None))] == ["binding/shop/web"]
     assert capsys.readouterr().err.startswith("error: away; asked again")
