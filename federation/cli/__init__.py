@@ -25,6 +25,8 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``durations``: spans of time as people write them: ``90s``, ``1h30m``, ``500ms``, ``7d``, and
   seconds alone
 - ``estimate``: the verb ``estimate``: how many replicas fit, from files or from the control plane
+- ``events``: the verb ``events``: what happened to bindings and clusters, a line an event, the
+  oldest first
 - ``failover``: verbs about failover: status, freeze, resume
 - ``file_options``: options that verbs on files share
 - ``fleet``: verbs about member clusters: get, describe, apply; and the lists of everything else
@@ -35,6 +37,8 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``joining``: verbs about clusters that join: join-token, accept, reject, and get joiners
 - ``kinds``: kinds that `fedctl get` lists: how each is fetched, and with ``-w`` how its rows are
   followed
+- ``labels``: verbs ``label`` and ``taint``: a few labels or taints of clusters changed, the others
+  untouched
 - ``lists``: lists: the columns of a kind, which rows are selected, their order, and how they are
   shown
 - ``login``: verbs about where the control planes are: login, config

@@ -47,13 +47,13 @@ def audit() -> None:
 audit.add_command(export)
 
 
-def _objects(record: access_pb2.AuditRecord) -> str:
+def objects_text(record: access_pb2.AuditRecord) -> str:
     shown = ", ".join(record.objects[:OBJECTS_SHOWN]) or "-"
     more = len(record.objects) - OBJECTS_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _result(record: access_pb2.AuditRecord) -> str:
+def result_text(record: access_pb2.AuditRecord) -> str:
     """A column for what is rarely there would not fit where it matters most."""
     more = f" and {record.unrecorded} unrecorded" if record.unrecorded else ""
     return f"{record.result}{more}"
@@ -67,8 +67,8 @@ RECORDS: Final[ListedKind[access_pb2.AuditRecord]] = ListedKind(
         ListColumn("WHO", lambda each, _: each.actor),
         ListColumn("FROM", lambda each, _: each.address),
         ListColumn("METHOD", lambda each, _: each.method),
-        ListColumn("OBJECTS", lambda each, _: _objects(each)),
-        ListColumn("RESULT", lambda each, _: _result(each)),
+        ListColumn("OBJECTS", lambda each, _: objects_text(each)),
+        ListColumn("RESULT", lambda each, _: result_text(each)),
         ListColumn("REASON", lambda each, _: each.reason or "-"),
     ),
     least=("REASON", "FROM", "TIME"),

@@ -127,7 +127,7 @@ BINDINGS: Final[ListedKind[resource_pb2.ResourceBinding]] = ListedKind(
 
 async def _fetch_clusters(api: Client, request: Request) -> Sequence[resource_pb2.Cluster]:
     if request.options["for_simulate"]:
-        return await api.list_clusters(include_packable=True)
+        return CLUSTERS.only(await api.list_clusters(include_packable=True), request.names)
     if request.names:
         return [await api.get_cluster(name) for name in request.names]
     return await api.list_clusters()
@@ -144,6 +144,7 @@ GET_CLUSTERS: Final = GetKind(
     REPORT AGE is "restored" until an agent is heard by a control plane that has started anew.
     """,
     fetch=_fetch_clusters,
+    fetches_names=True,
     watch=lambda api, _: changes_of(
         api.watch_clusters(), lambda event: event.cluster, CLUSTERS.named
     ),
@@ -182,6 +183,7 @@ GET_BINDINGS: Final = GetKind(
     PLACED is how many pods have a cluster, of those that the workload asks for in these clusters.
     """,
     fetch=_fetch_bindings,
+    fetches_names=True,
     watch=lambda api, request: changes_of(
         api.watch_bindings(request.only_namespace), lambda event: event.binding, BINDINGS.named
     ),

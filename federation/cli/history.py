@@ -61,7 +61,7 @@ def why_text(decision: scheduling_pb2.Decision) -> str:
     return "; ".join(filter(None, (*decision.triggers, decision.reason))) or "-"
 
 
-def _change_text(changes: Mapping[str, tuple[int | None, int]]) -> str:
+def change_text(changes: Mapping[str, tuple[int | None, int]]) -> str:
     # Each is one word, which a narrow terminal does not break.
     texts = (
         f"{name}={after}" if before is None else f"{name}={before}->{after}"
@@ -80,7 +80,7 @@ STEPS: Final[ListedKind[Step]] = ListedKind(
             lambda each, _: Timestamp(seconds=each.decision.create_time.seconds).ToJsonString(),
         ),
         ListColumn("OUTCOME", lambda each, _: outcome_word(each.decision)),
-        ListColumn("CHANGE", lambda each, _: _change_text(each.changes)),
+        ListColumn("CHANGE", lambda each, _: change_text(each.changes)),
         ListColumn("WHY", lambda each, _: why_text(each.decision)),
         ListColumn("DECISION", lambda each, _: each.decision.id),
     ),
@@ -136,7 +136,7 @@ async def _fetch_decisions(api: Client, request: Request) -> Sequence[scheduling
     if request.names:
         return [await api.get_decision(decision_id) for decision_id in request.names]
     options = request.options
-    asked = _request(options["since"], options["until"])
+    asked = decisions_request(options["since"], options["until"])
     asked.namespace = request.namespace
     if options["binding"]:
         asked.namespace, asked.name = named_binding(options["binding"], request.namespace)
@@ -156,6 +156,7 @@ GET_DECISIONS: Final = GetKind(
     SHARES are those that the decision gives; why it gives them: fedctl explain DECISION.
     """,
     fetch=_fetch_decisions,
+    fetches_names=True,
     metavar="DECISION",
     has_namespaces=True,
     options=[
@@ -179,14 +180,14 @@ GET_DECISIONS: Final = GetKind(
 )
 
 
-def _range_options(function: F) -> F:
+def range_options(function: F) -> F:
     """The options ``--since``, ``--until`` and ``--limit``."""
     return reduce(lambda wrapped, option: option(wrapped), reversed(_RANGE), function)
 
 
 @click.command(epilog=HISTORY_EPILOG)
 @binding_argument
-@_range_options
+@range_options
 @listing_options(STEPS)
 def history(
     binding: tuple[str, str], since: str | None, until: str | None, limit: int, listing: Listing
@@ -196,7 +197,7 @@ def history(
     The newest is first. CHANGE compares with the decision before that placed replicas; where that
     one is not shown, it is the whole placement.
     """
-    request = _request(since, until)
+    request = decisions_request(since, until)
     request.namespace, request.name = binding
 
     async def fetched(api: Client) -> Sequence[Step]:
@@ -238,7 +239,8 @@ def _steps_backwards(decisions: Iterable[scheduling_pb2.Decision]) -> Iterator[S
         yield Step(decision=decision, changes=changes)
 
 
-def _request(since: str | None, until: str | None) -> scheduling_pb2.ListDecisionsRequest:
+def decisions_request(since: str | None, until: str | None) -> scheduling_pb2.ListDecisionsRequest:
+    """A request for decisions between two times that people have written."""
     now = time.time()
     return scheduling_pb2.ListDecisionsRequest(
         since=None if since is None else time_of(since, "--since", now),

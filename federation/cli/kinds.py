@@ -61,7 +61,8 @@ class Request:
 class GetKind(Generic[R]):
     """An entry of the table of kinds: a list, and how it is fetched and followed.
 
-    ``fetch`` may return more rows than are named; ``saved`` returns rows of this machine instead.
+    ``fetch`` may return more rows than are named, unless it ``fetches_names``; ``saved`` returns
+    rows of this machine instead.
     ``has_namespaces``: `-n` selects, on the server or by ``namespace_of``. ``names_bindings``:
     rows are named as bindings are. ``for_documents`` is an option that writes YAML in place of a
     table, and ``empty`` says by option that no row exists.
@@ -76,6 +77,7 @@ class GetKind(Generic[R]):
     examples: Sequence[str] = ()
     options: Sequence[Callable[[Any], Any]] = ()
     metavar: str = "NAME"
+    fetches_names: bool = False
     names_bindings: bool = False
     has_namespaces: bool = False
     namespace_of: Callable[[R], str] | None = None
@@ -98,7 +100,7 @@ class GetKind(Generic[R]):
         namespace_of = self.namespace_of
         if namespace_of is not None and request.namespace:
             rows = [row for row in rows if namespace_of(row) == request.namespace]
-        return self.listed.only(rows, request.names)
+        return rows if self.fetches_names else self.listed.only(rows, request.names)
 
     def show(self, listing: Listing, request: Request) -> None:
         listed = self.listed

@@ -253,6 +253,7 @@ GET_PLANS: Final = GetKind(
     What a plan does, step by step: fedctl rebalance show PLAN.
     """,
     fetch=_fetch_plans,
+    fetches_names=True,
     options=[
         click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
     ],

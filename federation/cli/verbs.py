@@ -20,6 +20,7 @@ GROUPS: Final[dict[str, dict[str, Verb]]] = {
         "get": Verb("fleet", "List objects of a kind: clusters, bindings, queue, plans."),
         "describe": Verb("fleet", "Show one object in full."),
         "top": Verb("top", "Show how full clusters are, and what namespaces hold."),
+        "events": Verb("events", "Show what happened to a binding, a cluster or all."),
         "watch": Verb("watch", "Print every change of bindings or clusters."),
         "wait": Verb("waiting", "Wait until bindings are placed or deleted."),
     },
@@ -37,6 +38,8 @@ GROUPS: Final[dict[str, dict[str, Verb]]] = {
     },
     "Clusters": {
         "apply": Verb("fleet", "Set labels, taints, region and models of clusters."),
+        "label": Verb("labels", "Set or remove labels of clusters."),
+        "taint": Verb("labels", "Set or remove taints of clusters."),
         "join-token": Verb("joining", "Let clusters join."),
         "accept": Verb("joining", "Accept a cluster that joined and is held."),
         "reject": Verb("joining", "Delete a cluster that joined and is held."),

@@ -249,32 +249,6 @@ QUEUE = [
 ]
 
 
-def gang_member(name: str, replicas: int = 1) -> resource_pb2.ResourceBinding:
-    return of(
-        resource_pb2.ResourceBinding,
-        metadata={"namespace": "ml", "name": name},
-        spec={
-            "replicas": 2,
-            "clusters": [{"name": "member1", "replicas": replicas}] if replicas else [],
-            "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}},
-            "gang": {"name": "training", "size": 3},
-        },
-    )
-
-
-# A gang of three, of which two are stored and one waits, beside all that is there usually.
-GANG = {
-    "list_bindings": [*BINDINGS, gang_member("driver", 2), gang_member("worker", 0)],
-    "list_queue": [
-        *QUEUE,
-        of(
-            scheduling_pb2.QueuedBinding,
-            namespace="ml",
-            name="worker",
-            wait={**WAIT, "gang": "training", "timesOut": "2027-01-15T08:30:00Z"},
-        ),
-    ],
-}
 TOKENS = [
     of(
         access_pb2.Token,

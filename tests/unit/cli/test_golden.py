@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +16,8 @@ from rich.cells import cell_len
 from federation.cli import drawing, output
 from federation.cli.__main__ import fedctl
 from federation.cli.replay import NOT_EQUAL
-from tests.unit.cli.canned import DECISION, GANG, answer_with
+from tests.unit.cli.canned import DECIDED, DECISION, answer_with
+from tests.unit.cli.canned_events import CALLS_MADE, GANG, SILENT
 
 BESIDE = "--- said beside it"
 GOLDEN = Path(__file__).with_name("golden")
@@ -28,6 +30,9 @@ CALLS = {
     "get-decisions": "get decisions",
     "get-joiners": "get joiners",
     "get-gangs": "get gangs",
+    "events": "events",
+    "events-binding": f"events binding {BINDING}",
+    "events-cluster": "events cluster member3",
     "get-contexts": "get contexts",
     "describe-cluster": "describe cluster member2",
     "describe-binding": f"describe binding {BINDING}",
@@ -51,7 +56,16 @@ CALLS = {
 # How it ends, where that is told of.
 CODES = {"replay-from-reports": NOT_EQUAL}
 # Answers that differ from those of all calls.
-ANSWERS = {"get-gangs": GANG}
+ANSWERS: dict[str, dict[str, Any]] = {
+    "get-gangs": GANG,
+    "events": {"list_audit": CALLS_MADE, "list_clusters": SILENT},
+    "events-binding": {"list_audit": CALLS_MADE, "list_decisions": [DECIDED]},
+    "events-cluster": {
+        "list_audit": CALLS_MADE,
+        "list_decisions": [DECIDED],
+        "get_cluster": SILENT[0],
+    },
+}
 CONTEXTS = """
 current-context: prod
 contexts:

@@ -13,14 +13,8 @@ from federation.cli.audit import RECORDS
 from federation.cli.kinds import RowPrinter
 from federation.cli.lists import Listing
 from federation.cli.output import Format, Output
-from tests.unit.cli.canned import (
-    CLUSTERS,
-    DECISION,
-    FLOOD,
-    GANG,
-    RECORD,
-    answer_with,
-)
+from tests.unit.cli.canned import CLUSTERS, DECISION, FLOOD, RECORD, answer_with
+from tests.unit.cli.canned_events import GANG
 
 # By kind: the name of its first row, as `-o name` has it.
 ROWS = {

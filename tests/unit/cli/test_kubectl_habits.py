@@ -47,6 +47,12 @@ ANSWERS = {
     "cordon": "cordoned",
     "uncordon": "uncordoned",
     "top": "member1",
+    "label": "labeled",
+    "label cluster member2 tier-": "unlabeled",
+    "taint": "tainted",
+    "taint cluster member2 upgrade-": "untainted",
+    "events binding": "SCHEDULED",
+    "events cluster": "CordonCluster",
     "delete -f": "binding/shop/checkout-deployment deleted",
     "delete binding": "binding/shop/cart-deployment deleted",
 }
@@ -58,7 +64,7 @@ async def test_each_task_of_the_page(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert len(TASKS) == 12
+    assert len(TASKS) == 15
     del member1
     monkeypatch.chdir(tmp_path)
     cluster = await answered(running, "get", "cluster", "member1")
