@@ -192,7 +192,7 @@ class ControlPlane:
         parts.replicas.endpoint = str(dialled or self.endpoint.dialable_at(self._host_name))
         await parts.presences.share()
         self._keep(parts.presences.keep_sharing(), parts.duties.keep_doing())
-        self._keep(parts.queue.run(), parts.failover.run())
+        self._keep(parts.queue.run(), parts.failover.keep_looking())
         self._keep(*(duties.keep_doing() for duties in parts.urgent_duties))
 
     def _keep(self, *work: Coroutine[None, None, None]) -> None:
@@ -207,7 +207,7 @@ class ControlPlane:
                 await parts.trail.finish()
                 await parts.duties.leave()
                 await parts.queue.leave()
-                await parts.failover.leave()
+                parts.failover.moving.close()
                 for duties in parts.urgent_duties:
                     await duties.leave()
                 await parts.replicas.leave()
@@ -281,10 +281,10 @@ class ControlPlane:
                 reached_at,
                 parts.clock,
                 parts.cluster_watches,
-                parts.failover.control,
+                parts.failover_control,
             ),
             estimates=EstimatesServicer(parts.availability, parts.estimating),
-            failover=FailoverServicer(parts.failover.control),
+            failover=FailoverServicer(parts.failover_control),
             peers=PeersServicer(partial(answer_peer, parts.sessions)),
             rebalance=RebalanceServicer(parts.plans),
             scheduling=SchedulingServicer(

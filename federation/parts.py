@@ -36,7 +36,8 @@ from federation.services.duties import (
     pruning,
 )
 from federation.services.estimates.availability import Availability
-from federation.services.failover.running import RunningFailover
+from federation.services.failover.control import FailoverControl
+from federation.services.failover.watching import Failover, FailoverSettings
 from federation.services.fleet.conditions import Overcommitment, Readiness
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
@@ -227,17 +228,21 @@ class Parts:
         )
         self.duties = Duties(self.store, self.replicas.id, duties, self.clock)
         self.urgent_duties: list[Duties] = []
-        self.failover = RunningFailover(
-            self.store, self.fleet, self.pipeline, self.presences, self.clock, self._settings
+        limits = FailoverSettings.of(self._settings)
+        self.failover = Failover(
+            *(self.store, self.fleet, self.pipeline, self.presences, self.clock, limits),
+            self.placing.start_behind,
         )
-        self.failover.observe(self.placing.start_behind)
+        self.failover_control = FailoverControl(
+            self.store, self.fleet, self.failover, self.clock, limits
+        )
         self.plans = PlanControl(self.store, self.fleet, self.pipeline, self.clock)
         carrying_out = CarryingOut(
             *(self.store, self.fleet, self.pipeline, self.releases, self.clock),
             self.placing.start_behind,
             max_seconds=self._settings.eviction_seconds,
         )
-        self.urgent_duties.append(self._urgent(carrying_out.duty))
+        self.urgent_duties += map(self._urgent, (self.failover.duty, carrying_out.duty))
 
     def _urgent(self, duty: Duty) -> Duties:
         """Give a duty rounds of its own, because a piece of its work may take long."""
@@ -262,7 +267,7 @@ class Parts:
                 availability=self.availability,
                 estimating=self.estimating.process if self.estimating else None,
                 keeper=self.queue.keeper,
-                failover=self.failover.control,
+                failover=self.failover_control,
                 fleet=self.fleet,
                 following=self.following,
                 sessions=self.sessions,
@@ -293,7 +298,7 @@ class Parts:
             queueing=self.queueing,
             history=self.history,
             availability=self.availability,
-            failover=self.failover.control,
+            failover=self.failover_control,
             plans=self.plans,
             identity=self.identity,
             replicas=self.replicas,

@@ -1,14 +1,14 @@
-"""When silence is loss, whether anything may move, what moves first, and how fast.
+"""Rules of failover: when silence is loss, whether anything may move, in which order, how fast.
 
-Plain functions of values and of the time, as it is given; ``services.failover`` acts on them.
+Plain functions of values and of the time that is passed in. ``services.failover`` acts on them.
 
-- ``breaker``: failover frozen, by people or because many fell silent at once, and what those have
-  in common
-- ``evictions``: what becomes of a graceful eviction: still going on, over, or taken back
+- ``breaker``: failover frozen, by people or because many clusters fell silent at once
+- ``evictions``: how a graceful eviction ends: over, taken back, or not yet
 - ``moves``: which bindings have to leave clusters, from when on, and in which order
 - ``rate``: how much may move now: so many replicas a minute, and one binding a second
 - ``silence``: for how long clusters have been silent while somebody listened
-- ``virtual_steps``: what happens in virtual time: what a fleet in memory is told, and tells
-- ``virtual_time``: a fleet in memory: who comes, who has to leave clusters that fall silent
-- ``virtual_waiting``: who waits in virtual time: the queue, on bindings in memory
+- ``virtual_silence``: clusters that are silent in virtual time
+- ``virtual_steps``: events and steps of virtual time
+- ``virtual_time``: a fleet in memory, with bindings that come, wait, and leave silent clusters
+- ``virtual_waiting``: bindings that wait in virtual time, and earmarks for them
 """

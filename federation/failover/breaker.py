@@ -1,6 +1,6 @@
-"""Failover frozen, by people or because many fell silent at once, and what those have in common.
+"""Failover frozen, by people or because many clusters fell silent at once.
 
-Must not decide who is silent. Many at once are rather our fault, or one network's, than theirs.
+Must not decide which clusters are silent. Many at once point to our own fault, or a network's.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Freeze:
         return self.by == BREAKER
 
     def as_seen(self, scope: Scope) -> Freeze:
-        """Without names, for who may not see everything: people and clusters are in its reason."""
+        """Hide names from a scope that may not see all: its reason names people and clusters."""
         if scope == EVERYTHING:
             return self
         by = self.by if self.is_by_breaker else HIDDEN_PEOPLE
@@ -58,7 +58,7 @@ class Freeze:
 
 
 class ScopeKind(StrEnum):
-    """What clusters of one place share, as their origins have it; ourselves first."""
+    """A property that clusters of one place share; the control plane comes first."""
 
     CONTROL_PLANE = "control_plane"
     REGION = "region"
@@ -80,7 +80,7 @@ class FreezeScope:
         return f"{self.kind.words} {self.name}"
 
     def has(self, cluster: Cluster) -> bool:
-        """Whether the cluster itself says so: who heard it, it does not know."""
+        """Whether the cluster says so itself; its control plane is not among its properties."""
         match self.kind:
             case ScopeKind.REGION:
                 return cluster.region == self.name
@@ -94,9 +94,9 @@ class FreezeScope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrozenPlace:
-    """A place off whose clusters nothing moves, by people's word or because many of it fell silent.
+    """A place off whose clusters nothing moves, by people's word or because many fell silent.
 
-    ``clusters`` were in it then, where they do not say so themselves.
+    ``clusters`` were in it then, if their own properties do not say so.
     """
 
     place: FreezeScope
@@ -107,12 +107,12 @@ class FrozenPlace:
         return cluster.name in self.clusters or self.place.has(cluster)
 
     def as_seen(self, scope: Scope) -> FrozenPlace:
-        """Without names of others, for who sees some cluster of it."""
+        """Hide names from a scope that sees only some of its clusters."""
         return replace(self, freeze=self.freeze.as_seen(scope))
 
 
 class SilentPlace(NamedTuple):
-    """A place of which many fell silent at once: who did, and who is in it."""
+    """A place of which many clusters fell silent at once: those that fell, and all its clusters."""
 
     place: FreezeScope
     fell: Sequence[str]
@@ -142,28 +142,28 @@ class Breaker:
     ) -> Breaker:
         frozen = FrozenPlace(place=place, freeze=freeze, clusters=frozenset(clusters))
         places = [*self.resumed_in(place).places, frozen]
-        return replace(self, places=tuple(sorted(places, key=lambda each: str(each.place))))
+        return replace(self, places=tuple(sorted(places, key=lambda frozen: str(frozen.place))))
 
     def resumed_in(self, place: FreezeScope, silent: Collection[str] = ()) -> Breaker:
-        """Those of it that are ``silent`` do not freeze it again."""
-        places = tuple(each for each in self.places if each.place != place)
+        """Thaw a place; its clusters that are ``silent`` do not freeze it again."""
+        places = tuple(frozen for frozen in self.places if frozen.place != place)
         return replace(self, places=places, accepted=self.accepted | frozenset(silent))
 
     def freeze_of(self, place: FreezeScope) -> Freeze | None:
-        return next((each.freeze for each in self.places if each.place == place), None)
+        return next((frozen.freeze for frozen in self.places if frozen.place == place), None)
 
     def freeze_at(self, cluster: Cluster) -> Freeze | None:
-        """What keeps all from being moved off it, that of everything first."""
-        there = (each.freeze for each in self.places if each.has(cluster))
-        return self.freeze or next(there, None)
+        """Return the freeze that keeps bindings in a cluster, the freeze of everything first."""
+        freezes = (frozen.freeze for frozen in self.places if frozen.has(cluster))
+        return self.freeze or next(freezes, None)
 
     def holds(self, cluster: Cluster) -> bool:
         """Whether it is in a place where nothing moves."""
-        return any(each.has(cluster) for each in self.places)
+        return any(frozen.has(cluster) for frozen in self.places)
 
 
 class ClusterOrigin(NamedTuple):
-    """Where a cluster is, and through which control plane its agent was heard last."""
+    """The place of a cluster, and the control plane that heard its agent last."""
 
     region: str = ""
     provider: str = ""
@@ -180,18 +180,17 @@ def judged(
     limits: BreakerLimits,
     database_back_at: float | None = None,
 ) -> Breaker:
-    """The breaker after a look; ``origins`` has every cluster that was ever heard.
+    """Return the breaker after a look; ``origins`` has every cluster that was ever heard.
 
-    ``heard`` are those that speak now, ``lost`` those that were lost before: they do not fall
-    silent once more, whoever looks. ``database_back_at`` is when the database could be read again
-    that could not be for a while.
+    ``heard`` clusters speak now. ``lost`` ones were lost before and do not fall silent once more.
+    ``database_back_at`` is the time at which the database could be read again after an outage.
     """
     now, total = silences.looked_at, len(origins)
     accepted = breaker.accepted - set(heard)
     breaker = breaker if accepted == breaker.accepted else replace(breaker, accepted=accepted)
     breaker = _thawed_in_places(breaker, origins, heard, limits)
     if breaker.freeze is not None:
-        # Who was not heard since a start is not back either.
+        # A cluster that was not heard since a start is not back either.
         is_over = _is_over(total - len(heard), total, limits)
         if breaker.freeze.is_by_breaker and is_over:
             return replace(breaker, freeze=None)
@@ -224,15 +223,15 @@ def _thawed_in_places(
     heard: Collection[str],
     limits: BreakerLimits,
 ) -> Breaker:
-    """Without those places that froze by themselves, and of which few are silent by now."""
-    for each in breaker.places:
-        if not each.freeze.is_by_breaker:
+    """Thaw places that froze by themselves, and of which few clusters are silent by now."""
+    for frozen in breaker.places:
+        if not frozen.freeze.is_by_breaker:
             continue
-        there = each.clusters or _clusters_in(each.place, origins)
-        known = [name for name in there if name in origins]
-        silent = sum(name not in heard for name in known)
-        if not limits.by_place or _is_over(silent, len(known), limits):
-            breaker = breaker.resumed_in(each.place)
+        clusters = frozen.clusters or _clusters_in(frozen.place, origins)
+        members = [name for name in clusters if name in origins]
+        silent = sum(name not in heard for name in members)
+        if not limits.by_place or _is_over(silent, len(members), limits):
+            breaker = breaker.resumed_in(frozen.place)
     return breaker
 
 
@@ -244,20 +243,20 @@ def _frozen_in_places(
     lost: Collection[str],
     limits: BreakerLimits,
 ) -> Breaker:
-    for place, fell, there in suspected(breaker, silences, origins, lost=lost, limits=limits):
+    for place, fell, clusters in suspected(breaker, silences, origins, lost=lost, limits=limits):
         reason = (
-            f"{len(fell)} of {len(there)} clusters of {place} fell silent within a minute: "
+            f"{len(fell)} of {len(clusters)} clusters of {place} fell silent within a minute: "
             f"{_named(fell)}."
         )
-        # Who hears them next is another one.
-        kept = there if place.kind is ScopeKind.CONTROL_PLANE else ()
+        # Another control plane hears them next.
+        stored = clusters if place.kind is ScopeKind.CONTROL_PLANE else ()
         freeze = Freeze(by=BREAKER, since=silences.looked_at, reason=reason)
-        breaker = breaker.frozen_in(place, freeze, kept)
+        breaker = breaker.frozen_in(place, freeze, stored)
     return breaker
 
 
 def _clusters_in(place: FreezeScope, origins: Mapping[str, ClusterOrigin]) -> list[str]:
-    return [name for name, each in origins.items() if getattr(each, place.kind) == place.name]
+    return [name for name, origin in origins.items() if getattr(origin, place.kind) == place.name]
 
 
 def _fallen(
@@ -266,7 +265,7 @@ def _fallen(
     origins: Mapping[str, ClusterOrigin],
     lost: Collection[str],
 ) -> list[str]:
-    """Who fell silent within the last minute."""
+    """Return the clusters that fell silent within the last minute."""
     return [
         name
         for name, silence in silences.silent.items()
@@ -285,32 +284,33 @@ def suspected(
     lost: Collection[str],
     limits: BreakerLimits,
 ) -> Sequence[SilentPlace]:
-    """Places that are not frozen, of which so many fell silent at once, by the limits for the
-    fleet; what the whole fleet has in common is no place.
+    """Return unfrozen places of which as many fell silent as freezes a fleet of their size.
+
+    A property that the whole fleet shares is no place.
     """
-    found = []
+    places = []
     fell = _fallen(breaker, silences, origins, lost)
     for kind in ScopeKind:
-        for name in sorted({getattr(origins[each], kind) for each in fell} - {""}):
+        for name in sorted({getattr(origins[cluster], kind) for cluster in fell} - {""}):
             place = FreezeScope(kind=kind, name=name)
-            there = _clusters_in(place, origins)
-            silent = [each for each in fell if getattr(origins[each], kind) == name]
+            clusters = _clusters_in(place, origins)
+            silent = [cluster for cluster in fell if getattr(origins[cluster], kind) == name]
             is_many = len(silent) >= limits.clusters
-            is_many &= len(silent) * 100 > limits.percent * len(there)
-            if is_many and len(there) < len(origins) and breaker.freeze_of(place) is None:
-                found.append(SilentPlace(place, silent, there))
-    return found
+            is_many &= len(silent) * 100 > limits.percent * len(clusters)
+            if is_many and len(clusters) < len(origins) and breaker.freeze_of(place) is None:
+                places.append(SilentPlace(place, silent, clusters))
+    return places
 
 
 def common_of(silent: Collection[str], origins: Mapping[str, ClusterOrigin]) -> Iterator[str]:
-    """What all of these share and others do not, ourselves first."""
+    """Yield the properties that all silent clusters share and not all clusters have."""
     fell = set(silent)
     for kind in ScopeKind:
         values = {getattr(origins[name], kind) for name in fell}
         value = next(iter(values)) if len(values) == 1 else ""
         place = FreezeScope(kind=kind, name=value)
         same = _clusters_in(place, origins)
-        # Of a fleet that has nothing else it says nothing.
+        # A property that all clusters share says nothing.
         if value and len(same) < len(origins):
             heard = "their agents were heard through " if kind is ScopeKind.CONTROL_PLANE else ""
             silent = f"{len(fell)} of its {len(same)} clusters silent"

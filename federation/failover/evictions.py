@@ -1,4 +1,4 @@
-"""What becomes of a graceful eviction: still going on, over, or taken back.
+"""The end of a graceful eviction: over, taken back, or not yet.
 
 Must not end anything: it says what is due.
 """
@@ -25,8 +25,10 @@ class Ending(StrEnum):
 
 
 class Progress(NamedTuple):
-    """Of what a binding has now: replicas that are not on a node yet, and pods on nodes beyond what
-    it had there before the eviction; and its pods that are still seen where they were to leave.
+    """How far an eviction is.
+
+    ``outstanding`` replicas are not on a node yet. ``started`` pods are on nodes in addition to
+    those from before the eviction. ``staying`` pods are still seen in the cluster that they leave.
     """
 
     outstanding: int
@@ -43,21 +45,22 @@ def ending_of(
     is_known: bool,
     is_silent: bool,
     is_back: bool,
-    most_seconds: float,
+    max_seconds: float,
     is_ordered: bool = False,
 ) -> Ending | None:
-    """How the eviction ends now, None while it goes on. A share leaves once its replacement runs;
-    time ends it only where people want it gone, or nothing of it runs.
+    """Return how the eviction ends now, None while it goes on.
 
-    ``is_known``: the cluster exists; ``is_silent``: its agent is not heard; ``is_back``: it is, and
-    the binding may stay there; ``is_ordered``: people's taints keep the binding from staying.
+    A share leaves once its replacement runs. Time ends it only if people want it gone, or nothing
+    of it runs. ``is_known``: the cluster exists; ``is_silent``: its agent is not heard;
+    ``is_back``: it is, and the binding may stay there; ``is_ordered``: people's taints keep the
+    binding from staying.
     """
     if not is_known:
         return Ending.CLUSTER_GONE
     if task.reason == PLANNED_MOVE:
         # Its cluster is well: the share stays for as long as it takes, unless the plan gives up.
         return None if progress.outstanding else Ending.REPLACED
-    is_over = now >= (task.created_at or 0.0) + most_seconds
+    is_over = now >= (task.created_at or 0.0) + max_seconds
     if task.reason == PROMISE_ENDED:
         # Its cluster is well, too, but keeps nothing for it.
         if not progress.outstanding:
@@ -81,7 +84,7 @@ def ending_of(
 
 
 def _prefers_original(binding: Binding, task: EvictionTask, started: int) -> bool:
-    """Whether the old share is to be kept, of the new one so many were started."""
+    """Whether to keep the old share, if ``started`` pods of the new one run."""
     if binding.on_cluster_return is OnClusterReturn.KEEP_ORIGINAL:
         return True
     if binding.on_cluster_return is OnClusterReturn.BEST:
@@ -90,27 +93,29 @@ def _prefers_original(binding: Binding, task: EvictionTask, started: int) -> boo
 
 
 def has_replacement(binding: Binding, task: EvictionTask) -> bool:
-    """Whether other clusters get what was left. What is Duplicated they have anyway: it is missed
-    until the cluster is back, unless another cluster was chosen in its place.
+    """Whether other clusters get the share that left.
+
+    A Duplicated binding is in them anyway: its share is missed until the cluster is back, unless
+    another cluster was chosen in its place.
     """
     if binding.placement.replica_scheduling.type is SchedulingType.DIVIDED:
         return True
-    before = {each.name for each in task.clusters_before}
-    return any(each.name not in before for each in binding.clusters)
+    names = {target.name for target in task.clusters_before}
+    return any(target.name not in names for target in binding.clusters)
 
 
 def taken_back(binding: Binding, task: EvictionTask) -> Binding:
-    """The binding with the evicted share where it was, in place of what replaces it.
+    """Return the binding with the evicted share back in place of its replacement.
 
-    The very same where nothing replaces it any more.
+    The very same object if nothing replaces it any more.
     """
-    before = {each.name: each.replicas for each in task.clusters_before}
-    now = {each.name: each.replicas for each in binding.clusters}
+    original = {target.name: target.replicas for target in task.clusters_before}
+    now = {target.name: target.replicas for target in binding.clusters}
     share = task.replicas
     if binding.placement.replica_scheduling.type is SchedulingType.DIVIDED:
         share = 0
         for name in sorted(now):
-            surplus = min(now[name] - before.get(name, 0), task.replicas - share)
+            surplus = min(now[name] - original.get(name, 0), task.replicas - share)
             if surplus > 0:
                 now[name] -= surplus
                 share += surplus
@@ -122,7 +127,7 @@ def taken_back(binding: Binding, task: EvictionTask) -> Binding:
         clusters=tuple(
             TargetCluster(name=name, replicas=replicas)
             for name, replicas in sorted(now.items())
-            if replicas or name in before
+            if replicas or name in original
         ),
-        eviction_tasks=tuple(each for each in binding.eviction_tasks if each != task),
+        eviction_tasks=tuple(other for other in binding.eviction_tasks if other != task),
     )

@@ -28,7 +28,7 @@ PREEMPTED = "Preempted"
 PREEMPTED_BY = "preempted by "
 PODS_PENDING = "PodsPending"
 PROMISE_ENDED = "PromiseEnded"
-# Nothing of it is worth keeping until something else runs.
+# A share that leaves for these reasons need not stay until another one runs.
 _AT_ONCE = (PREEMPTED, PODS_PENDING)
 
 
@@ -41,11 +41,11 @@ class Move:
 
     @property
     def urgency(self) -> tuple[int, float, str]:
-        """The most urgent one has the least: by priority, then the longest past its toleration."""
+        """Sort key: by priority, then the longest past its toleration."""
         return -self.binding.priority, self.due_at, self.binding.key
 
     def replicas(self, clusters: Mapping[str, Cluster], now: float) -> int:
-        """How many it has where it may not stay now."""
+        """Count its replicas in clusters where it may not stay now."""
         return sum(
             target.replicas
             for target in self.binding.clusters
@@ -54,7 +54,7 @@ class Move:
 
 
 def moves_of(bindings: Iterable[Binding], clusters: Mapping[str, Cluster]) -> list[Move]:
-    """Of those that may not stay for ever, the most urgent ones first."""
+    """Return the moves of bindings that may not stay for ever, the most urgent first."""
     moves = []
     for binding in bindings:
         due_at = min(
@@ -71,9 +71,7 @@ def moves_of(bindings: Iterable[Binding], clusters: Mapping[str, Cluster]) -> li
 
 
 def moved_together(moves: Iterable[Move]) -> list[tuple[Move, ...]]:
-    """Put moves of one workload affinity group together; the groups have the order of their first
-    moves.
-    """
+    """Put moves of one workload affinity group together, in the order of their first moves."""
     groups: dict[tuple[str, str, str], list[Move]] = {}
     for move in moves:
         binding = move.binding
@@ -84,7 +82,7 @@ def moved_together(moves: Iterable[Move]) -> list[tuple[Move, ...]]:
 
 
 def leaves_at(binding: Binding, cluster: Cluster) -> float:
-    """When it may stay there no longer, in Unix seconds; infinity: it may for ever."""
+    """Return when the binding has to leave, in Unix seconds; infinity: it may stay."""
     covering = Tolerations(binding.placement.tolerations)
     times = [inf]
     for taint in no_execute_taints(binding, cluster):
@@ -105,9 +103,9 @@ def is_ordered_away(binding: Binding, cluster: Cluster, now: float) -> bool:
 def eviction_tasks(
     binding: Binding, taints: Mapping[str, str], placed: Iterable[TargetCluster], now: float
 ) -> tuple[EvictionTask, ...]:
-    """The binding's tasks after a decision that places it there, because of ``taints``.
+    """Return the tasks of a binding after a decision that moved it because of ``taints``.
 
-    What it leaves by that stays in place until its replacement runs.
+    A share that leaves stays in place until its replacement runs.
     """
     why = {name: f"the cluster has the untolerated taint {taint}" for name, taint in taints.items()}
     return with_evictions(binding, TAINT_UNTOLERATED, why, placed, now)
@@ -120,26 +118,26 @@ def with_evictions(
     placed: Iterable[TargetCluster],
     now: float,
 ) -> tuple[EvictionTask, ...]:
-    """The binding's tasks after a decision that places it there; ``why`` it leaves clusters, by
-    name.
-    """
+    """Return the tasks of a binding after a decision that placed it; ``why`` it leaves, by name."""
     stays = {target.name for target in placed}
-    left = [each for each in binding.clusters if each.name in why and each.name not in stays]
-    if not left:
+    leaving = [
+        target for target in binding.clusters if target.name in why and target.name not in stays
+    ]
+    if not leaving:
         return binding.eviction_tasks
-    names = {each.name for each in left}
-    kept = [each for each in binding.eviction_tasks if each.from_cluster not in names]
-    made = [
+    names = {target.name for target in leaving}
+    open_tasks = [task for task in binding.eviction_tasks if task.from_cluster not in names]
+    tasks = [
         EvictionTask(
-            from_cluster=each.name,
-            replicas=each.replicas,
+            from_cluster=target.name,
+            replicas=target.replicas,
             reason=reason,
-            message=why[each.name],
+            message=why[target.name],
             producer=EVICTION_PRODUCER,
             created_at=now,
             purge_mode=PurgeMode.DIRECTLY if reason in _AT_ONCE else None,
             clusters_before=binding.clusters,
         )
-        for each in left
+        for target in leaving
     ]
-    return (*kept, *made)
+    return (*open_tasks, *tasks)

@@ -1,6 +1,6 @@
 """For how long clusters have been silent while somebody listened.
 
-Must not know how agents are heard: who is, and who is stale, is given.
+Must not know how agents are heard: callers say which clusters are stale.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-# Whoever did not look, or could not hear, for longer may have missed everything.
-MOST_DEAF_SECONDS = 15.0
-# A control plane is found to be gone so long after its last word at most.
-MOST_UNNOTICED_SECONDS = 20.0
+# A control plane that did not look, or could not hear, for longer may have missed everything.
+MAX_DEAF_SECONDS = 15.0
+# The loss of a control plane is noticed within this time after its last word.
+MAX_UNNOTICED_SECONDS = 20.0
 
 
 class Silence(NamedTuple):
@@ -47,19 +47,19 @@ class Silences:
         could_hear_at: float,
         left_alone: Collection[str] = (),
     ) -> Silences:
-        """As found ``now``: agents are stale that were not heard for ``stale_seconds``.
+        """Return the silences after a look ``now`` that found ``stale`` agents.
 
-        ``could_hear_at`` is when everybody who speaks could last be heard. After a time in which
-        that was not so, or nobody looked, all silence counts anew. So does, once, that of those
-        which are ``left_alone`` by their control plane and fell silent with it: they may have
-        spoken to it for longer, and have to find another one.
+        Those were not heard for ``stale_seconds``. ``could_hear_at`` is when all agents could last
+        be heard. After a time without hearing or looking all silence counts anew. So does, once,
+        the silence of clusters that are ``left_alone`` and fell silent with their control plane.
+        Their agents may have spoken to it for longer, and have to find another one.
         """
-        deaf = now - min(self.looked_at, could_hear_at) > MOST_DEAF_SECONDS
+        deaf = now - min(self.looked_at, could_hear_at) > MAX_DEAF_SECONDS
         listening_since = now if deaf or now < self.looked_at else self.listening_since
-        known = {} if listening_since == now else self.silent
+        silent_before = {} if listening_since == now else self.silent
         fresh = Silence(max(now - stale_seconds, listening_since), now)
-        silent = {name: known.get(name, fresh) for name in sorted(stale)}
-        with_it = now - stale_seconds - MOST_UNNOTICED_SECONDS
+        silent = {name: silent_before.get(name, fresh) for name in sorted(stale)}
+        with_it = now - stale_seconds - MAX_UNNOTICED_SECONDS
         for name in left_alone:
             silence = silent[name]
             if silence.since >= with_it and not silence.is_left_alone:
@@ -67,7 +67,7 @@ class Silences:
         return replace(self, looked_at=now, listening_since=listening_since, silent=silent)
 
     def lost(self, lost_seconds: float) -> list[str]:
-        """Those that have been silent for so long, by the last look."""
+        """Return the clusters that have been silent for so long, by the last look."""
         return [
             name
             for name, silence in self.silent.items()

@@ -1,4 +1,4 @@
-"""Clusters that are silent in virtual time, since when, and what the breaker makes of that.
+"""Clusters that are silent in virtual time, since when, and the breaker's verdict.
 
 Must not move anything.
 """
@@ -58,9 +58,9 @@ class SilentClusters:
         return judged(
             breaker,
             self._silences(now),
-            {each.name: ClusterOrigin(each.region, each.provider) for each in clusters},
-            heard=[each.name for each in clusters if each.name not in self._silent],
-            lost=[each.name for each in clusters if each.lost_since is not None],
+            {cluster.name: ClusterOrigin(cluster.region, cluster.provider) for cluster in clusters},
+            heard=[cluster.name for cluster in clusters if cluster.name not in self._silent],
+            lost=[cluster.name for cluster in clusters if cluster.lost_since is not None],
             limits=limits,
         )
 

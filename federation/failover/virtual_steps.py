@@ -1,6 +1,6 @@
-"""What happens in virtual time: what is told to, and what is told by, a fleet in memory.
+"""Events that happen to a fleet in virtual time, and the steps that follow.
 
-Plain values. Must not decide what follows from them.
+Plain values. Must not decide which steps follow.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class EventKind(StrEnum):
 
 
 class FleetEvent(NamedTuple):
-    """What happens to a cluster or binding, by its name, ``at`` seconds after the beginning."""
+    """An event of a cluster or binding, by its name, ``at`` seconds after the beginning."""
 
     at: float
     kind: EventKind
@@ -39,7 +39,7 @@ class FleetEvent(NamedTuple):
 
 
 class FailoverRules(NamedTuple):
-    """As a control plane's settings of the same names."""
+    """Settings of failover, named as a control plane's."""
 
     lost_seconds: float = 300.0
     percent_a_minute: float = 10.0
@@ -49,7 +49,7 @@ class FailoverRules(NamedTuple):
 
 
 class StepKind(StrEnum):
-    """What a VirtualStep tells."""
+    """The kind of a VirtualStep."""
 
     PLACED = "placed"
     WAITS = "waits"
@@ -69,7 +69,7 @@ class StepKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualStep:
-    """What happened ``at`` seconds after the beginning, to a binding, a cluster, or the fleet."""
+    """A change of a binding, a cluster or the fleet, ``at`` seconds after the beginning."""
 
     at: float
     kind: StepKind
@@ -80,7 +80,7 @@ class VirtualStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingStep:
-    """One that waits at the end; ``position`` 0: it is gated."""
+    """A binding that waits at the end; ``position`` 0: it is gated."""
 
     binding: Binding
     position: int
@@ -95,9 +95,9 @@ def event_violations(
     clusters: Collection[str],
     bindings: Sequence[Binding],
 ) -> Iterator[Violation]:
-    """What is wrong with events, each under its path."""
-    known = {each.key: each for each in bindings}
-    came = {each.subject: each.at for _, each in events if each.kind is EventKind.ARRIVE}
+    """Yield the violations of events, with their paths."""
+    by_key = {binding.key: binding for binding in bindings}
+    came = {event.subject: event.at for _, event in events if event.kind is EventKind.ARRIVE}
     seen: set[tuple[EventKind, str]] = set()
     for path, event in events:
         name = event.subject
@@ -105,10 +105,10 @@ def event_violations(
             if name not in clusters:
                 yield Violation(field=path, rule=f"names no cluster that is given: {name!r}")
             continue
-        if name not in known:
+        if name not in by_key:
             yield Violation(field=path, rule=f"names no binding that is given: {name!r}")
-        elif known[name].clusters:
-            # What reports count of it nothing here takes away.
+        elif by_key[name].clusters:
+            # Reports count its pods, which no event takes away.
             yield Violation(field=path, rule=f"names a binding that runs already: {name!r}")
         elif (event.kind, name) in seen:
             yield Violation(field=path, rule=f"names a second time: {name!r}")

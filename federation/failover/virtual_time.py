@@ -1,7 +1,7 @@
-"""A fleet in virtual time: who waits, who has to leave clusters that fall silent, and when.
+"""A fleet in virtual time: bindings that come, wait, and leave clusters that fall silent.
 
-Pure: the rules and the queue that control planes follow, on clusters and bindings that only exist
-in memory. Replacements run at once, and nothing fails for a passing reason.
+Pure: the rules and the queue of control planes, on clusters and bindings in memory. Replacements
+run at once, and nothing fails for a passing reason. Must not read a clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from federation.failover.breaker import Breaker
 from federation.failover.evictions import Ending, Progress, ending_of, taken_back
 from federation.failover.moves import Move, eviction_tasks, leaves_at, moved_together, moves_of
 from federation.failover.rate import MoveAllowance, cost_of
-from federation.failover.virtual_claims import Earmarks, FirstInLine, PreemptionBudget
 from federation.failover.virtual_silence import SilentClusters
 from federation.failover.virtual_steps import (
     EventKind,
@@ -25,7 +24,12 @@ from federation.failover.virtual_steps import (
     VirtualStep,
     WaitingStep,
 )
-from federation.failover.virtual_waiting import VirtualQueue
+from federation.failover.virtual_waiting import (
+    Earmarks,
+    FirstInLine,
+    PreemptionBudget,
+    VirtualQueue,
+)
 from federation.model.cluster import UNREACHABLE_KEY, Cluster, ClusterState, Taint, TaintEffect
 from federation.model.placement import (
     Binding,
@@ -43,14 +47,14 @@ from federation.scheduler.simulated_capacity import SimulationOptions
 from federation.scheduler.simulation import Simulation
 from federation.scheduler.triggers import evicting_taints, leaving
 
-# What the rate holds up is looked at again so soon.
+# How soon moves that the rate holds up are looked at again.
 LOOK_SECONDS: Final = 1.0
 # Replacements run at once.
 RUNS: Final = Progress(outstanding=0, started=0)
 
 
 class VirtualFleet:
-    """Clusters and bindings, and what becomes of them. ``began`` in Unix seconds."""
+    """Clusters and bindings, and the steps that they go through; ``began`` in Unix seconds."""
 
     def __init__(
         self,
@@ -78,24 +82,24 @@ class VirtualFleet:
             rules.preempted_replicas, rules.preempted_replicas_of_namespace, began
         )
         self._stuck: set[BindingName] = set()
-        # Those that come later, and those that just came.
+        # Bindings that come later, and bindings that just came.
         self._absent: dict[str, Binding] = {}
         self._new: set[BindingName] = set()
-        # Since all that wait were tried.
+        # Whether something was preempted since all waiting bindings were tried.
         self._has_preempted = False
         self._simulation = self._rebuilt()
         self.steps: list[VirtualStep] = []
 
     def run(self, bindings: Sequence[Binding], events: Iterable[FleetEvent]) -> None:
-        """Bindings for which no event says when they arrive come at the beginning, in order; until
-        nothing happens any more. The events are as ``event_violations`` wants them.
+        """Run until nothing happens any more; the events have no ``event_violations``.
 
-        Raises PluginFailed.
+        Bindings without an event of their arrival come at the beginning, in order. Raises
+        PluginFailed.
         """
         coming = sorted(events)
-        later = {each.subject for each in coming if each.kind is EventKind.ARRIVE}
-        self._absent = {each.key: each for each in bindings if each.key in later}
-        self._arrive([each for each in bindings if each.key not in later])
+        later = {event.subject for event in coming if event.kind is EventKind.ARRIVE}
+        self._absent = {binding.key: binding for binding in bindings if binding.key in later}
+        self._arrive([binding for binding in bindings if binding.key not in later])
         while True:
             while coming and self._began + coming[0].at <= self._now:
                 self._take_in(coming.pop(0))
@@ -117,23 +121,23 @@ class VirtualFleet:
 
     @property
     def bindings(self) -> Sequence[Binding]:
-        """As they are now."""
+        """The bindings as they are now."""
         return [*self._bindings.values()]
 
     def decision_of(self, binding: Binding) -> Decision:
-        """The newest about it."""
+        """Return the newest decision about the binding."""
         return self._queue.decided[binding.namespace, binding.name]
 
     def waiting(self) -> list[WaitingStep]:
-        """Who waits, in order; those of one gang at one position."""
+        """Return the waiting bindings in order; members of one gang have one position."""
         return self._queue.waiting(self._began)
 
     def _arrive(self, bindings: Sequence[Binding]) -> None:
         if self._profiles.strict_names:
-            # Who is not the first is told so: these are tried as those are that come later.
-            for new in (each for each in bindings if not each.clusters):
+            # They are tried one by one, so that the first of a strict profile is not overtaken.
+            for new in (binding for binding in bindings if not binding.clusters):
                 self._come(new)
-            bindings = [each for each in bindings if each.clusters]
+            bindings = [binding for binding in bindings if binding.clusters]
         decisions = self._simulation.decide_all(bindings)
         lost = self._simulation.losses()
         for binding, decision in zip(bindings, decisions, strict=True):
@@ -155,11 +159,11 @@ class VirtualFleet:
     def _add(self, binding: Binding) -> BindingName:
         key = binding.namespace, binding.name
         self._bindings[key] = binding
-        self._ran[key] = {each.name: each.replicas for each in binding.clusters}
+        self._ran[key] = {target.name: target.replicas for target in binding.clusters}
         return key
 
     def _admit(self) -> None:
-        """Those that just came are tried, in order; who lacks others of its gang waits."""
+        """Try bindings that just came, in order; members of incomplete gangs wait."""
         for key in sorted(self._new):
             if self._queue.gate(key):
                 (decision,) = self._simulation.decide_all([self._bindings[key]])
@@ -169,7 +173,7 @@ class VirtualFleet:
                 self._queue.put(min(self._queue.together(key)))
 
     def _delete(self, key: BindingName) -> None:
-        """What it had others may have; a gang that lacks it is not tried any more."""
+        """Delete a binding; others may use its capacity, and its gang is not tried any more."""
         self._queue.remove(key)
         del self._bindings[key], self._ran[key]
         self._new.discard(key)
@@ -183,9 +187,9 @@ class VirtualFleet:
         kind: StepKind,
         tasks: tuple[EvictionTask, ...] | None = None,
     ) -> None:
-        """What comes of a decision: it is placed, waits for the rest, or stays as it was.
+        """Apply a decision: the binding is placed, waits for the rest, or stays as it was.
 
-        ``tasks`` are the evictions that it leaves; None: those that there were.
+        ``tasks`` are its evictions from now on; None: they stay the same.
         """
         binding = self._bindings[key]
         self._queue.decided[key] = decision
@@ -210,7 +214,7 @@ class VirtualFleet:
             self._queue.since.setdefault(key, self._now)
 
     def _settle_losses(self) -> None:
-        """Others made room: they have less, and wait. What nobody needs of it is for all."""
+        """Take replicas from preempted bindings, which wait then."""
         lost = self._simulation.losses()
         for name, decision in lost.items():
             namespace, _, binding = name.rpartition("/")
@@ -240,16 +244,16 @@ class VirtualFleet:
                 self._delete(next(key for key in self._bindings if binding_key(*key) == name))
 
     def _look(self) -> None:
-        """Who is stale, who is lost, and whether anything may move."""
+        """Note stale and lost clusters, and whether anything may move."""
         now, rules = self._now, self._rules
         stale = self._silent.stale(now)
-        for name in (newly := [each for each in stale if self._silent.stale_at(each) == now]):
+        for name in (newly := [name for name in stale if self._silent.stale_at(name) == now]):
             self._tell(StepKind.STALE, name)
-        before = self._breaker
-        self._breaker = self._silent.judged(before, self._clusters, now, rules.breaker)
-        if self._breaker.freeze is not None and before.freeze is None:
+        last = self._breaker
+        self._breaker = self._silent.judged(last, self._clusters, now, rules.breaker)
+        if self._breaker.freeze is not None and last.freeze is None:
             self._tell(StepKind.FROZEN, "failover", reason=self._breaker.freeze.reason)
-        elif before.freeze is not None and self._breaker.freeze is None:
+        elif last.freeze is not None and self._breaker.freeze is None:
             self._tell(StepKind.THAWED, "failover")
         lost: list[str] = []
         if self._breaker.freeze is None:
@@ -267,84 +271,87 @@ class VirtualFleet:
 
     @property
     def _lost(self) -> list[str]:
-        return [each.name for each in self._clusters if each.lost_since is not None]
+        return [cluster.name for cluster in self._clusters if cluster.lost_since is not None]
 
     def _put_taints(self, name: str, ours: Sequence[Taint]) -> None:
         state = self._states[name]
-        others = (each for each in state.cluster.taints if each.key != UNREACHABLE_KEY)
-        cluster = replace(state.cluster, taints=(*others, *ours))
+        foreign = (taint for taint in state.cluster.taints if taint.key != UNREACHABLE_KEY)
+        cluster = replace(state.cluster, taints=(*foreign, *ours))
         self._states[name] = replace(state, cluster=cluster)
 
     def _changed(self) -> None:
-        """Clusters are otherwise than before: whoever found no room may find some."""
+        """Start from changed clusters: bindings without room may find some."""
         self._simulation = self._rebuilt()
         self._stuck.clear()
         self._queue.wake()
 
     def _rebuilt(self) -> Simulation:
-        """The fleet as it is, with what was placed beside what ran before."""
+        """Return a simulation of the fleet with all placements since the beginning."""
         stale = set(self._silent.stale(self._now))
         states = [
             replace(state, cluster=replace(state.cluster, ready=False)) if name in stale else state
             for name, state in self._states.items()
         ]
-        made = Simulation(
+        simulation = Simulation(
             states,
             self._options,
             now=self._now,
             profiles=self._profiles,
             may_preempt=self._budget.may_preempt,
         )
-        made.kept = self._queue.lacking(self._earmarks.keys)
-        made.first = self._first.before
+        simulation.kept = self._queue.lacking(self._earmarks.keys)
+        simulation.first = self._first.before
         for key, binding in self._bindings.items():
             ran = self._ran[key]
-            there = [(each.name, each.replicas) for each in binding.clusters]
-            there += [(each.from_cluster, each.replicas) for each in binding.eviction_tasks]
+            shares = [(target.name, target.replicas) for target in binding.clusters]
+            shares += [(task.from_cluster, task.replicas) for task in binding.eviction_tasks]
             beyond = [
                 TargetCluster(name=name, replicas=replicas - ran.get(name, 0))
-                for name, replicas in there
+                for name, replicas in shares
             ]
             if key in self._queue.decided:
-                made.hold(binding, beyond, self._queue.decided[key], ran)
-        return made
+                simulation.hold(binding, beyond, self._queue.decided[key], ran)
+        return simulation
 
     def _moves(self) -> list[Move]:
         evacuated = self._evacuated()
         moves = moves_of(self._bindings.values(), evacuated) if evacuated else []
         return [
-            each for each in moves if (each.binding.namespace, each.binding.name) not in self._stuck
+            move for move in moves if (move.binding.namespace, move.binding.name) not in self._stuck
         ]
 
     def _evacuated(self) -> dict[str, Cluster]:
         return {
-            each.name: each
-            for each in self._clusters
-            if any(taint.effect is TaintEffect.NO_EXECUTE for taint in each.taints)
+            cluster.name: cluster
+            for cluster in self._clusters
+            if any(taint.effect is TaintEffect.NO_EXECUTE for taint in cluster.taints)
         }
 
     def _move(self) -> bool:
-        """Move what may be moved now; whether the rate holds up more."""
+        """Move what may move now; return whether the rate holds up others."""
         self._allowance = self._allowance.later(self._now)
-        due = [each for each in self._moves() if each.due_at <= self._now]
+        due = [move for move in self._moves() if move.due_at <= self._now]
         if not due or self._breaker.freeze is not None:
             return False
         a_minute, evacuated = self._a_minute, self._evacuated()
         for group in moved_together(due):
             bindings = [move.binding for move in group]
-            if any(self._bindings[each.namespace, each.name] is not each for each in bindings):
+            if any(
+                self._bindings[binding.namespace, binding.name] is not binding
+                for binding in bindings
+            ):
                 # Another one has preempted it just now.
                 return True
             costs = (cost_of(move.replicas(evacuated, self._now), a_minute) for move in group)
-            left = self._allowance.taken(sum(costs))
-            if left is None:
+            allowance = self._allowance.taken(sum(costs))
+            if allowance is None:
                 return True
             if self._have_moved(bindings):
-                self._allowance = left
+                self._allowance = allowance
         return False
 
     def _take_back(self) -> bool:
-        """Give what clusters have again that are back; whether the rate holds up more."""
+        """Take evictions back in returned clusters; return whether the rate holds up others."""
         self._allowance = self._allowance.later(self._now)
         back = [
             (key, binding, task)
@@ -355,15 +362,15 @@ class VirtualFleet:
         if not back or self._breaker.freeze is not None:
             return False
         for key, binding, task in back:
-            left = self._allowance.taken(cost_of(task.replicas, self._a_minute))
-            if left is None:
+            allowance = self._allowance.taken(cost_of(task.replicas, self._a_minute))
+            if allowance is None:
                 return True
-            before = taken_back(binding, task)
-            calm = replace(before, preemption_policy=PreemptionPolicy.NEVER)
+            restored = taken_back(binding, task)
+            calm = replace(restored, preemption_policy=PreemptionPolicy.NEVER)
             decision = self._simulation.decide(calm)
-            if task.from_cluster in {each.name for each in decision.clusters}:
-                self._allowance = left
-                self._settle(key, decision, StepKind.RETURNED, before.eviction_tasks)
+            if task.from_cluster in {target.name for target in decision.clusters}:
+                self._allowance = allowance
+                self._settle(key, decision, StepKind.RETURNED, restored.eviction_tasks)
         self._simulation = self._rebuilt()
         return False
 
@@ -379,44 +386,46 @@ class VirtualFleet:
             is_known=True,
             is_silent=is_silent,
             is_back=may_stay and not is_silent,
-            most_seconds=math.inf,
+            max_seconds=math.inf,
         )
 
     @property
     def _a_minute(self) -> float:
-        """How many replicas may move."""
-        held = [each.replicas for every in self._bindings.values() for each in every.clusters]
+        """How many replicas may move in a minute."""
+        held = [
+            target.replicas for binding in self._bindings.values() for target in binding.clusters
+        ]
         return sum(held) * self._rules.percent_a_minute / 100
 
     def _have_moved(self, group: Sequence[Binding]) -> bool:
-        """Whether a binding, or all that have to move with it, left what they had to leave."""
-        taints = [evicting_taints(each, self._simulation.fleet, self._now) for each in group]
-        leaves = [leaving(each, left) for each, left in zip(group, taints, strict=True)]
+        """Move bindings that move together; return whether they left."""
+        taints = [evicting_taints(binding, self._simulation.fleet, self._now) for binding in group]
+        leaves = [leaving(binding, why) for binding, why in zip(group, taints, strict=True)]
         if len(group) == 1:
             decisions = [self._simulation.decide(leaves[0])]
         else:
             decisions = self._simulation.decide_moves(leaves)
         self._settle_losses()
-        for binding, left, decision in zip(group, taints, decisions, strict=True):
-            self._settle_move(binding, left, decision)
+        for binding, why, decision in zip(group, taints, decisions, strict=True):
+            self._settle_move(binding, why, decision)
         return decisions[0].is_placed
 
-    def _settle_move(self, binding: Binding, left: Mapping[str, str], decision: Decision) -> None:
+    def _settle_move(self, binding: Binding, why: Mapping[str, str], decision: Decision) -> None:
         key = binding.namespace, binding.name
         if not decision.is_placed:
             self._stuck.add(key)
             self._queue.decided[key] = decision
             self._tell(StepKind.STAYS, binding.key, binding.clusters, str(decision.reason))
             return
-        tasks = eviction_tasks(binding, left, decision.clusters, self._now)
+        tasks = eviction_tasks(binding, why, decision.clusters, self._now)
         after = replace(binding, clusters=decision.clusters)
-        open_tasks = tuple(each for each in tasks if self._ending(after, each) is None)
+        open_tasks = tuple(task for task in tasks if self._ending(after, task) is None)
         self._settle(key, decision, StepKind.MOVED, open_tasks)
         if key in self._queue.since:
             self._queue.put(key)
 
     def _try(self) -> None:
-        """Try who waits, in order, as long as somebody is to be tried."""
+        """Try waiting bindings in order, until none is to be tried."""
         while True:
             self._keep_room()
             taken = self._queue.take(self._now)
@@ -429,7 +438,7 @@ class VirtualFleet:
                 self._queue.wake()
 
     def _keep_room(self) -> None:
-        """For whom others have overtaken for too long, until it waits no more; and who is first."""
+        """Keep room for bindings that were overtaken for too long, until they wait no more."""
         for key in self._queue.overtaken():
             profile = self._profiles.profile_of(self._bindings[key])
             self._earmarks.overtaken(key, self._now + profile.starvation_seconds)
@@ -440,18 +449,18 @@ class VirtualFleet:
         self._simulation.kept = self._queue.lacking(self._earmarks.keys)
 
     def _try_one(self, key: BindingName) -> None:
-        together = sorted(self._queue.together(key), key=lambda each: each != key)
-        bindings = [self._bindings[each] for each in together]
+        together = sorted(self._queue.together(key), key=lambda other: other != key)
+        bindings = [self._bindings[member] for member in together]
         gang = gang_to_join(bindings[0])
         if gang is not None:
             decisions = self._simulation.decide_together(gang, bindings)
         else:
             decisions = [self._simulation.decide(bindings[0])]
         self._settle_losses()
-        before = [self._bindings[each].clusters for each in together]
+        shares = [self._bindings[member].clusters for member in together]
         has_progressed = any(
             decision.is_placed and decision.clusters != ran
-            for decision, ran in zip(decisions, before, strict=True)
+            for decision, ran in zip(decisions, shares, strict=True)
         )
         if not has_progressed:
             fleet = self._simulation.fleet
@@ -459,29 +468,29 @@ class VirtualFleet:
                 fleet.names[c] for decision in decisions for c in open_clusters(decision)
             )
             self._queue.refused(key, dict(zip(together, decisions, strict=True)), reach)
-            for each in together:
-                if each in self._new:
-                    self._settle(each, self._queue.decided[each], StepKind.WAITS)
+            for member in together:
+                if member in self._new:
+                    self._settle(member, self._queue.decided[member], StepKind.WAITS)
             self._new.difference_update(together)
             return
         self._new.difference_update(together)
-        for each, decision in zip(together, decisions, strict=True):
-            self._settle(each, decision, StepKind.PLACED)
+        for member, decision in zip(together, decisions, strict=True):
+            self._settle(member, decision, StepKind.PLACED)
         self._queue.placed(key)
-        for each in together:
-            if each in self._queue.since:
-                self._queue.put(each)
+        for member in together:
+            if member in self._queue.since:
+                self._queue.put(member)
 
     def _next_at(self, *, is_held_up: bool) -> float:
-        """When something happens by itself."""
+        """Return when something happens next without an event."""
         times = [math.inf, self._queue.next_timeout]
         times += [self._budget.again_at, self._earmarks.next_at]
         times += self._silent.times(self._rules.lost_seconds, self._lost)
         if is_held_up:
             times.append(self._now + LOOK_SECONDS)
         else:
-            times += [each.due_at for each in self._moves()]
-        return min(each for each in times if each > self._now)
+            times += [move.due_at for move in self._moves()]
+        return min(time for time in times if time > self._now)
 
     def _tell(
         self,

@@ -1,57 +1,60 @@
-"""Who waits in virtual time: the queue that control planes keep, on bindings in memory.
+"""Bindings that wait in virtual time, earmarks for them, and the limits of preemption.
 
-Pure. Must not decide who finds room.
+Pure. Must not place anything.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from operator import itemgetter
 
+from federation.failover.rate import MINUTE
 from federation.failover.virtual_steps import WaitingStep
 from federation.model.placement import Binding, BindingName, Gang, binding_key, gang_to_join
 from federation.model.waiting import SUSPENDED
 from federation.scheduler.decision import Decision
 from federation.scheduler.demand import Demand
+from federation.scheduler.plugins.profile import Profiles
+from federation.scheduler.preemption import are_within
 from federation.scheduler.scarcity import short_of
 from federation.scheduler.waiting.gangs import GangMember, gate_of, missing
+from federation.scheduler.waiting.kept import MOST_EARMARKS, goes_with
 from federation.scheduler.waiting.queue import Seen, TryOrder, Waiter, WaitingQueue
 
 
 class VirtualQueue:
-    """Those of ``bindings`` that wait, ``since`` when (Unix seconds), and the newest decisions
-    about all of them.
-    """
+    """The ``bindings`` that wait, ``since`` when (Unix seconds), and all newest decisions."""
 
     def __init__(self, bindings: Mapping[BindingName, Binding]) -> None:
         self._bindings = bindings
         self._queue = WaitingQueue()
         self.since: dict[BindingName, float] = {}
         self.decided: dict[BindingName, Decision] = {}
-        # Who comes last of those that were placed, by cluster.
+        # The last in the order of the bindings that were placed, by cluster.
         self._last_placed: dict[str, TryOrder] = {}
         # Gangs that have waited for too long.
         self._timed_out: set[BindingName] = set()
         self.next_timeout = math.inf
 
     def put(self, key: BindingName) -> None:
-        """It is tried when there is more room; a gang by its first member, once complete."""
+        """Try the binding when there is more room; a gang by its first member, once complete."""
         together = self.together(key)
         if not together or key != min(together):
             return
         self._queue.put(
             Waiter(
                 key=key,
-                priority=max(self._bindings[each].priority for each in together),
-                since=min(self.since[each] for each in together),
+                priority=max(self._bindings[member].priority for member in together),
+                since=min(self.since[member] for member in together),
                 want=key,
                 units=max(Demand.of(self._bindings[key]).units, 1),
             )
         )
 
     def remove(self, key: BindingName) -> None:
-        """Before it goes: it waits no more, and what it was tried with is not complete."""
+        """Remove a binding from the queue before it is deleted; its gang is then incomplete."""
         if key not in self.since:
             return
         together = self.together(key)
@@ -60,15 +63,15 @@ class VirtualQueue:
         del self.since[key]
 
     def wake(self) -> None:
-        """All are tried, whatever there is for them."""
+        """Try all bindings, whatever room there is."""
         self._queue.wake(self._queue.wants)
 
     def take(self, now: float) -> list[BindingName]:
-        """Who is to be tried now, in order; how each try ended is to be told."""
+        """Return the next bindings to try, in order; callers report each result."""
         return [waiter.key for waiter in self._queue.take(now)]
 
     def placed(self, key: BindingName) -> None:
-        """The try found room; what has none still is put anew."""
+        """Report that the try found room; replicas without room are put anew."""
         self._queue.placed(key)
 
     def refused(
@@ -77,28 +80,29 @@ class VirtualQueue:
         decisions: Mapping[BindingName, Decision],
         reach: frozenset[str],
     ) -> None:
-        """The try found none where the clusters of ``reach`` let it in: only what changes the fleet
-        makes room, and wakes everybody.
+        """Report that the try found no room in the clusters of ``reach``, which let it in.
+
+        Only a change of the fleet makes room, and wakes all.
         """
         self.decided |= decisions
         self._queue.refused(key, Seen(reach=reach))
 
     def note_placed(self, binding: Binding, decision: Decision) -> None:
-        """Whoever was placed came now, unless it had waited itself; before it waits no more."""
+        """Note a placement, before the binding leaves the queue: it may overtake others."""
         order = self.order(binding)
-        had = {each.name: each.replicas for each in binding.clusters}
-        for each in decision.clusters:
-            if each.replicas > had.get(each.name, 0):
-                last = self._last_placed.get(each.name, order)
-                self._last_placed[each.name] = max(order, last)
+        replicas = {target.name: target.replicas for target in binding.clusters}
+        for target in decision.clusters:
+            if target.replicas > replicas.get(target.name, 0):
+                last = self._last_placed.get(target.name, order)
+                self._last_placed[target.name] = max(order, last)
 
     def overtaken(self) -> list[BindingName]:
-        """Who is overtaken for the first time by those that were placed since this was asked."""
+        """Return the bindings first overtaken by placements since the last call."""
         placed, self._last_placed = self._last_placed, {}
         return [waiter.key for waiter, _ in self._queue.overtaken(placed)] if placed else []
 
     def lacking(self, keys: Collection[BindingName]) -> list[tuple[Binding, int]]:
-        """How many replicas those of these that wait lack, the most urgent first."""
+        """Return the waiting bindings of these and how many replicas they lack, in order."""
         waiting = sorted(
             (-self._bindings[key].priority, since, key)
             for key, since in self.since.items()
@@ -107,14 +111,12 @@ class VirtualQueue:
         return [(self._bindings[key], self.decided[key].remainder) for _, _, key in waiting]
 
     def order(self, binding: Binding) -> TryOrder:
-        """Where it stands; who does not wait stands behind those of its priority."""
+        """Return its place; a binding that does not wait is behind those of its priority."""
         key = binding.namespace, binding.name
         return -binding.priority, self.since.get(key, math.inf), key
 
     def together(self, key: BindingName) -> list[BindingName]:
-        """Those that are tried with it, itself too; none while it is suspended, or its gang is not
-        complete.
-        """
+        """Return the bindings tried with it and itself; none while it is suspended or gated."""
         if self._bindings[key].suspended:
             return []
         gang = gang_to_join(self._bindings[key])
@@ -123,33 +125,33 @@ class VirtualQueue:
         return [] if self.gate(key) else self._of_gang(key[0], gang.name)
 
     def gate(self, key: BindingName) -> str:
-        """What it waits for beside room: its resumption, or members of its gang; "" for nothing."""
+        """Return what it waits for in addition to room, "" for nothing."""
         if self._bindings[key].suspended:
             return SUSPENDED
         gang = self._bindings[key].gang
         return "" if gang is None else str(gate_of(gang, self._members(key[0], gang.name)))
 
     def waiting(self, began: float) -> list[WaitingStep]:
-        """Who waits, in order; those of one gang at one position."""
+        """Return the waiting bindings in order; members of one gang have one position."""
         places: dict[tuple[int, float, BindingName], list[BindingName]] = defaultdict(list)
         gated = []
         for key, since in self.since.items():
             together = self.together(key)
             if together:
-                priority = max(self._bindings[each].priority for each in together)
-                first = min(self.since[each] for each in together)
+                priority = max(self._bindings[member].priority for member in together)
+                first = min(self.since[member] for member in together)
                 places[-priority, first, min(together)].append(key)
             else:
                 gated.append((since, key))
-        found = [
+        steps = [
             self._step(key, position, began)
             for position, order in enumerate(sorted(places), start=1)
             for key in sorted(places[order])
         ]
-        return [*found, *(self._step(key, 0, began) for _, key in sorted(gated))]
+        return [*steps, *(self._step(key, 0, began) for _, key in sorted(gated))]
 
     def time_out(self, now: float) -> Iterator[tuple[str, str]]:
-        """The gangs that have waited for too long since this was asked last, and what they lack."""
+        """Yield the gangs that timed out since the last call, and what they lack."""
         waiting = {
             (key[0], gang.name): gang
             for key in self.since
@@ -168,8 +170,8 @@ class VirtualQueue:
 
     def _patience(self, keys: Sequence[BindingName]) -> float:
         gangs = [self._bindings[key].gang for key in keys]
-        seconds = (each.timeout_seconds for each in gangs if each)
-        return min((each for each in seconds if each is not None), default=math.inf)
+        seconds = (gang.timeout_seconds for gang in gangs if gang)
+        return min((limit for limit in seconds if limit is not None), default=math.inf)
 
     def _lacking(self, gang: Gang, keys: Sequence[BindingName]) -> str:
         first = min(keys)
@@ -189,7 +191,7 @@ class VirtualQueue:
         )
 
     def _of_gang(self, namespace: str, gang: str) -> list[BindingName]:
-        """Those of it that wait."""
+        """Return the members of a gang that wait."""
         return [
             key
             for key in self.since
@@ -199,7 +201,117 @@ class VirtualQueue:
 
     def _members(self, namespace: str, gang: str) -> list[GangMember]:
         return [
-            GangMember.of(each, None)
-            for each in self._bindings.values()
-            if each.gang and (each.namespace, each.gang.name) == (namespace, gang)
+            GangMember.of(binding, None)
+            for binding in self._bindings.values()
+            if binding.gang and (binding.namespace, binding.gang.name) == (namespace, gang)
         ]
+
+
+class PreemptionBudget:
+    """How many replicas may be preempted within any minute: in all, and of one namespace."""
+
+    def __init__(self, max_replicas: int, max_of_namespace: int, now: float) -> None:
+        self._max_replicas, self._max_of_namespace = max_replicas, max_of_namespace
+        self._spent: list[tuple[float, Mapping[str, int]]] = []
+        self._has_refused = False
+        self.now = now
+
+    def may_preempt(self, lost: Mapping[str, int]) -> bool:
+        """Spend this many replicas by namespace, unless they are too many."""
+        spent = Counter[str]()
+        for at, counts in self._spent:
+            if self.now < at + MINUTE:
+                spent.update(counts)
+        is_within = are_within(self._max_replicas, self._max_of_namespace, lost, spent)
+        if is_within:
+            self._spent.append((self.now, dict(lost)))
+        else:
+            self._has_refused = True
+        return is_within
+
+    @property
+    def again_at(self) -> float:
+        """Return when a binding that was refused may preempt."""
+        if not self._has_refused:
+            return math.inf
+        times = (at + MINUTE for at, _ in self._spent)
+        return min((at for at in times if at > self.now), default=math.inf)
+
+    def renews(self, now: float) -> bool:
+        """Go on to ``now``; return whether refused bindings may preempt again."""
+        is_due = self.again_at <= now
+        self.now = now
+        self._has_refused = self._has_refused and not is_due
+        return is_due
+
+
+class Earmarks:
+    """Bindings that were overtaken, and those for which room is kept after a time."""
+
+    def __init__(self) -> None:
+        self._starving: dict[BindingName, float] = {}
+        self.keys: set[BindingName] = set()
+
+    def overtaken(self, key: BindingName, due_at: float) -> None:
+        """Keep room for an overtaken binding from ``due_at`` on."""
+        if key not in self.keys:
+            self._starving.setdefault(key, due_at)
+
+    @property
+    def next_at(self) -> float:
+        """Return when room is kept for one more; infinity while earmarks are at their limit."""
+        is_full = len(self.keys) >= MOST_EARMARKS
+        return math.inf if is_full else min(self._starving.values(), default=math.inf)
+
+    def begin(self, now: float) -> Iterator[BindingName]:
+        """Yield bindings for which room is kept from now on, the longest overtaken first."""
+        for key, due_at in sorted(self._starving.items(), key=itemgetter(1)):
+            if due_at > now or len(self.keys) >= MOST_EARMARKS:
+                return
+            del self._starving[key]
+            self.keys.add(key)
+            yield key
+
+    def end(self, waiting: Collection[BindingName]) -> bool:
+        """Keep nothing for bindings that no longer wait; return whether something was kept."""
+        self._starving = {key: at for key, at in self._starving.items() if key in waiting}
+        ended = {key for key in self.keys if key not in waiting}
+        self.keys -= ended
+        return bool(ended)
+
+
+class FirstInLine:
+    """The first waiting binding of each strict profile, which none may overtake."""
+
+    def __init__(
+        self, queue: VirtualQueue, bindings: Mapping[BindingName, Binding], profiles: Profiles
+    ) -> None:
+        self._queue = queue
+        self._bindings = bindings
+        self._profiles = profiles
+        self._first: dict[str, Binding] = {}
+
+    def look(self) -> bool:
+        """Look again; return whether other bindings are first than before."""
+        previous, self._first = self._first, {}
+        if not self._profiles.strict_names:
+            return False
+        waiting = (self._bindings[key] for key in self._queue.since if self._queue.together(key))
+        for binding in sorted(waiting, key=self._queue.order):
+            profile = self._profiles.profile_of(binding)
+            if profile.strict:
+                self._first.setdefault(profile.name, binding)
+        return _keys(self._first) != _keys(previous)
+
+    def before(self, binding: Binding) -> Sequence[Binding]:
+        """Return the bindings that this one must not overtake."""
+        if not self._first:
+            return ()
+        first = self._first.get(self._profiles.profile_of(binding).name)
+        if first is None or goes_with(first, binding):
+            return ()
+        return (first,) if self._queue.order(first) < self._queue.order(binding) else ()
+
+
+def _keys(first: Mapping[str, Binding]) -> Mapping[str, str]:
+    return {name: binding.key for name, binding in first.items()}

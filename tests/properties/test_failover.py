@@ -13,7 +13,7 @@ from federation.failover.breaker import Breaker, BreakerLimits, ClusterOrigin, j
 from federation.failover.evictions import Ending, Progress, ending_of, taken_back
 from federation.failover.moves import eviction_tasks, is_ordered_away, leaves_at, moves_of
 from federation.failover.rate import MINUTE, MoveAllowance, cost_of
-from federation.failover.silence import MOST_DEAF_SECONDS, Silences
+from federation.failover.silence import MAX_DEAF_SECONDS, Silences
 from federation.model.cluster import UNREACHABLE_KEY, Cluster, Taint, TaintEffect
 from federation.model.placement import (
     Binding,
@@ -140,14 +140,14 @@ class Failover(RuleBasedStateMachine):
         if self.breaker.freeze is not None:
             self.breaker = self.breaker.resumed(self.silences.silent.keys())
 
-    @rule(seconds=st.floats(MOST_DEAF_SECONDS + 1, 1000))
+    @rule(seconds=st.floats(MAX_DEAF_SECONDS + 1, 1000))
     def sleep(self, seconds: float) -> None:
         """The machine is suspended: what it did not hear nobody heard."""
         self.now += seconds
         self.deaf_at = self.now
         self._step(could_hear=True)
 
-    @rule(seconds=st.integers(int(MOST_DEAF_SECONDS) + 2, 60))
+    @rule(seconds=st.integers(int(MAX_DEAF_SECONDS) + 2, 60))
     def lose_database(self, seconds: int) -> None:
         cut_off_at = self.now
         for _ in range(seconds):
@@ -277,7 +277,7 @@ class Failover(RuleBasedStateMachine):
                     is_silent=name not in heard,
                     is_back=name in heard and leaves_at(binding, self.clusters[name]) > self.now,
                     is_ordered=is_ordered_away(binding, self.clusters[name], self.now),
-                    most_seconds=EVICTION_SECONDS,
+                    max_seconds=EVICTION_SECONDS,
                 )
                 if ending is Ending.TAKEN_BACK:
                     cost = cost_of(task.replicas, self._rate())

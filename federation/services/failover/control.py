@@ -1,4 +1,4 @@
-"""How failover stands, and the brake that people have.
+"""The status of failover, and its brake for people.
 
 Must not move anything.
 """
@@ -18,16 +18,16 @@ from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.model.quotations import quoted
 from federation.services.failover.evicting import is_ordered
 from federation.services.failover.moving import evacuated
-from federation.services.failover.watching import Failover, FailoverSettings, tell_of_change
+from federation.services.failover.watching import Failover, FailoverSettings, log_change
 from federation.services.fleet.registry import FleetOwner
-from federation.services.ports import Clock, Store
+from federation.services.ports import Clock, Store, Transaction
 
-MOST_EVICTIONS = 1000
+MAX_EVICTIONS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilentCluster:
-    """Times are in Unix seconds; ``lost_since`` is None while it is only stale."""
+    """A silent cluster; times are in Unix seconds, ``lost_since`` is None while it is stale."""
 
     name: str
     since: float
@@ -37,7 +37,7 @@ class SilentCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvacuatedCluster:
-    """A cluster with taints that evict, and what bindings hold there."""
+    """A cluster with taints that evict, and the reservations of bindings there."""
 
     name: str
     taints: tuple[Taint, ...]
@@ -47,8 +47,9 @@ class EvacuatedCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenEviction:
-    """A graceful eviction of a binding; ``deadline`` in Unix seconds, None: it ends once its
-    replacement runs, or with the return of its cluster, however long that takes.
+    """A graceful eviction of a binding; ``deadline`` in Unix seconds.
+
+    None: it ends once its replacement runs, or its cluster returns, however long that takes.
     """
 
     binding: BindingName
@@ -58,7 +59,7 @@ class OpenEviction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverOverview:
-    """How failover stands; it moves so many percent of all replicas a minute."""
+    """The status of failover, which moves this percentage of all replicas a minute."""
 
     enabled: bool
     percent_a_minute: float
@@ -70,7 +71,7 @@ class FailoverOverview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverStatus(FailoverOverview):
-    """The same with what concerns bindings: of the evictions the oldest are in there.
+    """The status with the bindings concerned, and the oldest evictions.
 
     ``now`` is this control plane's time, in Unix seconds.
     """
@@ -82,7 +83,7 @@ class FailoverStatus(FailoverOverview):
 
 
 class FailoverControl:
-    """What people see of failover and can do about it, at any control plane."""
+    """Use cases of people with failover, at any control plane."""
 
     def __init__(
         self,
@@ -99,130 +100,127 @@ class FailoverControl:
         self._settings = settings
 
     async def overview(self, scope: Scope = EVERYTHING) -> FailoverOverview:
-        """What costs little to know, however many bindings there are; as who may see the scope
-        reads it.
-        """
+        """Read what costs little, however many bindings there are, as the scope may see it."""
         async with self._store.reading() as read:
-            breaker = await read.failover.get()
-            count = await read.failover.evictions()
+            return await self._overview(read, scope)
+
+    async def _overview(self, read: Transaction, scope: Scope) -> FailoverOverview:
+        breaker = await read.failover.get()
         return FailoverOverview(
             enabled=self._settings.enabled,
             percent_a_minute=self._settings.percent_a_minute,
             freeze=breaker.freeze.as_seen(scope) if breaker.freeze else None,
             places=self._places_seen(breaker, scope),
-            silent=tuple(each for each in self._silent() if scope.sees_cluster(each.name)),
-            eviction_count=count,
+            silent=tuple(self._silent(scope)),
+            eviction_count=await read.failover.evictions(),
         )
 
     async def get(self, scope: Scope = EVERYTHING) -> FailoverStatus:
-        """As who may see the scope reads it. Counts the replicas of all bindings."""
+        """Read the whole status, as the scope may see it, and count all replicas."""
         async with self._store.reading() as read:
-            breaker = await read.failover.get()
-            evicted = await read.failover.evicted(None, MOST_EVICTIONS)
-            count = await read.failover.evictions()
+            overview = await self._overview(read, scope)
+            evicted = await read.failover.evicted(None, MAX_EVICTIONS)
             replicas = await read.failover.replicas()
         evictions = [
             OpenEviction(
-                binding=(each.namespace, each.name),
+                binding=(binding.namespace, binding.name),
                 task=task,
-                deadline=self._deadline(each, task),
+                deadline=self._deadline(binding, task),
             )
-            for each in evicted
-            for task in each.eviction_tasks
+            for binding in evicted
+            for task in binding.eviction_tasks
             if task.is_ours
         ]
-        evictions.sort(key=lambda each: (each.task.created_at or 0.0, each.binding))
+        evictions.sort(key=lambda eviction: (eviction.task.created_at or 0.0, eviction.binding))
         if scope != EVERYTHING:
             evictions = list(_evictions_seen(evictions, scope))
-            count = len(evictions)
+            overview = replace(overview, eviction_count=len(evictions))
         return FailoverStatus(
-            enabled=self._settings.enabled,
-            percent_a_minute=self._settings.percent_a_minute,
-            freeze=breaker.freeze.as_seen(scope) if breaker.freeze else None,
-            places=self._places_seen(breaker, scope),
-            silent=tuple(each for each in self._silent() if scope.sees_cluster(each.name)),
+            enabled=overview.enabled,
+            percent_a_minute=overview.percent_a_minute,
+            freeze=overview.freeze,
+            places=overview.places,
+            silent=overview.silent,
+            eviction_count=overview.eviction_count,
             evacuated=tuple(
                 self._held(name) for name in evacuated(self._fleet) if scope.sees_cluster(name)
             ),
-            evictions=tuple(evictions[:MOST_EVICTIONS]),
-            eviction_count=count,
+            evictions=tuple(evictions[:MAX_EVICTIONS]),
             replicas_per_minute=replicas * self._settings.percent_a_minute / 100,
             now=self._clock.now(),
         )
 
     async def freezes(self, clusters: Iterable[Cluster]) -> Mapping[str, Freeze]:
-        """Those of them, by name, that nothing is moved off because of a freeze."""
+        """Return the freezes that keep bindings in clusters, by their names."""
         async with self._store.reading() as read:
             breaker = await read.failover.get()
-        found = {each.name: breaker.freeze_at(each) for each in clusters}
-        return {name: freeze for name, freeze in found.items() if freeze is not None}
+        freezes = {cluster.name: breaker.freeze_at(cluster) for cluster in clusters}
+        return {name: freeze for name, freeze in freezes.items() if freeze is not None}
 
     async def freeze(
         self, by: str, reason: str, place: FreezeScope | None = None, scope: Scope = EVERYTHING
     ) -> FailoverStatus:
-        """Nothing moves until people resume it; with a place, nothing off its clusters.
+        """Freeze failover until people resume it; with a place, only moves off its clusters.
 
-        Raises PreconditionFailed where they froze the same, InvalidRequest for a place that has no
+        Raises PreconditionFailed if people froze the same, InvalidRequest for a place without
         clusters.
         """
         if place is not None and not any(map(place.has, self._fleet.snapshot.fleet.clusters)):
             raise InvalidRequest.of(place.kind, f"is that of no cluster: {place.name!r}")
         freeze = Freeze(by=by, since=self._clock.now(), reason=reason)
         async with self._store.transaction() as tx:
-            before = await tx.failover.lock()
-            known = before.freeze_of(place) if place else before.freeze
-            if known is not None and not known.is_by_breaker:
+            stored = await tx.failover.lock()
+            current = stored.freeze_of(place) if place else stored.freeze
+            if current is not None and not current.is_by_breaker:
                 raise PreconditionFailed(
-                    f"{_named(place)} is frozen already, by {quoted(known.by)}: "
-                    f"{quoted(known.reason)}",
+                    f"{_named(place)} is frozen already, by {quoted(current.by)}: "
+                    f"{quoted(current.reason)}",
                     reason="ALREADY_FROZEN",
                 )
             after = (
-                before.frozen_in(place, freeze)
+                stored.frozen_in(place, freeze)
                 if place
-                else before.frozen(by, freeze.since, reason)
+                else stored.frozen(by, freeze.since, reason)
             )
             await tx.failover.put(after)
-        tell_of_change(before, after)
+        log_change(stored, after)
         return await self.get(scope)
 
     async def resume(
         self, by: str, place: FreezeScope | None = None, scope: Scope = EVERYTHING
     ) -> FailoverStatus:
-        """It goes on, in one place or as a whole. Raises PreconditionFailed where it is not
-        frozen.
-        """
+        """Resume failover in one place or as a whole. Raises PreconditionFailed if not frozen."""
         async with self._store.transaction() as tx:
-            before = await tx.failover.lock()
-            if (before.freeze_of(place) if place else before.freeze) is None:
+            stored = await tx.failover.lock()
+            if (stored.freeze_of(place) if place else stored.freeze) is None:
                 raise PreconditionFailed(f"{_named(place)} is not frozen.", reason="NOT_FROZEN")
             if place is not None:
-                after = before.resumed_in(place, self._silent_in(before, place))
+                after = stored.resumed_in(place, self._silent_in(stored, place))
             else:
-                after = before.resumed(self._failover.silences.silent.keys())
+                after = stored.resumed(self._failover.silences.silent.keys())
             await tx.failover.put(after)
-        tell_of_change(before, after, by)
+        log_change(stored, after, by)
         return await self.get(scope)
 
     def _places_seen(self, breaker: Breaker, scope: Scope) -> tuple[FrozenPlace, ...]:
-        """Those of which the scope has a cluster."""
+        """Return the frozen places of which the scope has a cluster."""
         clusters = self._fleet.snapshot.fleet.clusters
-        seen = [each for each in clusters if scope.sees_cluster(each.name)]
+        visible = [cluster for cluster in clusters if scope.sees_cluster(cluster.name)]
         return tuple(
             place.as_seen(scope)
             for place in breaker.places
-            if scope.sees_all_clusters or any(map(place.has, seen))
+            if scope.sees_all_clusters or any(map(place.has, visible))
         )
 
     def _silent_in(self, breaker: Breaker, place: FreezeScope) -> list[str]:
-        """Who is silent in a place that froze by itself."""
-        (frozen,) = [each for each in breaker.places if each.place == place]
+        """Return the silent clusters of a place that froze by itself."""
+        (frozen,) = [entry for entry in breaker.places if entry.place == place]
         if not frozen.freeze.is_by_breaker:
             return []
         fleet, silent = self._fleet, self._failover.silences.silent
         return [n for n in silent if fleet.has(n) and frozen.has(fleet.known(n).cluster)]
 
-    def _silent(self) -> list[SilentCluster]:
+    def _silent(self, scope: Scope) -> list[SilentCluster]:
         return [
             SilentCluster(
                 name=name,
@@ -231,7 +229,7 @@ class FailoverControl:
                 lost_since=self._fleet.known(name).cluster.lost_since,
             )
             for name, silence in self._failover.silences.silent.items()
-            if self._fleet.has(name)
+            if self._fleet.has(name) and scope.sees_cluster(name)
         ]
 
     def _deadline(self, binding: Binding, task: EvictionTask) -> float | None:
@@ -249,17 +247,21 @@ class FailoverControl:
             name=name,
             taints=self._fleet.known(name).cluster.taints,
             bindings=len(keys),
-            replicas=sum(each.replicas for key in keys for each in ledger.newest(key)),
+            replicas=sum(
+                reservation.replicas for key in keys for reservation in ledger.newest(key)
+            ),
         )
 
 
 def _evictions_seen(evictions: Iterable[OpenEviction], scope: Scope) -> Iterator[OpenEviction]:
-    """Those of bindings and clusters in the scope, without names of other clusters."""
-    for each in evictions:
-        task = each.task
-        if scope.sees_namespace(each.binding[0]) and scope.sees_cluster(task.from_cluster):
-            before = tuple(one for one in task.clusters_before if scope.sees_cluster(one.name))
-            yield replace(each, task=replace(task, clusters_before=before))
+    """Yield evictions of bindings and clusters in the scope, without names of other clusters."""
+    for eviction in evictions:
+        task = eviction.task
+        if scope.sees_namespace(eviction.binding[0]) and scope.sees_cluster(task.from_cluster):
+            visible = tuple(
+                target for target in task.clusters_before if scope.sees_cluster(target.name)
+            )
+            yield replace(eviction, task=replace(task, clusters_before=visible))
 
 
 def _named(place: FreezeScope | None) -> str:

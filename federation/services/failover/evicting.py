@@ -1,7 +1,7 @@
-"""Ends graceful evictions, or takes them back.
+"""Graceful evictions: ended, or taken back.
 
-Must not delete anything: controllers follow what a binding says. Belongs to the event loop of who
-has the duty.
+Must not delete pods: controllers follow their bindings. Belongs to the event loop of the control
+plane with the duty.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged
 from federation.services.ports import Clock, Store
 
-# How soon evictions are looked at again: where there are some, and where there are none.
+# How soon evictions are looked at again: if there are some, and if there are none.
 LOOK_SECONDS, IDLE_SECONDS = 1.0, 5.0
-# Of many the looking takes its time: it rests so many times as long.
+# Looking at many evictions takes time: the pause is this many times as long.
 REST_TIMES = 20
-# Others of the same duty wait for a piece of work.
+# Other work of the same duty waits for these pages.
 PAGES_AT_ONCE = 10
 TRY_AGAIN_SECONDS = 10.0
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class Evicting:
-    """The evictions that go on, looked at again and again."""
+    """Open evictions, looked at again and again."""
 
     def __init__(
         self,
@@ -40,22 +40,23 @@ class Evicting:
         moving: Moving,
         clock: Clock,
         *,
-        most_seconds: float,
+        max_seconds: float,
     ) -> None:
         self._store = store
         self._fleet = fleet
         self._moving = moving
         self._clock = clock
-        self._most_seconds = most_seconds
+        self._max_seconds = max_seconds
         self._look_at = 0.0
-        # Where the looking goes on, and since when it lasts.
+        # The last binding of the current round, and when the round began.
         self._after: BindingName | None = None
         self._began: float | None = None
         self._try_again_at: dict[str, float] = {}
 
     async def look(self, begin: Begin, heard: Collection[str], *, is_frozen: bool) -> bool:
-        """End what is due, some pages at a time; whether there is more to look at, or to take back
-        once the rate allows it.
+        """End evictions that are due, some pages at a time.
+
+        Return whether pages are left, or the rate holds up an eviction to take back.
         """
         now = self._clock.now()
         if now < self._look_at:
@@ -73,7 +74,7 @@ class Evicting:
         return True
 
     def _rest(self, *, is_empty: bool) -> None:
-        """All were looked at; the longer that took the longer it rests."""
+        """End a round; the longer it took, the longer is the pause."""
         now = self._clock.now()
         took = now - (self._began or now)
         self._look_at = now + (IDLE_SECONDS if is_empty else max(LOOK_SECONDS, took * REST_TIMES))
@@ -82,24 +83,24 @@ class Evicting:
     async def _look_at_page(
         self, begin: Begin, page: Sequence[Binding], heard: Collection[str], *, is_frozen: bool
     ) -> bool:
-        """Whether something is to be taken back that the rate holds up."""
+        """Return whether the rate holds up an eviction to take back."""
         ended: dict[BindingName, set[EvictionTask]] = {}
         endings, is_held_up = Counter[Ending](), False
         await self._moving.read_unknown(
             task.from_cluster for binding in page for task in binding.eviction_tasks
         )
         for binding in page:
-            over = self._endings(binding, heard)
-            back = [task for task, ending in over.items() if ending is Ending.TAKEN_BACK]
-            if left := over.keys() - set(back):
-                ended[binding.namespace, binding.name] = left
-                endings.update(over[task] for task in left)
+            results = self._endings(binding, heard)
+            back = [task for task, ending in results.items() if ending is Ending.TAKEN_BACK]
+            if over := results.keys() - set(back):
+                ended[binding.namespace, binding.name] = over
+                endings.update(results[task] for task in over)
             if back and not is_frozen and not is_held_up:
                 taken = await self._take_back(binding, back[-1])
                 is_held_up = taken is None
                 endings[Ending.TAKEN_BACK] += bool(taken)
         if ended:
-            # First: who dies in between finds the task, and does the rest.
+            # First, because after a crash in between the task is found again.
             for name, tasks in ended.items():
                 await self._moving.look_no_more(name, tasks)
             await self._end(begin, ended)
@@ -108,7 +109,7 @@ class Evicting:
 
     def _endings(self, binding: Binding, heard: Collection[str]) -> dict[EvictionTask, Ending]:
         now, fleet = self._clock.now(), self._fleet
-        found = {}
+        endings = {}
         for task in binding.eviction_tasks:
             name = task.from_cluster
             if not task.is_ours:
@@ -122,14 +123,14 @@ class Evicting:
                 is_silent=name not in heard,
                 is_back=name in heard and leaves_at(binding, fleet.known(name).cluster) > now,
                 is_ordered=is_ordered(fleet, binding, task, now),
-                most_seconds=self._most_seconds,
+                max_seconds=self._max_seconds,
             )
             if ending is not None:
-                found[task] = ending
-        return found
+                endings[task] = ending
+        return endings
 
     async def _take_back(self, binding: Binding, task: EvictionTask) -> bool | None:
-        """Whether it was; None: not yet."""
+        """Return whether it was taken back; None: the rate holds it up."""
         now = self._clock.now()
         if now < self._try_again_at.get(binding.key, 0.0):
             return False
@@ -150,15 +151,13 @@ class Evicting:
         async with begin() as tx:
             current = await tx.bindings.lock_all(ended.keys())
             changes = [
-                BindingChanged.of(
-                    each.binding, decision=each.decision_id, waits=each.wait is not None
-                )
-                for each in current.values()
+                BindingChanged.of(row.binding, decision=row.decision_id, waits=row.wait is not None)
+                for row in current.values()
             ]
             await tx.failover.put_evictions(
                 {
-                    each.id: [t for t in each.binding.eviction_tasks if t not in ended[name]]
-                    for name, each in current.items()
+                    row.id: [t for t in row.binding.eviction_tasks if t not in ended[name]]
+                    for name, row in current.items()
                 }
             )
             await tx.journal.append(changes)
@@ -167,7 +166,7 @@ class Evicting:
 
 
 def is_ordered(fleet: FleetOwner, binding: Binding, task: EvictionTask, now: float) -> bool:
-    """Whether people want the share gone from its cluster, whatever becomes of its replacement."""
+    """Whether people want the share gone from its cluster, with or without a replacement."""
     name = task.from_cluster
     return fleet.has(name) and is_ordered_away(binding, fleet.known(name).cluster, now)
 
@@ -175,12 +174,12 @@ def is_ordered(fleet: FleetOwner, binding: Binding, task: EvictionTask, now: flo
 def progress_of(
     fleet: FleetOwner, binding: Binding, task: EvictionTask, heard: Collection[str]
 ) -> Progress:
-    """How far the replacement is, by the newest reports.
+    """Return how far the replacement is, by the newest reports.
 
-    What this control plane has not heard of yet counts as promised and not there, and so does what
-    a silent or deleted cluster has: nobody sees it run.
+    A share that this control plane has not heard of counts as promised and not running, and so
+    does a share in a silent or deleted cluster.
     """
-    before = {each.name: each.replicas for each in task.clusters_before}
+    original = {target.name: target.replicas for target in task.clusters_before}
     outstanding = started = 0
     for target in binding.clusters:
         name = target.name
@@ -190,21 +189,25 @@ def progress_of(
         ledger = fleet.ledger(name)
         newest = ledger.newest(binding.key)
         if name in heard:
-            outstanding += sum(each.in_cells for each in ledger.outstanding_of(binding.key))
-            outstanding += max(0, target.replicas - sum(each.replicas for each in newest))
-        elif target.replicas > before.get(name, 0):
+            outstanding += sum(promise.in_cells for promise in ledger.outstanding_of(binding.key))
+            outstanding += max(
+                0, target.replicas - sum(reservation.replicas for reservation in newest)
+            )
+        elif target.replicas > original.get(name, 0):
             outstanding += target.replicas
-        echoes = [echo for each in newest if (echo := ledger.echo_of(each)) is not None]
+        echoes = [
+            echo for reservation in newest if (echo := ledger.echo_of(reservation)) is not None
+        ]
         bound = sum(echo.bound for echo in echoes)
-        started += max(0, bound - before.get(name, 0))
+        started += max(0, bound - original.get(name, 0))
     return Progress(outstanding, started, _staying(fleet, binding, task))
 
 
 def _staying(fleet: FleetOwner, binding: Binding, task: EvictionTask) -> int:
-    """Pods that are seen in the cluster that it leaves, beyond what it has there by now."""
+    """Count pods in the cluster that it leaves in addition to its share there."""
     name = task.from_cluster
-    kept = sum(each.replicas for each in binding.clusters if each.name == name)
-    return max(0, fleet.ledger(name).seen_of(binding.key) - kept) if fleet.has(name) else 0
+    promised = sum(target.replicas for target in binding.clusters if target.name == name)
+    return max(0, fleet.ledger(name).seen_of(binding.key) - promised) if fleet.has(name) else 0
 
 
 def _tell(endings: Counter[Ending]) -> None:

@@ -1,14 +1,14 @@
-"""Moves bindings off clusters, the most urgent first, no faster than may be.
+"""Moves of bindings off clusters, the most urgent first, within the rate.
 
-Must not decide where they go: each is an ordinary decision about what is stored. Belongs to the
-event loop of who has the duty.
+Must not decide where they go: an ordinary decision does. Belongs to the event loop of the control
+plane with the duty.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from federation.failover.breaker import Breaker
@@ -30,28 +30,24 @@ from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import ReleaseService
 from federation.services.scheduling.stated_moves import PendingPodsMove, UndoneEviction
 from federation.services.telling import tell
-from federation.services.values import Scheduled
+from federation.services.values import PlacedObserver, Scheduled
 
 AT_ONCE = 200
-# Bindings in thousands are read so many at a time, between other work of the loop.
+# Thousands of bindings are read in pages of this size, between other work of the loop.
 READ_AT_ONCE = 100
-# What was found is looked for again after so long, if nothing has told of it before; where there
-# was nothing, after longer.
+# Moves are planned again after this time, if no change of clusters comes first; after the longer
+# one if there were none.
 PLAN_SECONDS, IDLE_PLAN_SECONDS, COUNT_SECONDS = 30.0, 300.0, 60.0
 PLANNING_SECONDS = 2.0
-# What fits nowhere is tried again.
+# Bindings that fit nowhere are tried again after a time that doubles.
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 5.0, 60.0
-# Who was not asked for so long has not had the duty meanwhile.
+# A control plane that was not called for this long has not had the duty meanwhile.
 AWAY_SECONDS = 5.0
 
 logger = logging.getLogger(__name__)
 
 
-# Told after the commit; agents are asked for nodes then.
-PlacedObserver: TypeAlias = Callable[[Sequence[Scheduled]], None]
-
-
-# Moves of one decision.
+# The moves of one decision.
 _Group: TypeAlias = tuple[Move, ...]
 
 
@@ -62,7 +58,7 @@ class _Retry(NamedTuple):
 
 
 class Moving:
-    """What is to be moved, as last read, and how much of it may be now."""
+    """The moves to make, as last read, and the rate that limits them."""
 
     def __init__(
         self,
@@ -70,6 +66,7 @@ class Moving:
         fleet: FleetOwner,
         pipeline: DecisionPipeline,
         clock: Clock,
+        placed: PlacedObserver,
         *,
         percent_a_minute: float,
     ) -> None:
@@ -81,7 +78,7 @@ class Moving:
         self._percent = percent_a_minute
         self._moves: list[Move] = []
         self._planned_for: Mapping[str, Cluster] = {}
-        # In frozen places.
+        # Clusters in frozen places.
         self._held: Collection[str] = ()
         self._plan_again_at = 0.0
         self._planning: asyncio.Task[None] | None = None
@@ -90,36 +87,35 @@ class Moving:
         self._replicas = 0
         self._count_again_at = 0.0
         self._moved = self._moved_replicas = 0
-        self._observers: list[PlacedObserver] = []
-
-    def observe(self, observer: PlacedObserver) -> None:
-        """From now on tell ``observer`` of every decision that placed something."""
-        self._observers.append(observer)
+        self._placed = placed
 
     def close(self) -> None:
-        """Nothing is read any more."""
+        """Stop reading."""
         if self._planning is not None:
             self._planning.cancel()
 
     def begin(self) -> None:
-        """To be called again and again, also while nothing is to be moved."""
+        """Let the allowance grow; to be called again and again, also without moves."""
         now = self._clock.now()
         if now - self._allowance.at > AWAY_SECONDS:
             self._allowance = MoveAllowance(at=now)
         self._allowance = self._allowance.later(now)
 
     async def move(self, breaker: Breaker) -> bool:
-        """Move what may be moved now, off clusters of places that are not frozen. Whether there is
-        more that is only held up by the rate.
+        """Move what may move now off clusters of places that are not frozen.
+
+        Return whether the rate holds up others.
         """
         now = self._clock.now()
-        every = evacuated(self._fleet)
-        clusters = {name: each for name, each in every.items() if not breaker.holds(each)}
-        self._held = every.keys() - clusters.keys()
+        all_evacuated = evacuated(self._fleet)
+        clusters = {
+            name: cluster for name, cluster in all_evacuated.items() if not breaker.holds(cluster)
+        }
+        self._held = all_evacuated.keys() - clusters.keys()
         if clusters != self._planned_for or (clusters and now >= self._plan_again_at):
             if self._planning is None:
                 self._planning = asyncio.create_task(self._plan(clusters))
-            # Of very many it lasts, and what else there is to do must not wait for it.
+            # Planning for very many bindings lasts, and other work must not wait for it.
             await asyncio.wait({self._planning}, timeout=PLANNING_SECONDS)
             if not self._planning.done():
                 return True
@@ -141,25 +137,25 @@ class Moving:
         return len(batch) < len(due)
 
     def may_move(self, *replicas: int) -> float | None:
-        """What it costs to move bindings of so many replicas each now; None: not yet."""
+        """Take the cost of moving bindings with these replicas; None: not yet."""
         cost = sum(cost_of(count, self.replicas_a_minute) for count in replicas)
-        left = self._allowance.taken(cost)
-        if left is None:
+        allowance = self._allowance.taken(cost)
+        if allowance is None:
             return None
-        self._allowance = left
+        self._allowance = allowance
         return cost
 
     def not_moved(self, cost: float) -> None:
-        """What was to be moved stays."""
+        """Give back the cost of a move that was not made."""
         self._allowance = self._allowance.given_back(cost)
 
     @property
     def replicas_a_minute(self) -> float:
-        """By the replicas as last counted."""
+        """The rate, by the replicas as last counted."""
         return self._replicas * self._percent / 100
 
     async def take_back(self, binding: Binding, task: EvictionTask) -> bool:
-        """Whether the binding is where it was before that eviction."""
+        """Take an eviction back; return whether the binding is in its cluster again."""
         try:
             scheduled = await self._pipeline.move(binding, UndoneEviction(task=task))
         except FederationError as error:
@@ -167,11 +163,11 @@ class Moving:
             return False
         is_back = task.from_cluster in _names(scheduled)
         if is_back:
-            tell(self._observers, [scheduled])
+            tell([self._placed], [scheduled])
         return is_back
 
     async def retake(self, binding: Binding, retaking: PendingPodsMove) -> bool:
-        """Whether what runs nowhere is promised elsewhere."""
+        """Promise replicas that run nowhere elsewhere; return whether that was done."""
         try:
             scheduled = await self._pipeline.move(binding, retaking)
         except FederationError as error:
@@ -181,7 +177,7 @@ class Moving:
             return False
         fields = {"binding": binding.key, "why": "; ".join(map(str, retaking.triggers))}
         logger.info("pending pods taken back", extra={"fields": fields})
-        tell(self._observers, [scheduled])
+        tell([self._placed], [scheduled])
         return True
 
     async def read_unknown(self, clusters: Iterable[str]) -> None:
@@ -189,9 +185,9 @@ class Moving:
         await self._pipeline.following.read_unknown(clusters)
 
     async def look_no_more(self, name: BindingName, tasks: Iterable[EvictionTask]) -> None:
-        """These evictions are over: of what left nothing is kept any more.
+        """Stop looking for the pods of evictions that are over.
 
-        A plan looks for its own pods until it has seen them gone.
+        A plan looks for its own pods until they are gone.
         """
         for task in tasks:
             if task.reason in (PREEMPTED, TAINT_UNTOLERATED):
@@ -209,8 +205,8 @@ class Moving:
                 self._retries.pop(move.binding.key, None)
             return
         self.not_moved(cost)
-        before = [retry for each in bindings if (retry := self._retries.get(each.key))]
-        doubled = max((retry.after_seconds * 2 for retry in before), default=FIRST_RETRY_SECONDS)
+        retries = [retry for binding in bindings if (retry := self._retries.get(binding.key))]
+        doubled = max((retry.after_seconds * 2 for retry in retries), default=FIRST_RETRY_SECONDS)
         wait = min(doubled, LAST_RETRY_SECONDS)
         for binding in bindings:
             self._retries[binding.key] = _Retry(binding, self._clock.now() + wait, wait)
@@ -218,7 +214,7 @@ class Moving:
     async def _have_left(
         self, bindings: Sequence[Binding], clusters: Mapping[str, Cluster]
     ) -> bool:
-        """Whether all have left what they had to leave, by one commit."""
+        """Move bindings by one commit; return whether all have left."""
         now = self._clock.now()
         try:
             if len(bindings) == 1:
@@ -226,14 +222,14 @@ class Moving:
             else:
                 moved = await all_answers(self._pipeline.move_together(bindings))
         except FederationError as error:
-            # It is gone, or suspended, or others change it: the next plan knows.
+            # It is gone, suspended, or changed by others: the next plan will show.
             logger.info("binding not moved", extra={"fields": _fields(bindings[0], error)})
             return False
         for binding, scheduled in zip(bindings, moved, strict=True):
             stays = _names(scheduled) & clusters.keys()
             if any(leaves_at(binding, clusters[name]) <= now for name in stays):
                 return False
-        tell(self._observers, moved)
+        tell([self._placed], moved)
         return True
 
     def _is_due(self, group: _Group, now: float) -> bool:
@@ -242,17 +238,17 @@ class Moving:
         return all(retry is None or retry.at <= now for retry in retries)
 
     async def _plan(self, clusters: Mapping[str, Cluster]) -> None:
-        """Read who is in these clusters, and put them in order."""
-        found: list[Move] = []
+        """Read the bindings in these clusters, and sort their moves."""
+        moves: list[Move] = []
         after: BindingName | None = None
         while clusters:
             async with self._store.reading() as read:
                 page = await read.failover.in_clusters(clusters.keys(), after, READ_AT_ONCE)
-            found += moves_of(page, clusters)
+            moves += moves_of(page, clusters)
             if len(page) < READ_AT_ONCE:
                 break
             after = page[-1].namespace, page[-1].name
-        self._moves = sorted(found, key=lambda move: move.urgency)
+        self._moves = sorted(moves, key=lambda move: move.urgency)
         self._planned_for = clusters
         pause = PLAN_SECONDS if self._moves else IDLE_PLAN_SECONDS
         self._plan_again_at = self._clock.now() + pause
@@ -260,17 +256,17 @@ class Moving:
         self._tell()
 
     async def _settle(self) -> None:
-        """Those that fitted nowhere and may stay after all wait for nothing any more."""
-        known = {move.binding.key for move in self._moves}
-        stay = [self._retries.pop(key).binding for key in self._retries.keys() - known]
-        again = [self._pipeline.move(each) for each in stay if not self._is_held(each)]
+        """Decide bindings again that fitted nowhere and may stay after all."""
+        planned = {move.binding.key for move in self._moves}
+        stay = [self._retries.pop(key).binding for key in self._retries.keys() - planned]
+        again = [self._pipeline.move(binding) for binding in stay if not self._is_held(binding)]
         await asyncio.gather(*again, return_exceptions=True)
 
     def _is_held(self, binding: Binding) -> bool:
         return any(target.name in self._held for target in binding.clusters)
 
     def _tell(self) -> None:
-        """What was moved since it was told last."""
+        """Log what was moved since the last time."""
         if not self._moved:
             return
         fields = {
@@ -283,7 +279,7 @@ class Moving:
         self._moved = self._moved_replicas = 0
 
     async def count(self) -> None:
-        """How many replicas the fleet has, where that was not asked lately."""
+        """Count the replicas of the fleet, unless that was done lately."""
         now = self._clock.now()
         if now < self._count_again_at:
             return
@@ -293,7 +289,7 @@ class Moving:
 
 
 async def all_answers(answers: Sequence[asyncio.Future[Scheduled]]) -> list[Scheduled]:
-    """What each was answered. Raises the first error once all are answered."""
+    """Return all answers. Raises the first error once all are answered."""
     ended = await asyncio.gather(*answers, return_exceptions=True)
     for answer in ended:
         if isinstance(answer, BaseException):
@@ -302,10 +298,10 @@ async def all_answers(answers: Sequence[asyncio.Future[Scheduled]]) -> list[Sche
 
 
 def evacuated(fleet: FleetOwner) -> Mapping[str, Cluster]:
-    """The clusters with taints that end what runs there and does not tolerate them."""
+    """Return the clusters with taints that evict what does not tolerate them."""
     column = fleet.snapshot.fleet.taints
     evicting_c = column.where(
-        lambda taints: any(each.effect is TaintEffect.NO_EXECUTE for each in taints)
+        lambda taints: any(taint.effect is TaintEffect.NO_EXECUTE for taint in taints)
     )
     clusters: Sequence[Cluster] = fleet.snapshot.fleet.clusters
     return {clusters[c].name: clusters[c] for c in evicting_c.nonzero()[0].tolist()}
@@ -313,7 +309,7 @@ def evacuated(fleet: FleetOwner) -> Mapping[str, Cluster]:
 
 def _names(scheduled: Scheduled) -> frozenset[str]:
     binding = scheduled.binding
-    return frozenset(each.name for each in binding.clusters) if binding else frozenset()
+    return frozenset(target.name for target in binding.clusters) if binding else frozenset()
 
 
 def _fields(binding: Binding, error: Exception) -> Mapping[str, object]:

@@ -1,18 +1,17 @@
-"""Takes back replicas whose pods have been on no node for too long, where others have room.
+"""Pods that have been on no node for too long: their replicas are promised elsewhere.
 
-Must not decide where they go, nor touch what runs: each is an ordinary decision about what is
-stored. Belongs to the event loop of who has the duty.
+Must not choose other clusters, nor touch pods that run: an ordinary decision does the first.
+Belongs to the event loop of the control plane with the duty.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
-from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from federation.capacity.ledger import ClusterLedger
 from federation.failover.breaker import Breaker
-from federation.failover.pending import Pending, PendingShares, SharePlace
 from federation.model.placement import Binding, BindingName, SchedulingType
 from federation.scheduler.demand import Demand
 from federation.services.failover.moving import AT_ONCE, Moving
@@ -22,12 +21,22 @@ from federation.services.scheduling.stated_moves import PendingPodsMove
 from federation.services.threads import PREVIEWING
 
 LOOK_SECONDS: Final = 5.0
-# What has room nowhere else stays, and is tried again.
+# Replicas that fit nowhere else stay, and are tried again.
 TRY_AGAIN_SECONDS: Final = 60.0
+
+# A binding and a cluster.
+SharePlace: TypeAlias = tuple[BindingName, str]
+
+
+class Pending(NamedTuple):
+    """Since when at least so many pods are on no node, in every look; Unix seconds."""
+
+    since: float
+    replicas: int
 
 
 class PendingReplicas:
-    """Pods on no node, as last seen, and for how long; ``seconds`` are too long, 0: never."""
+    """Pods on no node, and since when; after ``seconds`` they are moved, 0: never."""
 
     def __init__(
         self, store: Store, fleet: FleetOwner, moving: Moving, clock: Clock, *, seconds: float
@@ -37,13 +46,14 @@ class PendingReplicas:
         self._moving = moving
         self._clock = clock
         self._seconds = seconds
-        self._known = PendingShares()
+        self._pending: dict[SharePlace, Pending] = {}
         self._look_at = 0.0
         self._try_again_at: dict[BindingName, float] = {}
 
     async def look(self, breaker: Breaker, heard: Collection[str]) -> bool:
-        """Take back what is due, in clusters that are heard and not frozen; whether there is more
-        that is only held up by the rate.
+        """Move what is due off clusters that are heard and not frozen.
+
+        Return whether the rate holds up others.
         """
         now = self._clock.now()
         if not self._seconds or now < self._look_at:
@@ -53,35 +63,37 @@ class PendingReplicas:
             for name in sorted(heard)
             if self._fleet.has(name) and not breaker.holds(self._fleet.known(name).cluster)
         }
-        found = await PREVIEWING.run(pending_shares, ledgers)
-        self._known = self._known.looked(now, found)
-        due = self._known.due(now, self._seconds)
-        self._try_again_at = {
-            name: at for name, at in self._try_again_at.items() if any(name == n for n, _ in due)
-        }
+        counts = await PREVIEWING.run(pending_shares, ledgers)
+        self._pending = {place: self._seen(place, n, now) for place, n in counts.items()}
+        due: defaultdict[BindingName, dict[str, Pending]] = defaultdict(dict)
+        for (name, cluster), pending in self._pending.items():
+            if now - pending.since >= self._seconds:
+                due[name][cluster] = pending
+        self._try_again_at = {name: at for name, at in self._try_again_at.items() if name in due}
         is_held_up = await self._take_back(due, now)
         if not is_held_up:
             self._look_at = now + LOOK_SECONDS
         return is_held_up
 
-    async def _take_back(self, due: Mapping[SharePlace, Pending], now: float) -> bool:
-        by_binding = groupby(sorted(due), key=lambda place: place[0])
-        places = {
-            name: [cluster for _, cluster in group]
-            for name, group in by_binding
-            if self._try_again_at.get(name, 0.0) <= now
-        }
-        if not places:
+    def _seen(self, place: SharePlace, replicas: int, now: float) -> Pending:
+        last = self._pending.get(place, Pending(now, replicas))
+        return Pending(last.since, min(last.replicas, replicas))
+
+    async def _take_back(
+        self, due: Mapping[BindingName, Mapping[str, Pending]], now: float
+    ) -> bool:
+        names = sorted(name for name in due if self._try_again_at.get(name, 0.0) <= now)
+        if not names:
             return False
         async with self._store.reading() as read:
             # One that only a newer release can read is left to that.
-            stored = await read.bindings.find(places.keys(), set())
-        movable = [each.binding for each in stored.values() if _may_move(each.binding)]
-        movable.sort(key=lambda each: (-each.priority, each.key))
+            stored = await read.bindings.find(names, set())
+        movable = [row.binding for row in stored.values() if _may_move(row.binding)]
+        movable.sort(key=lambda binding: (-binding.priority, binding.key))
         await self._moving.count()
         for binding in movable[:AT_ONCE]:
             name = binding.namespace, binding.name
-            retaking = self._retaking(binding, {c: due[name, c] for c in places[name]}, now)
+            retaking = self._retaking(binding, due[name], now)
             if retaking is None:
                 continue
             cost = self._moving.may_move(sum(retaking.lost.values()))
@@ -95,7 +107,7 @@ class PendingReplicas:
     def _retaking(
         self, binding: Binding, pending: Mapping[str, Pending], now: float
     ) -> PendingPodsMove | None:
-        """What it loses, never of what runs; None where that is nothing."""
+        """Return the replicas that it loses, none of which runs; None: it loses none."""
         lost, why = {}, {}
         for target in binding.clusters:
             if target.name not in pending or not self._fleet.has(target.name):
@@ -111,26 +123,26 @@ class PendingReplicas:
 
 
 def pending_shares(ledgers: Mapping[str, ClusterLedger]) -> dict[SharePlace, int]:
-    """By binding and cluster, the pods that the newest report sees on no node."""
-    found: dict[SharePlace, int] = {}
+    """Count by binding and cluster the pods that the newest report sees on no node."""
+    counts: dict[SharePlace, int] = {}
     for cluster, ledger in ledgers.items():
-        for key in {each.binding for each in ledger.outstanding()}:
-            echoes = [ledger.echo_of(each) for each in ledger.newest(key)]
-            unbound = sum(each.unbound for each in echoes if each is not None)
+        for key in {promise.binding for promise in ledger.outstanding()}:
+            echoes = [ledger.echo_of(reservation) for reservation in ledger.newest(key)]
+            unbound = sum(echo.unbound for echo in echoes if echo is not None)
             if unbound:
                 namespace, _, name = key.rpartition("/")
-                found[(namespace, name), cluster] = unbound
-    return found
+                counts[(namespace, name), cluster] = unbound
+    return counts
 
 
 def bound_of(ledger: ClusterLedger, key: str) -> int:
-    """Pods of a binding that the newest report sees on nodes, of whatever shape."""
-    echoes = [ledger.echo_of(each) for each in ledger.of_binding(key)]
-    return sum(each.bound for each in echoes if each is not None)
+    """Count the pods of a binding that the newest report sees on nodes, of whatever shape."""
+    echoes = [ledger.echo_of(reservation) for reservation in ledger.of_binding(key)]
+    return sum(echo.bound for echo in echoes if echo is not None)
 
 
 def _may_move(binding: Binding) -> bool:
-    """Whether its replicas are divided by what has room: others would be put back at once."""
+    """Whether its replicas are divided by capacity: others would be put back at once."""
     is_divided = binding.placement.replica_scheduling.type is SchedulingType.DIVIDED
     heeds = is_divided and Demand.of(binding).rule.heeds_capacity
     return heeds and not (binding.components or binding.suspended)

@@ -55,7 +55,7 @@ def ended(
 ) -> Ending | None:
     """How it ends so many seconds after it began, of 600 that it may last."""
     known = {"is_known": True, "is_silent": True, "is_back": False, **given}
-    return ending_of(task, binding, progress, 100.0 + seconds, **known, most_seconds=600.0)
+    return ending_of(task, binding, progress, 100.0 + seconds, **known, max_seconds=600.0)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federation.failover.silence import MOST_DEAF_SECONDS, Silences
+from federation.failover.silence import MAX_DEAF_SECONDS, Silences
 
 STALE_SECONDS, LOST_SECONDS = 30.0, 300.0
 
@@ -37,7 +37,7 @@ def test_it_counts_from_the_last_word_and_ends_with_the_next() -> None:
 def test_a_start_and_a_sleep_begin_it_anew() -> None:
     seen = looked_until(Silences.begun(0.0), 299, "a")
     assert seen.lost(LOST_SECONDS) == []
-    slept = looked(seen, 299.0 + MOST_DEAF_SECONDS + 1, "a")
+    slept = looked(seen, 299.0 + MAX_DEAF_SECONDS + 1, "a")
     assert slept.silent["a"].since == slept.looked_at
     assert looked_until(slept, 600, "a").lost(LOST_SECONDS) == []
 
