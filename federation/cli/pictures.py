@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from federation.history.figures import Pair
+from federation.history.what_ifs import Pair
 from federation.model.printable import printable
 
 _WIDTH, _LABEL, _ROW, _BAR, _TOP = 900, 260, 34, 12, 64

@@ -24,10 +24,9 @@ from federation.codec.document_files import documents_of
 from federation.codec.workloads import policies_from_documents
 from federation.history.changes import WhatIfChange
 from federation.history.dask_shards import worked_out_by_dask
-from federation.history.figures import FIGURES, MINUTE, Pair, by_cluster, differing
 from federation.history.shards import worked_out
-from federation.history.what_ifs import WhatIf
-from federation.history.windows import carried, played, played_carried, windows_of
+from federation.history.what_if_runs import carried, played, played_carried, windows_of
+from federation.history.what_ifs import FIGURES, MINUTE, Pair, WhatIf, by_cluster, differing
 from federation.history.worlds import REPLICAS
 from federation.model.errors import FederationError, InvalidRequest
 from federation.plugins import read_profiles

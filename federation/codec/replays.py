@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from federation.codec.bindings import put_targets
 from federation.codec.decisions import OUTCOME_NUMBERS
-from federation.history.reported_fleet import BesideReports
+from federation.history.reported_fleet import ReportComparison
 from federation.scheduler.replay import Replay
 from federation.v1 import scheduling_pb2
 
@@ -29,7 +29,7 @@ def replay_to_message(replay: Replay) -> scheduling_pb2.ReplayDecisionResponse:
     return message
 
 
-def beside_reports_to_message(beside: BesideReports) -> scheduling_pb2.BesideReports:
+def beside_reports_to_message(beside: ReportComparison) -> scheduling_pb2.BesideReports:
     message = scheduling_pb2.BesideReports(
         equal=beside.equal,
         clusters=beside.clusters,

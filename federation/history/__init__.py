@@ -1,29 +1,26 @@
-"""What is kept of decisions, and what can be made of it without a database.
+"""Stored forms of decisions, and replays and what-ifs made of them without a database.
 
 Must not talk to a database or a control plane.
 
 - ``binding_rows``: row structs of bindings: the spec in the table, and whole bindings elsewhere
-- ``bodies``: what the database and traces keep as a whole: versions, and fields by their names
-- ``changes``: what is otherwise in a what-if, and fleets as they are with it
+- ``bodies``: documents that are stored as a whole, with a version and named fields
+- ``changes``: the change of a what-if, and fleets with it
 - ``cluster_rows``: row structs of member clusters: the spec in the table, and whole clusters
   elsewhere
-- ``counterfactual``: recorded decisions made again where something is otherwise
-- ``dask_shards``: the same on the workers of a Dask cluster
-- ``figures``: figures of a what-if: what both worlds come to, in numbers
-- ``input_rows``: the row struct of what a decision knew of other bindings
-- ``packed_inputs``: what decisions were made on, for replays: a small part of each, and bodies
-  that many share
-- ``recent_what_ifs``: what-ifs over decisions of the last hours: question and answer
+- ``counterfactual``: recorded decisions made again with a change
+- ``dask_shards``: work in pieces on the workers of a Dask cluster
+- ``packed_inputs``: inputs of decisions, for replays: a small part of each, and shared bodies
 - ``recorded``: a decision as it was recorded, and the same made again
-- ``replays``: all decisions of a trace file made again, and what comes of each
-- ``report_rows``: row structs of reports, and of what is promised beside them
+- ``replays``: all decisions of a trace file made again, and the result of each
+- ``report_rows``: row structs of reports, and of promises beside them
 - ``rows``: row structs: the declared form of each value that the database stores inside a document
   or body
-- ``shards``: work in pieces that do not know each other, on several processes
+- ``shards``: work in pieces on several processes
 - ``trace_files``: recorded decisions in one file, with everything that makes them again
-- ``what_ifs``: what came of recorded decisions, and of the same with a change
-- ``windows``: decisions of a span of time, played again with a change
+- ``trace_rows``: row structs of decisions and traces
+- ``what_if_runs``: runs of a what-if over a trace file, and over decisions of the last hours
+- ``what_ifs``: results and figures of a what-if
 - ``workload_rows``: row structs of workloads: requirements, components, tolerations, and shares of
   clusters
-- ``worlds``: where bindings are, what waits, and what that comes to over time
+- ``worlds``: the bindings of a what-if, their clusters and waits, and figures over time
 """

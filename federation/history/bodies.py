@@ -1,4 +1,4 @@
-"""Bodies: what the database and trace files keep as a whole, with a version and named fields.
+"""Bodies: documents that the database and trace files keep whole, with a version and named fields.
 
 A reader refuses keys and words of enumerations that it does not know, and takes the default of a
 key that is missing. A new field is written only while it has another value than its default, and
@@ -16,18 +16,18 @@ import zstandard
 
 from federation.model.errors import LimitExceeded, Unavailable
 
-# Decompressed: of what anybody may have made.
-MOST_BYTES: Final = 64 << 20
+# The size of a decompressed body, which may come from strangers.
+MAX_BYTES: Final = 64 << 20
 # Zstandard takes a fifth of zlib's time; level 3 saves one per cent more for twice the time.
 _LEVEL: Final = 1
 _LENGTH_BYTES: Final = 4
 
-# What bodies that are cut or damaged raise once they are decompressed.
+# The error of bodies that are cut or damaged.
 DamagedBody = zstandard.ZstdError
 
 
 class _Contexts(local):
-    """A thread's own: making them takes longer than compressing a trace."""
+    """Contexts of one thread, because making them takes longer than compressing a trace."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=_LEVEL)
@@ -68,7 +68,7 @@ class NewerBody(Unavailable):
     reason = "SCHEMA_AHEAD"
 
     def __init__(self, message: str, version: int) -> None:
-        """Say what is met, and of which version the body is."""
+        """Set the text, and the version of the body."""
         self.version = version
         super().__init__(f"{message} Run the newer release.")
 
@@ -96,7 +96,7 @@ def refusal(error: msgspec.ValidationError, kind: str, version: int = 1) -> Exce
 
 
 def read_body(decoder: Decoder[B], packed: bytes | str, kind: str) -> B:
-    """A body, of which ``kind`` says in the plural what it is. Raises NewerBody."""
+    """Decode a body; ``kind`` names such bodies in the plural. Raises NewerBody."""
     try:
         body = decoder.decode(packed)  # type: ignore[arg-type]  # a text is JSON
     except msgspec.ValidationError as error:
@@ -111,20 +111,20 @@ def read_body(decoder: Decoder[B], packed: bytes | str, kind: str) -> B:
 
 
 def deflated(body: bytes) -> bytes:
-    """The body compressed, with its length before it: others may follow."""
+    """Compress a body, and put its length before it, so that others may follow."""
     frame = _CONTEXTS.compressor.compress(body)
     return len(frame).to_bytes(_LENGTH_BYTES) + frame
 
 
 def inflated(packed: bytes) -> tuple[bytes, bytes]:
-    """What ``deflated`` made this of, and what follows. Raises LimitExceeded and DamagedBody."""
+    """Decompress a body; also return the rest. Raises LimitExceeded and DamagedBody."""
     end = _LENGTH_BYTES + int.from_bytes(packed[:_LENGTH_BYTES])
     frame = packed[_LENGTH_BYTES:end]
     size = zstandard.frame_content_size(frame)
     if size < 0:
         raise DamagedBody("a body does not say how large it is")
-    if size > MOST_BYTES:
-        raise LimitExceeded(f"a body has more than {MOST_BYTES} bytes once it is decompressed")
+    if size > MAX_BYTES:
+        raise LimitExceeded(f"a body has more than {MAX_BYTES} bytes once it is decompressed")
     return _CONTEXTS.decompressor.decompress(frame), packed[end:]
 
 

@@ -1,4 +1,4 @@
-"""What is otherwise in a what-if: profiles, placements, clusters; and fleets as they are with it.
+"""The change of a what-if in profiles, placements and clusters, and fleets with it.
 
 Must not decide anything.
 """
@@ -28,11 +28,11 @@ _FLEETS_KNOWN: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfChange:
-    """What is otherwise than it was; nothing of that: the same comes out.
+    """The change of a what-if; without any the same decisions come out.
 
-    ``profiles`` decide instead of the recorded ones of the same names. ``placement_of`` is the
-    placement of a binding, None where it stays. ``clusters`` have these specs from the beginning,
-    and so much room where they were not there; ``without`` are gone.
+    ``profiles`` replace the recorded ones of the same names. ``placement_of`` returns the new
+    placement of a binding, or None. ``clusters`` have these specs from the beginning, and new
+    clusters also this capacity; ``without`` are gone.
     """
 
     profiles: Profiles | None = None
@@ -42,13 +42,13 @@ class WhatIfChange:
     cordoned: frozenset[str] = frozenset()
 
     def profile_of(self, binding: Binding, recorded: Profile) -> Profile:
-        """The profile that decides a binding."""
+        """Return the profile that decides a binding."""
         name = binding.scheduler_name or DEFAULT_NAME
-        given = self.profiles.by_name.get(name) if self.profiles else None
-        return recorded if given is None or given is DEFAULT_PROFILE else given
+        profile = self.profiles.by_name.get(name) if self.profiles else None
+        return recorded if profile is None or profile is DEFAULT_PROFILE else profile
 
     def placed(self, binding: Binding) -> Binding:
-        """The binding with the placement that it has by the change."""
+        """Return the binding with its placement by the change."""
         placement = self.placement_of(binding) if self.placement_of else None
         return binding if placement is None else replace(binding, placement=placement)
 
@@ -57,12 +57,12 @@ class WhatIfChange:
         return bool(self.clusters or self.without or self.cordoned)
 
     def cluster(self, recorded: Cluster) -> Cluster:
-        """A recorded cluster with its spec by the change; lost it is all the same."""
-        changed, given = recorded, self.clusters.get(recorded.name)
-        if given is not None:
-            spec = given.cluster
-            lost = [each for each in recorded.taints if each.key == UNREACHABLE_KEY]
-            stated = [each for each in spec.taints if each.key != UNREACHABLE_KEY]
+        """Return a recorded cluster with its spec by the change; a lost one is still lost."""
+        changed, changed_spec = recorded, self.clusters.get(recorded.name)
+        if changed_spec is not None:
+            spec = changed_spec.cluster
+            lost = [taint for taint in recorded.taints if taint.key == UNREACHABLE_KEY]
+            stated = [taint for taint in spec.taints if taint.key != UNREACHABLE_KEY]
             changed = replace(
                 recorded,
                 labels=spec.labels,
@@ -77,10 +77,10 @@ class WhatIfChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChangedFleet:
-    """A recorded fleet with the change, and in which columns of the axes its clusters are.
+    """A recorded fleet with the change, and the columns of its clusters in the axes.
 
-    ``from_c`` says where each was, -1: nowhere; None: all where they are. ``to_leave`` have taints
-    that end what runs there.
+    ``from_c`` are their positions in the recorded fleet, -1: new; None: all the same. Clusters
+    ``to_leave`` have taints that evict.
     """
 
     recorded: Fleet
@@ -91,44 +91,44 @@ class ChangedFleet:
 
 
 class ChangedFleets:
-    """Recorded fleets with a change, of which the last few are remembered. For one thread.
+    """Recorded fleets with a change, the last few of them cached. For one thread.
 
-    ``names`` are those of all clusters that were recorded.
+    ``names`` are those of all recorded clusters.
     """
 
     def __init__(self, change: WhatIfChange, axes: Axes) -> None:
         self._change = change
         self._axes = axes
-        # With what they were made of: without a reference its identity may be given away.
+        # Each holds its recorded fleet, so that the identity is not given to another one.
         self._known: dict[int, ChangedFleet] = {}
         self.names: frozenset[str] = frozenset()
 
     def of(self, recorded: Fleet) -> ChangedFleet:
-        known = self._known.get(id(recorded))
-        if known is None:
+        fleet = self._known.get(id(recorded))
+        if fleet is None:
             if len(self._known) >= _FLEETS_KNOWN:
                 self._known.pop(next(iter(self._known)))
-            known = self._known[id(recorded)] = self._found(recorded)
-        return known
+            fleet = self._known[id(recorded)] = self._changed_fleet(recorded)
+        return fleet
 
-    def available(self, changed: ChangedFleet, known: Estimates, binding: Binding) -> Estimates:
-        """What was known of the recorded clusters, in the order of the changed fleet; of new ones
-        what their reports say.
-        """
+    def available(self, changed: ChangedFleet, recorded: Estimates, binding: Binding) -> Estimates:
+        """Return recorded estimates in the order of the new fleet, and those of new clusters."""
         if changed.from_c is None:
-            return known
+            return recorded
         from_c = changed.from_c
         is_new_c = from_c < 0
-        replicas_c = np.where(is_new_c, 0, known.replicas_c[from_c])
-        source_c = np.where(is_new_c, Source.NONE, known.source_c[from_c])
-        bound_c = np.where(is_new_c, 0, known.bound_c[from_c])
-        places = {before: c for c, before in enumerate(from_c.tolist()) if before >= 0}
-        reasons = {places[c]: why for c, why in known.reasons.items() if c in places}
+        replicas_c = np.where(is_new_c, 0, recorded.replicas_c[from_c])
+        source_c = np.where(is_new_c, Source.NONE, recorded.source_c[from_c])
+        bound_c = np.where(is_new_c, 0, recorded.bound_c[from_c])
+        places = {position: c for c, position in enumerate(from_c.tolist()) if position >= 0}
+        reasons = {places[c]: why for c, why in recorded.reasons.items() if c in places}
         if is_new_c.any():
             states = [self._change.clusters[changed.fleet.names[c]] for c in is_new_c.nonzero()[0]]
-            told = estimate_replicas(FleetCapacity.of(states), shape_of(binding), EstimateOptions())
-            replicas_c[is_new_c], source_c[is_new_c] = told.replicas_c, told.source_c
-            bound_c[is_new_c] = told.bound_c
+            estimates = estimate_replicas(
+                FleetCapacity.of(states), shape_of(binding), EstimateOptions()
+            )
+            replicas_c[is_new_c], source_c[is_new_c] = estimates.replicas_c, estimates.source_c
+            bound_c[is_new_c] = estimates.bound_c
         return Estimates(
             replicas_c=replicas_c,
             source_c=source_c.astype(np.int8),
@@ -136,12 +136,12 @@ class ChangedFleets:
             reasons=reasons,
         )
 
-    def _found(self, recorded: Fleet) -> ChangedFleet:
+    def _changed_fleet(self, recorded: Fleet) -> ChangedFleet:
         self.names |= recorded.index.keys()
         is_changed = self._change.changes_fleets
         fleet, from_c = self._changed(recorded) if is_changed else (recorded, None)
         left_c = fleet.taints.where(
-            lambda taints: any(each.effect is TaintEffect.NO_EXECUTE for each in taints)
+            lambda taints: any(taint.effect is TaintEffect.NO_EXECUTE for taint in taints)
         )
         return ChangedFleet(
             recorded=recorded,
@@ -153,7 +153,7 @@ class ChangedFleets:
 
     def _changed(self, recorded: Fleet) -> tuple[Fleet, IntArray | None]:
         change = self._change
-        kept = {
+        clusters = {
             cluster.name: change.cluster(cluster)
             for cluster in recorded.clusters
             if cluster.name not in change.without
@@ -163,7 +163,7 @@ class ChangedFleets:
             for name, state in change.clusters.items()
             if name not in recorded.index
         }
-        fleet = Fleet.of([*kept.values(), *new.values()])
+        fleet = Fleet.of([*clusters.values(), *new.values()])
         from_c = read_only(np.array([recorded.index.get(name, -1) for name in fleet.names]))
         silent = [NO_REASON if c < 0 else _silence(recorded, c) for c in from_c.tolist()]
         is_order_kept = np.array_equal(from_c, np.arange(len(recorded)))
@@ -171,9 +171,9 @@ class ChangedFleets:
 
 
 def _silence(recorded: Fleet, c: int) -> Reason:
-    """Return why nothing could grow in a recorded cluster beside its own state.
+    """Return why nothing could grow in a recorded cluster, apart from its own state.
 
-    Silent then, silent now: its own state may be changed.
+    A cluster that was silent is silent with the change, too; its own state may be changed.
     """
     why = recorded.unready[c]
     return NO_REASON if says_the_same(why, unready_reason(recorded.clusters[c])) else why

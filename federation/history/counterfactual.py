@@ -1,7 +1,7 @@
-"""What would have been decided: recorded decisions made again where something is otherwise.
+"""Recorded decisions made again with a change.
 
-Each is made by the same cycle, on what was known then, less or more by what earlier decisions put
-elsewhere: where nothing is otherwise the same comes out. Must not read files.
+The same cycle decides on the recorded capacity, changed by what earlier decisions put elsewhere.
+Without a change the same decisions come out. Must not read files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from federation.history.changes import ChangedFleet, ChangedFleets, WhatIfChange
 from federation.history.packed_inputs import InputReader
 from federation.history.recorded import KnownInputs, known_inputs, stored_refusals
 from federation.history.trace_files import TracedDecision, TracedDeletion
-from federation.history.what_ifs import MOST_DIFFERENT, DifferentDecision, WhatIf
+from federation.history.what_ifs import MAX_DIFFERENT, DifferentDecision, WhatIf
 from federation.history.worlds import REPLICAS, Axes, UnitAmounts, World
 from federation.model.arrays import IntArray
 from federation.model.estimate import Estimates, Source
@@ -30,13 +30,13 @@ from federation.scheduler.recorded_capacity import RecordedCapacity, decide_agai
 from federation.scheduler.replay import canonical
 from federation.scheduler.triggers import evicting_taints, leaving
 
-# Who waits by the change is tried again when there may be room, no more often than that.
+# A binding that waits by the change is tried again when there may be room, at most this often.
 RETRY_SECONDS: Final = 1.0
 PLACED: Final = frozenset({Outcome.SCHEDULED, Outcome.PARTIAL})
 
 
 class _Result(NamedTuple):
-    """What a decision comes to; ``clusters`` None: what is placed stays as it is."""
+    """The result of a decision; ``clusters`` None: placed replicas stay as they are."""
 
     outcome: str
     clusters: tuple[TargetCluster, ...] | None
@@ -49,17 +49,18 @@ class _Result(NamedTuple):
         return cls(decision.outcome, clusters if is_placed else None, decision.remainder)
 
     def plain(self) -> list[Any]:
-        shares = [[each.name, each.replicas] for each in self.clusters or ()]
+        shares = [[target.name, target.replicas] for target in self.clusters or ()]
         return [self.outcome, shares, self.remainder]
 
     def text(self) -> str:
-        shares = ", ".join(f"{each.name}={each.replicas}" for each in self.clusters or ())
+        shares = ", ".join(f"{target.name}={target.replicas}" for target in self.clusters or ())
         return f"{self.outcome} {shares}".rstrip()
 
 
-class _Sight(NamedTuple):
-    """What was known of capacity for one kind of unit, in which columns of the axes, and what was
-    held there then of the resources that it asks for, which have these ``rows`` of the axes.
+class _RecordedCapacity(NamedTuple):
+    """The capacity for one kind of unit as recorded last, in the ``columns_c`` of the axes.
+
+    ``held_rc`` was held there then, of the resources that the unit requests: these ``rows``.
     """
 
     available: Estimates
@@ -69,25 +70,25 @@ class _Sight(NamedTuple):
     held_rc: IntArray
 
 
-class _Stray(NamedTuple):
-    """One that is elsewhere, or waits otherwise, than it was recorded: as it was decided last."""
+class _ChangedBinding(NamedTuple):
+    """A binding that is elsewhere, or waits otherwise, than recorded, as it was decided last."""
 
     inputs: DecisionInputs
     unit: UnitAmounts
 
 
 class _Refused(NamedTuple):
-    """Of one kind of unit: in which fleet somebody was refused last, and what was left then."""
+    """The last refusal of one kind of unit: the fleet, and the available units then."""
 
     fleet: ChangedFleet | None
     left_c: IntArray
 
 
-class Counterfactual:
-    """Decisions of one window, in their order, as they were and with a change.
+class WhatIfRun:
+    """Decisions of one window, in their order, as recorded and with a change.
 
-    It begins with what was there: what nobody decided about within the window is as it was in both
-    worlds. Raises as ``InputReader.unpacked`` does, and PluginFailed.
+    A binding that no decision of the window is about is the same in both worlds. Raises as
+    ``InputReader.unpacked`` does, and PluginFailed.
     """
 
     def __init__(self, change: WhatIfChange, reader: InputReader) -> None:
@@ -96,8 +97,8 @@ class Counterfactual:
         self._fleets = ChangedFleets(change, self._axes)
         self._reader = reader
         self._recorded, self._changed = World(self._axes), World(self._axes)
-        self._strays: dict[BindingName, _Stray] = {}
-        self._sights: dict[UnitAmounts, _Sight] = {}
+        self._changed_bindings: dict[BindingName, _ChangedBinding] = {}
+        self._capacities: dict[UnitAmounts, _RecordedCapacity] = {}
         self._waiting: set[BindingName] = set()
         self._refused: dict[UnitAmounts, _Refused] = {}
         self._fleet: ChangedFleet | None = None
@@ -108,7 +109,7 @@ class Counterfactual:
         self._digest = hashlib.sha256()
 
     def take(self, decision: TracedDecision, bodies: Mapping[bytes, bytes]) -> None:
-        """The next recorded decision."""
+        """Take the next recorded decision."""
         self._now = decision.at / 1e6
         self._began = self._began or self._now
         self._retry()
@@ -117,22 +118,22 @@ class Counterfactual:
         self._retry()
 
     def _take(self, decision: TracedDecision, bodies: Mapping[bytes, bytes]) -> None:
-        known = known_inputs(decision.trace)
-        if known is None:
-            # It says what a binding lost: all of it where nothing is named.
+        recorded = known_inputs(decision.trace)
+        if recorded is None:
+            # It says what a binding lost; without shares it lost all.
             self._take_over(decision, _Result.of(decision)._replace(clusters=decision.targets))
             return
         try:
-            inputs = self._reader.unpacked(known.kept, bodies)
+            inputs = self._reader.unpacked(recorded.kept, bodies)
         except KeyError:
-            # Forgotten before the export.
+            # Its inputs were forgotten before the export.
             self._counts["skipped"] += 1
             self._take_over(decision, _Result.of(decision))
             return
-        self._decide(decision, known, inputs)
+        self._decide(decision, recorded, inputs)
 
     def delete(self, deletion: TracedDeletion) -> None:
-        """A binding was deleted, in both worlds."""
+        """Delete a binding in both worlds."""
         self._now, key = deletion.at / 1e6, (deletion.namespace, deletion.name)
         for world in (self._recorded, self._changed):
             world.remove(key, self._now)
@@ -141,7 +142,7 @@ class Counterfactual:
         self._retry()
 
     def result(self) -> WhatIf:
-        """What came of all decisions that were taken."""
+        """Return the result of all decisions that were taken."""
         return WhatIf(
             **self._counts,
             first_different=tuple(self._different),
@@ -152,35 +153,37 @@ class Counterfactual:
             sha256=self._digest.hexdigest(),
         )
 
-    def _decide(self, decision: TracedDecision, known: KnownInputs, inputs: DecisionInputs) -> None:
+    def _decide(
+        self, decision: TracedDecision, recorded: KnownInputs, inputs: DecisionInputs
+    ) -> None:
         key = decision.namespace, decision.name
         unit = UnitAmounts.of(inputs.binding)
-        if key not in self._recorded.standings:
+        if key not in self._recorded.bindings:
             for world in (self._recorded, self._changed):
-                world.meet(key, inputs.binding, unit, self._now)
+                world.add(key, inputs.binding, unit, self._now)
         fleet = self._fleets.of(inputs.fleet)
         self._look(fleet)
-        available = self._fleets.available(fleet, known.available, inputs.binding)
-        self._see(unit, fleet, available)
-        changed = self._changed_inputs(key, known, inputs, fleet)
-        refused = stored_refusals(known.kept.refused)
-        is_refused = partial(self._is_refused, known, inputs)
-        capacity = RecordedCapacity(self._left(unit), refused, is_refused)
-        made = decide_again(changed, capacity, known.now)
+        available = self._fleets.available(fleet, recorded.available, inputs.binding)
+        self._note_capacity(unit, fleet, available)
+        changed = self._changed_inputs(key, recorded, inputs, fleet)
+        refused = stored_refusals(recorded.kept.refused)
+        is_refused = partial(self._is_refused, recorded, inputs)
+        capacity = RecordedCapacity(self._available(unit), refused, is_refused)
+        again = decide_again(changed, capacity, recorded.now)
         self._recorded.figures.outcomes[decision.outcome] += 1
         self._settle(self._recorded, key, _Result.of(decision), unit)
-        self._changed.figures.outcomes[made.outcome] += 1
-        self._settle(self._changed, key, _Result.of(made), unit)
+        self._changed.figures.outcomes[again.outcome] += 1
+        self._settle(self._changed, key, _Result.of(again), unit)
         self._keep(key, changed, unit)
-        self._compare(decision, _Result.of(decision), _Result.of(made))
+        self._compare(decision, _Result.of(decision), _Result.of(again))
 
     def _changed_inputs(
-        self, key: BindingName, known: KnownInputs, inputs: DecisionInputs, fleet: ChangedFleet
+        self, key: BindingName, recorded: KnownInputs, inputs: DecisionInputs, fleet: ChangedFleet
     ) -> DecisionInputs:
-        """What it is decided on with the change: where it runs by then, and what is otherwise."""
+        """Return the inputs of a decision with the change."""
         binding = self._change.placed(inputs.binding)
-        if key in self._strays:
-            binding = replace(binding, clusters=self._changed.standings[key].clusters)
+        if key in self._changed_bindings:
+            binding = replace(binding, clusters=self._changed.bindings[key].clusters)
             binding = leaving(binding, evicting_taints(binding, fleet.fleet, self._now))
         around = inputs.surroundings
         affinity, anti_affinity = groups_of(binding)
@@ -193,49 +196,52 @@ class Counterfactual:
                 affinity_peers=self._peers(key, affinity, 0, around.affinity_peers),
                 anti_affinity_peers=self._peers(key, anti_affinity, 1, around.anti_affinity_peers),
                 is_settled=around.is_settled and binding.placement == inputs.binding.placement,
-                triggers=known.triggers,
+                triggers=recorded.triggers,
             ),
         )
 
     def _peers(
         self, key: BindingName, group: str, which: int, recorded: tuple[frozenset[str], ...]
     ) -> tuple[frozenset[str], ...]:
-        """Where the others of its group are with the change."""
-        if not (group and recorded and self._strays):
+        """Return the clusters of the other members of its group with the change."""
+        if not (group and recorded and self._changed_bindings):
             return recorded
         peers = list(recorded)
-        for other, stray in self._strays.items():
-            was = _names(self._recorded.standings[other].clusters)
-            is_of_group = other[0] == key[0] and groups_of(stray.inputs.binding)[which] == group
+        for other, entry in self._changed_bindings.items():
+            was = _names(self._recorded.bindings[other].clusters)
+            is_of_group = other[0] == key[0] and groups_of(entry.inputs.binding)[which] == group
             if other != key and is_of_group and was in peers:
-                peers[peers.index(was)] = _names(self._changed.standings[other].clusters)
-        return tuple(each for each in peers if each)
+                peers[peers.index(was)] = _names(self._changed.bindings[other].clusters)
+        return tuple(names for names in peers if names)
 
-    def _see(self, unit: UnitAmounts, fleet: ChangedFleet, available: Estimates) -> None:
-        """What is known of capacity for such a unit, as of now."""
-        known = self._sights.get(unit)
-        if known is None:
-            asked = {name: amount for name, amount in unit.request if name != REPLICAS}
-            rows = np.array([self._axes.row(name) for name in asked], dtype=np.int64)
-            amounts_r = np.array([*asked.values()], dtype=np.int64)
+    def _note_capacity(self, unit: UnitAmounts, fleet: ChangedFleet, available: Estimates) -> None:
+        """Note the recorded capacity for such a unit, as of now."""
+        last = self._capacities.get(unit)
+        if last is None:
+            amounts = {name: amount for name, amount in unit.request if name != REPLICAS}
+            rows = np.array([self._axes.row(name) for name in amounts], dtype=np.int64)
+            amounts_r = np.array([*amounts.values()], dtype=np.int64)
         else:
-            rows, amounts_r = known.rows, known.amounts_r
+            rows, amounts_r = last.rows, last.amounts_r
         held_rc = self._recorded.held_of(rows, fleet.columns_c)
-        self._sights[unit] = _Sight(available, fleet.columns_c, rows, amounts_r, held_rc)
+        self._capacities[unit] = _RecordedCapacity(
+            available, fleet.columns_c, rows, amounts_r, held_rc
+        )
         self._has_room = True
 
-    def _left(self, unit: UnitAmounts) -> Estimates:
-        """How much is left with the change, now: what was seen last, and what has become of what
-        was held then; never more than totals allow.
+    def _available(self, unit: UnitAmounts) -> Estimates:
+        """Return the units that fit now with the change.
+
+        That is the capacity as recorded last, and what was freed or taken since.
         """
-        available = self._sights[unit].available
-        left_c = self._left_c(unit)
+        available = self._capacities[unit].available
+        left_c = self._available_c(unit)
         if left_c is available.replicas_c:
             return available
         return replace(available, replicas_c=left_c)
 
-    def _left_c(self, unit: UnitAmounts) -> IntArray:
-        available, columns_c, rows, amounts_r, held_rc = self._sights[unit]
+    def _available_c(self, unit: UnitAmounts) -> IntArray:
+        available, columns_c, rows, amounts_r, held_rc = self._capacities[unit]
         freed_rc = held_rc - self._changed.held_of(rows, columns_c)
         if not np.count_nonzero(freed_rc):
             return available.replicas_c
@@ -244,84 +250,88 @@ class Counterfactual:
         left_c *= available.source_c != Source.NONE
         return left_c
 
-    def _is_refused(self, known: KnownInputs, inputs: DecisionInputs, made: Decision) -> bool:
-        """Whether shares that found no room then find none with the change either."""
-        refused = known.kept.refused
+    def _is_refused(self, recorded: KnownInputs, inputs: DecisionInputs, again: Decision) -> bool:
+        """Whether shares that were refused then are refused with the change, too."""
+        refused = recorded.kept.refused
         if "" in refused:
-            # By a plugin, or because of others of its gang: nothing tells that it were otherwise.
+            # A plugin or its gang refused it, and nothing says that they would not again.
             return True
         names = inputs.fleet.names
-        were = {names[position]: share for position, share in known.shares.items()}
+        were = {names[position]: share for position, share in recorded.shares.items()}
         return any(
-            each.name in refused
-            and each.replicas >= were.get(each.name, 0)
-            and not self._is_freed(each.name)
-            for each in made.clusters
+            target.name in refused
+            and target.replicas >= were.get(target.name, 0)
+            and not self._is_freed(target.name)
+            for target in again.clusters
         )
 
     def _is_freed(self, cluster: str) -> bool:
         at_c = np.array([self._axes.column(cluster)])
         now, was = self._changed, self._recorded
-        return any((now.held(each, at_c) < was.held(each, at_c)).any() for each in self._axes.rows)
+        return any(
+            (now.held(resource, at_c) < was.held(resource, at_c)).any()
+            for resource in self._axes.rows
+        )
 
     def _settle(self, world: World, key: BindingName, result: _Result, unit: UnitAmounts) -> None:
-        before = world.standings[key].clusters
-        after = before if result.clusters is None else result.clusters
+        stored = world.bindings[key].clusters
+        after = stored if result.clusters is None else result.clusters
         pending = result.remainder
         if result.clusters is None:
-            # What was placed before stays, and is not what is missing.
-            pending = max(0, pending - sum(each.replicas for each in before))
+            # Placed replicas stay, and are not missing.
+            pending = max(0, pending - sum(target.replicas for target in stored))
         world.settle(key, after, pending, self._now, unit)
-        if world is self._changed and after != before:
+        if world is self._changed and after != stored:
             self._has_room = True
 
     def _keep(self, key: BindingName, inputs: DecisionInputs, unit: UnitAmounts) -> None:
-        """Remember one that is elsewhere, or waits otherwise, than it was recorded."""
-        was, now = self._recorded.standings[key], self._changed.standings[key]
+        """Note a binding that is elsewhere, or waits otherwise, than recorded."""
+        was, now = self._recorded.bindings[key], self._changed.bindings[key]
         if was.clusters == now.clusters and was.pending == now.pending:
             self._forget(key)
             return
-        self._strays[key] = _Stray(inputs, unit)
+        self._changed_bindings[key] = _ChangedBinding(inputs, unit)
         (self._waiting.add if now.pending else self._waiting.discard)(key)
         refused = self._refused.get(unit)
         if now.pending and refused is not None and refused.fleet is self._fleet:
-            # It may be smaller than who was refused: for it there is more room sooner.
-            left_c = np.minimum(refused.left_c, self._left_c(unit))
+            # It may be smaller than the refused one, and fit sooner.
+            left_c = np.minimum(refused.left_c, self._available_c(unit))
             self._refused[unit] = refused._replace(left_c=left_c)
 
     def _forget(self, key: BindingName) -> None:
-        self._strays.pop(key, None)
+        self._changed_bindings.pop(key, None)
         self._waiting.discard(key)
 
     def _take_over(self, decision: TracedDecision, result: _Result) -> None:
-        """What cannot be made again: what was lost then is lost with the change, where it is there;
-        one that is as it was recorded becomes what was recorded.
+        """Apply a decision that cannot be made again, in both worlds.
+
+        A changed binding loses what was lost then, as far as it has that.
         """
         key = decision.namespace, decision.name
         for world in (self._recorded, self._changed):
             world.figures.outcomes[decision.outcome] += 1
         changed = result
-        if key in self._recorded.standings:
-            if key in self._strays:
+        if key in self._recorded.bindings:
+            if key in self._changed_bindings:
                 changed = self._less(key, result)
-            for world, each in ((self._recorded, result), (self._changed, changed)):
-                self._settle(world, key, each, world.standings[key].unit)
-            if key in self._strays:
-                self._keep(key, *self._strays[key])
+            for world, outcome in ((self._recorded, result), (self._changed, changed)):
+                self._settle(world, key, outcome, world.bindings[key].unit)
+            if key in self._changed_bindings:
+                self._keep(key, *self._changed_bindings[key])
         self._compare(decision, result, changed)
 
     def _less(self, key: BindingName, result: _Result) -> _Result:
-        """What one that is elsewhere with the change has left of it."""
+        """Return the result with the change: the lost replicas are taken from its clusters."""
         if result.clusters is None:
             return result
-        left = {each.name: each.replicas for each in result.clusters}
-        was = self._recorded.standings[key].clusters
-        lost = {each.name: max(0, each.replicas - left.get(each.name, 0)) for each in was}
+        rest = {target.name: target.replicas for target in result.clusters}
+        was = self._recorded.bindings[key].clusters
+        lost = {target.name: max(0, target.replicas - rest.get(target.name, 0)) for target in was}
         now = (
-            replace(each, replicas=each.replicas - lost.get(each.name, 0))
-            for each in self._changed.standings[key].clusters
+            replace(target, replicas=target.replicas - lost.get(target.name, 0))
+            for target in self._changed.bindings[key].clusters
         )
-        clusters = tuple(each for each in now if each.replicas > 0)
+        clusters = tuple(target for target in now if target.replicas > 0)
         return result._replace(clusters=clusters)
 
     def _compare(self, decision: TracedDecision, recorded: _Result, changed: _Result) -> None:
@@ -329,7 +339,7 @@ class Counterfactual:
         if changed == recorded:
             return
         self._counts["different"] += 1
-        if len(self._different) < MOST_DIFFERENT:
+        if len(self._different) < MAX_DIFFERENT:
             self._different.append(
                 DifferentDecision(
                     id=decision.id,
@@ -341,73 +351,73 @@ class Counterfactual:
             )
 
     def _look(self, fleet: ChangedFleet) -> None:
-        """Who is by the change alone in clusters that have to be left now leaves them."""
-        before, self._fleet = self._fleet, fleet
-        if before is None or fleet is before:
+        """Let bindings leave clusters in which they are only by the change."""
+        last, self._fleet = self._fleet, fleet
+        if last is None or fleet is last:
             return
-        if (before.to_leave, before.fleet.names) == (fleet.to_leave, fleet.fleet.names):
+        if (last.to_leave, last.fleet.names) == (fleet.to_leave, fleet.fleet.names):
             return
-        for key, stray in [*self._strays.items()]:
-            was = _names(self._recorded.standings[key].clusters)
-            standing = self._changed.standings[key]
-            binding = replace(stray.inputs.binding, clusters=standing.clusters)
+        for key, entry in [*self._changed_bindings.items()]:
+            was = _names(self._recorded.bindings[key].clusters)
+            standing = self._changed.bindings[key]
+            binding = replace(entry.inputs.binding, clusters=standing.clusters)
             evicting = evicting_taints(binding, fleet.fleet, self._now)
             gone = _names(standing.clusters) - fleet.fleet.index.keys()
             if (evicting.keys() | gone) - was:
-                self._decide_again(key, stray, leaving(binding, evicting))
+                self._decide_again(key, entry, leaving(binding, evicting))
 
     def _retry(self) -> None:
-        """Try who waits by the change, in the order of the queue, where there may be room."""
+        """Try bindings that wait by the change, in the order of the queue, if there may be room."""
         is_late = self._now - self._retried_at >= RETRY_SECONDS
         if not (self._has_room and is_late and self._waiting):
             return
         self._has_room, self._retried_at = False, self._now
-        units = {self._strays[key].unit for key in self._waiting}
+        units = {self._changed_bindings[key].unit for key in self._waiting}
         open_units = {unit for unit in units if self._has_more(unit)}
         waiting = [
             (
-                -self._strays[key].inputs.binding.priority,
-                self._changed.standings[key].waits_since or 0.0,
+                -self._changed_bindings[key].inputs.binding.priority,
+                self._changed.bindings[key].waits_since or 0.0,
                 key,
             )
             for key in self._waiting
-            if self._strays[key].unit in open_units
+            if self._changed_bindings[key].unit in open_units
         ]
         for _, _, key in sorted(waiting):
-            stray = self._strays[key]
-            if stray.unit not in open_units:
+            entry = self._changed_bindings[key]
+            if entry.unit not in open_units:
                 continue
-            clusters = self._changed.standings[key].clusters
-            binding = replace(stray.inputs.binding, clusters=clusters)
-            if not self._decide_again(key, stray, binding):
-                open_units.remove(stray.unit)
-                self._refused[stray.unit] = _Refused(self._fleet, self._left_c(stray.unit))
+            clusters = self._changed.bindings[key].clusters
+            binding = replace(entry.inputs.binding, clusters=clusters)
+            if not self._decide_again(key, entry, binding):
+                open_units.remove(entry.unit)
+                self._refused[entry.unit] = _Refused(self._fleet, self._available_c(entry.unit))
 
     def _has_more(self, unit: UnitAmounts) -> bool:
-        """Whether there is more room somewhere than when such a unit was refused last."""
+        """Whether some cluster takes more such units than at the last refusal."""
         refused = self._refused.get(unit)
         if refused is None or refused.fleet is not self._fleet:
             return True
-        left_c = self._left_c(unit)
+        left_c = self._available_c(unit)
         return len(left_c) != len(refused.left_c) or bool((left_c > refused.left_c).any())
 
-    def _decide_again(self, key: BindingName, stray: _Stray, binding: Binding) -> bool:
-        """Decide what only the change has to decide; whether anything came of it."""
-        left = self._left(stray.unit)
+    def _decide_again(self, key: BindingName, entry: _ChangedBinding, binding: Binding) -> bool:
+        """Decide a binding because of the change; return whether it moved."""
+        available = self._available(entry.unit)
         fleet = self._fleet
-        if fleet is None or len(fleet.fleet) != len(left.replicas_c):
-            # Clusters came or went since somebody of this kind was decided.
+        if fleet is None or len(fleet.fleet) != len(available.replicas_c):
+            # Clusters came or went since a binding of this kind was decided.
             return False
-        inputs = replace(stray.inputs, binding=binding, fleet=fleet.fleet)
-        made = decide_again(inputs, RecordedCapacity(left), self._now)
-        if not made.is_placed or made.clusters == self._changed.standings[key].clusters:
+        inputs = replace(entry.inputs, binding=binding, fleet=fleet.fleet)
+        again = decide_again(inputs, RecordedCapacity(available), self._now)
+        if not again.is_placed or again.clusters == self._changed.bindings[key].clusters:
             return False
         self._counts["retried"] += 1
-        self._settle(self._changed, key, _Result.of(made), stray.unit)
-        self._keep(key, inputs, stray.unit)
-        self._digest.update(canonical([key, _Result.of(made).plain()]))
+        self._settle(self._changed, key, _Result.of(again), entry.unit)
+        self._keep(key, inputs, entry.unit)
+        self._digest.update(canonical([key, _Result.of(again).plain()]))
         return True
 
 
 def _names(clusters: Iterable[TargetCluster]) -> frozenset[str]:
-    return frozenset(each.name for each in clusters)
+    return frozenset(target.name for target in clusters)

@@ -1,7 +1,7 @@
 """Work in pieces on the workers of a Dask cluster that is there already.
 
-Must not know what is worked out, nor wait for ever: results come in the order of the pieces, and
-where no worker is left the wait has an end. ``distributed`` is loaded when it is needed.
+Must not know what is worked out, nor wait for ever: without a worker the wait has an end. Results
+come in the order of the pieces. ``distributed`` is loaded when it is needed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from federation.model.errors import FederationError, Unavailable
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
-# For how long no worker, or no scheduler, may be there.
+# How long the cluster may be without a worker, or a scheduler.
 PATIENCE_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 1.0
-# Handed out beforehand for each thread of the workers, so that none waits for the next piece.
+# Pieces handed out beforehand for each thread of the workers, so that none waits.
 _AHEAD: Final = 2
 _MISSING: Final = (
     "This needs packages that are not installed here: pip install 'fedsched[whatif]' brings them."
@@ -34,18 +34,17 @@ def worked_out_by_dask(
     *,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> Iterator[Result]:
-    """What each piece comes to, in order; ``work`` and pieces travel to the workers, which need
-    this release installed.
+    """Yield the result of each piece, in order; ``work`` and pieces travel to the workers.
 
-    Raises what the work raises; Unavailable where nobody can be reached, where no worker is left
-    for so long, and where a piece ended several workers; FederationError where workers have another
-    release.
+    They need this release installed. Raises what the work raises, Unavailable, and FederationError
+    if workers have another release. Unavailable: no scheduler or worker was there for so long, or
+    a piece ended several workers.
     """
     try:
         dask, distributed = import_module("dask"), import_module("distributed")
     except ModuleNotFoundError as error:
         raise FederationError(_MISSING) from error
-    # A piece has its part of the trace with it: workers need not see the file.
+    # A piece carries its part of the trace, because workers need not see the file.
     with dask.config.set({"admin.large-graph-warning-threshold": "1GiB"}):
         try:
             client = distributed.Client(address, timeout=patience_seconds, set_as_default=False)
@@ -59,15 +58,15 @@ def worked_out_by_dask(
 
 
 def own_release() -> str:
-    """Also asked of workers."""
-    # Only who has a Dask cluster waits for it.
+    """Return the release of fedsched; workers run this, too."""
+    # It is loaded only for a Dask cluster.
     from importlib.metadata import version  # noqa: PLC0415 - see above
 
     return version("fedsched")
 
 
 class _Cluster:
-    """A cluster as its client sees it. Must not be asked twice."""
+    """A Dask cluster as its client sees it, for one run."""
 
     def __init__(
         self, distributed: Any, client: Any, address: str, patience_seconds: float
@@ -83,13 +82,13 @@ class _Cluster:
         threads = self._threads()
         self._check_releases()
         submit = self._client.submit
-        waiting = [submit(work, each, pure=False) for each in islice(pieces, threads * _AHEAD)]
+        waiting = [submit(work, piece, pure=False) for piece in islice(pieces, threads * _AHEAD)]
         while waiting:
             yield self._result(waiting.pop(0))
-            waiting += [submit(work, each, pure=False) for each in islice(pieces, 1)]
+            waiting += [submit(work, piece, pure=False) for piece in islice(pieces, 1)]
 
     def _threads(self) -> int:
-        """Of all workers, once there are any. Raises Unavailable."""
+        """Wait for workers and count their threads. Raises Unavailable."""
         end = time.monotonic() + self._patience_seconds
         while not (threads := self._threads_now()):
             if time.monotonic() > end:
@@ -98,7 +97,7 @@ class _Cluster:
         return threads
 
     def _threads_now(self) -> int:
-        """0 also where the scheduler cannot be asked."""
+        """Count the threads of workers; 0 also if the scheduler cannot be asked."""
         try:
             return sum(self._client.nthreads().values())
         except (OSError, RuntimeError, AttributeError):
@@ -115,10 +114,10 @@ class _Cluster:
             ) from error
         except OSError as error:
             raise self._nobody() from error
-        others = sorted({*releases} - {own_release()})
-        if others:
+        foreign = sorted({*releases} - {own_release()})
+        if foreign:
             raise FederationError(
-                f"Workers at {self._address} have release {', '.join(others)} of fedsched, and "
+                f"Workers at {self._address} have release {', '.join(foreign)} of fedsched, and "
                 f"this is {own_release()}: they have to be the same."
             )
 

@@ -1,4 +1,4 @@
-"""What reports said, and what was promised beside them, as it is kept once a minute.
+"""Pictures of clusters, stored once a minute: their reports, and promises beside them.
 
 A picture is one cluster's, named by the SHA-256 of its content; a round names the pictures of many
 clusters at one time. Must not talk to the database.
@@ -30,7 +30,7 @@ from federation.model.reservations import Outstanding
 
 
 class OpenPromise(NamedTuple):
-    """What is promised and in no report yet, and the decision that promised it."""
+    """A promise that is in no report yet, and the decision that made it."""
 
     outstanding: Outstanding
     decision: str = ""
@@ -38,8 +38,9 @@ class OpenPromise(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A cluster: ``report`` without its echoes, None before the first, and what is outstanding, in
-    the order in which it is packed. Grades are those of ``model``.
+    """A cluster: its ``report`` without echoes, and outstanding promises in their packing order.
+
+    Without a report it is None. Grades are those of ``model``.
     """
 
     model: ResourceModel
@@ -54,8 +55,9 @@ class _PromiseRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _PictureBody(Body, frozen=True):
-    """``grade_counts`` are the report's, as pairs in ascending order: a body whose bytes name it
-    has no maps with keys that are numbers.
+    """The body of a picture; ``grade_counts`` are the report's, as pairs in ascending order.
+
+    A body that is named by its bytes has no maps with numbers as keys.
     """
 
     newest: ClassVar[int] = 2
@@ -70,8 +72,8 @@ class _PictureBody(Body, frozen=True):
 class Round(Body, frozen=True):
     """The names of the pictures of some clusters.
 
-    All that was decided long before ``since`` (microseconds since 1970, by the database's clock) is
-    in them; of what was decided shortly before and after it, that with the ids ``decided``.
+    Decisions long before ``since`` (microseconds since 1970, by the database's clock) are in them.
+    Of the decisions shortly before and after it, those with the ids ``decided`` are.
     """
 
     since: int
@@ -80,7 +82,7 @@ class Round(Body, frozen=True):
 
 
 class KeptPicture(NamedTuple):
-    """A picture's body, with what its round says."""
+    """The body of a picture, and the time and decisions of its round."""
 
     body: bytes
     since: int
@@ -100,11 +102,11 @@ def packed_picture(
     *,
     follows_claims: bool,
 ) -> tuple[bytes, bytes]:
-    """Its name and its body. ``report`` says nothing of pools: these are its ``pools``."""
+    """Return the name and the body of a picture; ``pools`` are those of the report."""
     grade_counts: tuple[tuple[int, int], ...] = ()
     if report is not None:
         grade_counts = tuple(sorted(report.grade_counts.items()))
-        # When it was confirmed last is no news of the cluster.
+        # The time of its last confirmation does not change a picture.
         report = replace(
             report,
             snapshot_time=0.0,
@@ -120,7 +122,8 @@ def packed_picture(
             report=None if report is None else REPORTS.pack(report),
             follows_claims=follows_claims,
             promised=tuple(
-                _PromiseRow(outstanding_row(each.outstanding), each.decision) for each in promised
+                _PromiseRow(outstanding_row(promise.outstanding), promise.decision)
+                for promise in promised
             ),
             grade_counts=grade_counts,
         )
@@ -139,8 +142,7 @@ def unpacked_picture(packed: bytes) -> Picture:
         report=report,
         follows_claims=body.follows_claims,
         promised=tuple(
-            OpenPromise(outstanding_of_row(each.outstanding), each.decision)
-            for each in body.promised
+            OpenPromise(outstanding_of_row(row.outstanding), row.decision) for row in body.promised
         ),
     )
 

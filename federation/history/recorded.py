@@ -1,4 +1,4 @@
-"""A decision as it was recorded, with everything that it was made on, and the same made again.
+"""A recorded decision with its inputs, and the same made again.
 
 Must not talk to the database. A packed trace is two compressed parts: what decisions on one
 snapshot share (the clusters' names, their reports) with the version of both, and the rest.
@@ -28,13 +28,13 @@ from federation.scheduler.trace import Trace
 
 
 class SharedPart(Body, frozen=True, forbid_unknown_fields=False):
-    """What a replay needs of it: others read more of the same part."""
+    """The fields of the shared part that a replay needs."""
 
     clusters: tuple[str, ...]
 
 
 class OwnPart(msgspec.Struct, frozen=True):
-    """What a replay needs of it."""
+    """The fields of the own part that a replay needs."""
 
     trace: TraceRow
     inputs: KeptInputs | None = None
@@ -54,7 +54,7 @@ Part = TypeVar("Part", bound=OwnPart)
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision, and the bodies of what it was made on by their names: all that a replay needs."""
+    """A decision, and the bodies of its inputs by name: all that a replay needs."""
 
     outcome: Outcome
     clusters: tuple[TargetCluster, ...]
@@ -64,13 +64,15 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     bodies: dict[bytes, bytes]
 
     def replayed(self, reader: InputReader) -> Replay:
-        """Decides again. Raises as ``InputReader.unpacked`` does, and PluginFailed; and
-        PreconditionFailed where what it was made on was never kept.
+        """Decide again.
+
+        Raises as ``InputReader.unpacked`` does, PluginFailed, and PreconditionFailed if its inputs
+        were never stored.
         """
-        trace, kept = unpacked(self.trace)
-        if kept is None:
+        trace, stored_inputs = unpacked(self.trace)
+        if stored_inputs is None:
             raise PreconditionFailed("What it was made on is not kept.", reason="INPUTS_NOT_KEPT")
-        inputs = reader.unpacked(kept, self.bodies)
+        inputs = reader.unpacked(stored_inputs, self.bodies)
         stored = Decision(
             outcome=self.outcome,
             clusters=self.clusters,
@@ -78,22 +80,22 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
             reason=stored_reason(self.reason),
             trace=trace,
         )
-        return replay(with_triggers(inputs, trace), stored, stored_refusals(kept.refused))
+        return replay(with_triggers(inputs, trace), stored, stored_refusals(stored_inputs.refused))
 
 
 def stored_refusals(refused: Mapping[str, str]) -> dict[str, Reason]:
-    """Read why shares found no room, by cluster."""
+    """Read the reasons of refused shares, by cluster."""
     return {name: stored_reason(text) for name, text in refused.items()}
 
 
 def with_triggers(inputs: DecisionInputs, trace: Trace) -> DecisionInputs:
-    """Inputs as they were: their triggers are kept in the trace."""
+    """Return the inputs with their triggers, which are stored in the trace."""
     surroundings = replace(inputs.surroundings, triggers=trace.triggers)
     return replace(inputs, surroundings=surroundings)
 
 
 def unpacked(packed: bytes) -> tuple[Trace, KeptInputs | None]:
-    """A trace, and what is kept with it of the decision's inputs, if any. Raises NewerBody."""
+    """Unpack a trace, and the stored inputs of its decision, if any. Raises NewerBody."""
     body, rest = inflated(packed)
     shared, own = read_body(_SHARED, body, "traces"), read_own_part(_OWN, rest)
     return trace_of(own.trace, shared.clusters), own.inputs
@@ -113,14 +115,14 @@ def trace_of(row: TraceRow, clusters: tuple[str, ...]) -> Trace:
 
 
 def inputs_of(packed: bytes) -> KeptInputs | None:
-    """What is kept with a trace of the decision's inputs, if any. Raises NewerBody."""
+    """Return the stored inputs of a packed trace, if any. Raises NewerBody."""
     body, rest = inflated(packed)
     read_body(_SHARED, body, "traces")
     return _INPUTS.decode(inflated(rest)[0]).inputs
 
 
 class _Checked(local):
-    """The shared part that a thread checked last: what was decided together has the same."""
+    """The shared part that a thread checked last: decisions of one batch have the same."""
 
     part = b""
 
@@ -129,7 +131,7 @@ _CHECKED: Final = _Checked()
 
 
 def _own_of(packed: bytes) -> bytes:
-    """What follows the shared part of a trace. Raises NewerBody."""
+    """Return the part after the shared one. Raises NewerBody."""
     if _CHECKED.part and packed.startswith(_CHECKED.part):
         return packed[len(_CHECKED.part) :]
     body, rest = inflated(packed)
@@ -151,7 +153,7 @@ class _Columns(msgspec.Struct, frozen=True):
 
 
 class _KnownTrace(msgspec.Struct, frozen=True):
-    """What a decision was made on beside its inputs, and how it was divided."""
+    """The time, triggers, capacity and division of a decision."""
 
     now: float
     inputs: _Columns
@@ -168,8 +170,9 @@ _KNOWN = msgspec.msgpack.Decoder(_KnownPart, strict=False)
 
 
 class KnownInputs(NamedTuple):
-    """What a decision was made on: when, why, and what was known of capacity; and the shares that
-    it came to, by position in the fleet, before they were refused.
+    """The inputs of a decision: time, triggers and capacity, and its shares before a refusal.
+
+    Shares are by position in the fleet.
     """
 
     kept: KeptInputs
@@ -180,20 +183,20 @@ class KnownInputs(NamedTuple):
 
 
 def known_inputs(packed: bytes) -> KnownInputs | None:
-    """Of a packed trace, and no more; None where no inputs are kept. Raises NewerBody."""
+    """Read the inputs of a packed trace; None: none are stored. Raises NewerBody."""
     own = _KNOWN.decode(inflated(_own_of(packed))[0])
     if own.inputs is None:
         return None
-    trace, known = own.trace, own.trace.inputs
+    trace, columns = own.trace, own.trace.inputs
     return KnownInputs(
         kept=own.inputs,
         now=trace.now,
         triggers=tuple(map(stored_reason, trace.triggers)),
         available=Estimates(
-            replicas_c=np.array(known.available_c, dtype=np.int64),
-            source_c=np.array(known.source_c, dtype=np.int8),
-            bound_c=np.array(known.bound_c, dtype=np.int8),
-            reasons=stored_reasons(known.estimate_reasons),
+            replicas_c=np.array(columns.available_c, dtype=np.int64),
+            source_c=np.array(columns.source_c, dtype=np.int8),
+            bound_c=np.array(columns.bound_c, dtype=np.int8),
+            reasons=stored_reasons(columns.estimate_reasons),
         ),
         shares=dict(zip(trace.division.position_k, trace.division.share_k, strict=True)),
     )

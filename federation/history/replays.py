@@ -1,4 +1,4 @@
-"""All decisions of a trace file made again, and what comes of each.
+"""All decisions of a trace file made again, and the result of each.
 
 Must not read profiles, nor say anything to people.
 """
@@ -20,9 +20,9 @@ from federation.model.errors import InvalidRequest, LimitExceeded, PluginFailed,
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.replay import Difference, Replay
 
-# Of decisions that differ, or cannot be made again: the first few tell enough.
-MOST_TOLD: Final = 20
-# What bodies raise that somebody else made.
+# Unequal decisions that are named.
+MAX_UNEQUAL: Final = 20
+# Errors of bodies that strangers made.
 MALFORMED: Final = (
     *(msgspec.MsgspecError, DamagedBody, LimitExceeded, NewerBody),
     *(ValueError, TypeError, IndexError, OverflowError, RecursionError),
@@ -34,15 +34,15 @@ class ReplayEnd(StrEnum):
 
     EQUAL = "equal"
     DIFFERENT = "different"
-    # It only says what a binding lost to another one, or fedsched kept no inputs yet.
+    # It only says what a binding lost to another one, or its inputs were never stored.
     NOT_KEPT = "notKept"
     FORGOTTEN = "forgotten"
-    # A plugin is not there, or fails.
+    # A plugin is missing, or fails.
     PLUGIN = "plugin"
 
 
 class ReplayedDecision(NamedTuple):
-    """One that is not equal: which, what differs, or why it could not be made again."""
+    """A decision that is not equal: the difference, or why it could not be made again."""
 
     id: str
     binding: str
@@ -53,9 +53,9 @@ class ReplayedDecision(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedTrace:
-    """How many ended how, the first that are not equal, and who decided with which revision.
+    """Counts of ends, the first unequal decisions, and the revisions of the algorithm.
 
-    ``sha256`` is over what the replays come to, in order.
+    ``sha256`` is over the results of the replays, in order.
     """
 
     ends: Counter[ReplayEnd] = field(default_factory=Counter)
@@ -64,18 +64,18 @@ class ReplayedTrace:
     sha256: str = ""
 
     def then(self, later: ReplayedTrace) -> ReplayedTrace:
-        """Both, one after the other."""
+        """Return the result of both parts, one after the other."""
         both = bytes.fromhex(self.sha256) + bytes.fromhex(later.sha256)
         return ReplayedTrace(
             ends=self.ends + later.ends,
-            unequal=(*self.unequal, *later.unequal)[:MOST_TOLD],
+            unequal=(*self.unequal, *later.unequal)[:MAX_UNEQUAL],
             revisions=self.revisions | later.revisions,
             sha256=hashlib.sha256(both).hexdigest(),
         )
 
 
 def replayed_frame(trace: TraceFile, profiles: Profiles, frame: TraceFrame) -> ReplayedTrace:
-    """The decisions of one chunk. Raises InvalidRequest where the file is damaged, and OSError."""
+    """Replay the decisions of one chunk. Raises InvalidRequest for damage, and OSError."""
     reader, chunk = InputReader(profiles), trace.chunk(frame)
     ends = Counter[ReplayEnd]()
     unequal: list[ReplayedDecision] = []
@@ -93,7 +93,7 @@ def replayed_frame(trace: TraceFile, profiles: Profiles, frame: TraceFrame) -> R
             end = ReplayEnd.EQUAL if difference is None else ReplayEnd.DIFFERENT
             outcome = ReplayedDecision(decision.id, decision.key, end, difference)
         ends[outcome.end] += 1
-        if outcome.end is not ReplayEnd.EQUAL and len(unequal) < MOST_TOLD:
+        if outcome.end is not ReplayEnd.EQUAL and len(unequal) < MAX_UNEQUAL:
             unequal.append(outcome)
     return ReplayedTrace(
         ends=ends,

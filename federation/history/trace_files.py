@@ -1,8 +1,8 @@
 """Traces: recorded decisions in one file, with everything that makes them again.
 
-A file is a line that says what it is, then frames: a head of fixed size, and a compressed body. The
-first says which version wrote it, the last that nothing is missing; each between them can be read
-by itself. Must not trust a file: what is cut, damaged, newer or too large is refused by name.
+A file is a magic line, then frames: a head of fixed size, and a compressed body. The first names
+the version of the writer, the last proves that nothing is missing. Frames between them can be read
+alone. Must not trust a file: cut, damaged, newer or too large ones are refused by name.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Outcome
 
 MAGIC: Final = b"fedsched trace\n"
-# Of one frame as it is in the file; those that we write have a tenth of it.
-MOST_FRAME_BYTES: Final = 32 << 20
-MOST_FRAMES: Final = 200_000
+# The size of one frame in the file; those that we write have a tenth of it.
+MAX_FRAME_BYTES: Final = 32 << 20
+MAX_FRAMES: Final = 200_000
 _HEADER, _DECISIONS, _END = b"head", b"dcsn", b"end."
-# Kind, bytes and CRC-32 of the body, the times of the first and the last decision in microseconds
-# since 1970, and how many there are.
+# Kind, bytes and CRC-32 of the body, times of the first and last decision in microseconds since
+# 1970, and the number of decisions.
 _HEAD: Final = struct.Struct("!4sIIqqI")
 
 
 class TraceHeader(Body, frozen=True, forbid_unknown_fields=False):
-    """What was asked for, in Unix seconds; 0: all that was there."""
+    """The span that was exported, in Unix seconds; 0: unlimited."""
 
     since: float = 0.0
     until: float = 0.0
@@ -56,7 +56,7 @@ class TracedDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def key(self) -> str:
-        """Its binding, as people write it."""
+        """The key of its binding."""
         return binding_key(self.namespace, self.name)
 
     @property
@@ -65,7 +65,7 @@ class TracedDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return tuple(map(TARGETS.unpack, self.clusters))
 
     def recorded(self, bodies: Mapping[bytes, bytes]) -> Recorded:
-        """With the bodies of what it was made on."""
+        """Return it with the bodies of its inputs."""
         return Recorded(
             outcome=self.outcome,
             clusters=self.targets,
@@ -85,8 +85,9 @@ class TracedDeletion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceChunk(Body, frozen=True, forbid_unknown_fields=False):
-    """Decisions in the order of their times, the bodies of what they were made on, by name, and
-    what was deleted before the last of them and not before those of the chunk before.
+    """Decisions in the order of their times, and the bodies of their inputs, by name.
+
+    ``deletions`` came before the last of them, and not before the decisions of the last chunk.
     """
 
     decisions: tuple[TracedDecision, ...]
@@ -95,7 +96,7 @@ class TraceChunk(Body, frozen=True, forbid_unknown_fields=False):
 
 
 class TraceFrame(NamedTuple):
-    """Where a chunk is in its file, and what it holds."""
+    """The position of a chunk in its file, and a summary of it."""
 
     offset: int
     size: int
@@ -111,12 +112,12 @@ END: Final = _HEAD.pack(_END, 0, 0, 0, 0, 0)
 
 
 def beginning(header: TraceHeader) -> bytes:
-    """How a trace begins; chunks follow, and ``END``."""
+    """Return the beginning of a trace; chunks follow, and ``END``."""
     return MAGIC + _framed(_HEADER, header, 0, 0, 0)
 
 
 def chunk_bytes(chunk: TraceChunk) -> bytes:
-    """A chunk of one decision at least. For large fleets this takes long."""
+    """Encode a chunk of at least one decision. For large fleets this takes long."""
     first, last = chunk.decisions[0], chunk.decisions[-1]
     return _framed(_DECISIONS, chunk, first.at, last.at, len(chunk.decisions))
 
@@ -129,7 +130,7 @@ def _framed(kind: bytes, body: object, first_at: int, last_at: int, decisions: i
 
 @dataclass(frozen=True, slots=True)
 class TraceFile:
-    """A trace on disk: its header, and where its chunks are."""
+    """A trace on disk: its header, and the positions of its chunks."""
 
     path: Path
     header: TraceHeader
@@ -137,9 +138,9 @@ class TraceFile:
 
     @classmethod
     def opened(cls, path: Path) -> TraceFile:
-        """Looks at every frame's head, and reads no chunk.
+        """Read the heads of all frames, and no chunk.
 
-        Raises InvalidRequest where it is no whole trace, or a newer one, and OSError.
+        Raises InvalidRequest if it is no whole trace, or a newer one, and OSError.
         """
         with path.open("rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
@@ -162,7 +163,7 @@ class TraceFile:
 
     @property
     def unindexed(self) -> TraceFile:
-        """For other processes, which are told of frames one by one."""
+        """The file without its frames, for other processes, which get frames one by one."""
         return TraceFile(self.path, self.header, ())
 
     @property
@@ -170,34 +171,34 @@ class TraceFile:
         return sum(frame.decisions for frame in self.frames)
 
     def chunk(self, frame: TraceFrame) -> TraceChunk:
-        """Raises InvalidRequest, and OSError."""
+        """Read a chunk. Raises InvalidRequest, and OSError."""
         with self.path.open("rb") as file:
             return _chunk(self.path, frame, _packed(file, frame))
 
     def carried(self, frames: Iterable[TraceFrame]) -> CarriedTrace:
-        """These chunks with their bytes. Raises OSError."""
+        """Return these chunks with their bytes. Raises OSError."""
         with self.path.open("rb") as file:
-            return CarriedTrace(self.path, {each.offset: _packed(file, each) for each in frames})
+            return CarriedTrace(self.path, {frame.offset: _packed(file, frame) for frame in frames})
 
     def chunks(self, frames: Iterable[TraceFrame] | None = None) -> Iterator[TraceChunk]:
-        """Of these frames, or of all. Raises as ``chunk`` does."""
+        """Yield the chunks of these frames, or of all. Raises as ``chunk`` does."""
         return map(self.chunk, self.frames if frames is None else frames)
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedTrace:
-    """Some chunks of a trace as they are in its file, for machines that do not have that."""
+    """Some chunks of a trace with their bytes, for machines without the file."""
 
     path: Path
     packed: Mapping[int, bytes]
 
     def chunk(self, frame: TraceFrame) -> TraceChunk:
-        """One of those. Raises InvalidRequest."""
+        """Read one of the chunks. Raises InvalidRequest."""
         return _chunk(self.path, frame, self.packed[frame.offset])
 
 
 def _frames(file: BinaryIO, path: Path, size: int) -> Iterator[TraceFrame]:
-    """From the header to the end. Raises InvalidRequest."""
+    """Yield the frames after the header. Raises InvalidRequest."""
     count = 0
     while True:
         kind, frame = _head(file, path, size)
@@ -206,8 +207,8 @@ def _frames(file: BinaryIO, path: Path, size: int) -> Iterator[TraceFrame]:
         if kind != _DECISIONS:
             raise _damaged(path, f"at byte {frame.offset} is neither a chunk nor the end")
         count += 1
-        if count > MOST_FRAMES:
-            raise InvalidRequest.of(str(path), f"has more than {MOST_FRAMES} chunks")
+        if count > MAX_FRAMES:
+            raise InvalidRequest.of(str(path), f"has more than {MAX_FRAMES} chunks")
         file.seek(frame.size, 1)
         yield frame
     if file.tell() != size:
@@ -215,14 +216,14 @@ def _frames(file: BinaryIO, path: Path, size: int) -> Iterator[TraceFrame]:
 
 
 def _head(file: BinaryIO, path: Path, size: int) -> tuple[bytes, TraceFrame]:
-    """The next frame, of which the file has all. Raises InvalidRequest."""
+    """Read the next head, whose body the file has whole. Raises InvalidRequest."""
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
         raise _cut(path, size)
     kind, *fields = _HEAD.unpack(head)
     frame = TraceFrame(file.tell(), *fields)
-    if frame.size > MOST_FRAME_BYTES:
-        rule = f"has a chunk of {frame.size} bytes, and {MOST_FRAME_BYTES} are read at most"
+    if frame.size > MAX_FRAME_BYTES:
+        rule = f"has a chunk of {frame.size} bytes, and {MAX_FRAME_BYTES} are read at most"
         raise InvalidRequest.of(str(path), rule)
     if frame.offset + frame.size > size:
         raise _cut(path, size)
@@ -235,7 +236,7 @@ def _packed(file: BinaryIO, frame: TraceFrame) -> bytes:
 
 
 def _chunk(path: Path, frame: TraceFrame, packed: bytes) -> TraceChunk:
-    """Raises InvalidRequest."""
+    """Decode a chunk. Raises InvalidRequest."""
     try:
         chunk = read_body(_CHUNKS, _body(packed, path, frame), "chunks")
     except (msgspec.MsgspecError, NewerBody) as error:
@@ -246,7 +247,7 @@ def _chunk(path: Path, frame: TraceFrame, packed: bytes) -> TraceChunk:
 
 
 def _body(packed: bytes, path: Path, frame: TraceFrame) -> bytes:
-    """Raises InvalidRequest."""
+    """Check and decompress a body. Raises InvalidRequest."""
     if zlib.crc32(packed) != frame.crc:
         raise _damaged(path, f"the checksum of what is at byte {frame.offset} is another one")
     try:

@@ -1,4 +1,4 @@
-"""A world of a what-if: where bindings are, what waits, and what that comes to over time.
+"""A world of a what-if: bindings, their clusters and waits, and figures over time.
 
 Must not decide anything, nor know why the worlds differ.
 """
@@ -18,12 +18,12 @@ from federation.model.placement import Binding, BindingName
 from federation.model.resources import PODS
 from federation.model.workload import TargetCluster
 
-# Beside the resources that are requested.
+# A resource in addition to those that are requested.
 REPLICAS: Final = "replicas"
 
 
 class Axes:
-    """The rows of resources and the columns of clusters, in the order in which they are met."""
+    """The rows of resources and the columns of clusters, in the order of their first use."""
 
     def __init__(self) -> None:
         self.rows: dict[str, int] = {REPLICAS: 0}
@@ -37,8 +37,9 @@ class Axes:
 
 
 class UnitAmounts(NamedTuple):
-    """What one unit (a replica, or a whole set of components) asks for, and its replicas; ``claim``
-    tells units apart that choose their nodes otherwise.
+    """The request of one unit (a replica, or a whole set of components), and its replicas.
+
+    ``claim`` tells units apart that select other nodes.
     """
 
     request: tuple[tuple[str, int], ...]
@@ -47,8 +48,8 @@ class UnitAmounts(NamedTuple):
 
     @classmethod
     def of(cls, binding: Binding) -> UnitAmounts:
-        amounts = {name: each for name, each in shape_of(binding).request.items() if each > 0}
-        replicas = sum(each.replicas for each in binding.components) or 1
+        amounts = {name: amount for name, amount in shape_of(binding).request.items() if amount > 0}
+        replicas = sum(component.replicas for component in binding.components) or 1
         amounts |= {PODS: replicas, REPLICAS: replicas}
         claim = binding.requirements.node_claim
         return cls(tuple(sorted(amounts.items())), replicas, "" if claim is None else str(claim))
@@ -56,7 +57,7 @@ class UnitAmounts(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class WorldBinding:
-    """Where a binding is, what it asks for, and how many of its replicas have no place."""
+    """The clusters of a binding, its unit, and how many of its replicas wait."""
 
     unit: UnitAmounts
     clusters: tuple[TargetCluster, ...] = ()
@@ -68,7 +69,7 @@ class WorldBinding:
 
 @dataclass(slots=True, kw_only=True)
 class Figures:
-    """What came of decisions. Waits are replicas times seconds, and the longest of a binding."""
+    """Figures of decisions. Waits are replicas times seconds, and the longest of a binding."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     # By namespace.
@@ -86,7 +87,7 @@ class Figures:
     held_seconds: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def then(self, later: Figures) -> Figures:
-        """Of both windows, one after the other; what is held at the end is that of the later."""
+        """Return the figures of both windows; replicas at the end are those of the later one."""
         return Figures(
             outcomes=self.outcomes + later.outcomes,
             waited=self.waited + later.waited,
@@ -108,14 +109,14 @@ class World:
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
         self._held_rc: IntArray = np.zeros((4, 64), dtype=np.int64)
-        self.standings: dict[BindingName, WorldBinding] = {}
+        self.bindings: dict[BindingName, WorldBinding] = {}
         self.figures = Figures()
 
-    def meet(self, key: BindingName, binding: Binding, unit: UnitAmounts, now: float) -> None:
-        """A binding, which asks for such units, as it was before the first decision about it."""
-        self.standings[key] = WorldBinding(unit=unit, held_since=now)
+    def add(self, key: BindingName, binding: Binding, unit: UnitAmounts, now: float) -> None:
+        """Add a binding with its unit, as it was before the first decision about it."""
+        self.bindings[key] = WorldBinding(unit=unit, held_since=now)
         if binding.clusters:
-            self._move(self.standings[key], binding.clusters, now)
+            self._move(self.bindings[key], binding.clusters, now)
 
     def settle(
         self,
@@ -125,14 +126,14 @@ class World:
         now: float,
         unit: UnitAmounts,
     ) -> None:
-        """It is in these clusters from now on, and so many replicas wait."""
-        standing = self.standings[key]
+        """Move a binding to these clusters; the ``pending`` replicas wait."""
+        standing = self.bindings[key]
         self._wait(key, standing, pending, now)
         if clusters == standing.clusters and unit == standing.unit:
             return
-        before = {each.name: each.replicas for each in standing.clusters}
-        after = {each.name: each.replicas for each in clusters}
-        steps = [after.get(name, 0) - before.get(name, 0) for name in before.keys() | after.keys()]
+        old = {target.name: target.replicas for target in standing.clusters}
+        after = {target.name: target.replicas for target in clusters}
+        steps = [after.get(name, 0) - old.get(name, 0) for name in old.keys() | after.keys()]
         came = sum(step for step in steps if step > 0)
         self.figures.moved[key[0]] += min(came, came - sum(steps))
         self._move(standing, (), now)
@@ -140,45 +141,40 @@ class World:
         self._move(standing, clusters, now)
 
     def remove(self, key: BindingName, now: float) -> None:
-        """It is deleted."""
-        standing = self.standings.pop(key, None)
+        """Delete a binding."""
+        standing = self.bindings.pop(key, None)
         if standing is not None:
             self._wait(key, standing, 0, now)
             self._move(standing, (), now)
 
     def held(self, resource: str, columns_c: IntArray) -> IntArray:
-        """How much of a resource is held in each of these columns."""
+        """Return how much of a resource is held in these columns."""
         held: IntArray = self.held_of([self._axes.row(resource)], columns_c)[0]
         return held
 
     def held_of(self, rows: Sequence[int] | IntArray, columns_c: IntArray) -> IntArray:
-        """The same of some rows of the axes: rows x columns."""
+        """Return how much is held of some rows of the axes: rows x columns."""
         self._grow()
         held_rc: IntArray = self._held_rc.take(rows, axis=0).take(columns_c, axis=1)
         return held_rc
 
-    def copy_held(self) -> IntArray:
-        """By row and column of the axes."""
-        self._grow()
-        return self._held_rc.copy()
-
     def finish(self, now: float) -> Figures:
-        """What came of everything up to a time."""
+        """Return the figures of everything up to a time."""
         figures = self.figures
-        for key, standing in self.standings.items():
+        for key, standing in self.bindings.items():
             self._wait(key, standing, standing.pending, now)
             self._count(standing, now)
-            replicas = sum(each.replicas for each in standing.clusters)
+            replicas = sum(target.replicas for target in standing.clusters)
             figures.placed[key[0]] += replicas
             figures.pending[key[0]] += standing.pending
             figures.bindings_placed += bool(replicas)
-            figures.clusters_used += sum(each.replicas > 0 for each in standing.clusters)
-            for each in standing.clusters:
-                figures.replicas[each.name] += each.replicas
+            figures.clusters_used += sum(target.replicas > 0 for target in standing.clusters)
+            for target in standing.clusters:
+                figures.replicas[target.name] += target.replicas
         return figures
 
     def _wait(self, key: BindingName, standing: WorldBinding, pending: int, now: float) -> None:
-        """Count what waited up to now; so many wait from now on."""
+        """Count the wait up to now; ``pending`` replicas wait from now on."""
         figures = self.figures
         if standing.waits_since is not None:
             waited = standing.pending * (now - standing.pending_since)
@@ -192,19 +188,19 @@ class World:
         standing.pending, standing.pending_since = pending, now
 
     def _count(self, standing: WorldBinding, now: float) -> None:
-        """Count what was held up to now."""
+        """Count what the binding held up to now."""
         seconds, standing.held_since = now - standing.held_since, now
         if seconds > 0:
-            for each in standing.clusters:
-                units = each.replicas // standing.unit.replicas
+            for target in standing.clusters:
+                units = target.replicas // standing.unit.replicas
                 for resource, amount in standing.unit.request:
                     held = round(amount * units * seconds)
-                    self.figures.held_seconds[each.name, resource] += held
+                    self.figures.held_seconds[target.name, resource] += held
 
     def _move(
         self, standing: WorldBinding, clusters: tuple[TargetCluster, ...], now: float
     ) -> None:
-        """Let go of what it holds, and hold that instead."""
+        """Release what the binding holds, and hold its shares in other clusters."""
         self._count(standing, now)
         self._add(standing.unit, standing.clusters, -1)
         self._add(standing.unit, clusters, 1)
@@ -214,17 +210,19 @@ class World:
         if not clusters:
             return
         rows = [self._axes.row(resource) for resource, _ in unit.request]
-        columns = [self._axes.column(each.name) for each in clusters]
+        columns = [self._axes.column(target.name) for target in clusters]
         self._grow()
         held_rc = self._held_rc
-        for column, each in zip(columns, clusters, strict=True):
-            units = sign * (each.replicas // unit.replicas)
+        for column, target in zip(columns, clusters, strict=True):
+            units = sign * (target.replicas // unit.replicas)
             for row, (_, amount) in zip(rows, unit.request, strict=True):
                 held_rc[row, column] += amount * units
 
     def _grow(self) -> None:
         rows, columns = self._held_rc.shape
         if len(self._axes.rows) > rows or len(self._axes.columns) > columns:
-            more = np.zeros((2 * len(self._axes.rows), 2 * len(self._axes.columns)), dtype=np.int64)
-            more[:rows, :columns] = self._held_rc
-            self._held_rc = more
+            larger = np.zeros(
+                (2 * len(self._axes.rows), 2 * len(self._axes.columns)), dtype=np.int64
+            )
+            larger[:rows, :columns] = self._held_rc
+            self._held_rc = larger

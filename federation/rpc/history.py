@@ -73,7 +73,7 @@ class HistoryCalls:
         refuse_nul(request, "", found)
         found.check()
         if request.from_reports:
-            kept = await self._history.beside_reports(request.id)
+            kept = await self._history.report_replay_input(request.id)
             question = await ENCODING.run(beside_reports_question, kept)
         else:
             recorded = await self._history.recorded(request.id)

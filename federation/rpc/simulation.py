@@ -16,7 +16,7 @@ import msgspec
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
-from federation.history.recent_what_ifs import RecentAnswer, RecentQuestion
+from federation.history.what_if_runs import RecentAnswer, RecentQuestion
 from federation.model.errors import PreconditionFailed
 from federation.rpc.calls import Context, Handler
 from federation.rpc.simulation_worker import Setup, simulation_question, what_if_question

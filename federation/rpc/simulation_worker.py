@@ -32,9 +32,9 @@ from federation.codec.virtual_time import put_virtual_time
 from federation.codec.workloads import policies_from_documents
 from federation.failover.virtual_time import VirtualFleet
 from federation.history.packed_inputs import InputReader
-from federation.history.recent_what_ifs import RecentQuestion, answer_of, question_bytes
 from federation.history.recorded import Recorded
-from federation.history.reported_fleet import KeptBeside, beside_reports
+from federation.history.reported_fleet import ReportReplayInput, compare_with_reports
+from federation.history.what_if_runs import RecentQuestion, answer_of, question_bytes
 from federation.model.errors import FederationError, LimitExceeded, PluginFailed
 from federation.rpc.bindings import add_warnings
 from federation.rpc.decoding import decoded, deserialized
@@ -66,7 +66,7 @@ _BESIDE_REPORTS: Final = b"b"
 _WHAT_IF: Final = b"w"
 _QUESTIONS: Final = msgspec.msgpack.Decoder(RecentQuestion)
 _RECORDED: Final = msgspec.msgpack.Decoder(Recorded)
-_KEPT: Final = msgspec.msgpack.Decoder(KeptBeside)
+_KEPT: Final = msgspec.msgpack.Decoder(ReportReplayInput)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def replay_question(recorded: Recorded) -> bytes:
     return _HEAD.pack(_REPLAY, 0.0) + msgspec.msgpack.encode(recorded)
 
 
-def beside_reports_question(kept: KeptBeside) -> bytes:
+def beside_reports_question(kept: ReportReplayInput) -> bytes:
     """Of many decisions and reports this takes long."""
     return _HEAD.pack(_BESIDE_REPORTS, 0.0) + msgspec.msgpack.encode(kept)
 
@@ -147,11 +147,11 @@ def answered(question: bytes, setup: Setup) -> tuple[AnswerKind, bytes]:
     return AnswerKind.ANSWER, body
 
 
-def _beside_reports(kept: KeptBeside, setup: Setup) -> ReplayDecisionResponse:
+def _beside_reports(kept: ReportReplayInput, setup: Setup) -> ReplayDecisionResponse:
     reader = InputReader(setup.profiles)
     message = replay_to_message(kept.recorded.replayed(reader))
     certificates = {name: each.certificate for name, each in setup.profiles.by_name.items()}
-    beside = beside_reports(kept, reader, certificates)
+    beside = compare_with_reports(kept, reader, certificates)
     message.beside_reports.CopyFrom(beside_reports_to_message(beside))
     return message
 

@@ -14,7 +14,7 @@ import msgspec
 from federation.history.kept_reports import KeptPicture, unpacked_round
 from federation.history.packed_inputs import part_names
 from federation.history.recorded import Recorded, inputs_of
-from federation.history.reported_fleet import LONGEST_COMMIT, KeptBeside
+from federation.history.reported_fleet import MAX_COMMIT_MICROS, ReportReplayInput
 from federation.history.trace_files import (
     END,
     TraceChunk,
@@ -74,7 +74,7 @@ class DecisionHistory:
         """
         return (await self._recorded_at(decision_id))[0]
 
-    async def beside_reports(self, decision_id: str) -> KeptBeside:
+    async def report_replay_input(self, decision_id: str) -> ReportReplayInput:
         """The same with what is kept of the time before it.
 
         Raises what ``recorded`` raises, PreconditionFailed where no report is kept of that time,
@@ -88,10 +88,10 @@ class DecisionHistory:
                 f"{decision_id}: none was written then, or --keep-reports-hours is over.",
                 reason="REPORTS_NOT_KEPT",
             )
-        since = min(each.since for each in pictures.values()) - LONGEST_COMMIT
+        since = min(each.since for each in pictures.values()) - MAX_COMMIT_MICROS
         async with self._store.reading() as read:
             deletions = await read.decisions.deletions_between(since, at)
-        return KeptBeside(
+        return ReportReplayInput(
             recorded=recorded,
             id=decision_id,
             at=at,

@@ -14,8 +14,8 @@ from pathlib import Path
 from federation.history.changes import WhatIfChange
 from federation.history.shards import worked_out
 from federation.history.trace_files import TraceFile
+from federation.history.what_if_runs import played, windows_of
 from federation.history.what_ifs import WhatIf
-from federation.history.windows import played, windows_of
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
 from lab.benchmarks.measuring import CORES, chosen
 from lab.traces import storm_trace

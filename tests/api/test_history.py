@@ -12,7 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from federation.history.changes import WhatIfChange
 from federation.history.replays import ReplayEnd, replayed_frame
 from federation.history.trace_files import TraceFile
-from federation.history.windows import played, windows_of
+from federation.history.what_if_runs import played, windows_of
 from federation.rpc import pages
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
 from federation.services import history

@@ -17,7 +17,7 @@ from federation.history.changes import WhatIfChange
 from federation.history.dask_shards import own_release, worked_out_by_dask
 from federation.history.shards import worked_out
 from federation.history.trace_files import TraceFile
-from federation.history.windows import carried, played, played_carried, windows_of
+from federation.history.what_if_runs import carried, played, played_carried, windows_of
 from federation.model.errors import Unavailable
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
 from lab.patience import PATIENCE_SECONDS, until

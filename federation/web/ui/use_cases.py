@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from federation.history.recent_what_ifs import RecentAnswer, RecentQuestion
+from federation.history.what_if_runs import RecentAnswer, RecentQuestion
 from federation.services.access.audit import AuditTrail
 from federation.services.duties import Duties
 from federation.services.estimates.availability import Availability

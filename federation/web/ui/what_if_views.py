@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from federation.history.recent_what_ifs import RecentQuestion
 from federation.history.trace_files import TraceChunk
+from federation.history.what_if_runs import RecentQuestion
 from federation.model.access import EVERYTHING, Scope
 from federation.model.errors import FederationError, InvalidRequest, PermissionRefused
 from federation.services.history import DecisionHistory

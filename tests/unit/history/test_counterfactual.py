@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from federation.history import counterfactual
 from federation.history.changes import ChangedFleets, WhatIfChange
 from federation.history.trace_files import TracedDecision, TracedDeletion, TraceFile
+from federation.history.what_if_runs import played, windows_of
 from federation.history.what_ifs import WhatIf
-from federation.history.windows import played, windows_of
 from federation.history.worlds import Axes
 from federation.model.arrays import BoolArray
 from federation.model.cluster import (

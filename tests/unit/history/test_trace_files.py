@@ -19,7 +19,7 @@ from federation.cli.replay import NOT_EQUAL
 from federation.history import bodies as bodies_module
 from federation.history.bodies import deflated
 from federation.history.replays import replayed_frame
-from federation.history.trace_files import END, MAGIC, MOST_FRAME_BYTES, TraceFile, TraceHeader
+from federation.history.trace_files import END, MAGIC, MAX_FRAME_BYTES, TraceFile, TraceHeader
 from federation.model.errors import InvalidRequest
 from federation.model.printable import is_printable
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
@@ -94,11 +94,11 @@ def test_a_file_of_a_gigabyte_is_refused_before_much_of_it_is_read(
     tmp_path: Path, whole: bytes
 ) -> None:
     header = whole[: whole.index(b"dcsn")]
-    frames = GIGABYTE // MOST_FRAME_BYTES
+    frames = GIGABYTE // MAX_FRAME_BYTES
     for name, head, words in (
         ("nothing", b"", "neither a chunk nor the end"),
         ("one chunk", HEAD.pack(b"dcsn", GIGABYTE, 0, 0, 0, 1), "has a chunk of 1073741824 bytes"),
-        ("chunks", HEAD.pack(b"dcsn", MOST_FRAME_BYTES, 1, 0, 0, 1), "the checksum of what"),
+        ("chunks", HEAD.pack(b"dcsn", MAX_FRAME_BYTES, 1, 0, 0, 1), "the checksum of what"),
     ):
         # Sparse: it takes no room on the disk.
         path = tmp_path / f"{name}.trace"
@@ -106,7 +106,7 @@ def test_a_file_of_a_gigabyte_is_refused_before_much_of_it_is_read(
             file.write(header)
             for _ in range(frames if head else 0):
                 file.write(head)
-                file.seek(MOST_FRAME_BYTES, os.SEEK_CUR)
+                file.seek(MAX_FRAME_BYTES, os.SEEK_CUR)
             file.write(END if head else b"")
             file.truncate(max(file.tell(), GIGABYTE))
         tracemalloc.start()
@@ -146,7 +146,7 @@ def test_bodies_that_were_made_by_somebody_else_are_refused(
         assert "is damaged: decision decision-0" in answer.stderr, answer.output
     path = write_trace(tmp_path / "large.trace", decisions[:1], bodies)
     trace = TraceFile.opened(path)
-    monkeypatch.setattr(bodies_module, "MOST_BYTES", 50)
+    monkeypatch.setattr(bodies_module, "MAX_BYTES", 50)
     with pytest.raises(InvalidRequest, match="more than 50 bytes once it is decompressed"):
         replayed_frame(trace, DEFAULT_PROFILES, trace.frames[0])
 
