@@ -45,6 +45,7 @@ ENABLED = (
     "federation/scheduler/recorded_capacity.py",
     "federation/scheduler/simulated_capacity.py",
     "federation/scheduler/simulated_fleet.py",
+    "federation/services/estimates",
     "federation/services/failover",
     "federation/services/plans",
     "federation/services/scheduling/answer.py",

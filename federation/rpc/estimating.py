@@ -15,7 +15,7 @@ from federation.model.estimate import EstimateOptions
 from federation.model.workload import ReplicaRequirements
 from federation.rpc.estimating_worker import Question, split
 from federation.services.estimates.availability import SHAPES_PER_THREAD, Availability
-from federation.services.estimates.fleet_news import NewsOfFleet
+from federation.services.estimates.replica_fleet import FleetDeltas
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import Change, ClusterChanged
 from federation.services.ports import Clock
@@ -49,7 +49,7 @@ class EstimatingProcess:
         self._fleet = fleet
         self._availability = availability
         self._clock = clock
-        self.process = StandingProcess("estimates", PROGRAM, _PickledNews(NewsOfFleet(fleet)))
+        self.process = StandingProcess("estimates", PROGRAM, _PickledDeltas(FleetDeltas(fleet)))
         fleet.observe(self._grown, ClusterChanged)
 
     async def answer(
@@ -95,18 +95,18 @@ class EstimatingProcess:
         self.begin()
 
 
-class _PickledNews:
+class _PickledDeltas:
     """Implements ``Teller``."""
 
-    def __init__(self, news: NewsOfFleet) -> None:
-        self._news = news
+    def __init__(self, deltas: FleetDeltas) -> None:
+        self._deltas = deltas
 
     def begin_anew(self) -> None:
-        self._news.begin_anew()
+        self._deltas.begin_anew()
 
     @property
     def has_more(self) -> bool:
-        return len(self._news) > 0
+        return len(self._deltas) > 0
 
     def next_part(self) -> bytes:
-        return pickle.dumps(self._news.take(CLUSTERS_A_PART))
+        return pickle.dumps(self._deltas.take(CLUSTERS_A_PART))

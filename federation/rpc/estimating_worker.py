@@ -22,8 +22,7 @@ from federation.model.workload import ReplicaRequirements
 from federation.rpc.worker_pipes import end_with_parent, read_frame
 from federation.runtime.allocator import keep_memory_for_tables
 from federation.services.estimates.availability import answer, counted
-from federation.services.estimates.fleet_news import FleetNews
-from federation.services.estimates.told_fleet import ToldFleet
+from federation.services.estimates.replica_fleet import FleetDelta, ReplicaFleet
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.workers import HEADER, READY, AnswerKind
 
@@ -50,11 +49,11 @@ def main() -> None:
     into, out = sys.stdin.buffer, sys.stdout.buffer
     out.write(READY)
     out.flush()
-    fleet, known = ToldFleet(), KnownEstimates()
+    fleet, known = ReplicaFleet(), KnownEstimates()
     while True:
-        told: FleetNews | Question = pickle.loads(read_frame(into))  # noqa: S301 - from our starter
-        if isinstance(told, FleetNews):
-            fleet.take(told)
+        told: FleetDelta | Question = pickle.loads(read_frame(into))  # noqa: S301 - from our starter
+        if isinstance(told, FleetDelta):
+            fleet.apply(told)
             continue
         kind, body = AnswerKind.ANSWER, b""
         try:
@@ -67,7 +66,7 @@ def main() -> None:
         out.flush()
 
 
-def answered(fleet: ToldFleet, known: KnownEstimates, asked: Question) -> bytes:
+def answered(fleet: ReplicaFleet, known: KnownEstimates, asked: Question) -> bytes:
     """How many numbers each level gave, and the response."""
     found = answer(fleet, known, asked.shapes, asked.clusters, asked.options, asked.now)
     message = estimates_to_message(

@@ -1,12 +1,14 @@
-"""How many replicas of a shape still fit, and where: from memory, and from agents when asked for.
+"""How many replicas of a shape still fit, and where: from memory, and from agents on request.
 
-Must not wait for the store, nor longer for agents than the caller does.
+Must not wait for the store, nor longer for agents than the caller does. An agent must not delay or
+spoil the answer of another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import asyncio
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -15,34 +17,45 @@ import numpy.typing as npt
 from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.fleet_estimates import estimate_sets
 from federation.capacity.fleet_reports import FleetCapacity
-from federation.model.estimate import Bound, EstimateOptions, Estimates, Merge, Source, improved
+from federation.model.errors import FederationError
+from federation.model.estimate import (
+    Bound,
+    EstimateOptions,
+    Estimates,
+    LevelAnswer,
+    Source,
+    improved,
+)
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import Amount, Reason, Text
+from federation.model.reservations import Outstanding
 from federation.model.workload import Component, ReplicaRequirements
 from federation.services.agent_ports import AgentEstimates
-from federation.services.estimates.exact import ask_agents
-from federation.services.fleet.known_estimates import KnownEstimates, PromisedByPosition
+from federation.services.fleet.known_estimates import KnownEstimates, PromisedByPosition, shape_key
 from federation.services.fleet.registry import FleetOwner
 from federation.services.fleet.snapshot import FleetSnapshot, check_named
 from federation.services.ports import Clock
 from federation.services.threads import ESTIMATING
 from federation.services.values import EstimateAnswer, ExactQuestion
 
-# Fewer than all of these take less than 5 ms: not worth a thread.
+# Fewer shapes and numbers than these take less than 5 ms, which is not worth a thread.
 SHAPES_PER_THREAD = 50
 NUMBERS_PER_THREAD = 50_000
-# Beside promises so many cells are looked through in less than 5 ms. What need not go to a thread
-# stays here: beside a busy loop it would wait for its turn at every step.
+# This many cells with promises take less than 5 ms. Short work stays on the event loop, because a
+# thread beside a busy loop would wait for its turn at every step.
 PROMISED_CELLS_PER_THREAD = 30_000
-# Beside each cluster that reported there are about two where something else is promised.
+# For each cluster that reported there are about two with other promises.
 CHANGES_A_REPORT = 3
-# Promises in a cluster without cells are gone through one by one.
+# Promises in a cluster without cells cost as much as this many cells.
 CELLS_FOR_A_BLIND_CLUSTER = 300
-# No agent is waited for longer, however long the caller would.
+# The longest wait for an agent, however long the caller would wait.
 EXACT_SECONDS = 3.0
 
 
 class EstimatedFleet(Protocol):
-    """A fleet at one instant, as far as estimates go; what is ``outstanding`` is by position, and
-    ``reported`` are the cells as reports have them.
+    """A fleet at one instant, as far as estimates go.
+
+    ``outstanding`` promises are by position; ``reported`` are the cells of reports.
     """
 
     @property
@@ -67,11 +80,11 @@ class Availability:
         self._agents = agents
         self._clock = clock
         self._known = fleet.known_estimates
-        # How many numbers each level has answered, by ``Source`` and ``Bound``.
+        # Counts of numbers by the ``Source`` and ``Bound`` of their level.
         self.answered = np.zeros((len(Source), len(Bound)), dtype=np.int64)
 
     def cluster_count(self) -> int:
-        """How many clusters are meant when none are named."""
+        """Count the clusters that are meant when none are named."""
         return self._fleet.size
 
     def cluster_names(self) -> Sequence[str]:
@@ -84,25 +97,23 @@ class Availability:
         options: EstimateOptions,
         timeout_seconds: float = EXACT_SECONDS,
     ) -> EstimateAnswer:
-        """Every shape for the clusters in the order named; None or none named: the whole fleet.
+        """Estimate every shape for the named clusters, in their order; none: the whole fleet.
 
-        When ``exact`` may answer, the clusters' agents have ``timeout_seconds`` for it. Raises
-        InvalidRequest for names that are not in the fleet.
+        If ``exact`` may answer, agents have ``timeout_seconds`` for it. Raises InvalidRequest for
+        names that are not in the fleet.
         """
         snapshot, now = self._fleet.snapshot, self._clock.now()
-        amounts = sum(max(1, len(each.request)) for each in shapes)
+        amounts = sum(max(1, len(shape.request)) for shape in shapes)
         numbers = amounts * len(clusters or snapshot.names)
         is_quick = len(shapes) < SHAPES_PER_THREAD and numbers < NUMBERS_PER_THREAD
         if is_quick and self._cells_beside(snapshot, shapes, options) < PROMISED_CELLS_PER_THREAD:
-            found = answer(snapshot, self._known, shapes, clusters, options, now)
+            estimates = answer(snapshot, self._known, shapes, clusters, options, now)
         else:
-            found = await ESTIMATING.run(
+            estimates = await ESTIMATING.run(
                 answer, snapshot, self._known, shapes, clusters, options, now
             )
-        if options.highest < Source.EXACT:
-            return self._counted(found)
         question = ExactQuestion(shapes=tuple(shapes))
-        return await self._with_exact(found, snapshot, question, options.merge, timeout_seconds)
+        return await self._finish(estimates, snapshot, question, options, timeout_seconds)
 
     async def estimate_sets(
         self,
@@ -111,15 +122,13 @@ class Availability:
         options: EstimateOptions,
         timeout_seconds: float = EXACT_SECONDS,
     ) -> EstimateAnswer:
-        """Whole sets of one workload's components, as ``estimate`` otherwise."""
+        """Estimate whole sets of one workload's components, as ``estimate`` does."""
         snapshot, now = self._fleet.snapshot, self._clock.now()
-        found = await ESTIMATING.run(
+        estimates = await ESTIMATING.run(
             answer_sets, snapshot, self._known, components, clusters, options, now
         )
-        if options.highest < Source.EXACT:
-            return self._counted(found)
         question = ExactQuestion(components=tuple(components))
-        return await self._with_exact(found, snapshot, question, options.merge, timeout_seconds)
+        return await self._finish(estimates, snapshot, question, options, timeout_seconds)
 
     def _cells_beside(
         self,
@@ -127,9 +136,7 @@ class Availability:
         shapes: Sequence[ReplicaRequirements],
         options: EstimateOptions,
     ) -> float:
-        """How many cells are looked through beside promises; where there are none, what takes as
-        long as so many.
-        """
+        """Count the cells to look through because of promises, or an equal amount of work."""
         promised = list(snapshot.outstanding)
         if not promised:
             return 0
@@ -138,43 +145,38 @@ class Availability:
         cells_c = snapshot.rooms.cells_c
         blind = len(promised) - np.count_nonzero(cells_c[promised])
         reported = snapshot.rooms.reported
-        changed = sum(self._known.share_changed(reported, each) for each in shapes)
+        changed = sum(self._known.share_changed(reported, shape) for shape in shapes)
         in_cells = int(cells_c.sum()) * min(len(shapes), CHANGES_A_REPORT * changed)
         return in_cells + len(shapes) * int(blind) * CELLS_FOR_A_BLIND_CLUSTER
 
-    async def _with_exact(
+    async def _finish(
         self,
-        found: EstimateAnswer,
+        answer: EstimateAnswer,
         snapshot: FleetSnapshot,
         question: ExactQuestion,
-        rule: Merge,
+        options: EstimateOptions,
         timeout_seconds: float,
     ) -> EstimateAnswer:
-        """The answer with what agents say where they say something in time."""
-        exact = await ask_agents(
-            self._agents,
-            found.names,
-            question,
-            min(timeout_seconds, EXACT_SECONDS),
-            {snapshot.names[c]: each for c, each in snapshot.outstanding.items()},
-        )
-        return self._counted(
-            replace(
-                found,
-                estimates=tuple(
-                    improved(estimates, exact.level(position), rule)
-                    for position, estimates in enumerate(found.estimates)
-                ),
+        """Improve an answer by those of agents that may and do answer in time; count its levels."""
+        if options.highest >= Source.EXACT:
+            exact = await ask_agents(
+                self._agents,
+                answer.names,
+                question,
+                min(timeout_seconds, EXACT_SECONDS),
+                {snapshot.names[c]: promises for c, promises in snapshot.outstanding.items()},
             )
-        )
-
-    def _counted(self, answer: EstimateAnswer) -> EstimateAnswer:
+            improved_estimates = tuple(
+                improved(estimates, exact.level(position), options.merge)
+                for position, estimates in enumerate(answer.estimates)
+            )
+            answer = replace(answer, estimates=improved_estimates)
         self.answered += counted(answer)
         return answer
 
 
 def counted(answer: EstimateAnswer) -> npt.NDArray[np.int64]:
-    """How many numbers each level gave, by ``Source`` and ``Bound``."""
+    """Count numbers by the ``Source`` and ``Bound`` of their level."""
     counts = np.zeros((len(Source), len(Bound)), dtype=np.int64)
     for estimates in answer.estimates:
         kinds = estimates.source_c * len(Bound) + estimates.bound_c
@@ -184,36 +186,36 @@ def counted(answer: EstimateAnswer) -> npt.NDArray[np.int64]:
 
 def answer(
     fleet: EstimatedFleet,
-    known: KnownEstimates,
+    cache: KnownEstimates,
     shapes: Sequence[ReplicaRequirements],
     clusters: Sequence[str] | None,
     options: EstimateOptions,
     now: float,
 ) -> EstimateAnswer:
-    """The same for a given instant; safe in any thread."""
-    estimates = known.estimates_of_each(
+    """Estimate shapes on a fleet at one instant; safe in any thread."""
+    estimates = cache.estimates_of_each(
         fleet.capacity, fleet.reported, shapes, options, fleet.outstanding
     )
-    choosing = [each.chooses_nodes for each in shapes]
+    choosing = [shape.chooses_nodes for shape in shapes]
     return _answered(fleet, tuple(estimates), choosing, clusters, now)
 
 
 def answer_sets(
     snapshot: FleetSnapshot,
-    known: KnownEstimates,
+    cache: KnownEstimates,
     components: Sequence[Component],
     clusters: Sequence[str] | None,
     options: EstimateOptions,
     now: float,
 ) -> EstimateAnswer:
-    """The same for whole sets of components; safe in any thread."""
-    left = known.deductions(snapshot.capacity, snapshot.outstanding).left
-    wanted = _positions(snapshot, clusters) if clusters else None
-    estimates = estimate_sets(left, snapshot.cells, components, options, wanted)
+    """Estimate whole sets of components on a snapshot; safe in any thread."""
+    unpromised = cache.deductions(snapshot.capacity, snapshot.outstanding).left
+    positions = _positions(snapshot, clusters) if clusters else None
+    estimates = estimate_sets(unpromised, snapshot.cells, components, options, positions)
     bound_c = estimates.bound_c.copy()
-    # The cells are as one placement of what is promised leaves them: another may leave less.
+    # The cells are free after one placement of promises: another may leave less.
     bound_c[list(snapshot.outstanding)] = Bound.NONE
-    choosing = [any(each.requirements.chooses_nodes for each in components)]
+    choosing = [any(component.requirements.chooses_nodes for component in components)]
     return _answered(snapshot, (replace(estimates, bound_c=bound_c),), choosing, clusters, now)
 
 
@@ -224,12 +226,12 @@ def _answered(
     clusters: Sequence[str] | None,
     now: float,
 ) -> EstimateAnswer:
-    """The estimates of a whole fleet, of the clusters that were asked about."""
+    """Return the named part of the estimates of a whole fleet."""
     names, capacity = fleet.names, fleet.capacity
     age_seconds_c, sequence_c = capacity.age_seconds_c(now), capacity.sequence_c
     if clusters:
         chosen = _positions(fleet, clusters)
-        names, estimates = tuple(clusters), tuple(_taken(each, chosen) for each in estimates)
+        names, estimates = tuple(clusters), tuple(_taken(level, chosen) for level in estimates)
         age_seconds_c, sequence_c = age_seconds_c[chosen], sequence_c[chosen]
     return EstimateAnswer(
         fleet_generation=fleet.generation,
@@ -258,3 +260,91 @@ def _taken(estimates: Estimates, chosen: Sequence[int]) -> Estimates:
         },
         upper_c=None if estimates.upper_c is None else estimates.upper_c[chosen],
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExactAnswers:
+    """Answers of agents: a row of numbers a question (axis s) for the clusters asked (axis c).
+
+    In clusters at ``beside_promises_c`` pods of promises are on no node yet. An agent assumes them
+    on the first nodes with room, which proves nothing: others may choose other nodes.
+    """
+
+    replicas_sc: npt.NDArray[np.int64]
+    answered_c: npt.NDArray[np.bool_]
+    beside_promises_c: npt.NDArray[np.bool_]
+    reasons: dict[int, Reason]
+
+    def level(self, position: int) -> LevelAnswer:
+        """Return the level ``exact`` for one of the questions."""
+        return LevelAnswer(
+            source=Source.EXACT,
+            replicas_c=self.replicas_sc[position],
+            answered_c=self.answered_c,
+            bound_c=np.where(self.beside_promises_c, np.int8(Bound.NONE), np.int8(Bound.EXACT)),
+            reasons=self.reasons,
+        )
+
+
+async def ask_agents(
+    agents: AgentEstimates,
+    clusters: Sequence[str],
+    question: ExactQuestion,
+    timeout_seconds: float,
+    outstanding: Mapping[str, Sequence[Outstanding]],
+) -> ExactAnswers:
+    """Ask all agents at once, for no longer than ``timeout_seconds``.
+
+    Promises that are ``outstanding`` in a cluster come first there.
+    """
+    questions = [_beside(question, outstanding.get(cluster, ())) for cluster in clusters]
+    answers = await asyncio.gather(
+        *(
+            _ask(agents, cluster, sent, timeout_seconds)
+            for cluster, sent in zip(clusters, questions, strict=True)
+        )
+    )
+    rows = 1 if question.components else len(question.shapes)
+    replicas_sc = np.zeros((rows, len(clusters)), dtype=np.int64)
+    reasons: dict[int, Reason] = {}
+    for position, answer in enumerate(answers):
+        if isinstance(answer, Reason):
+            reasons[position] = answer
+            continue
+        replicas_sc[:, position] = answer
+        if assumed := questions[position].assumed:
+            waiting = sum(component.replicas for group in assumed for component in group)
+            reasons[position] = Reason.of(ReasonCode.COUNTED_BESIDE_PROMISES, Amount(waiting))
+    return ExactAnswers(
+        replicas_sc=replicas_sc,
+        answered_c=np.array([not isinstance(answer, Reason) for answer in answers], dtype=np.bool_),
+        beside_promises_c=np.array([bool(sent.assumed) for sent in questions], dtype=np.bool_),
+        reasons=reasons,
+    )
+
+
+def _beside(question: ExactQuestion, outstanding: Sequence[Outstanding]) -> ExactQuestion:
+    """Return the question with outstanding promises, which are on no node yet, assumed."""
+    if not outstanding:
+        return question
+    alike: dict[Hashable, Component] = {}
+    for promise in outstanding:
+        key = shape_key(promise.requirements)
+        replicas = promise.to_pack + (alike[key].replicas if key in alike else 0)
+        alike[key] = Component(
+            name="outstanding", replicas=replicas, requirements=promise.requirements
+        )
+    assumed = tuple((component,) for component in alike.values() if component.replicas)
+    return replace(question, assumed=assumed)
+
+
+async def _ask(
+    agents: AgentEstimates, cluster: str, question: ExactQuestion, timeout_seconds: float
+) -> tuple[int, ...] | Reason:
+    """Return the numbers of an agent, or why there are none."""
+    if not agents.sees_nodes(cluster):
+        return Reason(ReasonCode.NO_AGENT)
+    try:
+        return await agents.estimate(cluster, question, timeout_seconds)
+    except FederationError as error:
+        return Reason.of(ReasonCode.ERROR_TEXT, Text(error.message))

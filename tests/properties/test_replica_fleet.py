@@ -16,10 +16,9 @@ from federation.model.estimate import EstimateOptions, Source
 from federation.model.reservations import Share
 from federation.model.workload import NodeClaim, ReplicaRequirements, Toleration, TolerationOperator
 from federation.rpc.estimating_worker import Question, answered, split
-from federation.services.estimates import told_fleet
+from federation.services.estimates import replica_fleet
 from federation.services.estimates.availability import answer, counted
-from federation.services.estimates.fleet_news import NewsOfFleet
-from federation.services.estimates.told_fleet import ToldFleet
+from federation.services.estimates.replica_fleet import FleetDeltas, ReplicaFleet
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.journal import BindingChanged, ClusterShares
 from lab.fleet import FleetPlan, report_of
@@ -44,8 +43,8 @@ class World:
     def __init__(self, seed: int) -> None:
         self.choices = Random(seed)
         self.owner = fleet_of()
-        self.news = NewsOfFleet(self.owner)
-        self.told, self.known = ToldFleet(), KnownEstimates()
+        self.news = FleetDeltas(self.owner)
+        self.told, self.known = ReplicaFleet(), KnownEstimates()
         self.number = 1
 
     def something_happens(self) -> None:
@@ -75,7 +74,7 @@ class World:
 
     def tell(self, most: int = 3) -> None:
         while len(self.news):
-            self.told.take(pickle.loads(pickle.dumps(self.news.take(most))))  # noqa: S301 - our own
+            self.told.apply(pickle.loads(pickle.dumps(self.news.take(most))))  # noqa: S301 - our own
 
     def both_answer(self, **asked: Any) -> None:
         snapshot, options = self.owner.snapshot, asked.pop("options", EstimateOptions())
@@ -100,14 +99,14 @@ class World:
 @pytest.mark.parametrize(("seed", "most_moved"), [(1, 64), (2, 64), (3, 64), (4, 1)])
 def test_both_answer_the_same(seed: int, most_moved: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where many come and leave at once, and to who is new and told everything once."""
-    monkeypatch.setattr(told_fleet, "MOST_MOVED", most_moved)
+    monkeypatch.setattr(replica_fleet, "MAX_MOVED", most_moved)
     world = World(seed)
     for step in range(STEPS):
         for _ in range(world.choices.randrange(1, 6)):
             world.something_happens()
         if step % 40 == 39:
             world.news.begin_anew()
-            world.told, world.known = ToldFleet(), KnownEstimates()
+            world.told, world.known = ReplicaFleet(), KnownEstimates()
         world.tell(world.choices.choice([1, 3, 100]))
         assert not len(world.news)
         names = world.owner.snapshot.names
