@@ -179,7 +179,7 @@ class ControlPlane:
         await self._leave_peers()
         await parts.signal.close()
         parts.pipeline.close()
-        parts.queue.close()
+        parts.keeper.close()
         await parts.simulation.close()
         if parts.estimating is not None:
             await parts.estimating.close()
@@ -192,7 +192,7 @@ class ControlPlane:
         parts.replicas.endpoint = str(dialled or self.endpoint.dialable_at(self._host_name))
         await parts.presences.share()
         self._keep(parts.presences.keep_sharing(), parts.duties.keep_doing())
-        self._keep(parts.queue.run(), parts.failover.keep_looking())
+        self._keep(parts.keeper.run(), parts.failover.keep_looking())
         self._keep(*(duties.keep_doing() for duties in parts.urgent_duties))
 
     def _keep(self, *work: Coroutine[None, None, None]) -> None:
@@ -206,7 +206,6 @@ class ControlPlane:
             async with asyncio.timeout(READY_SECONDS):
                 await parts.trail.finish()
                 await parts.duties.leave()
-                await parts.queue.leave()
                 parts.failover.moving.close()
                 for duties in parts.urgent_duties:
                     await duties.leave()

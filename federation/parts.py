@@ -64,7 +64,8 @@ from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.previews import Previews
 from federation.services.scheduling.release import EXPIRED_AT_ONCE, ReleaseService
-from federation.services.waiting.running import RunningQueue
+from federation.services.waiting.keeper import QueueKeeper
+from federation.services.waiting.news import LossObserver
 from federation.services.waiting.steering import Queueing
 from federation.services.watching.watches import WatchPace
 from federation.services.workers import WorkerLimits
@@ -130,7 +131,7 @@ class Parts:
         watched = self.store, self.following, self.fleet
         self.binding_watches = binding_watches(*watched, watch_pace)
         self.cluster_watches = cluster_watches(*watched, self.clock, watch_pace)
-        self.fleet.observe(self.queue.keeper.changed)
+        self.fleet.observe(self.keeper.changed)
         self.readiness = Readiness(self.fleet, self.clock, self._readiness_changed)
         self.gate = Gate(self.identity, refusals=self.trail, clock=self.clock.now)
         self.loop_watch = LoopWatch(self.fleet, self.clock)
@@ -196,16 +197,13 @@ class Parts:
             self.clock,
         )
         self.placing = NodePlacing(self.scheduling.node_plans)
-        self.queue = RunningQueue(
-            self.store,
-            self.fleet,
-            self.following,
-            self.pipeline,
-            self._profiles,
-            self.clock,
+        self.keeper = QueueKeeper(
+            *(self.store, self.fleet, self.pipeline, self._profiles, self.clock),
             self.placing.start_behind,
-            self.replicas.id,
         )
+        self.pipeline.observe_waiting(self.keeper.committed)
+        self.following.observe(LossObserver(self.keeper.lost))
+        self.following.observe_anew(self.keeper.lost)
         self._build_background()
 
     def _build_background(self) -> None:
@@ -227,7 +225,6 @@ class Parts:
             ),
         )
         self.duties = Duties(self.store, self.replicas.id, duties, self.clock)
-        self.urgent_duties: list[Duties] = []
         limits = FailoverSettings.of(self._settings)
         self.failover = Failover(
             *(self.store, self.fleet, self.pipeline, self.presences, self.clock, limits),
@@ -242,7 +239,8 @@ class Parts:
             self.placing.start_behind,
             max_seconds=self._settings.eviction_seconds,
         )
-        self.urgent_duties += map(self._urgent, (self.failover.duty, carrying_out.duty))
+        urgent = self.keeper.duty, self.failover.duty, carrying_out.duty
+        self.urgent_duties = [*map(self._urgent, urgent)]
 
     def _urgent(self, duty: Duty) -> Duties:
         """Give a duty rounds of its own, because a piece of its work may take long."""
@@ -257,7 +255,7 @@ class Parts:
 
     def _readiness_changed(self, change: Change) -> None:
         self.cluster_watches.changed(change)
-        self.queue.keeper.changed(change)
+        self.keeper.changed(change)
 
     def metrics_pages(self) -> MetricsPages:
         return MetricsPages(
@@ -266,7 +264,7 @@ class Parts:
                 decisions=self.pipeline.measures,
                 availability=self.availability,
                 estimating=self.estimating.process if self.estimating else None,
-                keeper=self.queue.keeper,
+                keeper=self.keeper,
                 failover=self.failover_control,
                 fleet=self.fleet,
                 following=self.following,

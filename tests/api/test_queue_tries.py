@@ -186,7 +186,7 @@ async def test_who_fails_for_a_passing_reason_is_tried_after_a_while(world: Worl
     await until(lambda: world.wait_of("one"), lambda wait: wait.state == WAIT_STATE_BACKOFF)
     assert (await world.wait_of("one")).HasField("next_try")
     # Also by who has just taken over the queue.
-    world.plane.plane.parts.queue.keeper.lost()
+    world.plane.plane.parts.keeper.lost()
     await world.settle()
     assert await world.queued() == ["one"]
     await world.pass_until(world.shares_of("one"), lambda placed: placed == {"b": 1})
@@ -312,7 +312,7 @@ async def test_one_of_two_control_planes_tries_what_waits_at_either(
     assert await world.queued() == ["here"]
     assert (await attempts(world, "here"))[0] <= before[1] + 1
     # Nor does it know who waits as long as it has not the duty.
-    keeper = rival.plane.plane.parts.queue.keeper
+    keeper = rival.plane.plane.parts.keeper
     keeper.lost()
     await world.settle()
     assert len(keeper) == 0
@@ -348,7 +348,7 @@ async def test_room_that_no_event_tells_of_is_found_in_the_end_and_that_is_told(
         await world.report("b", 5)
     await world.settle()
     assert await world.queued() == ["one"]
-    parts.queue.keeper._sweep_at = world.clock.now()
-    parts.queue.keeper._wake.set()
+    parts.keeper._sweep_at = world.clock.now()
+    parts.keeper._wake.set()
     await world.until_placed("one", b=1)
     assert "no event had told of the room of what waits" in caplog.messages

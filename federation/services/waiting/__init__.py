@@ -1,12 +1,11 @@
-"""Bindings that wait for room: the queue as callers see it, and the duty of trying who waits.
+"""Bindings that wait for room: the queue as callers see it, and the duty of trying them.
 
-- ``keeper``: the duty of the queue: one control plane tries what waits, as soon as it may have room
-- ``news``: changes since the last round: of bindings, of clusters, wants that were refused
-- ``ordering``: in which order bindings of equal priority wait, where a plugin says so
-- ``running``: the queue of one control plane: kept while it has the duty, and left to others
-- ``steering``: what callers ask of the queue
-- ``timeouts``: a gang waits for too long, or preempted bindings do not leave
-- ``wants``: which waiting bindings ask for the same, and what the fleet has for each want
+- ``keeper``: the duty of the queue: one control plane tries bindings as soon as they may have room
+- ``news``: changes since the last round: bindings, clusters, and refused wants
+- ``ordering``: the order of bindings of equal priority, if a plugin gives one
+- ``steering``: the queue for callers
+- ``timeouts``: gangs that wait for too long, and preempted bindings that do not leave
+- ``wants``: waiting bindings with equal requests, and the room that the fleet has for them
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The duty of the queue: one control plane tries what waits, as soon as it may have room.
+"""The duty of the queue: one control plane tries bindings as soon as they may have room.
 
-It follows what is committed, so that it matters not who decided and who reported. Must not decide:
-the pipeline does, as for callers; so that two which believe to have the duty harm nobody.
+It follows committed changes of all control planes. Must not decide: the pipeline does, as for
+callers, so that two control planes that both believe to have the duty do no harm.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Final
@@ -24,7 +24,7 @@ from federation.scheduler.preemption import SPENT
 from federation.scheduler.waiting.kept import MOST_EARMARKS
 from federation.scheduler.waiting.queue import TryOrder, Waiter, WaitingQueue
 from federation.services.binding_ports import StoredBinding
-from federation.services.duties import URGENT_LEASE_SECONDS, Begin
+from federation.services.duties import URGENT_LEASE_SECONDS, Begin, Duty
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
 from federation.services.ports import Store, Timer
@@ -32,28 +32,27 @@ from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.threads import Threads
 from federation.services.troubles import Trouble
-from federation.services.values import Scheduled
-from federation.services.waiting.news import ROWS_AT_ONCE, News, Touched
+from federation.services.values import PlacedObserver, Scheduled
+from federation.services.waiting.news import ROWS_AT_ONCE, ChangedBindings, Touched
 from federation.services.waiting.ordering import Ordering
 from federation.services.waiting.timeouts import GangTimeouts, Nominations
 from federation.services.waiting.wants import LimitedNamespaces, Sample, look_for, waiting_of
 from federation.services.waking import wait_for_wake
 
 SWEEP_SECONDS: Final = 300.0
-# Looking takes at most a quarter of a core, however often there is something to look at.
+# Looking takes at most a quarter of a core: the pause is this many times as long.
 REST: Final = 3.0
-LONGEST_REST_SECONDS: Final = 0.05
+MAX_REST_SECONDS: Final = 0.05
 TROUBLE_SECONDS: Final = 1.0
 
 logger = logging.getLogger(__name__)
 
 
 class QueueKeeper:
-    """Keeps the queue in memory while it has the duty. Belongs to one event loop.
+    """The queue in memory, kept while this control plane has the duty. Belongs to one event loop.
 
-    ``placed`` is told what became of those that found room. ``tried`` and ``rescued`` count the
-    decisions that were asked for, and those that the sweep found although no event had told of
-    room.
+    ``placed`` is called with decisions that placed something. ``tried`` counts the decisions that
+    were asked for, and ``rescued`` those that only the sweep found room for.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class QueueKeeper:
         pipeline: DecisionPipeline,
         profiles: Profiles,
         clock: Timer,
-        placed: Callable[[Iterable[Scheduled]], None],
+        placed: PlacedObserver,
     ) -> None:
         self._store = store
         self._fleet = fleet
@@ -79,50 +78,51 @@ class QueueKeeper:
         self._limited = LimitedNamespaces(store)
         self.tried = 0
         self.rescued = 0
+        self.duty = Duty(name="queue", work=self._hold)
         self._forget()
 
     def _forget(self) -> None:
         self._queue = WaitingQueue()
         self._is_loaded = False
-        # Of every want one that asks for it, as it was decided last.
+        # One binding of every want, as decided last.
         self._samples: dict[Hashable, Sample] = {}
         self._grouped: dict[Hashable, str] = {}
         self._preempting: dict[Hashable, int] = {}
-        self._news = News()
+        self._news = ChangedBindings()
         self._touched = Touched()
-        # Since the last look: what was there may be taken.
+        # Whether something was placed since the last look.
         self._has_placed = False
         self._swept: set[Hashable] = set()
         self._sweep_at = math.inf
         self._ids: dict[BindingName, int] = {}
-        # By who stands for their gang; and those of whose gangs something changed since the last
-        # try began.
+        # Rows of the other members of a gang by its entry, and entries whose gangs changed since
+        # their last try began.
         self._companions: dict[BindingName, set[int]] = {}
         self._ordered: dict[BindingName, float | None] = {}
         self._changed_gangs: set[BindingName] = set()
         self._refused: dict[int, str] = {}
         self._failed: dict[int, float] = {}
         self._overtaken: dict[int, str] = {}
-        # Who comes last of those that were placed since the last round, by cluster.
+        # The last in the order of the bindings placed since the last round, by cluster.
         self._last_placed: dict[str, TryOrder] = {}
         self._timeouts = GangTimeouts(self._store, self._fleet, self._clock)
-        # When room is to be kept for who was overtaken, and for whom it is.
+        # When room is to be kept for overtaken bindings, and those for which it is kept.
         self._starving: dict[BindingName, float] = {}
         self._earmarked: set[BindingName] = set()
         self.nominations.clear()
-        # How often room that was kept for somebody was given up.
+        # How often room that was kept for a binding was given up.
         self._given_up = 0
 
     def __len__(self) -> int:
-        """How many wait and may be tried, by what is known here."""
+        """Count the waiting bindings that may be tried."""
         return len(self._queue)
 
     @property
     def is_held(self) -> bool:
         return self._clock.now() < self._held_until
 
-    async def hold(self, begin: Begin) -> int:
-        """The duty's work: it is this control plane's for as long as a lease."""
+    async def _hold(self, begin: Begin) -> int:
+        """Do the duty's work: hold the queue for as long as a lease."""
         del begin
         if await self._limited.have_changed():
             self.lost()
@@ -132,9 +132,9 @@ class QueueKeeper:
         return 0
 
     def changed(self, change: Change) -> None:
-        """To be called of every change, after it was applied."""
+        """Note a change, after it was applied."""
         comes = isinstance(change, BindingChanged) and change.waits
-        # Where nobody waits it matters to nobody: whoever comes is tried first.
+        # In an empty queue no change counts: bindings are tried first when they come.
         if not self._is_loaded or not (comes or len(self._queue)):
             return
         match change:
@@ -144,16 +144,16 @@ class QueueKeeper:
                 self._touched.note([change.cluster])
                 self._wake.set()
             case ClusterChanged():
-                # Who may go there may have changed.
+                # Other bindings may be eligible now.
                 self._touched.note_everything()
                 self._wake.set()
 
     def committed(self, rows: Iterable[StoredBinding]) -> None:
-        """To be called after ``changed`` of those that this control plane made wait just now."""
+        """Take rows that this control plane has written, after ``changed`` was called of them."""
         self._news.committed(rows)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Try bindings again and again until cancelled."""
         trouble = Trouble(logger, "the queue is not kept")
         while True:
             try:
@@ -165,7 +165,7 @@ class QueueKeeper:
                 await asyncio.sleep(TROUBLE_SECONDS)
 
     def lost(self) -> None:
-        """What was told of is not all that happened: read everything again."""
+        """Read everything again, because changes were lost."""
         self._forget()
         self._wake.set()
 
@@ -174,14 +174,14 @@ class QueueKeeper:
         self._ordering.close()
 
     async def do_round(self) -> None:
-        """Try whoever may have room by now. Raises Unavailable."""
+        """Try the bindings that may have room by now. Raises Unavailable."""
         if not self.is_held:
             self._forget()
             return
         try:
             await self._round()
         except Exception:
-            # Nobody tells how it ended for those that were to be tried: all others wait for that.
+            # The results of taken bindings are lost, and others would wait for them.
             self.lost()
             raise
 
@@ -189,7 +189,7 @@ class QueueKeeper:
         if not self._is_loaded:
             await self._load()
         self._news.note(self._ordering.to_show_again())
-        await self._learn()
+        await self._read_changed()
         started = time.thread_time()
         self._mark_overtaken()
         if self._clock.now() >= self._sweep_at:
@@ -201,17 +201,17 @@ class QueueKeeper:
         rest = REST * (time.thread_time() - started) + await self._look(wants)
         await self._try()
         await self._write(earmarked)
-        await self._timeouts.tell()
-        await asyncio.sleep(min(rest, LONGEST_REST_SECONDS))
+        await self._timeouts.announce()
+        await asyncio.sleep(min(rest, MAX_REST_SECONDS))
 
     async def _wait(self) -> None:
         times = [self._queue.next_time(), self._sweep_at, self._earmark_at]
         times += [self._ordering.again_at, self.nominations.next_at, self._timeouts.next_at]
         if len(self._queue):
             times.append(self._touched.open_at)
-        due_at = min(each for each in times if each is not None)
-        left = max(0.0, due_at - self._clock.now()) if due_at < math.inf else None
-        await wait_for_wake(self._wake, self._clock, left)
+        due_at = min(at for at in times if at is not None)
+        seconds = max(0.0, due_at - self._clock.now()) if due_at < math.inf else None
+        await wait_for_wake(self._wake, self._clock, seconds)
         self._wake.clear()
 
     def _note_binding(self, change: BindingChanged) -> None:
@@ -224,19 +224,21 @@ class QueueKeeper:
         if not change.is_first:
             self._touched.note(change.clusters)
             self._wake.set()
-        elif any(given.shares and not given.adopted for given in change.clusters.values()):
+        elif any(shares.shares and not shares.adopted for shares in change.clusters.values()):
             self._note_overtaken(change)
-            # Who may take room of it is tried: it has some now.
+            # Bindings that may preempt it are tried: it has room now.
             self._queue.wake(
                 want for want, least in self._preempting.items() if least > change.priority
             )
-        beside = [want for want, there in self._grouped.items() if there == change.namespace]
+        beside = [
+            want for want, namespace in self._grouped.items() if namespace == change.namespace
+        ]
         if beside:
             self._queue.wake(beside)
             self._wake.set()
 
     def _note_overtaken(self, change: BindingChanged) -> None:
-        """Whoever was placed came now, unless it had waited itself."""
+        """Note that a binding was placed; one that had not waited came last."""
         key = change.namespace, change.name
         since = self._queue.since(key)
         order = -change.priority, math.inf if since is None else since, key
@@ -251,7 +253,7 @@ class QueueKeeper:
             self._note_starving(waiter, self._clock.now())
 
     async def _load(self) -> None:
-        """Take over all that waits; what changes meanwhile is told."""
+        """Read all waiting bindings; changes meanwhile are noted."""
         self._forget()
         self._is_loaded = True
         self._sweep_at = self._clock.now() + SWEEP_SECONDS
@@ -265,10 +267,10 @@ class QueueKeeper:
             await asyncio.sleep(0)
         logger.info("queue taken over", extra={"fields": {"waiting": len(self._queue)}})
 
-    async def _learn(self) -> None:
-        """Who waits now of those that changed."""
+    async def _read_changed(self) -> None:
+        """Read the bindings that changed."""
         while self._news:
-            rows, gone = await self._news.learn(self._store)
+            rows, gone = await self._news.read(self._store)
             for key in gone:
                 self._remove(key)
             await self._take_over(rows)
@@ -295,7 +297,7 @@ class QueueKeeper:
                 self._preempting[waiter.want] = waiter.priority
 
     def _note_companion(self, stored: StoredBinding) -> None:
-        """Another of its gang stands for it: what that asks for may be something else now."""
+        """Note a member of a gang with another entry, whose want may have changed."""
         if stored.wait is None or not stored.wait.is_tried:
             return
         first = stored.binding.namespace, stored.wait.entry
@@ -304,11 +306,11 @@ class QueueKeeper:
         self._queue.wake([self._queue.want_of(first)])
 
     def _ids_of(self, key: BindingName) -> list[int]:
-        """Of the rows that it stands for."""
+        """Return the ids of the binding and of the gang members that it is tried with."""
         return [self._ids[key], *self._companions.get(key, ())]
 
     def _note_wait(self, waiter: Waiter, wait: Wait | None) -> None:
-        """Whether room is kept for it, by its row, or is to be."""
+        """Note whether room is kept for a binding by its row, or is to be."""
         is_earmarked = wait is not None and wait.earmarked_since is not None
         overtaken_since = wait.overtaken_since if wait else None
         if is_earmarked:
@@ -330,13 +332,13 @@ class QueueKeeper:
 
     @property
     def _earmark_at(self) -> float | None:
-        """When room is to be kept for one more; as long as it is for the most, for nobody."""
+        """When room is to be kept for one more binding; None at the limit of earmarks."""
         if not self._starving or len(self._earmarked) >= MOST_EARMARKS:
             return None
         return min(self._starving.values())
 
     def _newly_earmarked(self) -> list[int]:
-        """The ids of bindings that were overtaken for too long, who waits longest first."""
+        """Return the ids of bindings overtaken for too long, the longest first."""
         now, ids = self._clock.now(), []
         for key, due_at in sorted(self._starving.items(), key=itemgetter(1)):
             if due_at > now or len(self._earmarked) >= MOST_EARMARKS:
@@ -348,7 +350,7 @@ class QueueKeeper:
         return ids
 
     def _remove(self, key: BindingName) -> None:
-        """It waits no more: what was kept for it others may have."""
+        """Remove a binding, and give up the room that was kept for it."""
         if key in self._queue:
             self._give_up_room(key)
         self._queue.remove(key)
@@ -363,14 +365,14 @@ class QueueKeeper:
             self._wake_all()
 
     def _wake_all(self) -> None:
-        """Room is not kept any more: also for those that are being refused for it."""
+        """Wake all wants, also those that are being refused for room that was kept."""
         self._given_up += 1
         self._queue.wake(self._queue.wants)
 
     def _to_look_for(self) -> list[Hashable]:
-        """The wants for which something may have changed."""
+        """Return the wants for which something may have changed."""
         now = self._clock.now()
-        # Seldom: it brings the snapshot up to date.
+        # This is seldom, because it brings the snapshot up to date.
         if now >= self._touched.open_at:
             self._touched.note_open(self._fleet.snapshot.fleet_at(now), now)
         for gone in self._samples.keys() - self._queue.wants:
@@ -384,19 +386,19 @@ class QueueKeeper:
         return asleep
 
     async def _look(self, wants: Sequence[Hashable]) -> float:
-        """Wake those for which there is more room than at their refusal; how long to rest."""
+        """Wake wants with more room than at their refusal; return how long to rest."""
         if not wants:
             return 0.0
         samples = {want: self._samples[want] for want in wants}
         looking = partial(look_for, self._profiles, samples, self._clock.now())
         seen, seconds = await self._thread.run(looking, self._pipeline.working())
-        for want, there in seen.items():
-            if self._queue.look(want, there):
+        for want, room in seen.items():
+            if self._queue.look(want, room):
                 self._swept.discard(want)
         return REST * seconds
 
     def _sweep(self) -> None:
-        """The first of every want is tried, although nothing says that there is room."""
+        """Try the first binding of every want, although no event announced room."""
         self._sweep_at = self._clock.now() + SWEEP_SECONDS
         self._swept = set(self._queue.asleep)
         self._queue.wake(self._swept)
@@ -406,12 +408,12 @@ class QueueKeeper:
         for first in range(0, len(taken), ROWS_AT_ONCE):
             part, unread = taken[first : first + ROWS_AT_ONCE], set[BindingName]()
             async with self._store.reading() as read:
-                found = await read.bindings.find([waiter.key for waiter in part], unread)
+                stored = await read.bindings.find([waiter.key for waiter in part], unread)
             for place, waiter in enumerate(part, start=first + 1):
                 if waiter.key in unread:
                     self._note_failure(waiter.key)
                 else:
-                    self._try_one(waiter, found.get(waiter.key), place)
+                    self._try_one(waiter, stored.get(waiter.key), place)
 
     def _try_one(self, waiter: Waiter, stored: StoredBinding | None, place: int) -> None:
         if stored is None:
@@ -450,7 +452,7 @@ class QueueKeeper:
             self._note_refused(waiter, attempt, is_past=given_up != self._given_up)
 
     def _note_refused(self, waiter: Waiter, attempt: Attempt, *, is_past: bool) -> None:
-        """``is_past``: room may have been kept from it that is not kept any more."""
+        """Note a refusal; ``is_past``: room that was kept from it was given up since."""
         self._queue.refused(waiter.key, attempt.result.seen)
         self._swept.discard(waiter.want)
         self._touched.note_refused(waiter.want)
@@ -459,9 +461,9 @@ class QueueKeeper:
             self._grouped[waiter.want] = waiter.key[0]
         if is_past or waiter.key in self._changed_gangs:
             self._queue.wake([waiter.want])
-        for each in (attempt, *attempt.gang.companions):
-            if each.result.standing is not None and each.facts.stored is not None:
-                self._refused[each.facts.stored.id] = str(each.short_of)
+        for member in (attempt, *attempt.gang.companions):
+            if member.result.standing is not None and member.facts.stored is not None:
+                self._refused[member.facts.stored.id] = str(member.short_of)
 
     def _note_placed(self, waiter: Waiter, scheduled: Scheduled) -> None:
         self._give_up_room(waiter.key)
@@ -480,7 +482,7 @@ class QueueKeeper:
             self._failed[self._ids[key]] = not_before - self._clock.now()
 
     async def _write(self, earmarked: Sequence[int]) -> None:
-        """What the rows of those that wait on say of it."""
+        """Write the results into the rows of bindings that wait on."""
         refused, failed, overtaken = self._refused, self._failed, self._overtaken
         ordered = {
             row: instant

@@ -1,7 +1,7 @@
-"""In which order bindings of equal priority wait, where a plugin of their profile says so.
+"""The order of waiting bindings of equal priority, by queueSort plugins of their profiles.
 
-Must not wait for a plugin on the event loop, nor keep anybody from waiting: where one fails, those
-that it was asked about stand by since when they wait.
+Must not wait for a plugin on the event loop. If a plugin fails, its bindings are ordered by the
+time since which they wait.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from federation.services.ports import Clock
 from federation.services.threads import Threads
 from federation.services.troubles import TOLD_AGAIN_SECONDS, Trouble
 
-# The whole queue waits for an answer. A plugin that failed is left alone for a while; then it is
-# shown those that it failed for.
-LONGEST_SECONDS: Final = 1.0
+# The whole queue waits for an answer. A plugin that failed is asked again about the same bindings
+# after a while.
+MAX_ANSWER_SECONDS: Final = 1.0
 AGAIN_SECONDS: Final = 60.0
 
 logger = logging.getLogger(__name__)
 
 
 class Ordering:
-    """Asks queueSort plugins, in a thread. Belongs to one event loop."""
+    """Answers of queueSort plugins, asked in a thread. Belongs to one event loop."""
 
     def __init__(self, profiles: Profiles, clock: Clock) -> None:
         self._profiles = profiles
         self._clock = clock
-        self._is_needed = any(each.queue_sort for each in profiles.by_name.values())
+        self._is_needed = any(profile.queue_sort for profile in profiles.by_name.values())
         self._threads = Threads("ordering what waits", workers=1, most_waiting=10)
         self._trouble = Trouble(
             logger,
@@ -52,37 +52,39 @@ class Ordering:
         self.again_at = math.inf
 
     async def instants(self, rows: Sequence[StoredBinding]) -> Mapping[int, float]:
-        """By their ids, for those of which a plugin says by which instant they stand."""
+        """Return by row id the instants by which plugins order bindings."""
         if not self._is_needed:
             return {}
-        found: dict[int, float] = {}
+        by_id: dict[int, float] = {}
         for plugin, ordered in self._by_plugin(rows).items():
             instants = await self._ask(plugin, ordered)
             if instants is None:
-                self._failed |= {(each.binding.namespace, each.binding.name) for each in ordered}
+                self._failed |= {
+                    (stored.binding.namespace, stored.binding.name) for stored in ordered
+                }
             else:
-                ids = (each.id for each in ordered)
-                found |= dict(zip(ids, instants.tolist(), strict=True))
-        return found
+                ids = (stored.id for stored in ordered)
+                by_id |= dict(zip(ids, instants.tolist(), strict=True))
+        return by_id
 
     async def _ask(self, plugin: QueueSort, rows: Sequence[StoredBinding]) -> FloatArray | None:
-        """None where there is no answer."""
+        """Ask one plugin; None: it has no answer."""
         if plugin in self._resting:
             return None
         try:
-            async with asyncio.timeout(LONGEST_SECONDS):
+            async with asyncio.timeout(MAX_ANSWER_SECONDS):
                 return await self._threads.run(order_by, plugin, _state(rows))
         except (PluginFailed, LimitExceeded) as error:
             self._trouble.met(error, stack_of=error.__cause__, plugin=plugin.name)
         except TimeoutError:
-            slow = PluginFailed(f"no answer within {LONGEST_SECONDS:g} s")
+            slow = PluginFailed(f"no answer within {MAX_ANSWER_SECONDS:g} s")
             self._trouble.met(slow, plugin=plugin.name)
         self._resting.add(plugin)
         self.again_at = min(self.again_at, self._clock.now() + AGAIN_SECONDS)
         return None
 
     def to_show_again(self) -> set[BindingName]:
-        """Those that a plugin failed for a while ago."""
+        """Return bindings for which a plugin failed a while ago."""
         if self._clock.now() < self.again_at:
             return set()
         failed, self._failed, self.again_at = self._failed, set(), math.inf
@@ -93,19 +95,21 @@ class Ordering:
         self._threads.close()
 
     def _by_plugin(self, rows: Sequence[StoredBinding]) -> dict[QueueSort, list[StoredBinding]]:
-        found = defaultdict[QueueSort, list[StoredBinding]](list)
-        for each in rows:
-            if each.wait is None or self._profiles.violations_of(each.binding):
+        rows_of = defaultdict[QueueSort, list[StoredBinding]](list)
+        for stored in rows:
+            if stored.wait is None or self._profiles.violations_of(stored.binding):
                 continue
-            plugin = self._profiles.profile_of(each.binding).queue_sort
+            plugin = self._profiles.profile_of(stored.binding).queue_sort
             if plugin is not None:
-                found[plugin].append(each)
-        return found
+                rows_of[plugin].append(stored)
+        return rows_of
 
 
 def _state(rows: Sequence[StoredBinding]) -> SortState:
     return SortState(
-        bindings=tuple(each.binding for each in rows),
-        priority_w=read_only(np.array([each.binding.priority for each in rows], dtype=np.int64)),
-        since_w=read_only(np.array([each.wait.since for each in rows if each.wait])),
+        bindings=tuple(stored.binding for stored in rows),
+        priority_w=read_only(
+            np.array([stored.binding.priority for stored in rows], dtype=np.int64)
+        ),
+        since_w=read_only(np.array([stored.wait.since for stored in rows if stored.wait])),
     )

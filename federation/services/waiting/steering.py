@@ -1,4 +1,4 @@
-"""What callers ask of the queue.
+"""The queue for callers: lists of it, and suspending, resuming and rescheduling bindings.
 
 Must not decide anything: the pipeline does.
 """
@@ -28,7 +28,7 @@ from federation.services.waiting_ports import GangSummary, NewWait, QueuedBindin
 class QueuePage:
     """Waiting bindings in the order in which they are tried; ``is_last``: no other follows.
 
-    Nothing that happened after ``position`` is missed by who follows the journal from there.
+    A reader that follows the journal from ``position`` on misses no change.
     """
 
     bindings: Sequence[QueuedBinding]
@@ -37,7 +37,7 @@ class QueuePage:
 
 
 class Queueing:
-    """The queue, for callers."""
+    """Use cases of callers with the queue."""
 
     def __init__(self, store: Store, fleet: FleetOwner, pipeline: DecisionPipeline) -> None:
         self._store = store
@@ -53,14 +53,14 @@ class Queueing:
         *,
         among: Collection[str] = (),
     ) -> QueuePage:
-        """Those that come after ``after``; of one namespace, and of one priority, if given.
+        """Return bindings behind ``after``, of one namespace and one priority, if given.
 
-        ``among`` are patterns of namespaces, as in ``Scope``: only of these; none: of all.
+        ``among`` are patterns of namespaces, as in ``Scope``; none: all.
         """
         async with self._store.reading() as read:
             position = await read.journal.position()
-            found = await read.waiting.page(namespace, priority, after, limit + 1, among=among)
-        return QueuePage(bindings=found[:limit], is_last=len(found) <= limit, position=position)
+            waiting = await read.waiting.page(namespace, priority, after, limit + 1, among=among)
+        return QueuePage(bindings=waiting[:limit], is_last=len(waiting) <= limit, position=position)
 
     async def gangs(
         self,
@@ -70,12 +70,12 @@ class Queueing:
         *,
         among: Collection[str] = (),
     ) -> Sequence[GangSummary]:
-        """By namespace and name, those after ``after``; the others as ``list`` takes them."""
+        """Return gangs behind ``after``, by namespace and name; other parameters as in ``list``."""
         async with self._store.reading() as read:
             return await read.waiting.gangs(namespace, after, limit, among=among)
 
     async def gang(self, namespace: str, name: str) -> Sequence[StoredBinding]:
-        """Its members by name. Raises NotFound where there is none."""
+        """Return the members of a gang by name. Raises NotFound."""
         async with self._store.reading() as read:
             members = await read.bindings.of_gang(namespace, name)
         if not members:
@@ -83,7 +83,7 @@ class Queueing:
         return members
 
     async def suspend(self, namespace: str, name: str, uid: str = "") -> Wait:
-        """It is not decided until it is resumed; what runs stays. Suspended twice it is once.
+        """Stop deciding a binding until it is resumed; running replicas stay.
 
         Raises NotFound, and PreconditionFailed for another uid.
         """
@@ -95,11 +95,11 @@ class Queueing:
             wait, changes = await _settled(tx, stored)
         self._apply(changes)
         if wait is None:
-            raise LookupError("what was just suspended does not wait")
+            raise LookupError("a binding that was just suspended does not wait")
         return wait
 
     async def resume(self, namespace: str, name: str, uid: str = "") -> Wait | None:
-        """It is tried again, where it waited before; None where it waits for nothing.
+        """Try a binding again that waited before; None: it waits for nothing.
 
         Raises NotFound, and PreconditionFailed for another uid, or when it was not suspended.
         """
@@ -123,7 +123,7 @@ class Queueing:
             self._fleet.apply(change)
 
     async def reschedule(self, namespace: str, name: str, uid: str = "") -> Scheduled:
-        """Divides all replicas of a binding anew, as ``DecisionPipeline.reschedule`` does."""
+        """Divide all replicas of a binding anew, as ``DecisionPipeline.reschedule`` does."""
         try:
             return await self._pipeline.reschedule((namespace, name), uid)
         except NotFound:
@@ -146,24 +146,24 @@ def _suspended(stored: StoredBinding) -> NewWait:
 
 
 async def _locked(tx: Transaction, namespace: str, name: str, uid: str) -> StoredBinding:
-    """``locked_binding``, with its gang."""
-    known = await tx.bindings.get(namespace, name)
-    await lock_groups(tx, [known.binding] if known else [])
+    """Lock the gang of a binding, and then the binding as ``locked_binding`` does."""
+    stored = await tx.bindings.get(namespace, name)
+    await lock_groups(tx, [stored.binding] if stored else [])
     return await locked_binding(tx, namespace, name, uid)
 
 
 async def _settled(
     tx: Transaction, stored: StoredBinding
 ) -> tuple[Wait | None, Sequence[BindingChanged]]:
-    """How a binding waits now, and what everybody is told of that, and of others of its gang."""
-    binding, others = stored.binding, list[BindingChanged]()
+    """Announce a binding and its gang as they wait now; return its wait and the changes."""
+    binding, gang_changes = stored.binding, list[BindingChanged]()
     key = binding.namespace, binding.name
     await tx.bindings.touch(stored.id)
     if binding.gang is not None:
-        others = await settle_gang(tx, (binding.namespace, binding.gang.name), besides=[key])
-    found = await tx.bindings.get(*key)
-    wait = found.wait if found else None
+        gang_changes = await settle_gang(tx, (binding.namespace, binding.gang.name), besides=[key])
+    current = await tx.bindings.get(*key)
+    wait = current.wait if current else None
     own = BindingChanged.of(binding, decision=stored.decision_id, waits=wait is not None)
-    changes = [own, *others]
+    changes = [own, *gang_changes]
     await tx.journal.append(changes)
     return wait, changes

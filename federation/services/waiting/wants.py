@@ -1,6 +1,6 @@
-"""Wants: which waiting bindings ask for the same, and what the fleet has for each want.
+"""Wants: waiting bindings with equal requests, and the room that the fleet has for each want.
 
-``look_for`` is for a thread of its own. Must not wake anybody.
+``look_for`` is for a thread of its own. Must not wake bindings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from federation.services.scheduling.together import seen_together
 from federation.services.scheduling.working_copy import WorkingCopy
 
 DIGEST_BYTES = 16
-# What does not decide whether there is room, or is looked at by itself.
+# Fields that do not decide whether there is room, or are compared apart from the others.
 _APART = frozenset(
     {
         "namespace",
@@ -51,7 +51,7 @@ _APART = frozenset(
         "expected_version",
     }
 )
-_asked = attrgetter(*(each.name for each in fields(Binding) if each.name not in _APART))
+_request_fields = attrgetter(*(field.name for field in fields(Binding) if field.name not in _APART))
 
 
 def waiting_of(
@@ -61,14 +61,14 @@ def waiting_of(
     instant: float | None = None,
     limited: Collection[str] = (),
 ) -> Waiter | None:
-    """None where it does not wait, must not be tried, or another of its gang stands for it.
+    """Return a waiter; None: it does not wait, is gated, or its gang has another entry.
 
-    ``instant`` takes the place of since when it waits. ``limited`` namespaces have quotas.
+    ``instant`` replaces the time since which it waits. ``limited`` namespaces have quotas.
     """
     binding, wait = stored.binding, stored.wait
     if wait is None or not wait.is_tried or wait.entry not in ("", binding.name):
         return None
-    # By whatever clock the next try was set.
+    # Another clock may have set the next try.
     later = min(wait.next_try, now + LONGEST_BACKOFF_SECONDS) if wait.next_try else 0.0
     return Waiter(
         key=(binding.namespace, binding.name),
@@ -82,27 +82,27 @@ def waiting_of(
 
 
 def want_of(stored: StoredBinding, profiles: Profiles, limited: Collection[str] = ()) -> bytes:
-    """Equal for bindings of which none can be placed where another is refused."""
+    """Return a digest that is equal for bindings of which all or none can be placed."""
     binding = stored.binding
-    # Whoever goes on from where it is, or looks at others, is like nobody else.
+    # A binding that has clusters or depends on others is like no other.
     is_alone = bool(binding.clusters or binding.eviction_tasks or binding.gang)
     is_alone = is_alone or is_grouped(binding)
-    # What others of lower priority would lose for it differs, too.
+    # Preemption depends on its priority, too.
     is_alone = is_alone or binding.preemption_policy is not PreemptionPolicy.NEVER
     is_alone = is_alone or not _is_plain(profiles.by_name.get(binding.scheduler_name))
-    asked = (
+    want = (
         binding.namespace if is_alone or binding.namespace in limited else "",
         binding.name if is_alone else "",
         _resource(binding),
-        _asked(binding),
+        _request_fields(binding),
         stored.observed_affinity,
     )
-    packed = msgspec.msgpack.encode(asked, order="deterministic")
+    packed = msgspec.msgpack.encode(want, order="deterministic")
     return hashlib.blake2b(packed, digest_size=DIGEST_BYTES).digest()
 
 
 def _resource(binding: Binding) -> ObjectReference:
-    """Ties decide who gets how much where room is not looked at, so that one may find it."""
+    """Return the fields that count: the uid breaks ties if capacity is not looked at."""
     resource = binding.resource
     heeds_room = Demand.of(binding).rule.heeds_capacity
     return ObjectReference(
@@ -113,18 +113,16 @@ def _resource(binding: Binding) -> ObjectReference:
 
 
 def _is_plain(profile: Profile | None) -> bool:
-    """Whether its plugins are known to look at nothing but what a want has."""
+    """Whether its plugins look at nothing but fields of a want."""
     if profile is None:
         return True
     plugins: list[Filter | Score] = [*profile.filters, *profile.scores]
-    return not profile.permits and all(is_in_tree(each) for each in plugins)
+    return not profile.permits and all(is_in_tree(plugin) for plugin in plugins)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One that asks for a want, as it was decided last; with it ``gang``, all that are placed
-    together, where it is of one.
-    """
+    """A binding with a want, as decided last, and all members of its gang, if it has one."""
 
     binding: Binding
     surroundings: Surroundings = ALONE
@@ -140,19 +138,19 @@ class Sample:
 
     @property
     def is_grouped(self) -> bool:
-        """Whether others that are placed may change where it may go."""
-        together = [each.candidate for each in self.gang] or [self.binding]
+        """Whether placements of other bindings may change its eligible clusters."""
+        together = [attempt.candidate for attempt in self.gang] or [self.binding]
         return any(map(is_grouped, together))
 
 
 def look_for(
     profiles: Profiles, samples: Mapping[Hashable, Sample], now: float, working: WorkingCopy
 ) -> tuple[dict[Hashable, Seen], float]:
-    """What there is for each want, and the CPU seconds that it took to look."""
+    """Return the room for each want, and the CPU seconds that it took to look."""
     started = time.thread_time()
     seen = {}
     for want, sample in samples.items():
-        # What is wrong with it is told where it is tried.
+        # An error is reported when the binding is tried.
         with suppress(FederationError):
             if sample.gang:
                 seen[want] = seen_together(working.anew(), sample.gang, now)
@@ -163,7 +161,7 @@ def look_for(
 
 
 class LimitedNamespaces:
-    """``names`` are as of the last look."""
+    """Namespaces with quotas; ``names`` are as of the last look."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -171,12 +169,12 @@ class LimitedNamespaces:
         self.names: Collection[str] = ()
 
     async def have_changed(self) -> bool:
-        """Whether a quota was set since the last look: who waits for one may be placed."""
+        """Look again; return whether a quota was set, so that bindings may be placed."""
         async with self._store.reading() as read:
             version = await read.quotas.version()
             if version == self._version:
                 return False
-            # Later than the version: what changes in between is seen by the next look.
+            # The version is read first, so that a change in between is seen by the next look.
             self.names = await read.quotas.namespaces()
         self._version = version
         return True
