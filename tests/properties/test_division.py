@@ -1,16 +1,13 @@
-"""Divisions against one seat at a time, and of few clusters as of many."""
+"""Divisions by static weights against seats that are given one at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.model.arrays import IntArray, UintArray
-from federation.model.estimate import MAX_REPLICAS
 from federation.scheduler.division.strategies import divide
 from federation.scheduler.division.values import Candidates, DivisionRule, DivisionStrategy
 
@@ -74,57 +71,3 @@ def test_static_weights_give_one_seat_at_a_time(
     expected = one_at_a_time(weights, seats, keys, floors, ceilings)
     assert found.share_k.tolist() == expected
     assert found.missing == seats - sum(expected)
-
-
-numbers = st.one_of(st.integers(0, 4), st.integers(0, 40), st.integers(0, MAX_REPLICAS))
-candidate = st.tuples(numbers, st.integers(0, 6), st.one_of(st.just(MAX_REPLICAS), numbers))
-# More than are divided number by number: none of them may hold anything.
-FULL = (0, 0, 0)
-MANY = 40
-
-
-def candidates_of(drawn: Sequence[tuple[int, int, int]], listed: Sequence[int]) -> Candidates:
-    def keys(index_k: IntArray) -> UintArray:
-        return (7 * index_k % 5).astype(np.uint64)
-
-    available_k, prior_k, ceiling_k = np.array(drawn, dtype=np.int64).T
-    return Candidates(
-        available_k=available_k,
-        prior_k=prior_k,
-        ceiling_k=ceiling_k,
-        floor_k=np.zeros(len(drawn), np.int64),
-        weight_k=np.ones(len(drawn), np.int64),
-        listed_k=np.array([*listed, *range(len(listed), len(drawn))])[: len(drawn)],
-        tie_keys=keys,
-    )
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    strategy=st.sampled_from(list(DivisionStrategy)),
-    fresh=st.booleans(),
-    drawn=st.lists(candidate, min_size=1, max_size=6),
-    listed=st.permutations(range(6)),
-    replicas=st.one_of(st.integers(0, 20), st.integers(0, 100_000)),
-)
-def test_few_are_divided_as_beside_many_that_can_hold_nothing(
-    strategy: DivisionStrategy,
-    fresh: bool,
-    drawn: list[tuple[int, int, int]],
-    listed: list[int],
-    replicas: int,
-) -> None:
-    rule = DivisionRule(strategy=strategy, fresh=fresh)
-    if not rule.heeds_capacity:
-        return
-    few, many = (
-        divide(rule, candidates_of(each, listed), np.zeros(len(each), np.int64), replicas)
-        for each in (drawn, [*drawn, *[FULL] * MANY])
-    )
-    for name in ("share_k", "remainder_k", "tied_k", "limit_k", "weight_k", "quota_k"):
-        one, other = getattr(few, name), getattr(many, name)
-        assert one.dtype == other.dtype, name
-        assert one.tobytes() == other[: len(drawn)].tobytes(), name
-    assert (few.missing, few.conflict) == (many.missing, many.conflict)
-    counted = [replace(facts, candidates=len(drawn)) for facts in many.facts]
-    assert list(few.facts) == counted

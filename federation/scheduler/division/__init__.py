@@ -2,7 +2,6 @@
 
 - ``apportion``: Webster / Sainte-Laguë apportionment, exactly as if seats were given one at a
   time
-- ``few``: division by availability among a few candidates, number by number: arrays cost more
 - ``strategies``: how replicas are divided among selected clusters: every strategy, one
   apportionment
 - ``ties``: which of two equals comes first: a keyed hash (fair to all clusters) or Karmada's name

@@ -23,10 +23,10 @@ TieKeys = Callable[[IntArray], UintArray]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Apportionment:
-    """The seats of each party, axis k.
+    """The seats of each party (axis k).
 
-    ``quotas`` are the proportional shares, ``tied_k`` marks parties whose last seat was won against
-    an equal claim, by the tie order alone.
+    ``tied_k`` marks the parties that won their last seat against an equal quotient, by the tie key
+    alone.
     """
 
     seats_k: IntArray
@@ -35,32 +35,36 @@ class Apportionment:
 
     @property
     def remainder_k(self) -> IntArray:
-        """Seats above the whole part of the quota (at least 0)."""
+        """Return the seats above the quota rounded down, at least 0."""
         above_k: IntArray = np.maximum(self.seats_k - self.quotas.whole_k, 0)
         return above_k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Quotas:
-    """Proportional shares: whole seats, exactly, and whether there is more to each; as floats."""
+    """Proportional shares: ``quota_k = weight_k * seats / sum(weight_k)``.
+
+    ``whole_k`` and ``ceil_k`` are the exact quotas rounded down and up, ``as_float_k`` the nearest
+    floats.
+    """
 
     whole_k: IntArray
-    has_rest_k: BoolArray
+    ceil_k: IntArray
     as_float_k: FloatArray
 
     @classmethod
     def of(cls, weights_k: IntArray, seats: int) -> Quotas:
         total = int(weights_k.sum())
-        most = float(weights_k.max(initial=0)) * seats
         if total <= 0 or not seats:
-            none_k = np.zeros_like(weights_k)
-            return cls(whole_k=none_k, has_rest_k=none_k > 0, as_float_k=none_k.astype(np.float64))
-        # Beyond int64 the whole numbers of Python go on.
-        product_k = (weights_k.astype(object) if most >= _SAFE else weights_k) * seats
+            none_k = np.zeros(len(weights_k), np.int64)
+            return cls(whole_k=none_k, ceil_k=none_k, as_float_k=none_k.astype(np.float64))
+        # Products beyond int64 are computed with Python's integers.
+        is_safe = float(weights_k.max()) * seats < _SAFE
+        product_k = (weights_k if is_safe else weights_k.astype(object)) * seats
         return cls(
-            whole_k=(product_k // total).astype(np.int64),
-            has_rest_k=(product_k % total).astype(np.bool_),
-            as_float_k=(product_k / total).astype(np.float64),
+            whole_k=(product_k // total).astype(np.int64, copy=False),
+            ceil_k=(-(-product_k // total)).astype(np.int64, copy=False),
+            as_float_k=(product_k / total).astype(np.float64, copy=False),
         )
 
 
@@ -95,23 +99,22 @@ def apportion(
     all ceilings are reached fewer seats are given than asked for. ``sum(floor_k) <= seats``.
     """
     if floor_k is None:
-        floor_k = np.zeros_like(weights_k)
-    floors = int(floor_k.sum())
-    wanted = seats - floors
-    total_weight = float(weights_k.sum(dtype=np.float64))
+        floor_k = np.zeros(len(weights_k), np.int64)
+    open_seats = seats - int(floor_k.sum())
     quotas = Quotas.of(weights_k, seats)
-    room_k = (weights_k > 0) * wanted
+    # The seats that each party can still take.
+    room_k = (weights_k > 0) * open_seats
     if ceiling_k is not None:
         room_k = np.minimum(np.maximum(ceiling_k - floor_k, 0), room_k)
-    room = int(room_k.sum())
-    if room <= wanted or np.count_nonzero(room_k) == 1:
-        # All get what they have room for, or one gets everything: nobody competes.
+    if int(room_k.sum()) <= open_seats or np.count_nonzero(room_k) == 1:
+        # No competition: each party gets all it can take, or one party gets everything.
         return Apportionment(
-            seats_k=floor_k + np.minimum(room_k, wanted),
+            seats_k=floor_k + np.minimum(room_k, open_seats),
             quotas=quotas,
             tied_k=np.zeros(len(weights_k), np.bool_),
         )
     parties = _Parties(weights_k.astype(np.float64), floor_k, floor_k + room_k)
+    total_weight = float(weights_k.sum(dtype=np.float64))
     low, high = _bracket(parties, seats, total_weight)
     seats_k, tied_k = _settle(parties, seats, low, high, tie_keys)
     return Apportionment(seats_k=seats_k, quotas=quotas, tied_k=tied_k)

@@ -14,7 +14,6 @@ from federation.model.arrays import BoolArray, IntArray, LevelArray
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import NO_REASON, Amount, Reason
 from federation.scheduler.division.apportion import Apportionment, apportion
-from federation.scheduler.division.few import divide_few
 from federation.scheduler.division.values import (
     Candidates,
     Division,
@@ -46,8 +45,7 @@ def divide(rule: DivisionRule, candidates: Candidates, tier_k: IntArray, replica
     if rule.is_kept:
         return _apportioned(_kept_task(candidates.prior_k), candidates, replicas)
     if len(tier_k) and (tier_k == tier_k[0]).all():
-        few = divide_few(rule, candidates, replicas)
-        return few if few is not None else divide_tier(rule, candidates, replicas)
+        return _divide_tier(rule, candidates, replicas)
     tiers = np.unique(tier_k).tolist()
     if rule.strategy is DivisionStrategy.DUPLICATED:
         # Every candidate of the first tier gets all replicas, so that nothing is left to spill.
@@ -60,7 +58,7 @@ def divide(rule: DivisionRule, candidates: Candidates, tier_k: IntArray, replica
         if rule.strategy is not DivisionStrategy.DUPLICATED:
             wanted = min(wanted, int(inside.capacity_k.sum()))
         if wanted:
-            whole = _with_tier(whole, mask_k, divide_tier(rule, inside, wanted), wanted)
+            whole = _with_tier(whole, mask_k, _divide_tier(rule, inside, wanted), wanted)
     return whole
 
 
@@ -97,7 +95,7 @@ def _with_tier(whole: Division, mask_k: BoolArray, part: Division, wanted: int) 
     )
 
 
-def divide_tier(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
+def _divide_tier(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
     """Divide the replicas among candidates of one tier, in arrays."""
     conflict = _limit_conflict(rule, candidates, replicas)
     if conflict:
@@ -106,7 +104,7 @@ def divide_tier(rule: DivisionRule, candidates: Candidates, replicas: int) -> Di
 
 
 def _limit_conflict(rule: DivisionRule, candidates: Candidates, replicas: int) -> Reason:
-    if rule.strategy is DivisionStrategy.DUPLICATED or not candidates.floor_k.any():
+    if rule.strategy is DivisionStrategy.DUPLICATED or not np.count_nonzero(candidates.floor_k):
         return NO_REASON
     least = int(candidates.floor_k.sum())
     if least > replicas:
@@ -176,7 +174,7 @@ def _fill_first(rule: DivisionRule, candidates: Candidates, replicas: int) -> Di
     seat_k = task.floor_k.copy()
     seat_k[order] += filled
     share_k = task.kept_k + seat_k
-    limit_k = _limited_before(task, candidates, share_k)
+    limit_k = _limits_of_prior(task, candidates, share_k)
     limit_k[(seat_k == task.floor_k) & (task.floor_k > 0)] = Limit.MIN
     is_full_k = (share_k == candidates.ceiling_k) & (seat_k > task.floor_k)
     limit_k[is_full_k & (share_k < candidates.available_k + candidates.prior_k)] = Limit.MAX
@@ -197,7 +195,7 @@ def _task_by_availability(rule: DivisionRule, candidates: Candidates, replicas: 
     placed again, below its floor as already raised.
     """
     prior_k, floor_k, ceiling_k = candidates.prior_k, candidates.floor_k, candidates.ceiling_k
-    none_k = np.zeros_like(prior_k)
+    none_k = np.zeros(len(prior_k), np.int64)
     if rule.fresh:
         return _Task(
             mode=Mode.FRESH,
@@ -207,7 +205,8 @@ def _task_by_availability(rule: DivisionRule, candidates: Candidates, replicas: 
             floor_k=floor_k,
             ceiling_k=candidates.capacity_k,
         )
-    held_k = np.maximum(np.minimum(prior_k, ceiling_k), floor_k)
+    kept_k = np.minimum(prior_k, ceiling_k)
+    held_k = np.maximum(kept_k, floor_k)
     held = int(held_k.sum())
     if held > replicas:
         return _Task(
@@ -220,7 +219,6 @@ def _task_by_availability(rule: DivisionRule, candidates: Candidates, replicas: 
         )
     if held == replicas:
         return _kept_task(held_k)
-    kept_k = np.minimum(prior_k, ceiling_k)
     return _Task(
         mode=Mode.SCALE_UP,
         target=replicas - int(kept_k.sum()),
@@ -262,13 +260,14 @@ def _shortest_prefix(task: _Task, candidates: Candidates) -> IntArray:
 
 
 def _apportioned(task: _Task, candidates: Candidates, replicas: int) -> Division:
-    if not (task.weight_k.any() or task.floor_k.any()):
-        # Nobody has a claim: so it is of most that wait for room.
+    """Apportion the target of a task, and note which limits bent the shares."""
+    if not (np.count_nonzero(task.weight_k) or np.count_nonzero(task.floor_k)):
+        # No candidate can take a replica: usual for bindings that wait for capacity.
         return replace(
             _nothing(candidates, missing=task.target),
             share_k=task.kept_k,
             weight_k=task.weight_k,
-            limit_k=_limited_before(task, candidates, task.kept_k),
+            limit_k=_limits_of_prior(task, candidates, task.kept_k),
             facts=(_facts(task, candidates, replicas),),
         )
     result = apportion(
@@ -279,14 +278,16 @@ def _apportioned(task: _Task, candidates: Candidates, replicas: int) -> Division
         ceiling_k=task.ceiling_k,
     )
     share_k = task.kept_k + result.seats_k
-    limit_k = _limited_before(task, candidates, share_k)
+    limit_k = _limits_of_prior(task, candidates, share_k)
     _note_limits(limit_k, result, task, candidates)
+    remainder_k = result.remainder_k
+    # Seats that a limit gave, or left to others, are no remainder.
+    remainder_k[limit_k != Limit.NONE] = 0
     return Division(
         share_k=share_k,
         weight_k=task.weight_k,
         quota_k=result.quotas.as_float_k,
-        # What limits gave or left is no remainder.
-        remainder_k=np.where(limit_k == Limit.NONE, result.remainder_k, 0),
+        remainder_k=remainder_k,
         tied_k=result.tied_k,
         limit_k=limit_k,
         facts=(_facts(task, candidates, replicas),),
@@ -294,9 +295,9 @@ def _apportioned(task: _Task, candidates: Candidates, replicas: int) -> Division
     )
 
 
-def _limited_before(task: _Task, candidates: Candidates, share_k: IntArray) -> LevelArray:
-    """Where a limit bends the prior placement that a steady division starts from."""
-    limit_k = np.full(len(share_k), Limit.NONE, dtype=np.int8)
+def _limits_of_prior(task: _Task, candidates: Candidates, share_k: IntArray) -> LevelArray:
+    """Return the limits that moved the prior placement before a steady division; NONE elsewhere."""
+    limit_k = np.zeros(len(share_k), np.int8)
     if task.mode in {Mode.SCALE_UP, Mode.SCALE_DOWN, Mode.KEEP}:
         prior_k, floor_k, ceiling_k = candidates.prior_k, candidates.floor_k, candidates.ceiling_k
         limit_k[(prior_k < floor_k) & (share_k == floor_k)] = Limit.MIN
@@ -307,22 +308,21 @@ def _limited_before(task: _Task, candidates: Candidates, share_k: IntArray) -> L
 def _note_limits(
     limit_k: LevelArray, result: Apportionment, task: _Task, candidates: Candidates
 ) -> None:
-    """Which limit keeps a share from its quota; where others' limits do, that is told as well."""
+    """Write into ``limit_k`` which limit keeps each share from its quota.
+
+    Once one share is kept from its quota, shares that differ from theirs are marked OTHERS.
+    """
     seats_k, quotas = result.seats_k, result.quotas
-    whole_k = quotas.whole_k
-    is_above_k = seats_k > whole_k
-    # With a rest above the whole part, the next seat still is above the quota.
-    is_raised_k = (seats_k == task.floor_k) & is_above_k & (task.floor_k > 0)
-    is_held_k = (seats_k == task.ceiling_k) & (
-        (seats_k < whole_k) | ((seats_k == whole_k) & quotas.has_rest_k)
-    )
-    by_wish_k = task.kept_k + task.ceiling_k == candidates.ceiling_k
+    is_held_k = (seats_k == task.ceiling_k) & (seats_k < quotas.ceil_k)
+    is_raised_k = (task.floor_k > 0) & (seats_k == task.floor_k) & (seats_k > quotas.whole_k)
+    is_limited_k = is_held_k | is_raised_k
+    if not np.count_nonzero(is_limited_k):
+        return
+    # At its maximum, or at what its cluster has capacity for.
+    is_maximum_k = task.kept_k + task.ceiling_k == candidates.ceiling_k
     limit_k[is_raised_k] = Limit.MIN
-    limit_k[is_held_k & by_wish_k] = Limit.MAX
-    limit_k[is_held_k & ~by_wish_k] = Limit.ROOM
-    is_held_k |= is_raised_k
-    if is_held_k.any():
-        limit_k[(is_above_k | (seats_k < whole_k)) & (limit_k == Limit.NONE)] = Limit.OTHERS
+    limit_k[is_held_k] = np.where(is_maximum_k, Limit.MAX, Limit.ROOM)[is_held_k]
+    limit_k[(seats_k != quotas.whole_k) & (limit_k == Limit.NONE)] = Limit.OTHERS
 
 
 def _facts(task: _Task, candidates: Candidates, replicas: int) -> TierFacts:
