@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
-from weakref import WeakValueDictionary
 
 from federation.model.cluster import TaintEffect
 from federation.model.errors import Violation
@@ -42,10 +41,6 @@ _NO_VALUES: Final = (Operator.EXISTS, Operator.DOES_NOT_EXIST)
 Item = TypeVar("Item")
 Violations = Iterator[Violation]
 
-# Placements and requirements that break no rule, by identity: many bindings have the same value.
-# Whoever has them keeps them, not this: they may be large, and there may be many.
-_SOUND: Final = WeakValueDictionary[int, object]()
-
 
 def violations_of(binding: Binding) -> list[Violation]:
     """Every rule that the binding breaks, in the order of its fields; none when it is sound."""
@@ -54,19 +49,19 @@ def violations_of(binding: Binding) -> list[Violation]:
 
 def _binding(binding: Binding) -> Violations:
     yield from _amount("replicas", binding.replicas, most=MAX_REPLICAS)
-    yield from _under("replicaRequirements", _once(binding.requirements, _requirements))
+    yield from _under("replicaRequirements", _requirements(binding.requirements))
     names = [component.name for component in binding.components]
     yield from _twice("components", "name", names)
     for path, component in _each("components", binding.components):
         if not component.name:
             yield Violation(field=f"{path}.name", rule="is required")
         yield from _amount(f"{path}.replicas", component.replicas, most=MAX_REPLICAS)
-        found = _once(component.requirements, _requirements)
-        yield from _under(f"{path}.replicaRequirements", found)
+        violations = _requirements(component.requirements)
+        yield from _under(f"{path}.replicaRequirements", violations)
     yield from _twice("clusters", "name", [target.name for target in binding.clusters])
     for path, target in _each("clusters", binding.clusters):
         yield from _amount(f"{path}.replicas", target.replicas, most=MAX_REPLICAS)
-    yield from _under("placement", _once(binding.placement, _placement))
+    yield from _under("placement", _placement(binding.placement))
     for path, task in _each("gracefulEvictionTasks", binding.eviction_tasks):
         yield from _amount(f"{path}.replicas", task.replicas, most=MAX_REPLICAS)
     if binding.lease_seconds is not None and binding.lease_seconds < 1:
@@ -85,16 +80,6 @@ def _min_available(binding: Binding, least: int) -> Violations:
     elif not 1 <= least <= binding.replicas:
         rule = f"must be from 1 to replicas, which is {binding.replicas}, not {least}"
         yield Violation(field="", rule=rule)
-
-
-def _once(value: Item, rules: Callable[[Item], Violations]) -> Sequence[Violation]:
-    """The rules that a value breaks; looked up once for one that breaks none."""
-    if _SOUND.get(id(value)) is value:
-        return ()
-    found = tuple(rules(value))
-    if not found:
-        _SOUND[id(value)] = value
-    return found
 
 
 def _requirements(requirements: ReplicaRequirements) -> Violations:

@@ -29,7 +29,6 @@ from federation.model.workload import (
     Toleration,
     TolerationOperator,
 )
-from federation.scheduler import validation
 from federation.scheduler.validation import violations_of
 
 DIVIDED = SchedulingType.DIVIDED
@@ -229,19 +228,3 @@ def test_what_is_wrong_is_told_of_every_binding_that_has_it() -> None:
             "spec.replicaRequirements.resourceRequest[cpu]",
             "spec.placement.spreadConstraints[0].maxGroups",
         ]
-
-
-def test_values_are_sound_by_what_is_in_them_and_kept_by_nobody() -> None:
-    """Values that are gone leave their identity to others."""
-    known = len(validation._SOUND)
-
-    def look_twice(amount: int) -> None:
-        requirements = ReplicaRequirements(request={"cpu": amount})
-        binding = Binding(name="web", requirements=requirements, placement=Placement(partial=True))
-        for _ in range(2):
-            assert len(violations_of(binding)) == (amount < 0)
-            assert len(validation._SOUND) == known + 1 + (amount >= 0)
-
-    for number in range(50):
-        look_twice(-1 if number % 5 == 0 else number)
-    assert len(validation._SOUND) == known
