@@ -103,6 +103,12 @@ class ClusterAffinity:
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
 
+    def __hash__(self) -> int:
+        """Hash by value: placements are keys of caches, and a mapping has no hash of its own."""
+        labels = frozenset(self.match_labels.items())
+        fields = self.match_expressions, self.match_fields
+        return hash((self.cluster_names, self.exclude, labels, *fields))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AffinityGroup:

@@ -24,52 +24,40 @@ from federation.model.workload import TargetCluster
 
 Value = TypeVar("Value", bound=Hashable)
 
-Subject = TypeVar("Subject")
+Subject = TypeVar("Subject", bound=Hashable)
 Answer = TypeVar("Answer")
 
 _MOST_TARGETS: Final = 4096
 # Each is rebuilt where a cluster changes: 10,000 clusters take 0.2 ms for one.
 MAX_LABEL_COLUMNS: Final = 64
-MOST_SUBJECTS: Final = 64
-# Comparing takes time where every subject is another one.
-MOST_COMPARED: Final = 8
+MAX_SUBJECTS: Final = 64
 
 
 class Recent(Generic[Subject, Answer]):
-    """Answers by subject, found by its identity, else by comparing it with the last few.
+    """A cache of answers by the value of their subject, for at most MAX_SUBJECTS subjects.
 
-    Bounded, and safe in any thread: whoever fills it fills in the same. Subjects must not change,
-    and need not be hashable. Each is kept: without a reference its identity may be given to
-    another one.
+    Any thread may use it: two threads that fill in an answer fill in the same. ``bench_scheduler``
+    decides on such answers.
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Subject, Answer]] = {}
-        self._compared: tuple[tuple[Subject, Answer], ...] = ()
+        self._answers: dict[Subject, Answer] = {}
 
     def answer(
         self,
         subject: Subject,
-        work_out: Callable[[], Answer],
+        compute: Callable[[], Answer],
         is_small: Callable[[Answer], bool] = lambda _: True,
     ) -> Answer:
-        """What is remembered for an equal subject, or else what is worked out now.
-
-        Only a small one is remembered.
-        """
-        known = self._known.get(id(subject))
-        if known is not None:
-            return known[1]
-        found = next((each for each in self._compared if each[0] == subject), None)
-        if found is None:
-            found = subject, work_out()
-            if not is_small(found[1]):
-                return found[1]
-            self._compared = (found, *self._compared[: MOST_COMPARED - 1])
-        if len(self._known) >= MOST_SUBJECTS:
-            self._known.clear()
-        self._known[id(subject)] = subject, found[1]
-        return found[1]
+        """Return the cached answer for an equal subject, or compute it; small ones are cached."""
+        answer = self._answers.get(subject)
+        if answer is None:
+            answer = compute()
+            if is_small(answer):
+                if len(self._answers) >= MAX_SUBJECTS:
+                    self._answers.clear()
+                self._answers[subject] = answer
+        return answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

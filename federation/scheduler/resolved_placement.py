@@ -78,7 +78,7 @@ class Group:
     affinities: Sequence[ClusterAffinity]
     tier_c: IntArray
     deadlines: Sequence[float]
-    _standing: dict[tuple[int, str, str, int], Standing] = field(default_factory=dict)
+    _standing: dict[tuple[Sequence[Filter], str, str, int], Standing] = field(default_factory=dict)
 
     def standing(
         self,
@@ -87,9 +87,9 @@ class Group:
         now: float,
         work_out: Callable[[], Standing],
     ) -> Standing:
-        """What is remembered of these very filters, or else what is worked out now."""
+        """Return the cached refusals of equal filters, or compute them."""
         passed = bisect_right(self.deadlines, now) if self.deadlines else 0
-        key = id(filters), resource.api_version, resource.kind, passed
+        key = filters, resource.api_version, resource.kind, passed
         known = self._standing.get(key)
         if known is None:
             if len(self._standing) >= _MOST_STANDING:

@@ -1,44 +1,51 @@
-"""What is remembered: for the same and for equal subjects, and not for ever."""
+"""The cache of answers by value: equal subjects, its bound, and large answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from federation.scheduler.fleet import MOST_COMPARED, MOST_SUBJECTS, Recent
+from federation.model.placement import ClusterAffinity, Placement
+from federation.scheduler.fleet import MAX_SUBJECTS, Recent
 
 
-def counted(made: list[str], answer: str) -> Callable[[], str]:
-    def work_out() -> str:
-        made.append(answer)
+def recorded(calls: list[str], answer: str) -> Callable[[], str]:
+    def compute() -> str:
+        calls.append(answer)
         return answer
 
-    return work_out
+    return compute
 
 
-def test_equal_subjects_are_answered_once() -> None:
-    recent: Recent[list[int], str] = Recent()
-    made: list[str] = []
-    one, equal, other = [1], [1], [2]
-    answers = [recent.answer(each, counted(made, str(each))) for each in (one, one, equal, other)]
-    assert answers == ["[1]", "[1]", "[1]", "[2]"]
-    assert made == ["[1]", "[2]"]
+def placement(value: str) -> Placement:
+    return Placement(affinity=ClusterAffinity(match_labels={"tier": value}))
 
 
-def test_a_subject_that_is_gone_does_not_answer_for_a_new_one() -> None:
-    recent: Recent[list[int], str] = Recent()
-    for number in range(10 * MOST_SUBJECTS):
-        # Each list goes at once, and its address to the next one.
-        assert recent.answer([number], lambda number=number: str(number)) == str(number)
+def test_equal_placements_are_answered_once() -> None:
+    recent: Recent[Placement, str] = Recent()
+    calls: list[str] = []
+    same = placement("a")
+    subjects = (same, same, placement("a"), placement("b"))
+    answers = [recent.answer(subject, recorded(calls, str(subject))) for subject in subjects]
+    assert answers == [str(subject) for subject in subjects]
+    assert calls == [str(placement("a")), str(placement("b"))]
 
 
-def test_no_more_are_remembered_than_the_bounds_say() -> None:
-    recent: Recent[list[int], str] = Recent()
-    made: list[str] = []
-    subjects = [[number] for number in range(3 * MOST_SUBJECTS)]
+def test_large_answers_are_computed_again() -> None:
+    recent: Recent[int, str] = Recent()
+    calls: list[str] = []
+    for _ in range(2):
+        recent.answer(1, recorded(calls, "large"), lambda answer: answer != "large")
+        recent.answer(2, recorded(calls, "small"), lambda answer: answer != "large")
+    assert calls == ["large", "small", "large"]
+
+
+def test_no_more_answers_are_cached_than_the_bound_says() -> None:
+    recent: Recent[int, str] = Recent()
+    calls: list[str] = []
+    subjects = range(3 * MAX_SUBJECTS)
     for subject in subjects:
-        recent.answer(subject, counted(made, str(subject)))
-    before = len(made)
+        recent.answer(subject, recorded(calls, str(subject)))
+    assert len(calls) == len(subjects)
     for subject in subjects:
-        recent.answer([*subject], counted(made, str(subject)))
-    assert before == len(subjects)
-    assert len(made) >= before + len(subjects) - MOST_SUBJECTS - MOST_COMPARED
+        recent.answer(subject, recorded(calls, str(subject)))
+    assert len(calls) >= 2 * len(subjects) - MAX_SUBJECTS
