@@ -1,11 +1,9 @@
-"""How replicas are divided among the selected clusters.
+"""Division of replicas among the selected clusters.
 
-- ``apportion``: Webster / Sainte-Laguë apportionment, exactly as if seats were given one at a
-  time
-- ``strategies``: how replicas are divided among selected clusters: every strategy, one
-  apportionment
-- ``ties``: which of two equals comes first: a keyed hash (fair to all clusters) or Karmada's name
-  order
+- ``apportion``: Webster / Sainte-Laguë apportionment: integer seats by weight
+- ``strategies``: the five division strategies, by one apportionment
+- ``ties``: the order among equal candidates: a keyed hash, or Karmada's order by name
+- ``values``: the input and the result of a division
 """
 
 from __future__ import annotations

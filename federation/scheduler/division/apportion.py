@@ -1,4 +1,4 @@
-"""Webster / Sainte-Laguë apportionment, exactly as if seats were given one at a time.
+"""Webster / Sainte-Laguë apportionment, with the result of giving seats one at a time.
 
 Must not know clusters, capacity or strategies: weights in, seats out.
 """
@@ -12,10 +12,10 @@ import numpy as np
 
 from federation.model.arrays import BoolArray, FloatArray, IntArray, UintArray
 
-# A bisected quotient is only trusted this far (relative); the seats in between are compared by
-# their real float64 quotients. Far above rounding (1e-16), far below a seat's width (1e-10).
+# Relative error granted to a bisected quotient: seats within it are compared by their float64
+# quotients. It is far above rounding (1e-16) and far below the distance of two seats (1e-10).
 _MARGIN = 1e-12
-# Products stay below this: int64 holds twice as much.
+# Bound of products in int64, which holds twice as much.
 _SAFE = 2.0**62
 
 TieKeys = Callable[[IntArray], UintArray]
@@ -70,14 +70,16 @@ class Quotas:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Parties:
-    """Weights as floats and the seats each party has at least and at most."""
+    """The weights of the parties (axis k), and the bounds of their seats."""
 
     weights_k: FloatArray
     floor_k: IntArray
     ceiling_k: IntArray
 
     def seats_above(self, quotient: float) -> IntArray:
-        """Seats of each party whose quotient weight / (2 * seat + 1) exceeds this one."""
+        """Return the seats whose quotient ``weight / (2 * seat + 1)`` exceeds this one, within the
+        bounds.
+        """
         seats_k = np.floor((self.weights_k / quotient + 1.0) * 0.5)
         bounded_k = np.minimum(seats_k, self.ceiling_k).astype(np.int64)
         return np.maximum(bounded_k, self.floor_k)
@@ -91,12 +93,14 @@ def apportion(
     floor_k: IntArray | None = None,
     ceiling_k: IntArray | None = None,
 ) -> Apportionment:
-    """Give ``seats`` seats, each to the highest ``weight / (2 * seats so far + 1)``.
+    """Give ``seats`` seats, each to the party with the highest ``weight / (2 * its seats + 1)``.
 
-    Equal quotients: fewer seats first, then the smaller tie key (``tie_keys`` maps positions to
-    keys and is asked for tied positions only). Floors are seats given beforehand: they count in
-    ``seats`` and in the quotients. A party of weight 0 gets its floor and nothing else, and when
-    all ceilings are reached fewer seats are given than asked for. ``sum(floor_k) <= seats``.
+    Among equal quotients, the party with fewer seats comes first, then the smaller tie key.
+    ``tie_keys`` maps positions on axis k to keys, and is called for tied positions only.
+
+    Floors are seats that parties have from the start: they count in ``seats`` and in the quotients,
+    and ``sum(floor_k) <= seats``. A party of weight 0 gets its floor and nothing else. Once all
+    ceilings are reached, the remaining seats are given to nobody.
     """
     if floor_k is None:
         floor_k = np.zeros(len(weights_k), np.int64)
@@ -121,11 +125,11 @@ def apportion(
 
 
 def _bracket(parties: _Parties, seats: int, total_weight: float) -> tuple[float, float]:
-    """Two quotients around the last seat's, with few seats between them.
+    """Return quotients ``low <= last seat's quotient <= high`` with few seats between them.
 
-    Equal quotients are at most one a party, so two seats a party can always be reached.
+    One quotient occurs at most once a party, so the loop ends within two seats a party.
     """
-    few = 2 * len(parties.weights_k) + 64
+    max_between = 2 * len(parties.weights_k) + 64
     low = high = total_weight / (2.0 * seats)
     at_low = at_high = int(parties.seats_above(low).sum())
     while at_low < seats:
@@ -134,7 +138,7 @@ def _bracket(parties: _Parties, seats: int, total_weight: float) -> tuple[float,
     while at_high > seats:
         high *= 2.0
         at_high = int(parties.seats_above(high).sum())
-    while at_low - at_high > few:
+    while at_low - at_high > max_between:
         middle = (low * high) ** 0.5
         at_middle = int(parties.seats_above(middle).sum())
         if at_middle >= seats:
@@ -147,7 +151,10 @@ def _bracket(parties: _Parties, seats: int, total_weight: float) -> tuple[float,
 def _settle(
     parties: _Parties, seats: int, low: float, high: float, tie_keys: TieKeys
 ) -> tuple[IntArray, BoolArray]:
-    """Give the seats between the two quotients by their real quotients; (seats, tied) per party."""
+    """Give the seats between the two quotients by their real quotients.
+
+    Returns the seats (axis k), and which parties won their last seat by the tie key.
+    """
     sure_k = parties.seats_above(high * (1.0 + _MARGIN))
     open_k = parties.seats_above(low * (1.0 - _MARGIN)) - sure_k
     tied_k = np.zeros(len(sure_k), np.bool_)

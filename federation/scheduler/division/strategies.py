@@ -1,6 +1,6 @@
-"""How replicas are divided among selected clusters: every strategy, one apportionment.
+"""The five division strategies, by one apportionment.
 
-Must not filter or select: every candidate given here may receive replicas.
+Must not filter or select: every candidate may receive replicas.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from federation.scheduler.trace import TierFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Task:
-    """What is left to divide once the mode is known: ``target`` more replicas over ``kept_k``."""
+    """A division with its mode chosen: ``target`` replicas to place beside ``kept_k`` (axis k)."""
 
     mode: Mode
     target: int
@@ -38,9 +38,9 @@ class _Task:
 
 
 def divide(rule: DivisionRule, candidates: Candidates, tier_k: IntArray, replicas: int) -> Division:
-    """Divide the replicas, tier after tier: each takes what it can hold, the rest spills over.
+    """Divide the replicas, tier after tier: a tier takes what it can hold, the rest spills over.
 
-    One tier is given everything, so that strategies that ignore capacity do.
+    A single tier gets all replicas, because some strategies ignore capacity.
     """
     if rule.is_kept:
         return _apportioned(_kept_task(candidates.prior_k), candidates, replicas)
@@ -48,17 +48,17 @@ def divide(rule: DivisionRule, candidates: Candidates, tier_k: IntArray, replica
         return _divide_tier(rule, candidates, replicas)
     tiers = np.unique(tier_k).tolist()
     if rule.strategy is DivisionStrategy.DUPLICATED:
-        # Every candidate of the first tier gets all replicas, so that nothing is left to spill.
+        # Every candidate of the first tier gets all replicas: none spill over.
         tiers = tiers[:1]
     whole = _nothing(candidates, missing=replicas)
     for tier in tiers:
         mask_k = tier_k == tier
         inside = candidates.only(mask_k)
-        wanted = whole.missing
+        target = whole.missing
         if rule.strategy is not DivisionStrategy.DUPLICATED:
-            wanted = min(wanted, int(inside.capacity_k.sum()))
-        if wanted:
-            whole = _with_tier(whole, mask_k, _divide_tier(rule, inside, wanted), wanted)
+            target = min(target, int(inside.capacity_k.sum()))
+        if target:
+            whole = _with_tier(whole, mask_k, _divide_tier(rule, inside, target), target)
     return whole
 
 
@@ -76,7 +76,9 @@ def _nothing(candidates: Candidates, *, missing: int) -> Division:
     )
 
 
-def _with_tier(whole: Division, mask_k: BoolArray, part: Division, wanted: int) -> Division:
+def _with_tier(whole: Division, mask_k: BoolArray, part: Division, target: int) -> Division:
+    """Add the division of one tier (``mask_k``), which was asked for ``target`` replicas."""
+
     def scattered(all_k: np.ndarray, part_k: np.ndarray) -> np.ndarray:
         all_k = all_k.copy()
         all_k[mask_k] = part_k
@@ -90,13 +92,13 @@ def _with_tier(whole: Division, mask_k: BoolArray, part: Division, wanted: int) 
         tied_k=scattered(whole.tied_k, part.tied_k),
         limit_k=scattered(whole.limit_k, part.limit_k),
         facts=whole.facts + part.facts,
-        missing=whole.missing - wanted + part.missing,
+        missing=whole.missing - target + part.missing,
         conflict=whole.conflict or part.conflict,
     )
 
 
 def _divide_tier(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
-    """Divide the replicas among candidates of one tier, in arrays."""
+    """Divide the replicas among candidates of one tier."""
     conflict = _limit_conflict(rule, candidates, replicas)
     if conflict:
         return replace(_nothing(candidates, missing=replicas), conflict=conflict)
@@ -106,11 +108,11 @@ def _divide_tier(rule: DivisionRule, candidates: Candidates, replicas: int) -> D
 def _limit_conflict(rule: DivisionRule, candidates: Candidates, replicas: int) -> Reason:
     if rule.strategy is DivisionStrategy.DUPLICATED or not np.count_nonzero(candidates.floor_k):
         return NO_REASON
-    least = int(candidates.floor_k.sum())
-    if least > replicas:
-        return Reason.of(ReasonCode.MINIMUMS_EXCEED_REPLICAS, Amount(least), Amount(replicas))
-    most_k = candidates.capacity_k if rule.heeds_capacity else candidates.ceiling_k
-    short = int((candidates.floor_k > most_k).sum())
+    floors = int(candidates.floor_k.sum())
+    if floors > replicas:
+        return Reason.of(ReasonCode.MINIMUMS_EXCEED_REPLICAS, Amount(floors), Amount(replicas))
+    ceiling_k = candidates.capacity_k if rule.heeds_capacity else candidates.ceiling_k
+    short = int((candidates.floor_k > ceiling_k).sum())
     if short:
         return Reason.of(ReasonCode.MINIMUMS_DO_NOT_FIT, Amount(short))
     return NO_REASON
@@ -168,11 +170,11 @@ def _aggregate(rule: DivisionRule, candidates: Candidates, replicas: int) -> Div
 def _fill_first(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
     task = _task_by_availability(rule, candidates, replicas)
     order = _shortest_prefix(task, candidates)
-    left = task.target - int(task.floor_k.sum())
-    room = (task.ceiling_k - task.floor_k)[order]
-    filled = np.clip(left - (np.cumsum(room) - room), 0, room)
+    remaining = task.target - int(task.floor_k.sum())
+    room_o = (task.ceiling_k - task.floor_k)[order]
+    filled_o = np.clip(remaining - (np.cumsum(room_o) - room_o), 0, room_o)
     seat_k = task.floor_k.copy()
-    seat_k[order] += filled
+    seat_k[order] += filled_o
     share_k = task.kept_k + seat_k
     limit_k = _limits_of_prior(task, candidates, share_k)
     limit_k[(seat_k == task.floor_k) & (task.floor_k > 0)] = Limit.MIN
@@ -189,10 +191,10 @@ def _fill_first(rule: DivisionRule, candidates: Candidates, replicas: int) -> Di
 
 
 def _task_by_availability(rule: DivisionRule, candidates: Candidates, replicas: int) -> _Task:
-    """The mode, and in it what is divided, by which weights and within which bounds.
+    """Return the task of the mode that applies: weights, bounds and the replicas to place.
 
-    Limits bend the prior placement first: above its ceiling a cluster's replicas count as to be
-    placed again, below its floor as already raised.
+    Limits change the prior placement first: replicas above a ceiling count as not placed, and a
+    floor counts as placed already.
     """
     prior_k, floor_k, ceiling_k = candidates.prior_k, candidates.floor_k, candidates.ceiling_k
     none_k = np.zeros(len(prior_k), np.int64)
@@ -230,7 +232,7 @@ def _task_by_availability(rule: DivisionRule, candidates: Candidates, replicas: 
 
 
 def _kept_task(held_k: IntArray) -> _Task:
-    """Nothing is left to divide."""
+    """Return the task that leaves all replicas where they are."""
     none_k = np.zeros_like(held_k)
     return _Task(
         mode=Mode.KEEP,
@@ -243,10 +245,10 @@ def _kept_task(held_k: IntArray) -> _Task:
 
 
 def _shortest_prefix(task: _Task, candidates: Candidates) -> IntArray:
-    """Positions of the fewest clusters that hold the target, in the order they are taken.
+    """Return positions (axis k) of the fewest clusters that hold the target, in the order of use.
 
-    Clusters with a floor first, then, in a scale-up, those that hold replicas, then by weight;
-    candidate order decides among equals, but for a scale-down.
+    Clusters with a floor come first, then, in a scale-up, clusters that hold replicas, then higher
+    weights. Candidate order decides among equals; in a scale-down it is ``listed_k``.
     """
     later_k = task.floor_k <= 0
     if task.mode is Mode.SCALE_DOWN:

@@ -1,6 +1,6 @@
-"""Which of two equals comes first: a keyed hash (fair to all clusters) or Karmada's name order.
+"""The order among equal candidates: a keyed hash (fair to all clusters), or Karmada's name order.
 
-Must not decide anything but ties, and must not know what the equals are equal in.
+Must not decide anything but ties, and must not know by which values candidates are equal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FNV_PRIME_32 = 0x01000193
 
 
 class Direction(StrEnum):
-    """How a tie order walks the clusters."""
+    """The direction in which a tie order goes through the clusters."""
 
     HASH = "hash"
     ASCENDING = "asc"
@@ -37,10 +37,10 @@ def fnv1a_32(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TieOrder:
-    """The order among equals for one workload.
+    """The order among equal clusters for one workload.
 
-    ``encoded_names`` are the fleet's names as bytes, in ascending order, so that a position is
-    also the rank of the name.
+    ``encoded_names`` are the fleet's names as bytes in ascending order: a position is also the rank
+    of the name.
     """
 
     encoded_names: Sequence[bytes]
@@ -49,7 +49,7 @@ class TieOrder:
 
     @classmethod
     def of(cls, encoded_names: Sequence[bytes], uid: str, tie_break: TieBreak) -> TieOrder:
-        """The order for the workload with this uid; an empty uid means ascending names."""
+        """Return the order for the workload with this uid; an empty uid means ascending names."""
         if not uid:
             direction = Direction.ASCENDING
         elif tie_break is TieBreak.HASH:
@@ -59,9 +59,10 @@ class TieOrder:
         return cls(encoded_names=encoded_names, uid=uid, direction=direction)
 
     def keys(self, index_c: IntArray) -> UintArray:
-        """The sort key of each cluster at these positions: the smaller one comes first.
+        """Return the sort keys of the clusters at these positions; the smallest comes first.
 
-        A hash is BLAKE2b-64 of uid, a zero byte and the name, read as a big-endian number.
+        A hash is the BLAKE2b-64 digest of uid, a zero byte and the name, read as a big-endian
+        number.
         """
         if self.direction is Direction.ASCENDING:
             return index_c.astype(np.uint64)
@@ -76,12 +77,13 @@ class TieOrder:
         return np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64)
 
     def settled(self, index_k: IntArray, differs_k: BoolArray, taken: int) -> IntArray:
-        """These clusters with equals in this order: those that might be among the first ``taken``.
+        """Return sorted clusters with equal ones in this order, at least the first ``taken``.
 
-        ``differs_k`` says of each but the first whether it differs from the one before.
+        ``differs_k[i]`` says whether cluster ``i + 1`` differs from cluster ``i`` in what they were
+        sorted by.
         """
         (end_e,) = differs_k[max(taken - 1, 0) :].nonzero()
-        # Of equals on both sides of the line any may come first.
+        # A run of equals that crosses position ``taken`` is sorted as a whole.
         end = max(taken, 1) + int(end_e[0]) if len(end_e) else len(index_k)
         is_first_k = np.empty(end + 1, np.bool_)
         is_first_k[0] = is_first_k[end] = True

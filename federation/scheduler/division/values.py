@@ -1,4 +1,4 @@
-"""What is divided, by which rule, and what comes of it.
+"""The input and the result of a division: rule, candidates, shares.
 
 Must not divide.
 """
@@ -18,7 +18,7 @@ from federation.scheduler.trace import TierFacts
 
 
 class DivisionStrategy(StrEnum):
-    """The five ways to divide; FillFirst is ours."""
+    """The five ways to divide replicas; FillFirst is ours, the others are Karmada's."""
 
     DUPLICATED = "Duplicated"
     STATIC_WEIGHT = "StaticWeight"
@@ -28,10 +28,10 @@ class DivisionStrategy(StrEnum):
 
 
 class Limit(IntEnum):
-    """Why a share is not what its quota comes to.
+    """The limit that keeps a share from its quota.
 
-    MIN: the least that was asked for. MAX: the most. ROOM: no more fits. OTHERS: others are at
-    theirs.
+    MIN, MAX: the bounds that the placement states. ROOM: no more replicas fit. OTHERS: a limit of
+    another cluster moved seats to or from this one.
     """
 
     NONE = 0
@@ -42,11 +42,11 @@ class Limit(IntEnum):
 
 
 class Mode(StrEnum):
-    """What happens to the replicas that are already placed.
+    """The treatment of replicas that are already placed.
 
-    ANEW: the strategy takes no notice of them. FRESH: divided again, counting as room of their
-    own clusters. SCALE_UP: kept, the difference is divided. SCALE_DOWN: the total is divided by
-    them. KEEP: they are the answer.
+    ANEW: the strategy ignores them. FRESH: all replicas are divided again, and those placed count
+    as capacity of their clusters. SCALE_UP: they stay, and the difference is divided. SCALE_DOWN:
+    all replicas are divided by them as weights. KEEP: they are the answer.
     """
 
     ANEW = "Anew"
@@ -58,8 +58,10 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivisionRule:
-    """How to divide; ``capacity_bounded`` gives static weights no more than fits. ``is_kept``: the
-    prior replicas are the answer, whatever the strategy.
+    """How to divide.
+
+    ``capacity_bounded``: static weights give a cluster no more than fits. ``is_kept``: the prior
+    replicas are the answer, whatever the strategy.
     """
 
     strategy: DivisionStrategy
@@ -69,7 +71,7 @@ class DivisionRule:
 
     @classmethod
     def of(cls, scheduling: ReplicaScheduling, *, fresh: bool) -> DivisionRule:
-        """The rule a placement asks for: weights are static unless dynamic ones are named."""
+        """Return the rule of a placement: weights are static unless dynamic ones are named."""
         return cls(
             strategy=strategy_of(scheduling),
             fresh=fresh,
@@ -78,7 +80,7 @@ class DivisionRule:
 
     @property
     def heeds_capacity(self) -> bool:
-        """Whether a share may not exceed what fits."""
+        """Return whether a share may not exceed what fits."""
         if self.strategy is DivisionStrategy.STATIC_WEIGHT:
             return self.capacity_bounded
         return self.strategy is not DivisionStrategy.DUPLICATED
@@ -96,13 +98,13 @@ def strategy_of(scheduling: ReplicaScheduling) -> DivisionStrategy:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidates:
-    """The selected clusters in candidate order, axis k.
+    """The selected clusters in candidate order (axis k).
 
-    ``available_k`` fits beside ``prior_k``, the replicas already there. ``weight_k`` are static
-    weights. ``floor_k`` and ``ceiling_k`` are the least and most replicas asked for by limits.
-    ``listed_k`` is the order among equals in a scale-down (Karmada: the order in which the
-    binding lists them). ``tie_keys`` maps positions on this axis to sort keys. What is ``closed_k``
-    must not get more than it has; None: nothing is.
+    ``available_k`` replicas fit beside ``prior_k``, the replicas already placed. ``weight_k`` are
+    static weights. ``floor_k`` and ``ceiling_k`` are the minimum and maximum replicas that limits
+    state. ``listed_k`` is the order among equals in a scale-down (Karmada: the order in which the
+    binding lists its clusters). ``tie_keys`` maps positions on axis k to sort keys. A cluster in
+    ``closed_k`` must not grow; None: no cluster is closed.
     """
 
     available_k: IntArray
@@ -116,12 +118,12 @@ class Candidates:
 
     @property
     def capacity_k(self) -> IntArray:
-        """The most replicas each can hold, limits included."""
-        most_k: IntArray = np.minimum(self.available_k + self.prior_k, self.ceiling_k)
-        return most_k
+        """Return the maximum replicas of each cluster, by capacity and by limits."""
+        capacity_k: IntArray = np.minimum(self.available_k + self.prior_k, self.ceiling_k)
+        return capacity_k
 
     def only(self, mask_k: BoolArray) -> Candidates:
-        """Some of them, in the same order."""
+        """Return the candidates of a mask, in the same order."""
         (position_k,) = np.nonzero(mask_k)
         return Candidates(
             available_k=self.available_k[mask_k],
@@ -137,11 +139,11 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Division:
-    """The replicas of each candidate and the arithmetic behind them, axis k.
+    """The replicas of each candidate and the arithmetic behind them (axis k).
 
-    ``limit_k`` are numbers of ``Limit``. ``missing`` replicas fit nowhere, or of what is Duplicated
-    are missing in clusters that are closed. ``conflict`` says which limit cannot be kept, empty
-    when all can; the shares mean nothing then.
+    ``limit_k`` are numbers of ``Limit``. ``missing`` replicas fit nowhere; for Duplicated they are
+    those that closed clusters lack. ``conflict`` says which limits contradict each other; the
+    shares mean nothing then.
     """
 
     share_k: IntArray
