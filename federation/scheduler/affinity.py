@@ -1,4 +1,4 @@
-"""Which clusters of a fleet a ClusterAffinity matches.
+"""The clusters of a fleet that a ClusterAffinity matches.
 
 Must not look at readiness, taints or capacity: those are filters of their own.
 """
@@ -17,12 +17,12 @@ from federation.scheduler.fleet import Column, Fleet
 
 
 def matching(affinity: ClusterAffinity, fleet: Fleet) -> BoolArray:
-    """Which clusters match; ``exclude`` is looked at first, an empty affinity matches all."""
+    """Return the clusters that match; ``exclude`` comes first, an empty affinity matches all."""
     mask_c = np.ones(len(fleet), np.bool_)
     if affinity.exclude:
         mask_c &= ~fleet.named(affinity.exclude)
-    for key, wanted in affinity.match_labels.items():
-        mask_c &= _meets(_labelled(key, wanted), fleet.label(key))
+    for key, value in affinity.match_labels.items():
+        mask_c &= _meets(_labelled(key, value), fleet.label(key))
     for requirement in affinity.match_expressions:
         mask_c &= _meets(requirement, fleet.label(requirement.key))
     for requirement in affinity.match_fields:
@@ -33,9 +33,9 @@ def matching(affinity: ClusterAffinity, fleet: Fleet) -> BoolArray:
 
 
 def tiers(affinities: Sequence[ClusterAffinity], fleet: Fleet) -> IntArray:
-    """The first of these affinities that each cluster matches; -1 where none does.
+    """Return the position of the first affinity that each cluster matches (axis c); -1: none.
 
-    No affinity at all matches every cluster.
+    Without any affinity every cluster is in tier 0.
     """
     tier_c = np.full(len(fleet), -1 if affinities else 0, dtype=np.int64)
     for tier, affinity in enumerate(affinities):
@@ -44,8 +44,10 @@ def tiers(affinities: Sequence[ClusterAffinity], fleet: Fleet) -> IntArray:
 
 
 def unnamed(affinities: Iterable[ClusterAffinity], fleet: Fleet) -> tuple[str, ...]:
-    """The names in these affinities that no cluster has, in order."""
-    names = {name for each in affinities for name in (*each.cluster_names, *each.exclude)}
+    """Return the cluster names in these affinities that no cluster has, in order."""
+    names = {
+        name for affinity in affinities for name in (*affinity.cluster_names, *affinity.exclude)
+    }
     return tuple(sorted(names - fleet.index.keys()))
 
 
@@ -69,7 +71,7 @@ def _region(requirement: Requirement, fleet: Fleet) -> BoolArray:
 
 
 def _zone(requirement: Requirement, fleet: Fleet) -> BoolArray:
-    """In, Gt and Lt: any zone of the cluster does; NotIn: none of them is listed."""
+    """In, Gt and Lt hold for any zone of the cluster; NotIn holds for all of them."""
     quantifier = all if requirement.operator is Operator.NOT_IN else any
 
     def holds(zones: tuple[str, ...]) -> bool:
@@ -81,7 +83,7 @@ def _zone(requirement: Requirement, fleet: Fleet) -> BoolArray:
 
 
 def _field_holds(requirement: Requirement, value: str) -> bool:
-    """A field that is not set counts as missing, not as an empty value."""
+    """Return whether a field fulfils a requirement; an empty field counts as missing."""
     return matches_requirement(requirement, {requirement.key: value} if value else {})
 
 

@@ -19,7 +19,9 @@ GANG: Final = "spec.gang has no effect here: this is where the binding would go 
 
 
 class Outcome(StrEnum):
-    """How a cycle ended. UNSCHEDULABLE: capacity; NO_FIT: filters or spread leave nothing."""
+    """The end of a cycle. UNSCHEDULABLE: capacity is missing; NO_FIT: no cluster passes filters or
+    spread.
+    """
 
     SCHEDULED = "SCHEDULED"
     PARTIAL = "PARTIAL"
@@ -29,11 +31,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decision:
-    """Where the replicas go, by ascending cluster name, and why.
+    """The clusters that get replicas, by ascending name, and the reason.
 
-    ``clusters`` is empty for UNSCHEDULABLE and NO_FIT. ``remainder`` counts the replicas that no
-    cluster got: all of them then, some when PARTIAL, none when SCHEDULED. ``reason`` has
-    no clause when SCHEDULED.
+    ``clusters`` is empty for UNSCHEDULABLE and NO_FIT. ``remainder`` counts replicas without a
+    cluster: all of them then, some when PARTIAL, 0 when SCHEDULED. ``reason`` has no clause when
+    SCHEDULED.
     """
 
     outcome: Outcome
@@ -44,11 +46,11 @@ class Decision:
 
     @property
     def is_placed(self) -> bool:
-        """In whole or in part; of no replicas, nowhere."""
+        """Return whether it is placed in whole or in part; a decision over no replicas is."""
         return self.outcome in {Outcome.SCHEDULED, Outcome.PARTIAL}
 
     def to_plain(self) -> dict[str, Any]:
-        """As builtins only, fit for JSON, the trace included."""
+        """Return builtins only, fit for JSON, the trace included."""
         plain: dict[str, Any] = to_plain(self)
         return plain
 
@@ -58,7 +60,7 @@ class Decision:
 
 
 def by_itself(decision: Decision, binding: Binding) -> Decision:
-    """The decision, with the warning that others of its gang were not looked at."""
+    """Return the decision with the warning that its gang was not considered."""
     if gang_to_join(binding) is None:
         return decision
     warnings = (*decision.trace.warnings, GANG)

@@ -1,6 +1,6 @@
-"""The inputs of one scheduling cycle, as decisions keep them for replays.
+"""The inputs of one scheduling cycle, as decisions store them for replays.
 
-Must not estimate or pack: what is known of capacity is an argument of the cycle.
+Must not estimate or pack: estimates are an argument of the cycle.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from federation.scheduler.state import Surroundings
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DecisionInputs:
-    """Everything that a cycle reads, but for the time and what is known of capacity."""
+    """Everything that a cycle reads, except the time and the estimates."""
 
     binding: Binding
     fleet: Fleet

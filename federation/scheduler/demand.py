@@ -1,6 +1,6 @@
-"""What a binding asks clusters to hold: replicas, whole component sets, or an object without pods.
+"""The demand of a binding: replicas, a whole component set, or an object without pods.
 
-Must not look at clusters beyond the columns it turns into the units of the demand.
+Must not look at clusters, except to convert columns into units of the demand.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _ONE_CLUSTER = SpreadConstraint(by=SpreadField.CLUSTER, min_groups=1, max_groups
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """``units`` to divide by ``rule``, each worth ``unit_replicas`` replicas.
+    """``units`` to divide by ``rule``; a unit is ``unit_replicas`` replicas.
 
-    A workload of several components is a demand for one set in each selected cluster: it is never
-    torn apart. An object without pods is selected for with no units at all and ``keeps_empty``.
-    A ``partial`` placement has at least ``least`` units.
+    A workload of several components is a demand for one set in each selected cluster, and is never
+    split. An object without pods has no units and ``keeps_empty``: it goes to all selected
+    clusters. A ``partial`` placement has at least ``least`` units.
     """
 
     units: int
@@ -63,7 +63,7 @@ class Demand:
             )
         rule = DivisionRule.of(placement.replica_scheduling, fresh=binding.fresh)
         if rule.strategy is DivisionStrategy.STATIC_WEIGHT:
-            # Static weights name their clusters themselves: Karmada's rule.
+            # As in Karmada: static weights select their clusters themselves.
             constraints = ()
         return cls(
             units=binding.replicas,
@@ -76,24 +76,24 @@ class Demand:
 
     @property
     def is_whole(self) -> bool:
-        """Whether each selected cluster gets all of it."""
+        """Return whether each selected cluster gets all units."""
         return self.rule.strategy is DivisionStrategy.DUPLICATED
 
     @property
     def need(self) -> Need:
-        """What a selection of clusters must hold."""
+        """Return the capacity that a selection of clusters must have."""
         return Need(
             replicas=self.units, heeds_capacity=self.rule.heeds_capacity, partial=self.partial
         )
 
     @property
     def is_ranked(self) -> bool:
-        """Whether the order of the candidates can change the answer."""
+        """Return whether the order of the candidates can change the answer."""
         return bool(self.constraints) or self.rule.strategy in {
             DivisionStrategy.AGGREGATED,
             DivisionStrategy.FILL_FIRST,
         }
 
     def prior_units(self, prior_c: IntArray, placed_c: BoolArray) -> IntArray:
-        """What is already placed, in units: a set is there or is not."""
+        """Convert placed replicas into units (axis c): a cluster has one set, or none."""
         return read_only(placed_c.astype(np.int64)) if self.in_sets else prior_c

@@ -1,6 +1,7 @@
-"""The immutable array snapshot of the clusters that one decision, or thousands, work on.
+"""The clusters of a fleet as immutable arrays: the input that thousands of decisions share.
 
-Must not hold capacity: what fits comes in beside it, so that reports do not rebuild it.
+Must not hold capacity: estimates are an argument of their own, so that a report rebuilds nothing
+here.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ Value = TypeVar("Value", bound=Hashable)
 Subject = TypeVar("Subject", bound=Hashable)
 Answer = TypeVar("Answer")
 
-_MOST_TARGETS: Final = 4096
-# Each is rebuilt where a cluster changes: 10,000 clusters take 0.2 ms for one.
+# A target is about 50 bytes. ``bench_scheduler`` makes one for each selected cluster.
+_MAX_TARGETS: Final = 4096
+# Each change of a cluster rebuilds all columns: 0.2 ms a column with 10,000 clusters.
 MAX_LABEL_COLUMNS: Final = 64
 MAX_SUBJECTS: Final = 64
 
@@ -62,9 +64,9 @@ class Recent(Generic[Subject, Answer]):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Column(Generic[Value]):
-    """One property of every cluster, interned: ``values[code_c[i]]`` is cluster i's value.
+    """One property of every cluster, interned: ``values[code_c[i]]`` is the value of cluster i.
 
-    Rules over a property run once per distinct value, not once per cluster.
+    Rules over a property run once for each distinct value, not for each cluster.
     """
 
     code_c: IntArray
@@ -77,9 +79,10 @@ class Column(Generic[Value]):
         return cls(code_c=read_only(np.array(coded, dtype=np.int64)), values=tuple(codes))
 
     def after(self, moves: Moves, changes: Mapping[int, Value]) -> Column[Value]:
-        """The column after clusters moved, with newer values at some positions.
+        """Return the column after clusters moved, with new values at some positions.
 
-        Exactly as it would be made anew: values in the order in which clusters have them first.
+        The result equals a column made anew: values stand in the order of the first clusters that
+        have them.
         """
         values = list(self.values)
         code_c = moves.array(self.code_c, 0)
@@ -103,16 +106,16 @@ class Column(Generic[Value]):
         return value
 
     def where(self, holds: Callable[[Value], bool]) -> BoolArray:
-        """Which clusters have a value for which this holds."""
+        """Return the clusters whose value fulfils a condition."""
         return np.array([holds(value) for value in self.values], dtype=np.bool_)[self.code_c]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fleet:
-    """Clusters in ascending order of their names; every array of a cycle follows it (axis c).
+    """Clusters in ascending order of their names; every array of a cycle has this order (axis c).
 
-    ``provider`` and ``region`` are "" where not set; ``apis`` is None where nobody has said.
-    ``unready`` says why nothing may grow in a cluster, NO_REASON where it may: ``ready_c``.
+    ``provider`` and ``region`` are "" where not set; ``apis`` is None where no APIs were reported.
+    ``unready`` is the reason why a cluster must not grow, NO_REASON where it may: ``ready_c``.
     """
 
     clusters: tuple[Cluster, ...]
@@ -126,22 +129,24 @@ class Fleet:
     zones: Column[tuple[str, ...]]
     taints: Column[tuple[Taint, ...]]
     apis: Column[frozenset[tuple[str, str]] | None]
-    # Of labels that clusters carry, or carried once.
+    # Keys of labels that clusters carry, or carried earlier.
     label_keys: frozenset[str]
-    # Filled on first use, the same value whoever fills it: most label keys are never asked for.
-    # At most MAX_LABEL_COLUMNS: callers choose the keys.
+    # Columns by label key, made at first use: most keys are never used. Two threads make the same
+    # column. At most MAX_LABEL_COLUMNS, because callers choose the keys.
     _labels: dict[str, Column[str | None]] = field(default_factory=dict)
-    # Keys that placements have named since the last change; the other columns end with the next.
+    # Keys that placements used since the last change; the next change drops other columns.
     _named_labels: set[str] = field(init=False, default_factory=set)
-    # What placements come to here (terms.Terms, which this room does not know): most bindings
-    # ask for what others asked for.
+    # The resolved placements of this fleet, by placement: most bindings share theirs with others.
+    # Their type is in ``resolved_placement``, which imports this module.
     terms: Recent[Any, Any] = field(init=False, default_factory=Recent)
     _targets: dict[tuple[int, int], TargetCluster] = field(init=False, default_factory=dict)
     _lesser: dict[tuple[bytes, tuple[Reason, ...]], Fleet] = field(init=False, default_factory=dict)
 
     @classmethod
     def of(cls, clusters: Iterable[Cluster]) -> Fleet:
-        """The snapshot of these clusters, whatever their order; a name given twice is refused."""
+        """Return the fleet of these clusters, in any order. Raises InvalidRequest for a repeated
+        name.
+        """
         ordered = tuple(sorted(clusters, key=lambda cluster: cluster.name))
         names = tuple(cluster.name for cluster in ordered)
         index = {name: position for position, name in enumerate(names)}
@@ -165,9 +170,10 @@ class Fleet:
         )
 
     def after(self, moves: Moves, changes: Mapping[int, Cluster]) -> Fleet:
-        """The fleet after clusters left and came, with those at some positions as they are now.
+        """Return the fleet after clusters left and joined, with the new state of some positions.
 
-        All newcomers are among them. Costs what changed, and copies of the arrays.
+        ``changes`` includes all clusters that joined. The cost is that of the changes, and of
+        copying the arrays.
         """
         newcomers = [changes[position] for position in moves.taken]
         names, clusters = self.names, list(moves.items(self.clusters, newcomers))
@@ -180,8 +186,8 @@ class Fleet:
             encoded_names = moves.items(encoded_names, encoded)
             index = dict(zip(names, range(len(names)), strict=True))
 
-        def column(before: Column[Value], of: Callable[[Cluster], Value]) -> Column[Value]:
-            return before.after(moves, {c: of(cluster) for c, cluster in changes.items()})
+        def column(earlier: Column[Value], of: Callable[[Cluster], Value]) -> Column[Value]:
+            return earlier.after(moves, {c: of(cluster) for c, cluster in changes.items()})
 
         unready = column(self.unready, unready_reason)
         return Fleet(
@@ -208,14 +214,14 @@ class Fleet:
         return len(self.names)
 
     def without(self, lost: Column[Reason]) -> Fleet:
-        """The same fleet, where clusters are not ready either that are ``lost`` for some reason."""
+        """Return the fleet in which clusters with a reason in ``lost`` are not ready either."""
         lost_c = lost.where(bool)
         if not lost_c.any():
             return self
         key = lost.code_c.tobytes(), lost.values
         lesser = self._lesser.get(key)
         if lesser is None:
-            # Decisions at one time ask for the same; at a later one for another, if at all.
+            # All decisions of one moment lose the same clusters; later ones lose others.
             self._lesser.clear()
             lesser = self._lesser[key] = self._without(lost_c, lost)
         return lesser
@@ -231,7 +237,7 @@ class Fleet:
         )
 
     def label(self, key: str) -> Column[str | None]:
-        """The values of one label; None where a cluster does not carry it."""
+        """Return the values of one label; None where a cluster does not carry it."""
         if key not in self.label_keys:
             code_c = read_only(np.zeros(len(self), dtype=np.int64))
             return Column(code_c=code_c, values=(None,) if self.clusters else ())
@@ -249,26 +255,26 @@ class Fleet:
         return self.label_keys if keys <= self.label_keys else self.label_keys | keys
 
     def targets(self, positions: Iterable[int], replicas: Iterable[int]) -> list[TargetCluster]:
-        """So many replicas in the clusters at these positions; most come again and are kept."""
-        known, targets = self._targets, []
-        if len(known) >= _MOST_TARGETS:
-            known.clear()
+        """Return one target for each position and its replicas; equal targets are cached."""
+        cached, targets = self._targets, []
+        if len(cached) >= _MAX_TARGETS:
+            cached.clear()
         for key in zip(positions, replicas, strict=True):
-            target = known.get(key)
+            target = cached.get(key)
             if target is None:
-                target = known[key] = TargetCluster(name=self.names[key[0]], replicas=key[1])
+                target = cached[key] = TargetCluster(name=self.names[key[0]], replicas=key[1])
             targets.append(target)
         return targets
 
     def named(self, names: Iterable[str]) -> BoolArray:
-        """Which clusters are among these names; names of unknown clusters are passed over."""
+        """Return the clusters with these names; names of unknown clusters are ignored."""
         mask_c = np.zeros(len(self), np.bool_)
         mask_c[[self.index[name] for name in names if name in self.index]] = True
         return mask_c
 
 
 def unready_reason(cluster: Cluster) -> Reason:
-    """Return why nothing may grow in a cluster by its own state, NO_REASON where it may."""
+    """Return why a cluster must not grow because of its own state, NO_REASON where it may."""
     if not cluster.ready:
         return Reason(ReasonCode.NOT_READY)
     if cluster.held:

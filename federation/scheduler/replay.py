@@ -1,7 +1,7 @@
-"""A stored decision, made again from what it was made on.
+"""A stored decision, decided again on its recorded inputs.
 
-Pure. Must not estimate or pack: what was known of capacity is in the decision's trace, and where
-its shares found no room is one of its inputs.
+Pure. Must not estimate or pack: the trace of the decision has the estimates, and refused shares are
+one of its inputs.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _NOTHING: Final = "nothing"
 _CANONICAL: Final = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False
 ).encode
-# Characters of a value that differs.
-_MOST_TOLD: Final = 500
+# Characters shown of a value that differs.
+_MAX_SHOWN: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Where two decisions differ first, and what each has there."""
+    """The first place where two decisions differ, and the two values."""
 
     path: str
     stored: str
@@ -37,7 +37,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What a replay comes to. Hashes are hexadecimal SHA-256 of ``canonical``."""
+    """The result of a replay. Hashes are hexadecimal SHA-256 of ``canonical``."""
 
     stored_sha256: str
     replayed_sha256: str
@@ -48,28 +48,28 @@ class Replay:
 
 
 def replay(inputs: DecisionInputs, stored: Decision, refused: Mapping[str, Reason]) -> Replay:
-    """Decides again on what the stored decision was made on. Raises PluginFailed.
+    """Decide again on the inputs of a stored decision. Raises PluginFailed.
 
-    ``refused`` says why shares found no room, by cluster; empty where they did. What was scarce,
-    and who made room, is taken from the stored decision: only what was outstanding at that time
-    could tell it.
+    ``refused`` says by cluster why shares found no capacity; it is empty where they were reserved.
+    Scarce resources and preempted bindings are taken from the stored decision: they depend on the
+    promises of that time.
     """
     trace = stored.trace
-    known = Estimates(
+    estimates = Estimates(
         replicas_c=trace.inputs.available_c,
         source_c=trace.inputs.source_c,
         bound_c=trace.inputs.bound_c,
         reasons=trace.inputs.estimate_reasons,
     )
-    decision = decide_again(inputs, RecordedCapacity(known, refused), trace.now)
+    decision = decide_again(inputs, RecordedCapacity(estimates, refused), trace.now)
     if goes_on_from(stored.reason, decision.reason):
         decision = replace(decision, reason=stored.reason)
     decision = replace(decision, trace=replace(decision.trace, preempted=trace.preempted))
-    before, after = _compared(stored), _compared(decision)
+    stored_plain, replayed_plain = _without_revision(stored), _without_revision(decision)
     return Replay(
-        stored_sha256=_sha256(before),
-        replayed_sha256=_sha256(after),
-        difference=_first_difference("", before, after, trace.clusters),
+        stored_sha256=_sha256(stored_plain),
+        replayed_sha256=_sha256(replayed_plain),
+        difference=_first_difference("", stored_plain, replayed_plain, trace.clusters),
         stored_revision=trace.algorithm_revision,
         replayed_revision=decision.trace.algorithm_revision,
         decision=decision,
@@ -77,12 +77,12 @@ def replay(inputs: DecisionInputs, stored: Decision, refused: Mapping[str, Reaso
 
 
 def canonical(value: object) -> bytes:
-    """JSON in UTF-8 without blanks, keys in ascending order: equal values give equal bytes."""
+    """Return JSON in UTF-8 without blanks, keys in ascending order: equal values, equal bytes."""
     return _CANONICAL(value).encode()
 
 
-def _compared(decision: Decision) -> dict[str, Any]:
-    """Result and trace. The revision is left out: that is told by itself."""
+def _without_revision(decision: Decision) -> dict[str, Any]:
+    """Return result and trace as builtins; the revision is compared by itself."""
     plain = decision.to_plain()
     del plain["trace"]["algorithm_revision"]
     return plain
@@ -95,32 +95,32 @@ def _sha256(plain: dict[str, Any]) -> str:
 def _first_difference(
     path: str, stored: Any, replayed: Any, clusters: Sequence[str]
 ) -> Difference | None:
-    """In the order of the fields; a place in a column over the fleet is named by its cluster."""
+    """Return the first difference in field order; columns over the fleet name the cluster."""
     if isinstance(stored, dict) and isinstance(replayed, dict):
         for key in dict.fromkeys((*stored, *replayed)):
-            here = f"{path}.{key}" if path else key
-            found = _first_difference(
-                here, stored.get(key, _NOTHING), replayed.get(key, _NOTHING), clusters
+            inner_path = f"{path}.{key}" if path else key
+            difference = _first_difference(
+                inner_path, stored.get(key, _NOTHING), replayed.get(key, _NOTHING), clusters
             )
-            if found is not None:
-                return found
+            if difference is not None:
+                return difference
         return None
     if isinstance(stored, list) and isinstance(replayed, list):
         for position in range(max(len(stored), len(replayed))):
             names = clusters if path.endswith("_c") and position < len(clusters) else ()
-            here = f"{path}[{names[position] if names else position}]"
+            inner_path = f"{path}[{names[position] if names else position}]"
             one = stored[position] if position < len(stored) else _NOTHING
             other = replayed[position] if position < len(replayed) else _NOTHING
-            found = _first_difference(here, one, other, clusters)
-            if found is not None:
-                return found
+            difference = _first_difference(inner_path, one, other, clusters)
+            if difference is not None:
+                return difference
         return None
     if type(stored) is type(replayed) and stored == replayed:
         return None
-    return Difference(path=path, stored=_told(stored), replayed=_told(replayed))
+    return Difference(path=path, stored=_shown(stored), replayed=_shown(replayed))
 
 
-def _told(plain: Any) -> str:
-    """For people: of a whole column the beginning tells enough."""
+def _shown(plain: Any) -> str:
+    """Return a value as text for people; long columns are cut."""
     text = str(plain)
-    return text if len(text) <= _MOST_TOLD else f"{text[:_MOST_TOLD]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

@@ -1,6 +1,6 @@
-"""What a placement comes to on a fleet, worked out once for all bindings that ask the same.
+"""A placement applied to a fleet, computed once for all bindings that share the placement.
 
-Must not depend on anything else of a binding, nor on capacity.
+Must not depend on other fields of a binding, nor on capacity.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ from federation.scheduler.plugins.profile import Filter
 from federation.scheduler.trace import FilterTrace
 
 _NO_CEILING: Final = 2**62
-_MOST_STANDING: Final = 16
-# By label, of all affinities of a placement that is remembered: callers choose how many there are.
+_MAX_STANDING: Final = 16
+# Label selectors of a placement that is cached: callers choose how many it has.
 MAX_REMEMBERED_SELECTORS: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Limits:
-    """The least and most units of each cluster (axis c); ``are_set`` where any was asked for."""
+    """The minimum and maximum units of each cluster (axis c); ``are_set``: the placement has
+    limits.
+    """
 
     floor_c: IntArray
     ceiling_c: IntArray
@@ -44,7 +46,7 @@ class Limits:
 
     @classmethod
     def of(cls, limits: Sequence[ClusterLimit], fleet: Fleet) -> Limits:
-        """Of several that match a cluster the tightest hold."""
+        """Return the limits; where several match a cluster, the tightest hold."""
         floor_c, ceiling_c = filled(len(fleet), 0), filled(len(fleet), _NO_CEILING)
         for limit in limits:
             mask_c = matching(limit.target, fleet)
@@ -56,9 +58,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Standing:
-    """What filters refuse that ask nothing of a binding but its placement and its API.
+    """The refusals of filters that read nothing of a binding but its placement and its API.
 
-    ``filters`` are all that were given, ``rest`` those that are yet to run.
+    ``filters`` are all filters of the profile, ``rest`` are those that still have to run.
     """
 
     filters: Sequence[Filter]
@@ -68,10 +70,10 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
-    """One affinity group on the fleet, or the only affinity: its tiers, and who is refused there.
+    """One affinity group on the fleet, or the only affinity: its overflow tiers and its refusals.
 
-    ``affinities`` are its affinity, if there is any, and those of its overflow tiers.
-    What is refused changes when a toleration runs out and at no other time: at ``deadlines``.
+    ``affinities`` are its affinity, if there is one, and those of its overflow tiers. Its refusals
+    change at ``deadlines`` alone (Unix seconds), when a toleration expires.
     """
 
     name: str
@@ -85,21 +87,21 @@ class Group:
         filters: Sequence[Filter],
         resource: ObjectReference,
         now: float,
-        work_out: Callable[[], Standing],
+        compute: Callable[[], Standing],
     ) -> Standing:
         """Return the cached refusals of equal filters, or compute them."""
         passed = bisect_right(self.deadlines, now) if self.deadlines else 0
         key = filters, resource.api_version, resource.kind, passed
-        known = self._standing.get(key)
-        if known is None:
-            if len(self._standing) >= _MOST_STANDING:
+        standing = self._standing.get(key)
+        if standing is None:
+            if len(self._standing) >= _MAX_STANDING:
                 self._standing.clear()
-            known = self._standing[key] = work_out()
-        return known
+            standing = self._standing[key] = compute()
+        return standing
 
 
 class Terms:
-    """What a placement asks of a fleet; affinity groups are looked at when they are tried."""
+    """A placement on a fleet: limits, weights, and its affinity groups, resolved at first use."""
 
     def __init__(self, placement: Placement, fleet: Fleet) -> None:
         scheduling = placement.replica_scheduling
@@ -109,24 +111,26 @@ class Terms:
         self.group_names = tuple(name for name, _ in self._affinities)
         self._deadlines = toleration_deadlines(fleet.taints.values, placement.tolerations)
         self._groups: dict[int, Group] = {}
-        chosen = [each for _, affinities in self._affinities for each in affinities]
+        chosen = [affinity for _, affinities in self._affinities for affinity in affinities]
         chosen += [rule.target for rule in scheduling.static_weights or ()]
         chosen += [limit.target for limit in scheduling.limits]
-        selectors = sum(len(each.match_labels) + len(each.match_expressions) for each in chosen)
+        selectors = sum(
+            len(affinity.match_labels) + len(affinity.match_expressions) for affinity in chosen
+        )
         self.is_small = selectors <= MAX_REMEMBERED_SELECTORS
-        # Names, wherever the placement has them, that no cluster has.
+        # Cluster names anywhere in the placement that no cluster has.
         self.unnamed = unnamed(chosen, fleet)
 
     @classmethod
     def of(cls, placement: Placement, fleet: Fleet) -> Terms:
-        """Those of an equal placement, if the fleet remembers any."""
+        """Return the resolved placement, from the fleet's cache if it holds an equal placement."""
         terms: Terms = fleet.terms.answer(
             placement, lambda: cls(placement, fleet), attrgetter("is_small")
         )
         return terms
 
     def group(self, position: int, fleet: Fleet) -> Group:
-        """The affinity group at this position, of the fleet that the terms are for."""
+        """Return the affinity group at this position; ``fleet`` is the one of this placement."""
         group = self._groups.get(position)
         if group is None:
             name, affinities = self._affinities[position]
@@ -142,15 +146,17 @@ class Terms:
 def group_of_clusters(binding: Binding, fleet: Fleet) -> str:
     """Return the first affinity group that allows all clusters of the binding; "": none does."""
     terms = Terms.of(binding.placement, fleet)
-    places = [fleet.index[each.name] for each in binding.clusters if each.name in fleet.index]
+    positions = [
+        fleet.index[target.name] for target in binding.clusters if target.name in fleet.index
+    ]
     for position, name in enumerate(terms.group_names):
-        if (terms.group(position, fleet).tier_c[places] >= 0).all():
+        if (terms.group(position, fleet).tier_c[positions] >= 0).all():
             return name
     return ""
 
 
 def _affinities_of(placement: Placement) -> tuple[tuple[str, tuple[ClusterAffinity, ...]], ...]:
-    """Each affinity group's name, and its affinity followed by its overflow tiers."""
+    """Return the name of each affinity group, and its affinity followed by its overflow tiers."""
     if not placement.affinity_groups:
         return (("", () if placement.affinity is None else (placement.affinity,)),)
     return tuple(
@@ -159,7 +165,7 @@ def _affinities_of(placement: Placement) -> tuple[tuple[str, tuple[ClusterAffini
 
 
 def _static_weights(rules: Sequence[StaticWeight], fleet: Fleet) -> IntArray:
-    """The highest weight of the rules that match each cluster, 0 where none does; 1 by no rule."""
+    """Return the highest matching weight of each cluster, 0 where none matches; 1 without rules."""
     if not rules:
         return filled(len(fleet), 1)
     weight_c = np.zeros(len(fleet), np.int64)

@@ -1,6 +1,6 @@
 """Frozen values of arrays, enums and tuples to plain builtins and back, by their type hints.
 
-Must not know any particular value: whatever the scheduler records can be stored as JSON with it.
+Must not know any particular value: everything that the scheduler records is stored as JSON with it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def to_plain(value: object) -> Any:
-    """Dicts, lists, strings, numbers, booleans only; floats of arrays are rounded for reading."""
+    """Return dicts, lists, strings, numbers and booleans; floats of arrays are rounded."""
     kind: Any = type(value)
-    # Most of what a decision over thousands of clusters has is one of these.
+    # The most frequent case in a decision over thousands of clusters.
     if kind in _PLAIN:
         return value
     if isinstance(value, np.ndarray):
@@ -38,7 +38,7 @@ def to_plain(value: object) -> Any:
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
-        # Names by the thousand: a list of strings needs no walk.
+        # Thousands of cluster names: strings are plain already.
         if value and isinstance(value[0], str):
             return list(value)
         return [to_plain(item) for item in value]
@@ -46,16 +46,17 @@ def to_plain(value: object) -> Any:
 
 
 def from_plain(kind: type[Value], plain: Any) -> Value:
-    """The value that ``to_plain`` made this of (floats of arrays as rounded); fields that the
-    kind does not have are passed over. Raises ValueError or TypeError for anything else.
+    """Return the value of which ``to_plain`` made this; floats of arrays stay rounded.
+
+    Keys that the class does not have are ignored. Raises ValueError or TypeError for anything else.
     """
     return _build(kind, plain)  # type: ignore[no-any-return]  # the hint decides
 
 
 @cache
 def _names(kind: type) -> tuple[str, ...] | None:
-    """Of the fields of a dataclass; None of anything else."""
-    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else None
+    """Return the field names of a dataclass; None for other types."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 
 @cache
@@ -65,15 +66,13 @@ def _hints(kind: type) -> dict[str, Any]:
 
 @cache
 def _parts(hint: Any) -> tuple[Any, Any, tuple[Any, ...]]:
-    """A hint as it is meant, what it is made of, and with which arguments: of a list of a thousand
-    items each is built by the same one.
-    """
-    hint = _meant(hint)
+    """Return a hint without aliases, its origin and its arguments, cached for long lists."""
+    hint = _without_alias(hint)
     return hint, get_origin(hint), get_args(hint)
 
 
-def _meant(hint: Any) -> Any:
-    """What a name that a ``type`` statement made stands for: ``NDArray`` is one in newer numpys."""
+def _without_alias(hint: Any) -> Any:
+    """Resolve names made by a ``type`` statement: ``NDArray`` is one in newer numpy releases."""
     while (alias := getattr(get_origin(hint) or hint, "__value__", None)) is not None:
         arguments = get_args(hint)
         hint = alias[arguments] if arguments else alias
@@ -99,8 +98,9 @@ def _build(hint: Any, plain: Any) -> Any:
         return {key_kind(key): _build(item_hint, item) for key, item in _items(plain)}
     if isinstance(hint, type) and is_dataclass(hint):
         hints = _hints(hint)
-        known = {name: item for name, item in _items(plain) if name in hints}
-        return hint(**{name: _build(hints[name], item) for name, item in known.items()})
+        return hint(
+            **{name: _build(hints[name], item) for name, item in _items(plain) if name in hints}
+        )
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(plain)
     return plain

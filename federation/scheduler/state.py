@@ -1,6 +1,6 @@
-"""What one cycle knows: the binding, the fleet, availability, and what runs where.
+"""The input of one cycle: the binding, the fleet, available replicas, and prior replicas.
 
-Must not change while a cycle runs: plugins read it and answer.
+Must not change while a cycle runs: plugins only read it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from federation.scheduler.fleet import Fleet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the control plane knows about a binding beyond its own fields.
+    """Facts about a binding beyond its own fields.
 
-    ``affinity_peers`` and ``anti_affinity_peers`` are the cluster names of each other scheduled
+    ``affinity_peers`` and ``anti_affinity_peers`` hold the cluster names of each other scheduled
     binding of the same workload (anti-)affinity group. ``observed_affinity`` names the affinity
-    group of the last decision: groups before it are not tried again unless the binding is fresh
-    (failing back is a rebalance, not a side effect); empty means from the first. ``is_settled``
-    says that nothing asks for another placement: what the filters allow stays as it is.
-    ``triggers`` say why it is decided.
+    group of the last decision; empty: there is none. Groups before it are tried again for a fresh
+    binding only, because failing back is a rebalance, not a side effect. ``is_settled``: nothing
+    asks for another placement, and clusters that the filters allow stay. ``triggers`` say why the
+    binding is decided.
     """
 
     affinity_peers: tuple[frozenset[str], ...] = ()
@@ -43,11 +43,11 @@ ALONE = Surroundings()
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CycleState:
-    """The input of every plugin, arrays in the fleet's order (axis c).
+    """The input of every plugin; arrays are in the fleet's order (axis c).
 
-    ``available_c`` is what fits beside the binding's own replicas, 0 where unknown.
-    ``placed_c`` says where the binding is already (with 0 replicas too), ``prior_c`` with how
-    many. ``tier_c`` is the overflow tier of each cluster, -1 outside the affinity.
+    ``available_c`` replicas fit beside the binding's own ones, 0 where unknown. ``placed_c`` marks
+    clusters that hold the binding, also with 0 replicas, and ``prior_c`` has their replicas.
+    ``tier_c`` is the overflow tier of each cluster, -1 outside the affinity.
     """
 
     binding: Binding
@@ -61,7 +61,7 @@ class CycleState:
 
     @property
     def capacity_c(self) -> IntArray:
-        """What each cluster could hold of this binding, its own replicas there included."""
+        """Return the replicas of this binding that each cluster can hold, prior ones included."""
         if not self.binding.clusters:
             return self.available_c
         return read_only(self.available_c + self.prior_c)
@@ -69,7 +69,7 @@ class CycleState:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SortState:
-    """Bindings that wait, arrays in their order (axis w); ``since_w`` in Unix seconds."""
+    """Bindings that wait; arrays are in their order (axis w), ``since_w`` in Unix seconds."""
 
     bindings: tuple[Binding, ...]
     priority_w: IntArray
@@ -77,7 +77,7 @@ class SortState:
 
 
 def prior_replicas(binding: Binding, fleet: Fleet) -> tuple[IntArray, BoolArray]:
-    """(replicas, whether placed) per cluster; entries of unknown clusters count as gone."""
+    """Return (replicas, whether placed) by cluster; clusters that left the fleet are ignored."""
     if not binding.clusters:
         return filled(len(fleet), 0), nowhere(len(fleet))
     prior_c = np.zeros(len(fleet), np.int64)

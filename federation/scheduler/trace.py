@@ -1,6 +1,6 @@
-"""The record of one decision, in columns: what was known, refused, scored, selected and divided.
+"""The record of one decision in columns: inputs, refusals, scores, selection and division.
 
-Must not decide and must not format for people. Arrays follow the fleet's order (axis c).
+Must not decide, and must not format for people. Arrays are in the fleet's order (axis c).
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray
 from federation.model.reasons import Reason
 from federation.scheduler.serialization import to_plain
 
-# Raised whenever the same inputs may give another answer: a replay under another revision says so.
+# Raised when the same inputs may give another answer: replays under another revision say so.
 ALGORITHM_REVISION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InputTrace:
-    """Per cluster: what fits beside the binding's own replicas, and those (-1: not placed there).
+    """The inputs by cluster (axis c): prior and available replicas, and what the estimates are
+    worth.
 
-    ``source_c`` and ``bound_c`` are the numbers of ``estimate.Source`` and ``estimate.Bound``.
+    ``previous_c`` is -1 where the binding is not placed. ``available_c`` replicas fit beside the
+    binding's own ones. ``source_c`` and ``bound_c`` are numbers of ``estimate.Source`` and
+    ``estimate.Bound``.
     """
 
     previous_c: IntArray
@@ -36,7 +39,7 @@ class InputTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a filter refused clusters."""
+    """The reason why a filter refused clusters."""
 
     filter: str
     reason: Reason
@@ -44,7 +47,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FilterTrace:
-    """Per cluster the position in ``refusals`` of the first refusal, -1 where it passed."""
+    """The first refusal of each cluster (axis c): a position in ``refusals``, -1 where it
+    passed.
+    """
 
     refusals: tuple[Refusal, ...]
     refusal_c: IntArray
@@ -53,7 +58,7 @@ class FilterTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoreTrace:
-    """Per score plugin its scores and weight, and per cluster the weighted mean, 0 to 100."""
+    """Scores and weight by score plugin, and the weighted mean of each cluster, 0 to 100."""
 
     weights: dict[str, int]
     scores: dict[str, IntArray]
@@ -62,10 +67,11 @@ class ScoreTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SelectionTrace:
-    """Which clusters were selected, by which rule, in which order (positions in the fleet).
+    """The selected clusters in order (positions in the fleet, axis k), and the rule that selected
+    them.
 
-    ``group_scores`` are the scores of the regions where regions were chosen. ``proven`` is false
-    when a search gave up before it had seen everything.
+    ``group_scores`` are the scores of regions where regions were chosen. ``proven`` is false when a
+    search ended at its bound.
     """
 
     rule: str
@@ -76,11 +82,11 @@ class SelectionTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierFacts:
-    """One tier's division: how many replicas were wanted of it, and divided among how many.
+    """The division of one overflow tier: ``wanted`` replicas over so many candidates.
 
-    ``available`` is what its candidates hold in all, within their limits and with what is there
-    already; no wish clips it. ``target`` differs from ``wanted`` in a steady scale-up, where only
-    the difference is divided.
+    ``available`` is the sum of what its candidates can hold, prior replicas included, within their
+    limits. ``target`` differs from ``wanted`` in a steady scale-up, where only the difference is
+    divided.
     """
 
     mode: str
@@ -92,11 +98,12 @@ class TierFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DivisionTrace:
-    """The arithmetic per selected cluster (positions in the fleet): weight, quota, replicas.
+    """The arithmetic by selected cluster (positions in the fleet, axis k): weight, quota, replicas.
 
-    ``remainder_k`` are seats above the whole part of the quota that no limit gave; ``tied_k`` marks
-    a last seat won by the tie order alone. ``limit_k`` are numbers of ``division.Limit``; older
-    traces have none. Over the whole fleet all are 0 where nothing was selected.
+    ``remainder_k`` are seats above the quota rounded down that no limit gave. ``tied_k`` marks
+    clusters that won their last seat by the tie order alone. ``limit_k`` are numbers of
+    ``division.Limit``; older traces have none. The properties give the same over the fleet (axis
+    c), 0 where not selected.
     """
 
     strategy: str
@@ -144,7 +151,7 @@ class DivisionTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTrial:
-    """One affinity group that was tried: its name ("" for the only affinity) and how it ended."""
+    """One affinity group that was tried and how it ended; its name is "" for the only affinity."""
 
     name: str
     outcome: str
@@ -153,12 +160,12 @@ class GroupTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
-    """Everything behind one decision; filter, score, selection and division of the last trial.
+    """The record of one decision; filter, score, selection and division are those of the last
+    trial.
 
-    ``triggers`` says why it was made, where whoever asked for it knows; ``warnings`` what of the
-    binding had no effect, and what the decision rests on that people may not expect.
-    ``min_available`` is 0 where the binding does not say. ``preempted`` says who lost replicas so
-    that there was room.
+    ``triggers`` say why the decision was made. ``warnings`` name parts of the binding without
+    effect, and facts behind the decision that people may not expect. ``min_available`` is 0 where
+    the binding does not state it. ``preempted`` names the bindings that lost replicas for this one.
     """
 
     clusters: tuple[str, ...]
@@ -178,27 +185,27 @@ class Trace:
     algorithm_revision: int = field(default=ALGORITHM_REVISION)
 
     def to_plain(self) -> dict[str, Any]:
-        """As builtins only, fit for JSON."""
+        """Return builtins only, fit for JSON."""
         plain: dict[str, Any] = to_plain(self)
         return plain
 
     @property
     def selected_c(self) -> BoolArray:
-        """Which clusters were selected."""
+        """Return the clusters that were selected."""
         mask_c = np.zeros(len(self.clusters), np.bool_)
         mask_c[self.selection.order_k] = True
         return mask_c
 
 
 def undivided_trace(
-    clusters: tuple[str, ...], now: float, left: Mapping[int, int], trigger: Reason
+    clusters: tuple[str, ...], now: float, remaining: Mapping[int, int], trigger: Reason
 ) -> Trace:
-    """Of a decision that no cycle made: ``left`` are the replicas by position that stay."""
+    """Return the trace of a decision without a cycle: ``remaining`` replicas by position stay."""
     count, none_c = len(clusters), np.zeros(len(clusters), dtype=np.int64)
     level_c = np.zeros(count, dtype=np.int8)
-    position_k = np.array(sorted(left), dtype=np.int64)
-    none_k = np.zeros(len(left), dtype=np.int64)
-    share_k = np.array([left[position] for position in sorted(left)], dtype=np.int64)
+    position_k = np.array(sorted(remaining), dtype=np.int64)
+    none_k = np.zeros(len(remaining), dtype=np.int64)
+    share_k = np.array([remaining[position] for position in sorted(remaining)], dtype=np.int64)
     trace = unread_trace("")
     return replace(
         trace,
@@ -222,7 +229,7 @@ def undivided_trace(
             cluster_count=count,
             position_k=position_k,
             weight_k=none_k,
-            quota_k=np.zeros(len(left)),
+            quota_k=np.zeros(len(remaining)),
             share_k=share_k,
             remainder_k=none_k,
             tied_k=none_k > 0,
@@ -234,7 +241,7 @@ def undivided_trace(
 
 
 def unread_trace(why: str) -> Trace:
-    """In place of one that cannot be read; ``why`` is its only warning."""
+    """Return the placeholder of a trace that cannot be read; ``why`` is its only warning."""
     none_c = np.zeros(0, dtype=np.int64)
     level_c, no_c = np.zeros(0, dtype=np.int8), np.zeros(0, dtype=np.bool_)
     return Trace(

@@ -1,7 +1,7 @@
-"""What makes a binding meaningless, although it is well formed.
+"""Rules that a well-formed binding may break.
 
-Must not check syntax: unknown fields, operators and quantities never get past the codec. Paths are
-those of the YAML that people write.
+Must not check syntax: the codec refuses unknown fields, operators and quantities. Paths are those
+of the YAML that people write.
 """
 
 from __future__ import annotations
@@ -43,58 +43,58 @@ Violations = Iterator[Violation]
 
 
 def violations_of(binding: Binding) -> list[Violation]:
-    """Every rule that the binding breaks, in the order of its fields; none when it is sound."""
+    """Return every rule that the binding breaks, in the order of its fields."""
     return [violation.under("spec") for violation in _binding(binding)]
 
 
 def _binding(binding: Binding) -> Violations:
-    yield from _amount("replicas", binding.replicas, most=MAX_REPLICAS)
+    yield from _amount("replicas", binding.replicas, maximum=MAX_REPLICAS)
     yield from _under("replicaRequirements", _requirements(binding.requirements))
     names = [component.name for component in binding.components]
-    yield from _twice("components", "name", names)
-    for path, component in _each("components", binding.components):
+    yield from _repeated("components", "name", names)
+    for path, component in _items("components", binding.components):
         if not component.name:
             yield Violation(field=f"{path}.name", rule="is required")
-        yield from _amount(f"{path}.replicas", component.replicas, most=MAX_REPLICAS)
+        yield from _amount(f"{path}.replicas", component.replicas, maximum=MAX_REPLICAS)
         violations = _requirements(component.requirements)
         yield from _under(f"{path}.replicaRequirements", violations)
-    yield from _twice("clusters", "name", [target.name for target in binding.clusters])
-    for path, target in _each("clusters", binding.clusters):
-        yield from _amount(f"{path}.replicas", target.replicas, most=MAX_REPLICAS)
+    yield from _repeated("clusters", "name", [target.name for target in binding.clusters])
+    for path, target in _items("clusters", binding.clusters):
+        yield from _amount(f"{path}.replicas", target.replicas, maximum=MAX_REPLICAS)
     yield from _under("placement", _placement(binding.placement))
-    for path, task in _each("gracefulEvictionTasks", binding.eviction_tasks):
-        yield from _amount(f"{path}.replicas", task.replicas, most=MAX_REPLICAS)
+    for path, task in _items("gracefulEvictionTasks", binding.eviction_tasks):
+        yield from _amount(f"{path}.replicas", task.replicas, maximum=MAX_REPLICAS)
     if binding.lease_seconds is not None and binding.lease_seconds < 1:
         yield Violation(field="leaseSeconds", rule="must be at least 1")
     if binding.min_available is not None:
         yield from _under("minAvailable", _min_available(binding, binding.min_available))
 
 
-def _min_available(binding: Binding, least: int) -> Violations:
+def _min_available(binding: Binding, minimum: int) -> Violations:
     if binding.components:
         yield Violation(field="", rule="cannot be used with components: they go in whole sets")
     elif not binding.placement.partial:
         yield Violation(field="", rule="needs placement.partial: else all are placed, or none")
     elif binding.placement.replica_scheduling.type is SchedulingType.DUPLICATED:
         yield Violation(field="", rule="needs replicaSchedulingType Divided")
-    elif not 1 <= least <= binding.replicas:
-        rule = f"must be from 1 to replicas, which is {binding.replicas}, not {least}"
+    elif not 1 <= minimum <= binding.replicas:
+        rule = f"must be from 1 to replicas, which is {binding.replicas}, not {minimum}"
         yield Violation(field="", rule=rule)
 
 
 def _requirements(requirements: ReplicaRequirements) -> Violations:
     for resource, amount in requirements.request.items():
-        yield from _amount(f"resourceRequest[{resource}]", amount, most=None)
+        yield from _amount(f"resourceRequest[{resource}]", amount, maximum=None)
     if requirements.node_claim is not None:
         yield from _under("nodeClaim", _node_claim(requirements.node_claim))
 
 
 def _node_claim(claim: NodeClaim) -> Violations:
     terms = claim.required_terms or ()
-    for path, term in _each("hardNodeAffinity.nodeSelectorTerms", terms):
-        yield from _in_each(f"{path}.matchExpressions", term.match_expressions, _requirement)
-        yield from _in_each(f"{path}.matchFields", term.match_fields, _requirement)
-    yield from _in_each("tolerations", claim.tolerations, _toleration)
+    for path, term in _items("hardNodeAffinity.nodeSelectorTerms", terms):
+        yield from _in_items(f"{path}.matchExpressions", term.match_expressions, _requirement)
+        yield from _in_items(f"{path}.matchFields", term.match_fields, _requirement)
+    yield from _in_items("tolerations", claim.tolerations, _toleration)
 
 
 def _placement(placement: Placement) -> Violations:
@@ -104,12 +104,12 @@ def _placement(placement: Placement) -> Violations:
             rule = "cannot be used together with clusterAffinities"
             yield Violation(field="clusterAffinity", rule=rule)
     names = [group.name for group in placement.affinity_groups]
-    yield from _twice("clusterAffinities", "affinityName", names)
-    yield from _in_each("clusterAffinities", placement.affinity_groups, _affinity_group)
-    yield from _in_each("clusterTolerations", placement.tolerations, _toleration)
+    yield from _repeated("clusterAffinities", "affinityName", names)
+    yield from _in_items("clusterAffinities", placement.affinity_groups, _affinity_group)
+    yield from _in_items("clusterTolerations", placement.tolerations, _toleration)
     fields = [constraint.by.value for constraint in placement.spread_constraints]
-    yield from _twice("spreadConstraints", "spreadByField", fields)
-    yield from _in_each("spreadConstraints", placement.spread_constraints, _spread_constraint)
+    yield from _repeated("spreadConstraints", "spreadByField", fields)
+    yield from _in_items("spreadConstraints", placement.spread_constraints, _spread_constraint)
     overflows = any(group.overflow for group in placement.affinity_groups)
     yield from _under(
         "replicaScheduling", _replica_scheduling(placement.replica_scheduling, overflows=overflows)
@@ -120,13 +120,13 @@ def _affinity_group(group: AffinityGroup) -> Violations:
     if not group.name:
         yield Violation(field="affinityName", rule="is required")
     yield from _affinity(group.affinity)
-    yield from _in_each("overflowAffinities", group.overflow, _affinity)
+    yield from _in_items("overflowAffinities", group.overflow, _affinity)
 
 
 def _affinity(affinity: ClusterAffinity) -> Violations:
     expressions = affinity.match_expressions
-    yield from _in_each("labelSelector.matchExpressions", expressions, _requirement)
-    for path, requirement in _each("fieldSelector.matchExpressions", affinity.match_fields):
+    yield from _in_items("labelSelector.matchExpressions", expressions, _requirement)
+    for path, requirement in _items("fieldSelector.matchExpressions", affinity.match_fields):
         if requirement.key not in FIELDS:
             yield Violation(field=f"{path}.key", rule=f"must be one of {', '.join(FIELDS)}")
         yield from _under(path, _requirement(requirement))
@@ -158,22 +158,22 @@ def _toleration(toleration: Toleration) -> Violations:
 
 
 def _spread_constraint(constraint: SpreadConstraint) -> Violations:
-    least, most = constraint.min_groups, constraint.max_groups
-    yield from _amount("minGroups", least, most=None)
-    if most is not None and most < 1:
+    minimum, maximum = constraint.min_groups, constraint.max_groups
+    yield from _amount("minGroups", minimum, maximum=None)
+    if maximum is not None and maximum < 1:
         yield Violation(field="maxGroups", rule="must be at least 1, or left out for no limit")
-    elif most is not None and least > most:
-        yield Violation(field="minGroups", rule=f"must be at most maxGroups, which is {most}")
+    elif maximum is not None and minimum > maximum:
+        yield Violation(field="minGroups", rule=f"must be at most maxGroups, which is {maximum}")
 
 
 def _replica_scheduling(scheduling: ReplicaScheduling, *, overflows: bool) -> Violations:
     weights = scheduling.static_weights or ()
-    for path, weight in _each("weightPreference.staticWeightList", weights):
-        yield from _amount(f"{path}.weight", weight.weight, most=MAX_WEIGHT)
+    for path, weight in _items("weightPreference.staticWeightList", weights):
+        yield from _amount(f"{path}.weight", weight.weight, maximum=MAX_WEIGHT)
         yield from _under(f"{path}.targetCluster", _affinity(weight.target))
     if scheduling.limits and scheduling.type is SchedulingType.DUPLICATED:
         yield Violation(field="clusterLimits", rule="needs replicaSchedulingType Divided")
-    for path, limit in _each("clusterLimits", scheduling.limits):
+    for path, limit in _items("clusterLimits", scheduling.limits):
         yield from _under(path, _cluster_limit(limit))
         if overflows and limit.min > 0:
             rule = "cannot be kept where overflowAffinities fill one tier after the other"
@@ -182,21 +182,22 @@ def _replica_scheduling(scheduling: ReplicaScheduling, *, overflows: bool) -> Vi
 
 def _cluster_limit(limit: ClusterLimit) -> Violations:
     yield from _under("targetCluster", _affinity(limit.target))
-    yield from _amount("min", limit.min, most=MAX_REPLICAS)
+    yield from _amount("min", limit.min, maximum=MAX_REPLICAS)
     if limit.max is not None:
-        yield from _amount("max", limit.max, most=MAX_REPLICAS)
+        yield from _amount("max", limit.max, maximum=MAX_REPLICAS)
         if limit.min > limit.max:
             yield Violation(field="min", rule=f"must be at most max, which is {limit.max}")
 
 
-def _amount(field: str, value: int, *, most: int | None) -> Violations:
+def _amount(field: str, value: int, *, maximum: int | None) -> Violations:
     if value < 0:
         yield Violation(field=field, rule="must not be negative")
-    elif most is not None and value > most:
-        yield Violation(field=field, rule=f"must be at most {most}")
+    elif maximum is not None and value > maximum:
+        yield Violation(field=field, rule=f"must be at most {maximum}")
 
 
-def _twice(field: str, key: str, names: Sequence[str]) -> Violations:
+def _repeated(field: str, key: str, names: Sequence[str]) -> Violations:
+    """Yield a violation for each name that stands in the list a second time."""
     first: dict[str, int] = {}
     for position, name in enumerate(names):
         if first.setdefault(name, position) != position:
@@ -204,13 +205,15 @@ def _twice(field: str, key: str, names: Sequence[str]) -> Violations:
             yield Violation(field=f"{field}[{position}].{key}", rule=rule)
 
 
-def _each(field: str, items: Iterable[Item]) -> Iterator[tuple[str, Item]]:
+def _items(field: str, items: Iterable[Item]) -> Iterator[tuple[str, Item]]:
+    """Yield the path of each item, and the item."""
     for position, item in enumerate(items):
         yield f"{field}[{position}]", item
 
 
-def _in_each(field: str, items: Iterable[Item], rules: Callable[[Item], Violations]) -> Violations:
-    for path, item in _each(field, items):
+def _in_items(field: str, items: Iterable[Item], rules: Callable[[Item], Violations]) -> Violations:
+    """Yield the violations of each item under its path."""
+    for path, item in _items(field, items):
         yield from _under(path, rules(item))
 
 
