@@ -17,11 +17,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Packages, files and folders of protos that hold the rules. Paths are only added, never removed.
 ENABLED = (
+    "federation/capacity/assignments.py",
     "federation/capacity/filled_nodes.py",
     "federation/capacity/growth.py",
+    "federation/capacity/holdings.py",
+    "federation/capacity/ledger.py",
     "federation/capacity/own_promises.py",
+    "federation/capacity/pool_kinds.py",
+    "federation/capacity/pool_verdicts.py",
     "federation/capacity/promise_sums.py",
     "federation/capacity/remembered.py",
+    "federation/capacity/wants.py",
     "federation/cli/diff.py",
     "federation/cli/durations.py",
     "federation/cli/events.py",

@@ -1,6 +1,6 @@
-"""What is outstanding in one cluster, and where each of it is packed: worked out when asked.
+"""Outstanding promises of one cluster, and where each is packed: its steps are computed on demand.
 
-Pure and immutable. Must not pack, nor know what is left.
+Pure and immutable. Must not pack, nor know what is free.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from federation.model.shapes import Shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackingStep:
-    """``replicas`` on each of ``nodes`` nodes that surely have ``free``, in the pool at ``pool``.
+    """Replicas on equal nodes: ``replicas`` on each of ``nodes`` nodes of the pool at ``pool``.
 
-    ``free`` is in the order of the cells' resources, after all earlier steps.
+    Each node has at least ``free``, in the order of the cells' resources, after all earlier steps.
     """
 
     pool: int
@@ -38,49 +38,50 @@ class PackingStep:
 
 
 class Assignment(NamedTuple):
-    """Something outstanding, and how many of its replicas found no room.
+    """An outstanding promise, and how many of its replicas are ``unplaced``.
 
-    It is packed in what ``takes`` has of ``cluster``, after ``before`` other replicas of its shape;
-    nowhere in a cluster that never reported any cells. ``resources`` are those of its cells.
+    It is packed in the ``takes`` of ``cluster``, after ``skipped`` replicas of other promises of
+    its shape. ``takes`` is None in a cluster that never reported cells. ``resources`` are the
+    resources of the cluster's cells.
     """
 
     outstanding: Outstanding
     takes: Takes | None = None
     cluster: int = 0
     resources: tuple[str, ...] = ()
-    before: int = 0
+    skipped: int = 0
     unplaced: int = 0
 
     @property
     def steps(self) -> tuple[PackingStep, ...]:
-        """How it is packed."""
+        """The packing of the promise, in order."""
         if self.takes is None:
             return ()
         demanded = per_replica(self.outstanding.requirements.request)
         amount_r = [demanded.get(name, 0) for name in self.resources]
         takes = self.takes.of(self.cluster, self.resources)
         placed = self.outstanding.to_pack - self.unplaced
-        return tuple(_steps(takes, amount_r, self.before, placed))
+        return tuple(_steps(takes, amount_r, self.skipped, placed))
 
     @property
     def contending(self) -> Outstanding:
-        """What strict promises have to reckon with; one that lost its room is strict no more."""
+        """The promise as strict promises see it; one that lost its room is strict no more."""
         if self.is_broken:
             return self.outstanding._replace(certificate=PromiseCertificate.CAREFUL)
         return self.outstanding
 
     @property
     def is_broken(self) -> bool:
-        """Whether it was packed once and finds no room any more."""
+        """Tell whether the promise was packed once and has no room any more."""
         return self.unplaced > 0 and self.outstanding.certificate.is_packed
 
 
 class Held(NamedTuple):
-    """Everything outstanding in a cluster, in the order it was packed: ``more`` after all that was
-    held ``before``, which later promises share.
+    """All outstanding promises of a cluster in packing order: ``more`` after those ``before``.
 
-    That comes to so many ``replicas``, all of the ``only`` shape where there is no other.
-    ``arrived`` is all of it as it was promised, where it had to be packed in another order.
+    A linked list: later states share ``before``. ``replicas`` is the sum to be packed, and
+    ``only`` their shape where they have a single one. ``arrived`` has the promises in the order
+    in which they were made, where they had to be packed in another order.
     """
 
     before: Held | None = None
@@ -102,139 +103,152 @@ class Held(NamedTuple):
 
     @property
     def outstanding(self) -> tuple[Outstanding, ...]:
-        """All of it in the order in which it was promised."""
+        """All promises in the order in which they were made."""
         return self.arrived or tuple([assignment.outstanding for assignment in self.every])
 
     def of_binding(self, binding: str) -> tuple[Outstanding, ...]:
-        """One binding's promises, in the order in which it was promised."""
+        """Return the promises of one binding in the order in which they were made."""
         if self.arrived:
-            return tuple([one for one in self.arrived if one.binding == binding])
-        return tuple([one.outstanding for one in self.every if one.outstanding.binding == binding])
+            return tuple([promise for promise in self.arrived if promise.binding == binding])
+        promises = [assignment.outstanding for assignment in self.every]
+        return tuple([promise for promise in promises if promise.binding == binding])
 
     @property
     def late(self) -> int:
-        """How many promised replicas find no room in the newest report."""
+        """The number of promised replicas that have no room in the newest report."""
         if not self.is_overcommitted:
             return 0
-        return sum([each.unplaced for each in self.every if each.unplaced and each.is_broken])
+        return sum([part.unplaced for part in self.every if part.unplaced and part.is_broken])
 
     @property
     def reserve(self) -> int:
-        """How many replicas are kept back of a careful promise where the views differ."""
+        """The replicas kept back of a careful promise where best fit and spreading differ."""
         return careful_reserve(self.late)
 
     @property
     def most_kept_back(self) -> int:
-        """The most of a careful promise that is kept back, of whatever shape."""
+        """The most replicas that are kept back of a careful promise, of any shape."""
         return self.reserve + -(-self.replicas // RESERVE_PART)
 
     def on_their_way(self, shape: Shape) -> int:
-        """How many replicas may land anywhere, none where all are of this very shape: wherever
-        those land, each takes the room of one.
+        """Count the replicas that may land anywhere: 0 where all have this shape.
+
+        Replicas of the same shape each take the room of one, wherever they land.
         """
         return 0 if self.only == shape else self.replicas
 
-    def with_more(self, more: Sequence[Assignment]) -> Held:
-        """With these after the others."""
+    def with_more(self, assignments: Sequence[Assignment]) -> Held:
+        """Append assignments."""
         replicas, only = self.replicas, self.only
-        for each in more:
+        for added in assignments:
             if replicas and only is None:
-                # Shapes cost more than all else here, and one more of several tells nothing.
-                replicas += each.outstanding.to_pack
+                # Shapes are the costly part here, and a further one changes nothing.
+                replicas += added.outstanding.to_pack
             else:
                 replicas, only = tallied(
-                    replicas, only, each.outstanding.to_pack, each.outstanding.shape
+                    replicas, only, added.outstanding.to_pack, added.outstanding.shape
                 )
         return Held(
             before=self,
-            more=tuple(more),
-            is_overcommitted=self.is_overcommitted or any(each.is_broken for each in more),
+            more=tuple(assignments),
+            is_overcommitted=self.is_overcommitted or any(added.is_broken for added in assignments),
             is_strict=self.is_strict
-            or any(each.outstanding.certificate is PromiseCertificate.STRICT for each in more),
+            or any(
+                added.outstanding.certificate is PromiseCertificate.STRICT for added in assignments
+            ),
             replicas=replicas,
             only=only,
-            arrived=self.arrived and (*self.arrived, *(each.outstanding for each in more)),
+            arrived=self.arrived and (*self.arrived, *(added.outstanding for added in assignments)),
         )
 
 
-def tallied(replicas: int, only: Shape | None, more: int, shape: Shape) -> tuple[int, Shape | None]:
-    """So many replicas of one shape, or of several, with more of a shape."""
-    if not more:
+def tallied(
+    replicas: int, only: Shape | None, added: int, shape: Shape
+) -> tuple[int, Shape | None]:
+    """Add replicas of a shape to a sum; the second value is None once shapes differ."""
+    if not added:
         return replicas, only
-    return replicas + more, shape if not replicas or only == shape else None
+    return replicas + added, shape if not replicas or only == shape else None
 
 
 class Alike:
-    """Numbers of what is packed in the same way, in the order in which each kind is met first.
+    """Numbers of promises that are packed in the same way, in the order of their first use.
 
-    ``firsts`` are what was met first of each. Whoever asks must keep what was asked about.
+    ``firsts`` has the first promise of each number. The caller must keep the promises alive,
+    because their values are cached by identity.
     """
 
     def __init__(self) -> None:
         self.firsts: list[Outstanding] = []
         self._by_shape: dict[tuple[Shape, bool], list[int]] = {}
-        # As requests are written: that is sooner told than their shapes.
+        # By the request as it is written, because that is faster than its shape.
         self._by_request: dict[tuple[object, int], list[int]] = {}
-        # Bindings that ask for the same mostly share these values.
-        self._known: dict[tuple[int, int, int], int] = {}
+        # By identity, because bindings with equal requests mostly share these values.
+        self._by_identity: dict[tuple[int, int, int], int] = {}
 
-    def number(self, one: Outstanding) -> int:
-        """The same for all that ``is_alike``."""
-        wanted = one.requirements
-        same = id(wanted.request), id(wanted.node_claim), id(one.certificate)
-        number = self._known.get(same)
+    def number(self, promise: Outstanding) -> int:
+        """Return the number of a promise: equal for two of which ``is_alike`` is true."""
+        requirements = promise.requirements
+        identity = (
+            id(requirements.request),
+            id(requirements.node_claim),
+            id(promise.certificate),
+        )
+        number = self._by_identity.get(identity)
         if number is None:
-            number = self._known[same] = self._looked_up(one)
+            number = self._by_identity[identity] = self._number_by_value(promise)
         return number
 
-    def _looked_up(self, one: Outstanding) -> int:
-        written = tuple(one.requirements.request.items()), id(one.certificate)
+    def _number_by_value(self, promise: Outstanding) -> int:
+        written = tuple(promise.requirements.request.items()), id(promise.certificate)
         candidates = self._by_request.get(written)
         if candidates is None:
-            shape = one.shape, one.certificate.is_packed
+            shape = promise.shape, promise.certificate.is_packed
             candidates = self._by_request[written] = self._by_shape.setdefault(shape, [])
-        claim = one.requirements.node_claim
+        claim = promise.requirements.node_claim
         for number in candidates:
             if self.firsts[number].requirements.node_claim == claim:
                 return number
         candidates.append(len(self.firsts))
-        self.firsts.append(one)
+        self.firsts.append(promise)
         return candidates[-1]
 
 
 def outstanding_alike(
     outstanding: Iterable[Outstanding], alike: Alike | None = None
 ) -> list[list[Outstanding]]:
-    """What is packed in the same way together, in the order of the first of each group."""
+    """Group promises that are packed in the same way, in the order of each group's first."""
     alike = alike or Alike()
     groups: dict[int, list[Outstanding]] = {}
-    for each in outstanding:
-        groups.setdefault(alike.number(each), []).append(each)
+    for promise in outstanding:
+        groups.setdefault(alike.number(promise), []).append(promise)
     return list(groups.values())
 
 
-def is_alike(one: Outstanding, other: Outstanding) -> bool:
-    """Whether two are packed in the same way."""
+def is_alike(promise: Outstanding, other: Outstanding) -> bool:
+    """Tell whether two promises are packed in the same way."""
     return (
-        one.shape == other.shape
-        and one.certificate.is_packed == other.certificate.is_packed
-        and one.requirements.node_claim == other.requirements.node_claim
+        promise.shape == other.shape
+        and promise.certificate.is_packed == other.certificate.is_packed
+        and promise.requirements.node_claim == other.requirements.node_claim
     )
 
 
 def runs_alike(outstanding: Iterable[Outstanding]) -> list[list[Outstanding]]:
-    """What is packed in the same way and comes one after the other."""
+    """Group adjacent promises that are packed in the same way."""
     runs: list[list[Outstanding]] = []
-    for each in outstanding:
-        if not (runs and is_alike(runs[-1][-1], each)):
+    for promise in outstanding:
+        if not (runs and is_alike(runs[-1][-1], promise)):
             runs.append([])
-        runs[-1].append(each)
+        runs[-1].append(promise)
     return runs
 
 
 def by_size(pools: Pools, groups: Sequence[Sequence[Outstanding]]) -> list[Sequence[Outstanding]]:
-    """What is packed in the same way, largest first: by the largest share of a resource of the
-    cluster that one replica takes.
+    """Sort groups of promises by size, the largest first.
+
+    The size of a group is the largest share of the cluster's total that one replica requests of
+    any resource.
     """
     total_r = (pools.cells.min_rk.astype(np.float64) * pools.cells.count_k).sum(axis=1)
     total_r = np.maximum(total_r, 1.0)
@@ -248,36 +262,36 @@ def by_size(pools: Pools, groups: Sequence[Sequence[Outstanding]]) -> list[Seque
 
 
 def holdings_of(
-    alike: Sequence[Outstanding],
+    promises: Sequence[Outstanding],
     placed: int,
     takes: Takes,
     resources: tuple[str, ...],
     cluster: int = 0,
 ) -> list[Assignment]:
-    """How ``placed`` replicas of a group are shared among it: who comes first has room first."""
-    holdings, before = [], 0
-    for each in alike:
-        wanted = each.to_pack
-        here = min(wanted, placed - before)
-        # By name it would take twice as long, for all that is outstanding in every cluster.
-        holdings.append(Assignment(each, takes, cluster, resources, before, wanted - here))
-        before += here
-    return holdings
+    """Divide ``placed`` replicas of a group among its promises: the first promise comes first."""
+    assignments, skipped = [], 0
+    for promise in promises:
+        own_placed = min(promise.to_pack, placed - skipped)
+        unplaced = promise.to_pack - own_placed
+        # Keyword arguments would take twice as long, for all promises of all clusters.
+        assignments.append(Assignment(promise, takes, cluster, resources, skipped, unplaced))
+        skipped += own_placed
+    return assignments
 
 
 def _steps(
-    takes: Iterable[Take], amount_r: Sequence[int], before: int, replicas: int
+    takes: Iterable[Take], amount_r: Sequence[int], skipped: int, replicas: int
 ) -> Iterator[PackingStep]:
-    """The steps of ``replicas`` that come after ``before`` others of the same shape."""
+    """Yield the steps of ``replicas`` that come after ``skipped`` others of the same shape."""
     for take in takes:
-        skipped = min(before, take.nodes * take.replicas)
-        before -= skipped
-        nodes, on_first = divmod(skipped, take.replicas)
-        nodes = take.nodes - nodes
+        skipped_now = min(skipped, take.nodes * take.replicas)
+        skipped -= skipped_now
+        full_nodes, on_first = divmod(skipped_now, take.replicas)
+        nodes = take.nodes - full_nodes
         while replicas and nodes:
-            here = take.replicas - on_first
-            full = 1 if on_first else min(nodes, replicas // here)
-            each = min(here, replicas)
+            capacity = take.replicas - on_first
+            full = 1 if on_first else min(nodes, replicas // capacity)
+            per_node = min(capacity, replicas)
             yield PackingStep(
                 pool=take.pool,
                 free=tuple(
@@ -285,8 +299,8 @@ def _steps(
                     for free, amount in zip(take.free, amount_r, strict=True)
                 ),
                 nodes=max(full, 1),
-                replicas=each,
+                replicas=per_node,
             )
-            replicas -= each * max(full, 1)
+            replicas -= per_node * max(full, 1)
             nodes -= max(full, 1)
             on_first = 0

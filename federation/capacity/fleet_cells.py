@@ -112,7 +112,7 @@ class CellBlock:
     ``start`` is the position of the first cluster in the fleet. The ``size_c`` cells of cluster c
     begin at ``first_c``, and ``cluster_k`` says whose each is; every cluster has at least one, if
     need be of no nodes. ``cells.pool_k`` are positions in ``pools``, where clusters share what is
-    equal, found by it in ``places``; ``known_verdicts`` are on those, by the key of a claim.
+    equal, found by it in ``places``; ``cached_verdicts`` are on those, by the key of a claim.
     ``reported_c`` is false where a cluster has no pools. ``uneven`` are the cells whose nodes are
     not all alike.
     """
@@ -126,7 +126,7 @@ class CellBlock:
     places: Mapping[Hashable, int]
     cells: Cells
     uneven: UnevenCells
-    known_verdicts: dict[Hashable, npt.NDArray[np.int8] | None] = field(default_factory=dict)
+    cached_verdicts: dict[Hashable, npt.NDArray[np.int8] | None] = field(default_factory=dict)
 
     @property
     def here(self) -> slice:

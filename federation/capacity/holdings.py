@@ -1,4 +1,4 @@
-"""What one binding holds in one cluster, and what the newest report echoes of it.
+"""Reservations of one binding in one cluster, and what the newest report echoes of them.
 
 Pure and immutable. Must not know other bindings: ``federation.capacity.ledger`` does.
 """
@@ -22,35 +22,37 @@ from federation.model.reservations import (
 from federation.model.shapes import Echo, Shape, request_shape
 from federation.model.workload import NodeClaim
 
-# Pods carry the decision they were made by; those of decisions longer ago are taken for newer.
+# Pods name the decision that made them; pods of forgotten decisions count as newer ones.
 DECISIONS_REMEMBERED: Final = 16
-# A workload that changes its requests again and again, and never runs, must not fill the ledger.
+# Keeps the ledger small for a workload that often changes its requests and never runs.
 OLDER_SHAPES_REMEMBERED: Final = 8
-# Nor one that grows again and again: of more, the two oldest are packed as one from then on.
+# Keeps it small for one that often grows: beyond this, the two oldest growths are packed as one.
 MAX_EARLIER_GROWTHS: Final = 8
 
-_Sought: TypeAlias = tuple[str, Shape]
-_Known: TypeAlias = tuple[Reservation, _Sought, Echo | None]
+# A component and its shape: pods of different selectors are counted apart.
+_Selector: TypeAlias = tuple[str, Shape]
+_Echoed: TypeAlias = tuple[Reservation, _Selector, Echo | None]
 
 
 class Stake(NamedTuple):
-    """What one binding holds in one cluster.
+    """All reservations of one binding in one cluster.
 
-    ``sought`` and ``echoes`` are those of ``reservations``, in their order: what pods of each are
-    told apart by, and what the newest report counts of them. Of each component the newest shape
-    stands last. What is ``outstanding`` is packed in the order of ``versions``, at which each part
-    was promised.
+    ``sought`` and ``echoes`` are parallel to ``reservations``: the component and shape that an
+    agent counts pods by, and its counts in the newest report. The newest shape of each component
+    comes last. ``outstanding`` promises are packed in the order of ``versions``, the ledger
+    versions at which they were made.
     """
 
     reservations: tuple[Reservation, ...]
-    sought: tuple[_Sought, ...]
+    sought: tuple[_Selector, ...]
     echoes: tuple[Echo | None, ...]
     outstanding: tuple[Outstanding, ...] = ()
     versions: tuple[int, ...] = ()
 
     def is_seen_by(self, echoes: tuple[Echo, ...], interest_version: int) -> bool:
-        """Whether there is one shape, and its pods in a report stand for all that is reserved: so
-        it is mostly, and nothing is to be worked out then.
+        """Tell whether the binding has one shape, and all its replicas have pods in the report.
+
+        A fast path for the usual case, in which nothing is outstanding.
         """
         if len(echoes) != 1 or len(self.reservations) != 1:
             return False
@@ -66,14 +68,14 @@ class Stake(NamedTuple):
 
 
 class FirstStakes:
-    """Stakes of a binding in clusters where it had none: what is alike in them is made once."""
+    """Stakes of a binding in clusters where it had none; equal parts are made once."""
 
     def __init__(self, binding: str, decision: str) -> None:
         self.binding = binding
         self.decision = decision
         self._decisions = (decision,)
-        # By the identity of the shares, which are kept for that.
-        self._alike: dict[int, tuple[tuple[Share, ...], Stake]] = {}
+        # By the identity of the shares, which are kept alive for that.
+        self._by_shares: dict[int, tuple[tuple[Share, ...], Stake]] = {}
 
     def of(
         self,
@@ -82,64 +84,71 @@ class FirstStakes:
         version: int,
         adopted: Mapping[str, int] | None = None,
     ) -> Stake:
-        """The stake in a cluster, whose ledger has it at that version."""
-        ran = adopted or {}
-        there = [
+        """Return the stake in a cluster whose ledger records it at ``version``."""
+        running = adopted or {}
+        reservations = [
             Reservation(
                 self.binding,
                 cluster,
-                each.requirements,
-                each.replicas,
+                share.requirements,
+                share.replicas,
                 self._decisions,
-                each.component,
-                each.certificate,
+                share.component,
+                share.certificate,
                 version,
-                ran.get(each.component, 0),
+                running.get(share.component, 0),
                 0,
                 version,
             )
-            for each in shares
+            for share in shares
         ]
         if adopted:
-            return _unseen(tuple(there))
-        known = self._alike.get(id(shares))
-        if known is None:
-            known = self._alike[id(shares)] = shares, _unseen(tuple(there))
-        _, alike = known
-        outstanding = alike.outstanding
+            return _unreported(tuple(reservations))
+        cached = self._by_shares.get(id(shares))
+        if cached is None:
+            cached = self._by_shares[id(shares)] = shares, _unreported(tuple(reservations))
+        _, equal = cached
+        outstanding = equal.outstanding
         versions = (version,) * len(outstanding)
-        return Stake(tuple(there), alike.sought, alike.echoes, outstanding, versions)
+        return Stake(tuple(reservations), equal.sought, equal.echoes, outstanding, versions)
 
 
 def next_stake(
-    before: Stake,
+    current: Stake,
     decision: str,
     shares: Sequence[Share],
     adopted: Mapping[str, int],
     version: int,
     answered_version: int,
 ) -> Stake:
-    """The stake of a binding that had one, of which the newest report answers so much."""
-    if len(shares) == len(before.reservations) == 1:
-        share, known, asked = shares[0], before.reservations[0], before.sought
-        if asked == (("", request_shape(share.requirements.request)),) and not share.component:
-            # So it is mostly, and there is nothing older to remember.
-            same = _kept_on(known, share, decision, version, before.echoes[0], stays=True)
-            return _held((same,), asked, before.echoes)
-    older = _remembered(before, answered_version)
-    newest = _newest_places(before)
-    given: dict[str, _Known] = {}
+    """Return the stake of a binding that has one already, after a decision gives it ``shares``.
+
+    The newest report answers ``answered_version``.
+    """
+    if len(shares) == len(current.reservations) == 1:
+        share, reservation, sought = shares[0], current.reservations[0], current.sought
+        if sought == (("", request_shape(share.requirements.request)),) and not share.component:
+            # The usual case: there is no older shape to remember.
+            updated = _continued(
+                reservation, share, decision, version, current.echoes[0], is_newest=True
+            )
+            return _with_outstanding((updated,), sought, current.echoes)
+    older = _remembered(current, answered_version)
+    newest = _newest_shapes(current)
+    by_component: dict[str, _Echoed] = {}
     for share in shares:
         shape = request_shape(share.requirements.request)
-        sought = share.component, shape
-        held = older.pop(sought, None)
+        selector = share.component, shape
+        held = older.pop(selector, None)
         if held is not None:
-            stays = newest[share.component] == shape
-            reservation = _kept_on(held[0], share, decision, version, held[2], stays=stays)
+            is_newest = newest[share.component] == shape
+            reservation = _continued(
+                held[0], share, decision, version, held[2], is_newest=is_newest
+            )
         else:
             reservation = Reservation(
-                binding=before.reservations[0].binding,
-                cluster=before.reservations[0].cluster,
+                binding=current.reservations[0].binding,
+                cluster=current.reservations[0].cluster,
                 component=share.component,
                 requirements=share.requirements,
                 replicas=share.replicas,
@@ -149,38 +158,39 @@ def next_stake(
                 adopted=adopted.get(share.component, 0),
                 grown_version=version,
             )
-        given[share.component] = reservation, sought, held[2] if held else None
-    return _ordered(older.values(), _sets_anew(given, version))
+        by_component[share.component] = reservation, selector, held[2] if held else None
+    return _ordered(older.values(), _sets_anew(by_component, version))
 
 
-def _sets_anew(parts: Mapping[str, _Known], version: int) -> Mapping[str, _Known]:
-    """Promise a set anew as a whole where any of its components is: so it is packed."""
-    is_more = any(
+def _sets_anew(parts: Mapping[str, _Echoed], version: int) -> Mapping[str, _Echoed]:
+    """Promise a whole set anew if any component of it is new, because it is packed as a whole."""
+    has_grown = any(
         reservation.replicas and reservation.grown_version == version
         for reservation, _, _ in parts.values()
     )
-    if not is_more or not any(parts):
+    if not has_grown or not any(parts):
         return parts
     return {
-        component: (reservation._replace(grown_version=version, earlier=()), sought, echo)
-        for component, (reservation, sought, echo) in parts.items()
+        component: (reservation._replace(grown_version=version, earlier=()), selector, echo)
+        for component, (reservation, selector, echo) in parts.items()
     }
 
 
-def _kept_on(
+def _continued(
     held: Reservation,
     share: Share,
     decision: str,
     version: int,
     echo: Echo | None,
     *,
-    stays: bool,
+    is_newest: bool,
 ) -> Reservation:
-    """What becomes of a reservation; it ``stays`` in its place where its shape was the newest, and
-    where no more is promised.
+    """Return the reservation after a decision that gives it a share of its own shape.
+
+    It keeps its place in the packing order if its shape ``is_newest`` and it does not grow.
     """
-    grown, earlier = _grown(held, share, version, echo) if stays else (version, ())
-    # By name it would take twice as long, for thousands of clusters.
+    grown, earlier = _grown(held, share, version, echo) if is_newest else (version, ())
+    # Keyword arguments would take twice as long, for thousands of clusters.
     return Reservation(
         held.binding,
         held.cluster,
@@ -202,9 +212,9 @@ def _grown(
 ) -> tuple[int, tuple[Growth, ...]]:
     """Return the version at which a reservation got the share, and its earlier growths.
 
-    More of the same is promised in addition; less is taken from what was promised last.
+    Additional replicas come last in the order; fewer replicas are taken from the newest growth.
     """
-    if not _is_alike(held, share):
+    if not _continues(held, share):
         return version, ()
     if share.replicas > held.replicas:
         newest = Growth(version, share.replicas - held.replicas)
@@ -224,9 +234,10 @@ def _grown(
 
 
 def _unseen_growths(growths: Sequence[Growth], echo: Echo | None) -> list[Growth]:
-    """Return the growths, where those that pods stand for are one with the oldest that needs room.
+    """Return the growths; those that pods stand for are merged into the oldest that needs room.
 
-    What is outstanding stays as it is. Pods that go away are outstanding at that version again.
+    The outstanding replicas stay the same. Pods that go away are outstanding at that version
+    again.
     """
     pods = echo.bound + echo.finished if echo else 0
     unseen = list(growths)
@@ -236,15 +247,15 @@ def _unseen_growths(growths: Sequence[Growth], echo: Echo | None) -> list[Growth
     return unseen
 
 
-def _held(
+def _with_outstanding(
     reservations: tuple[Reservation, ...],
-    sought: tuple[_Sought, ...],
+    sought: tuple[_Selector, ...],
     echoes: tuple[Echo | None, ...],
 ) -> Stake:
-    """With what is outstanding by reservations and echoes: what was promised last at the end."""
+    """Compute what is outstanding from reservations and echoes; the newest promise comes last."""
     if len(reservations) == 1:
-        found = outstanding_of(reservations[0], echoes[0])
-        parts = by_growth(reservations[0], found)
+        only = outstanding_of(reservations[0], echoes[0])
+        parts = by_growth(reservations[0], only)
     else:
         parts = _outstanding(reservations, echoes)
     if not parts:
@@ -253,100 +264,108 @@ def _held(
     return Stake(reservations, sought, echoes, outstanding, versions)
 
 
-def _unseen(reservations: tuple[Reservation, ...]) -> Stake:
-    """Before any report."""
-    return _held(reservations, _sought(reservations), (None,) * len(reservations))
+def _unreported(reservations: tuple[Reservation, ...]) -> Stake:
+    """Return the stake before any report."""
+    return _with_outstanding(reservations, _selectors(reservations), (None,) * len(reservations))
 
 
-def _sought(reservations: Iterable[Reservation]) -> tuple[_Sought, ...]:
-    return tuple([(each.component, each.shape) for each in reservations])
+def _selectors(reservations: Iterable[Reservation]) -> tuple[_Selector, ...]:
+    return tuple([(reservation.component, reservation.shape) for reservation in reservations])
 
 
 def restored_stake(
-    reservations: tuple[Reservation, ...], answered_version: int, found: tuple[Echo, ...]
+    reservations: tuple[Reservation, ...], answered_version: int, echoes: tuple[Echo, ...]
 ) -> Stake:
-    """What is stored of a binding, and what the newest report echoes of it."""
+    """Return the stake of stored reservations, with the newest report's echoes of the binding."""
     if not answered_version:
-        reservations = tuple(map(_seen, reservations))
-    bare = Stake(reservations, _sought(reservations), found)
-    if bare.is_seen_by(found, answered_version):
+        reservations = tuple(map(_without_adopted, reservations))
+    bare = Stake(reservations, _selectors(reservations), echoes)
+    if bare.is_seen_by(echoes, answered_version):
         return bare
-    return answered_stake(_unseen(reservations), answered_version, found)
+    return answered_stake(_unreported(reservations), answered_version, echoes)
 
 
 def _outstanding(
     reservations: Sequence[Reservation], echoes: Sequence[Echo | None]
 ) -> list[tuple[int, Outstanding]]:
-    places = {each.component: place for place, each in enumerate(reservations)}
+    newest_places = {reservation.component: place for place, reservation in enumerate(reservations)}
     parts = []
-    for place in places.values():
+    for place in newest_places.values():
         newest = reservations[place]
         older = [
-            (each, echo)
-            for each, echo in zip(reservations, echoes, strict=True)
-            if each is not newest and each.component == newest.component and echo is not None
+            (reservation, echo)
+            for reservation, echo in zip(reservations, echoes, strict=True)
+            if reservation is not newest
+            and reservation.component == newest.component
+            and echo is not None
         ]
         parts += by_growth(newest, outstanding_of(newest, echoes[place], older))
     return sorted(parts, key=itemgetter(0))
 
 
-def is_news(before: Stake, held: Stake) -> bool:
-    """Whether agents are to be told: of shapes, or of replicas that they plan nodes for."""
-    return before.sought != held.sought or _planned(before) != _planned(held)
+def is_news(current: Stake, later: Stake) -> bool:
+    """Tell whether agents need news: other shapes, or replicas that they plan nodes for."""
+    return current.sought != later.sought or _planned(current) != _planned(later)
 
 
-def _planned(held: Stake) -> list[tuple[int, NodeClaim | None]]:
+def _planned(stake: Stake) -> list[tuple[int, NodeClaim | None]]:
     return [
-        (each.replicas, each.requirements.node_claim)
-        for each in held.reservations
-        if each.certificate is PromiseCertificate.PLANNED
+        (reservation.replicas, reservation.requirements.node_claim)
+        for reservation in stake.reservations
+        if reservation.certificate is PromiseCertificate.PLANNED
     ]
 
 
-def _newest_places(held: Stake) -> dict[str, Shape]:
-    """The newest shape of each component."""
-    return dict(held.sought)
+def _newest_shapes(stake: Stake) -> dict[str, Shape]:
+    """Return the newest shape of each component."""
+    return dict(stake.sought)
 
 
-def _remembered(held: Stake, answered_version: int) -> dict[_Sought, _Known]:
-    """What is still to be looked for, with its echo.
+def _remembered(stake: Stake, answered_version: int) -> dict[_Selector, _Echoed]:
+    """Return the reservations whose pods agents still count, with their echoes.
 
-    An older shape is forgotten when no pod has it and, by the pods of the newest, none will.
+    An older shape is forgotten once it has no pods and the pods of the newest shape show that none
+    will come.
     """
-    newest = {each.component: place for place, each in enumerate(held.reservations)}
-    left: dict[_Sought, _Known] = {}
-    for place, each in enumerate(held.reservations):
-        last = newest[each.component]
-        latest = held.reservations[last]
-        is_gone = not _pods(held.echoes[place]) and (
-            latest.replicas == 0 or _pods(held.echoes[last]) > 0
+    newest = {reservation.component: place for place, reservation in enumerate(stake.reservations)}
+    remembered: dict[_Selector, _Echoed] = {}
+    for place, reservation in enumerate(stake.reservations):
+        newest_place = newest[reservation.component]
+        latest = stake.reservations[newest_place]
+        is_gone = not _pods(stake.echoes[place]) and (
+            latest.replicas == 0 or _pods(stake.echoes[newest_place]) > 0
         )
-        if place == last or latest.grown_version > answered_version or not is_gone:
-            left[held.sought[place]] = each, held.sought[place], held.echoes[place]
-    return left
+        is_newest = place == newest_place
+        if is_newest or latest.grown_version > answered_version or not is_gone:
+            selector = stake.sought[place]
+            remembered[selector] = reservation, selector, stake.echoes[place]
+    return remembered
 
 
-def _ordered(older: Collection[_Known], given: Mapping[str, _Known]) -> Stake:
-    """Component by component in the order given; of each as many older ones as are remembered."""
-    by_component: dict[str, list[_Known]] = {name: [] for name in given}
-    for each, sought, echo in older:
-        bare = each._replace(replicas=0, earlier=()) if each.replicas else each
-        by_component.setdefault(each.component, []).append((bare, sought, echo))
-    kept: list[_Known] = []
-    for component, found in by_component.items():
-        newest = [given[component]] if component in given else []
-        kept += [*found[-OLDER_SHAPES_REMEMBERED:], *newest]
-    return _held(
-        tuple(each for each, _, _ in kept),
-        tuple(sought for _, sought, _ in kept),
-        tuple(echo for _, _, echo in kept),
+def _ordered(older: Collection[_Echoed], newest: Mapping[str, _Echoed]) -> Stake:
+    """Return the stake by component, in the order of ``newest``: older shapes, then the newest.
+
+    At most OLDER_SHAPES_REMEMBERED older shapes of each component are kept.
+    """
+    by_component: dict[str, list[_Echoed]] = {name: [] for name in newest}
+    for reservation, selector, echo in older:
+        bare = reservation._replace(replicas=0, earlier=()) if reservation.replicas else reservation
+        by_component.setdefault(reservation.component, []).append((bare, selector, echo))
+    ordered: list[_Echoed] = []
+    for component, shapes in by_component.items():
+        last = [newest[component]] if component in newest else []
+        ordered += [*shapes[-OLDER_SHAPES_REMEMBERED:], *last]
+    return _with_outstanding(
+        tuple(reservation for reservation, _, _ in ordered),
+        tuple(selector for _, selector, _ in ordered),
+        tuple(echo for _, _, echo in ordered),
     )
 
 
-def _is_alike(held: Reservation, share: Share) -> bool:
-    """Whether what was promised is a part of the share.
+def _continues(held: Reservation, share: Share) -> bool:
+    """Tell whether the share continues the reservation, so that it keeps its growths.
 
-    What does not grow may be worth less, or have been promised where nothing showed room.
+    A share that does not grow may be worth less, or may have been promised without proof of room.
     """
     if share.replicas > held.replicas:
         return is_repeated(held, share.requirements, share.certificate)
@@ -356,33 +375,34 @@ def _is_alike(held: Reservation, share: Share) -> bool:
     ) and held.requirements.node_claim == share.requirements.node_claim
 
 
-def _with_decision(known: Reservation, decision: str) -> tuple[str, ...]:
-    decisions = known.decisions
+def _with_decision(reservation: Reservation, decision: str) -> tuple[str, ...]:
+    decisions = reservation.decisions
     if decision in decisions:
         return decisions
     return (*decisions, decision)[-DECISIONS_REMEMBERED:]
 
 
-def _seen(reservation: Reservation) -> Reservation:
-    """As after a report that answers it: the agent speaks for what was adopted."""
+def _without_adopted(reservation: Reservation) -> Reservation:
+    """Drop the adopted count: after a report that answers it, the agent speaks for these pods."""
     return reservation._replace(adopted=0) if reservation.adopted else reservation
 
 
-def answered_stake(held: Stake, interest_version: int, found: Sequence[Echo]) -> Stake:
-    """What a binding holds after a report, in which ``found`` is of it."""
-    if not found and not any(held.echoes) and not any(each.adopted for each in held.reservations):
-        return held
+def answered_stake(stake: Stake, interest_version: int, reported: Sequence[Echo]) -> Stake:
+    """Return the stake after a report that has the echoes ``reported`` of the binding."""
+    has_adopted = any(reservation.adopted for reservation in stake.reservations)
+    if not reported and not any(stake.echoes) and not has_adopted:
+        return stake
     reservations, echoes = [], []
-    by_sought = {(echo.component, echo.shape): echo for echo in found}
-    for each, sought in zip(held.reservations, held.sought, strict=True):
-        is_asked = each.interest_version <= interest_version
-        echo = by_sought.get(sought) if is_asked else None
-        told = _seen(each) if is_asked else each
-        if echo is not None and echo.finished > told.finished:
-            told = told._replace(finished=echo.finished)
-        reservations.append(told)
+    by_selector = {(echo.component, echo.shape): echo for echo in reported}
+    for reservation, selector in zip(stake.reservations, stake.sought, strict=True):
+        is_answered = reservation.interest_version <= interest_version
+        echo = by_selector.get(selector) if is_answered else None
+        seen = _without_adopted(reservation) if is_answered else reservation
+        if echo is not None and echo.finished > seen.finished:
+            seen = seen._replace(finished=echo.finished)
+        reservations.append(seen)
         echoes.append(echo)
-    return _held(tuple(reservations), held.sought, tuple(echoes))
+    return _with_outstanding(tuple(reservations), stake.sought, tuple(echoes))
 
 
 def _pods(echo: Echo | None) -> int:

@@ -1,6 +1,6 @@
-"""The ledger: every reservation of every cluster, and what the newest reports echo of them.
+"""The ledger of a cluster: its reservations by binding, and the newest report's echoes of them.
 
-Pure and immutable: what happens gives a new ledger. Must not check capacity, nor read a clock.
+Pure and immutable: each change gives a new ledger. Must not check capacity, nor read a clock.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from federation.model.shapes import Echo
 
 ValueT = TypeVar("ValueT")
 
-# A change copies one part, and the list of all parts: about as long for ten thousand keys.
+# A change copies one part and the tuple of all parts: about equal work at 10,000 keys.
 _KEYS_A_PART: Final = 64
 _GROWTH: Final = 4
 
 
 class SharingMap(Mapping[str, ValueT], Generic[ValueT]):
-    """Keys in parts by their hash: a few changes cost about the same at any size."""
+    """A persistent map in parts by key hash: a change copies one part, and shares the others."""
 
     __slots__ = ("_parts", "_size")
 
     def __init__(self, parts: tuple[dict[str, ValueT], ...] = ({},), size: int = 0) -> None:
-        """``parts`` by the keys' hashes; ``of`` makes them."""
+        """Take the ``parts`` by hash of the keys; ``of`` makes them."""
         self._parts = parts
         self._size = size
 
@@ -61,7 +61,7 @@ class SharingMap(Mapping[str, ValueT], Generic[ValueT]):
         return self._size
 
     def with_changes(self, changes: Mapping[str, ValueT | None]) -> SharingMap[ValueT]:
-        """With these values, and without the keys that have None."""
+        """Set these values, and drop the keys whose value is None."""
         parts, own = list(self._parts), set[int]()
         size, count = self._size, len(parts)
         for key, value in changes.items():
@@ -76,12 +76,12 @@ class SharingMap(Mapping[str, ValueT], Generic[ValueT]):
             elif part.pop(key, None) is not None:
                 size -= 1
         if size > _KEYS_A_PART * count:
-            every = (item for part in parts for item in part.items())
-            return SharingMap(_parted(every, _parts_for(size)), size)
+            items = (item for part in parts for item in part.items())
+            return SharingMap(_parted(items, _parts_for(size)), size)
         return SharingMap(tuple(parts), size)
 
     def with_values(self, change: Callable[[str, ValueT], ValueT]) -> SharingMap[ValueT]:
-        """The same keys, each with what ``change`` makes of it and its value."""
+        """Return the same keys with new values: ``change`` of each key and its value."""
         parts = tuple(
             {key: change(key, value) for key, value in part.items()} for part in self._parts
         )
@@ -104,13 +104,14 @@ def _parted(items: Iterable[tuple[str, ValueT]], count: int) -> tuple[dict[str, 
 
 _Bindings: TypeAlias = SharingMap[Stake]
 
-# Where nobody ever asks, as in a cluster that is silent, what decisions replaced must not be kept.
-_MOST_CHANGES: Final = 1_000
+# Bounds the memory of a ledger that nobody reads, as of a cluster that is silent.
+_MAX_CHANGES: Final = 1_000
 
 
-class _Known(NamedTuple):
-    """Bindings with outstanding promises, and these promises: the one that was made last is at the
-    end, which it was at version ``newest``.
+class _OpenStakes(NamedTuple):
+    """Bindings with outstanding promises, and these promises in the order in which they were made.
+
+    ``newest`` is the version of the last promise.
     """
 
     by_binding: Mapping[str, Stake]
@@ -118,25 +119,25 @@ class _Known(NamedTuple):
     newest: int
 
     @classmethod
-    def of(cls, by_binding: Mapping[str, Stake]) -> _Known:
+    def of(cls, by_binding: Mapping[str, Stake]) -> _OpenStakes:
         in_order, newest = _by_growth(by_binding)
         return cls(by_binding, in_order, newest)
 
-    def with_changes(self, changes: Mapping[str, Stake | None]) -> _Known:
+    def with_changes(self, changes: Mapping[str, Stake | None]) -> _OpenStakes:
         opened = {key: stake for key, stake in changes.items() if stake and stake.outstanding}
         by_binding = {**self.by_binding, **opened}
         if changes.keys().isdisjoint(self.by_binding) and all(
             stake.versions[0] > self.newest for stake in opened.values()
         ):
             in_order, newest = _by_growth(opened)
-            return _Known(by_binding, self.in_order + in_order, max(newest, self.newest))
+            return _OpenStakes(by_binding, self.in_order + in_order, max(newest, self.newest))
         for key in changes.keys() - opened.keys():
             by_binding.pop(key, None)
-        return _Known.of(by_binding)
+        return _OpenStakes.of(by_binding)
 
 
 def _by_growth(stakes: Mapping[str, Stake]) -> tuple[tuple[Outstanding, ...], int]:
-    """All outstanding promises with their versions, the newest at the end."""
+    """Return all outstanding promises, the newest last, and the newest version."""
     ordered = sorted(
         (version, key, place, part)
         for key, stake in stakes.items()
@@ -145,23 +146,23 @@ def _by_growth(stakes: Mapping[str, Stake]) -> tuple[tuple[Outstanding, ...], in
     return tuple([part for _, _, _, part in ordered]), ordered[-1][0] if ordered else 0
 
 
-_NONE: Final = _Known({}, (), 0)
+_NONE: Final = _OpenStakes({}, (), 0)
 
 
 class _Open:
-    """Those with something outstanding: few, as reports take over what they see.
+    """The stakes with outstanding promises: few, because reports take over what has pods.
 
-    Made of what they were before and of changes, which are put together once somebody asks, or
-    once there are many: decisions do not ask. Safe in any thread.
+    Kept as an earlier state and changes, which are merged on the first read or once they are many:
+    decisions do not read them. Safe in any thread.
     """
 
     __slots__ = ("state", "times_changed")
 
-    def __init__(self, before: _Open | None, changes: Mapping[str, Stake | None]) -> None:
-        self.state: _Known | _Changed = _Changed(before, changes)
-        self.times_changed: int = before.times_changed + 1 if before is not None else 0
-        if self.times_changed > _MOST_CHANGES:
-            self.known()
+    def __init__(self, earlier: _Open | None, changes: Mapping[str, Stake | None]) -> None:
+        self.state: _OpenStakes | _Changed = _Changed(earlier, changes)
+        self.times_changed: int = earlier.times_changed + 1 if earlier is not None else 0
+        if self.times_changed > _MAX_CHANGES:
+            self.stakes()
 
     def __bool__(self) -> bool:
         state = self.state
@@ -169,36 +170,37 @@ class _Open:
             stake and stake.outstanding for stake in state.changes.values()
         ):
             return True
-        return bool(self.known().by_binding)
+        return bool(self.stakes().by_binding)
 
-    def known(self) -> _Known:
+    def stakes(self) -> _OpenStakes:
+        """Merge the changes into the state."""
         state, later = self.state, list[Mapping[str, Stake | None]]()
         while isinstance(state, _Changed):
             later.append(state.changes)
-            state = state.before.state if state.before is not None else _NONE
+            state = state.earlier.state if state.earlier is not None else _NONE
         if later:
             changes = dict[str, Stake | None]()
-            for each in reversed(later):
-                changes |= each
+            for newer in reversed(later):
+                changes |= newer
             state = self.state = state.with_changes(changes)
             self.times_changed = 0
         return state
 
 
 class _Changed(NamedTuple):
-    """What was open before, and what bindings hold since."""
+    """An earlier state, and the stakes of bindings that changed since."""
 
-    before: _Open | None
+    earlier: _Open | None
     changes: Mapping[str, Stake | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterLedger:
-    """The reservations of one cluster by binding, and what its newest report echoes of them.
+    """The reservations of one cluster by binding, and the newest report's echoes of them.
 
-    ``version`` grows by one with everything that happens, so that it names a state of the ledger.
-    At ``interest_version`` the agent last got something else to look for; the newest report
-    answers ``answered_version``, 0 when the agent had not been told anything.
+    ``version`` grows by one with each event, so that it names a state of the ledger. At
+    ``interest_version`` the selectors that the agent counts pods by last changed. The newest
+    report answers ``answered_version``, 0 if the agent had no selectors yet.
     """
 
     cluster: str
@@ -217,17 +219,17 @@ class ClusterLedger:
         answered_version: int = 0,
         echoes: Iterable[Echo] = (),
     ) -> ClusterLedger:
-        """From what is stored: reservations of the cluster by binding, and its newest report.
+        """Restore a ledger from its stored reservations by binding and its newest report.
 
-        Equal to the ledger that lived through everything, but where it cannot know: when the
-        report answers nothing an earlier one may have, so what was adopted counts as never seen;
-        pods that finished and were gone before that was stored are outstanding again; and agents
-        are to be told everything anew.
+        It equals the live ledger but for three things that are not stored. If the report answers
+        no version, adopted replicas count as never seen, although an earlier report may have seen
+        them. Pods that finished and were deleted before that was stored are outstanding again.
+        Agents get all selectors anew.
         """
         seen = _by_binding(tuple(echoes))
         held = {
-            binding: restored_stake(tuple(given), answered_version, seen.get(binding, ()))
-            for binding, given in reservations.items()
+            binding: restored_stake(tuple(stored), answered_version, seen.get(binding, ()))
+            for binding, stored in reservations.items()
         }
         waiting = {binding: stake for binding, stake in held.items() if stake.outstanding}
         return cls(
@@ -246,41 +248,41 @@ class ClusterLedger:
         shares: Sequence[Share],
         adopted: Mapping[str, int] | None = None,
     ) -> ClusterLedger:
-        """With what a decision gives the binding here, in place of what it had.
+        """Record the shares that a decision gives a binding in this cluster, replacing older ones.
 
-        ``adopted`` says by component how many replicas ran before the binding was known. What is
-        echoed of a shape stays; a shape that is no longer the newest is only looked for, until
-        the newest is seen instead.
+        ``adopted`` is, by component, the number of replicas that ran before the binding was
+        created. Echoes of a shape stay. A shape that is no longer the newest is only counted,
+        until pods of the newest shape are seen.
         """
-        work, before = LedgerInWork(self), self.stake_of(binding)
-        stake = work.stake(FirstStakes(binding, decision), before, tuple(shares), adopted)
-        work.put(binding, before, stake)
+        work, current = LedgerInWork(self), self.stake_of(binding)
+        stake = work.stake(FirstStakes(binding, decision), current, tuple(shares), adopted)
+        work.put(binding, current, stake)
         return work.ledger
 
     def released(self, binding: str) -> ClusterLedger:
-        """Without anything of the binding: its pods that are still there are only in reports."""
+        """Remove the binding: from now on its remaining pods are only in reports."""
         work = LedgerInWork(self)
         work.release(binding)
         return work.ledger
 
     def reported(self, interest_version: int, echoes: Iterable[Echo]) -> ClusterLedger:
-        """With the echoes of a newer report, in place of all earlier ones.
+        """Replace all echoes by those of a newer report.
 
-        A reservation without an echo has no pods in the report's capacity: what the agent did not
-        look for is taken as not there, so that nothing is missed, and what it says of an earlier
-        binding of that name is not believed. Pods that finished stay echoed.
+        A reservation without an echo has no pods in the report's capacity. Pods that the agent
+        did not look for count as absent, so that none is missed. Echoes of an earlier binding of
+        the same name are ignored. Finished pods stay echoed.
         """
         seen = _by_binding(tuple(echoes))
         opened: dict[str, Stake] = {}
 
         def answered(binding: str, held: Stake) -> Stake:
-            found = seen.get(binding, ())
-            if held.is_seen_by(found, interest_version):
-                return Stake(held.reservations, held.sought, found)
-            made = answered_stake(held, interest_version, found)
-            if made.outstanding:
-                opened[binding] = made
-            return made
+            echoes = seen.get(binding, ())
+            if held.is_seen_by(echoes, interest_version):
+                return Stake(held.reservations, held.sought, echoes)
+            stake = answered_stake(held, interest_version, echoes)
+            if stake.outstanding:
+                opened[binding] = stake
+            return stake
 
         held = self._held.with_values(answered)
         return ClusterLedger(
@@ -293,17 +295,17 @@ class ClusterLedger:
         )
 
     def passed(self) -> ClusterLedger:
-        """The next version, at which nothing happened that this ledger could know of."""
+        """Return the ledger at the next version, which changes nothing in it."""
         return replace(self, version=self.version + 1)
 
     def bindings(self) -> list[str]:
-        """Those that hold something, in order."""
+        """Return the keys of all bindings with a stake, in order."""
         return sorted(self._held)
 
     def with_stakes(
         self, version: int, interest_version: int, stakes: Mapping[str, Stake | None]
     ) -> ClusterLedger:
-        """At a later version, at which bindings hold this, or nothing any more."""
+        """Return the ledger at a later version with these stakes; None removes a binding."""
         return ClusterLedger(
             cluster=self.cluster,
             version=version,
@@ -314,53 +316,53 @@ class ClusterLedger:
         )
 
     def stake_of(self, binding: str) -> Stake | None:
-        """What a binding holds and what is echoed of it; None where it holds nothing."""
+        """Return the stake of a binding, None where it has none."""
         return self._held.get(binding)
 
     def of_binding(self, binding: str) -> tuple[Reservation, ...]:
-        """What a binding holds: of each component the older shapes, then the newest."""
+        """Return a binding's reservations: for each component the older shapes, then the newest."""
         held = self._held.get(binding)
         return held.reservations if held else ()
 
     def newest(self, binding: str) -> list[Reservation]:
-        """The reservation of the newest shape of each component."""
-        return list({each.component: each for each in self.of_binding(binding)}.values())
+        """Return the reservation of the newest shape of each component."""
+        newest = {reservation.component: reservation for reservation in self.of_binding(binding)}
+        return list(newest.values())
 
     def echo_of(self, reservation: Reservation) -> Echo | None:
-        """What the newest report counts of one of the reservations; None where it has no pods."""
+        """Return the newest report's counts for a reservation, None where it has no pods."""
         held = self._held.get(reservation.binding)
         if held is None or reservation not in held.reservations:
             return None
         return held.echoes[held.reservations.index(reservation)]
 
     def seen_of(self, binding: str) -> int:
-        """How many pods of a binding the newest report counts, of whatever shape."""
+        """Count the pods of a binding in the newest report, of all shapes."""
         held = self._held.get(binding)
-        return sum(each.bound + each.unbound for each in held.echoes if each) if held else 0
+        return sum(echo.bound + echo.unbound for echo in held.echoes if echo) if held else 0
 
     @property
     def is_open(self) -> bool:
-        """Whether anything is outstanding."""
+        """Tell whether any promise is outstanding."""
         return bool(self._open)
 
     def outstanding(self) -> tuple[Outstanding, ...]:
-        """All outstanding promises of the cluster, in the order in which they were made."""
-        return self._open.known().in_order
+        """Return all outstanding promises of the cluster, in the order in which they were made."""
+        return self._open.stakes().in_order
 
     def outstanding_of(self, binding: str) -> tuple[Outstanding, ...]:
-        """One binding's outstanding promises, by version and component.
+        """Return the outstanding promises of one binding, by version and component.
 
-        A promise that is echoed as a whole is not outstanding.
+        A promise that is echoed in full is not outstanding.
         """
         held = self._held.get(binding)
         return held.outstanding if held else ()
 
 
 class LedgerInWork:
-    """A ledger that one change after the other is made to: those of a batch cost one copy.
+    """A draft of a ledger that takes several changes: a batch of them costs one copy.
 
-    Belongs to one thread; what it began with stays as it was. It may be asked for nothing but
-    what bindings hold.
+    Belongs to one thread; the base ledger stays unchanged. Only ``stake_of`` reads the changes.
     """
 
     __slots__ = ("_base", "_changed", "_interest_version", "version")
@@ -372,19 +374,19 @@ class LedgerInWork:
         self._changed: dict[str, Stake | None] = {}
 
     def copy(self) -> LedgerInWork:
-        """Another one that goes on from here by itself."""
-        made = LedgerInWork(self._base)
-        made.version, made._interest_version = self.version, self._interest_version
-        made._changed = self._changed.copy()
-        return made
+        """Return an independent copy."""
+        copy = LedgerInWork(self._base)
+        copy.version, copy._interest_version = self.version, self._interest_version
+        copy._changed = self._changed.copy()
+        return copy
 
     @property
     def ledger(self) -> ClusterLedger:
-        """What has become of it."""
+        """The ledger with all changes."""
         return self._base.with_stakes(self.version, self._interest_version, self._changed.copy())
 
     def stake_of(self, binding: str) -> Stake | None:
-        """What a binding holds, None where nothing."""
+        """Return the stake of a binding, None where it has none."""
         if binding in self._changed:
             return self._changed[binding]
         return self._base.stake_of(binding)
@@ -392,28 +394,29 @@ class LedgerInWork:
     def stake(
         self,
         first: FirstStakes,
-        before: Stake | None,
+        current: Stake | None,
         shares: tuple[Share, ...],
         adopted: Mapping[str, int] | None = None,
     ) -> Stake:
-        """What ``ClusterLedger.decided`` gives a binding that holds ``before`` and is given that
-        in several clusters; it has it once that is put.
+        """Return the stake that ``ClusterLedger.decided`` gives a binding; ``put`` records it.
+
+        ``first`` makes the stake where ``current`` is None, for several clusters.
         """
         version = self.version + 1
-        if before is None:
+        if current is None:
             return first.of(self._base.cluster, shares, version, adopted)
         answered_version = self._base.answered_version
-        return next_stake(before, first.decision, shares, adopted or {}, version, answered_version)
+        return next_stake(current, first.decision, shares, adopted or {}, version, answered_version)
 
-    def put(self, binding: str, before: Stake | None, stake: Stake) -> None:
-        """Give a binding that holds ``before`` a stake that was made at this version."""
+    def put(self, binding: str, current: Stake | None, stake: Stake) -> None:
+        """Record a stake made for the next version, in place of ``current``."""
         self.version += 1
-        if before is None or is_news(before, stake):
+        if current is None or is_news(current, stake):
             self._interest_version = self.version
         self._changed[binding] = stake
 
     def release(self, binding: str) -> None:
-        """Take all from a binding."""
+        """Remove the stake of a binding."""
         self.version += 1
         if self.stake_of(binding) is not None:
             self._interest_version = self.version
@@ -424,7 +427,7 @@ def _by_binding(echoes: Sequence[Echo]) -> Mapping[str, tuple[Echo, ...]]:
     seen = {echo.binding: (echo,) for echo in echoes}
     if len(seen) == len(echoes):
         return seen
-    every: defaultdict[str, tuple[Echo, ...]] = defaultdict(tuple)
+    by_binding: defaultdict[str, tuple[Echo, ...]] = defaultdict(tuple)
     for echo in echoes:
-        every[echo.binding] += (echo,)
-    return every
+        by_binding[echo.binding] += (echo,)
+    return by_binding

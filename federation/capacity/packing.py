@@ -153,7 +153,7 @@ def packed_in_place(
     """
     everywhere = np.zeros(len(residues), dtype=np.int64)
     wants = Wants.of(residues.resources, [Want(request, suiting_p)])
-    return packed_each_in_place(residues, wants.asked(everywhere), replicas_c)
+    return packed_each_in_place(residues, wants.by_cluster(everywhere), replicas_c)
 
 
 def packed_each_in_place(

@@ -1,6 +1,6 @@
-"""The pools of a fleet, each kind once: which suit a claim is found out once for all clusters.
+"""The distinct node pools of a fleet: a node claim is matched once a kind, not once a cluster.
 
-Pure and immutable but for what it remembers. Must not look at amounts.
+Pure and immutable except for its cache. Must not look at amounts.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ _Identity: TypeAlias = tuple[object, ...]
 _Member: TypeAlias = tuple[NodePool, tuple[str, ...]]
 _Verdicts: TypeAlias = npt.NDArray[np.int8]
 
-_REMEMBERED: Final = 16
+_MAX_CACHED_CLAIMS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PoolKinds:
-    """Pools with the label keys that their cluster's pools carry, by what they are (axis p).
+    """Distinct pools (axis p) with the label keys that the pools of their cluster carry.
 
-    A kind that no pool is of any more is None, and the next new one takes its number: labels such
-    as hostnames change for ever, and every claim is matched against all kinds. ``counts`` are the
-    pools of each kind.
+    ``counts`` is the number of pools of each kind. A kind without pools is None in ``members``,
+    and the next new kind takes its number. Labels such as hostnames change all the time, and
+    every claim is matched against all kinds. ``cached`` holds the newest verdicts by claim.
     """
 
     members: tuple[_Member | None, ...] = ()
-    places: Mapping[_Identity, int] = field(default_factory=dict)
+    numbers: Mapping[_Identity, int] = field(default_factory=dict)
     counts: tuple[int, ...] = ()
-    known: list[tuple[NodeClaim | None, _Verdicts | None]] = field(default_factory=list)
+    cached: list[tuple[NodeClaim | None, _Verdicts | None]] = field(default_factory=list)
 
-    def with_pools(self, every: Iterable[Pools], gone: Iterable[IntArray]) -> PoolKinds:
-        """With the pools of some clusters in the place of pools of these kinds."""
-        counts, left = list(self.counts), set[int]()
-        for kind_p in gone:
+    def with_pools(self, added: Iterable[Pools], removed: Iterable[IntArray]) -> PoolKinds:
+        """Add the pools of some clusters, and remove pools by their kinds."""
+        counts, shrunk = list(self.counts), set[int]()
+        for kind_p in removed:
             for kind in kind_p.tolist():
                 counts[kind] -= 1
-                left.add(kind)
+                shrunk.add(kind)
         new: dict[_Identity, list[_Member]] = {}
-        for pools in every:
+        for pools in added:
             for pool in pools.pools:
                 identity = _identity(pool, pools.label_keys)
-                place = self.places.get(identity)
-                if place is None:
+                number = self.numbers.get(identity)
+                if number is None:
                     new.setdefault(identity, []).append((pool, pools.label_keys))
                 else:
-                    counts[place] += 1
-        empty = [kind for kind in left if not counts[kind]]
+                    counts[number] += 1
+        empty = [kind for kind in shrunk if not counts[kind]]
         if not new and not empty:
             return replace(self, counts=tuple(counts))
         return self._changed(counts, empty, new)
@@ -62,52 +62,52 @@ class PoolKinds:
     def _changed(
         self, counts: list[int], empty: Iterable[int], new: Mapping[_Identity, list[_Member]]
     ) -> PoolKinds:
-        """With new kinds, and without those that are empty."""
-        members, places = list(self.members), dict(self.places)
+        """Return a copy with new kinds, and without the empty ones."""
+        members, numbers = list(self.members), dict(self.numbers)
         for kind in empty:
             member = members[kind]
             if member is not None:
-                del places[_identity(*member)]
+                del numbers[_identity(*member)]
                 members[kind] = None
         free = [kind for kind, member in enumerate(members) if member is None] if new else []
-        for identity, alike in new.items():
+        for identity, equal_pools in new.items():
             if not free:
                 free.append(len(members))
                 members.append(None)
                 counts.append(0)
-            place = places[identity] = free.pop()
-            members[place], counts[place] = alike[0], len(alike)
+            number = numbers[identity] = free.pop()
+            members[number], counts[number] = equal_pools[0], len(equal_pools)
         return PoolKinds(
             members=tuple(members),
-            places=places,
+            numbers=numbers,
             counts=tuple(counts),
-            # A copy: what is found out from now on says nothing of kinds that are empty.
-            known=[] if new else list(self.known),
+            # A copy, because verdicts cached from now on do not cover the empty kinds.
+            cached=[] if new else list(self.cached),
         )
 
     def numbers_like(self, other: PoolKinds) -> bool:
-        """Whether the kinds of both have the same numbers; only their counts may differ then."""
-        return self.places is other.places
+        """Tell whether both number their kinds alike; only their counts may differ then."""
+        return self.numbers is other.numbers
 
     def of(self, pools: Pools) -> IntArray:
-        """The kind of each of a cluster's pools; one at least, for cells of no nodes."""
-        kinds = [self.places[_identity(pool, pools.label_keys)] for pool in pools.pools]
+        """Return the kind of each pool of a cluster; one entry at least, for empty cells."""
+        kinds = [self.numbers[_identity(pool, pools.label_keys)] for pool in pools.pools]
         return np.array(kinds or [0], dtype=np.int64)
 
     def verdicts(self, claim: NodeClaim | None) -> _Verdicts | None:
-        """Whether each kind suits the claim; None where all do, which is what is mostly found."""
-        for known, verdicts in self.known:
-            if known == claim:
+        """Return whether each kind matches the claim; None where all do, the usual case."""
+        for cached_claim, verdicts in self.cached:
+            if cached_claim == claim:
                 return verdicts
-        every = [
+        matches = [
             Match.YES if member is None else pool_match(*member, claim) for member in self.members
         ]
-        is_yes = all(verdict is Match.YES for verdict in every)
-        found = None if is_yes else np.array(every, dtype=np.int8)
-        if len(self.known) >= _REMEMBERED:
-            self.known.pop(0)
-        self.known.append((claim, found))
-        return found
+        is_yes = all(match is Match.YES for match in matches)
+        verdict_p = None if is_yes else np.array(matches, dtype=np.int8)
+        if len(self.cached) >= _MAX_CACHED_CLAIMS:
+            self.cached.pop(0)
+        self.cached.append((claim, verdict_p))
+        return verdict_p
 
 
 def _identity(pool: NodePool, label_keys: tuple[str, ...]) -> _Identity:

@@ -155,7 +155,7 @@ class _Turns(NamedTuple):
     def at(self, turn: int, clusters: int) -> tuple[WantedByCluster, IntArray]:
         """What comes next in so many of the first clusters."""
         group_c = self.first_c[:clusters] + turn
-        return self.wants.asked(self.want_g[group_c]), self.replicas_g[group_c]
+        return self.wants.by_cluster(self.want_g[group_c]), self.replicas_g[group_c]
 
 
 def _want(outstanding: Outstanding, kinds: PoolKinds) -> Want:

@@ -1,4 +1,4 @@
-"""What replicas ask for in each of several clusters, and how many of them each node holds.
+"""Requests of replicas in several clusters, and how many replicas a node of each cell holds.
 
 Pure, whole-array. Must not pack.
 """
@@ -18,7 +18,7 @@ from federation.model.pools.bounds import fit_in_k, per_replica
 
 
 class Want(NamedTuple):
-    """What replicas ask for: ``suiting_p`` says which kinds of pools suit, None: all."""
+    """A replica's request; ``suiting_p`` marks the kinds of pools that match, None: all."""
 
     request: Mapping[str, int]
     suiting_p: BoolArray | None = None
@@ -26,91 +26,95 @@ class Want(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Wants:
-    """What is asked for anywhere. ``amount_rw`` is what a replica takes of each, by the rows of the
-    residues; ``is_there_w`` whether these have all that it names; ``chooses`` whether any of them
-    does not suit every kind of pool.
+    """Distinct wants (axis w).
+
+    ``amount_rw`` is what a replica takes of each resource (axis r, the rows of the free cells).
+    ``has_rows_w`` tells whether these rows have all resources of the request. ``chooses``: some
+    want does not match all kinds of pools.
     """
 
-    every: Sequence[Want]
+    wants: Sequence[Want]
     amount_rw: IntArray
-    is_there_w: BoolArray
+    has_rows_w: BoolArray
     chooses: bool
 
     @classmethod
-    def of(cls, resources: Sequence[str], every: Sequence[Want]) -> Wants:
-        amount_rw = np.zeros((len(resources), len(every)), dtype=np.int64)
-        is_there_w = np.zeros(len(every), dtype=np.bool_)
+    def of(cls, resources: Sequence[str], wants: Sequence[Want]) -> Wants:
+        amount_rw = np.zeros((len(resources), len(wants)), dtype=np.int64)
+        has_rows_w = np.zeros(len(wants), dtype=np.bool_)
         row_by = {name: row for row, name in enumerate(resources)}
-        for place, want in enumerate(every):
+        for column, want in enumerate(wants):
             amounts = per_replica(want.request)
-            is_there_w[place] = amounts.keys() <= row_by.keys()
+            has_rows_w[column] = amounts.keys() <= row_by.keys()
             for name, amount in amounts.items():
                 if name in row_by:
-                    amount_rw[row_by[name], place] = amount
+                    amount_rw[row_by[name], column] = amount
         return cls(
-            every=every,
+            wants=wants,
             amount_rw=amount_rw,
-            is_there_w=is_there_w,
-            chooses=any(want.suiting_p is not None for want in every),
+            has_rows_w=has_rows_w,
+            chooses=any(want.suiting_p is not None for want in wants),
         )
 
-    def asked(self, want_c: IntArray) -> WantedByCluster:
-        """``every[want_c[c]]`` is asked for in cluster c."""
+    def by_cluster(self, want_c: IntArray) -> WantedByCluster:
+        """Return a view in which cluster c wants ``wants[want_c[c]]``."""
         first = int(want_c[0]) if len(want_c) else 0
         if (want_c == first).all():
             return WantedByCluster(
-                self, want_c, self.every[first], self.amount_rw[:, first : first + 1]
+                self, want_c, self.wants[first], self.amount_rw[:, first : first + 1]
             )
         return WantedByCluster(self, want_c, None, self.amount_rw.take(want_c, axis=1))
 
 
 class WantedByCluster(NamedTuple):
-    """What is asked for in each cluster; ``alike`` is what it is in all, None where they differ.
+    """The want of each cluster (axis c); ``common`` is that of all, None where they differ.
 
-    ``amount_rc`` is what a replica takes: in a single column where it is the same for all.
+    ``amount_rc`` is what a replica takes: a single column where it is the same everywhere.
     """
 
     wants: Wants
     want_c: IntArray
-    alike: Want | None
+    common: Want | None
     amount_rc: IntArray
 
     def amount(self, row: int | slice, cluster_i: IntArray) -> IntArray:
-        """What a replica takes of a resource, or of several, in those clusters."""
+        """Return what a replica takes of one resource, or of several, in the clusters."""
         amount_c: IntArray = self.amount_rc[row]
-        return amount_c if self.alike is not None else amount_c.take(cluster_i, axis=-1)
+        return amount_c if self.common is not None else amount_c.take(cluster_i, axis=-1)
 
     def fits_k(self, residues: Residues) -> IntArray:
-        """How many replicas each node of the cells holds."""
-        if self.alike is not None:
-            return fits_k(residues, self.alike)
+        """Return how many replicas each node of the cells holds."""
+        if self.common is not None:
+            return fits_k(residues, self.common)
         wants = self.wants
         width_c = np.diff(residues.first_s[::VIEWS])
-        found_k = (wants.is_there_w.take(self.want_c) * np.int64(MAX_REPLICAS)).repeat(width_c)
+        fit_k = (wants.has_rows_w.take(self.want_c) * np.int64(MAX_REPLICAS)).repeat(width_c)
         for amount_k, amount_c in zip(residues.amount_rk, self.amount_rc, strict=True):
-            is_asked_c = amount_c > 0
-            if is_asked_c.any():
+            is_requested_c = amount_c > 0
+            if is_requested_c.any():
                 divisor_k = np.maximum(amount_c, 1).view(np.uint64).repeat(width_c)
                 quotient_k = (amount_k.view(np.uint64) // divisor_k).view(np.int64)
-                if not is_asked_c.all():
-                    quotient_k[~is_asked_c.repeat(width_c)] = MAX_REPLICAS
-                np.minimum(found_k, quotient_k, out=found_k)
+                if not is_requested_c.all():
+                    quotient_k[~is_requested_c.repeat(width_c)] = MAX_REPLICAS
+                np.minimum(fit_k, quotient_k, out=fit_k)
         if not wants.chooses:
-            return found_k
-        # Only of those that are asked for here: there may be many kinds of pools.
+            return fit_k
+        # Only the wants of these clusters, because there may be many kinds of pools.
         used_u, use_c = np.unique(self.want_c, return_inverse=True)
-        suiting = [wants.every[place].suiting_p for place in used_u.tolist()]
-        told = [suiting_p for suiting_p in suiting if suiting_p is not None]
-        if told:
-            all_p = np.ones_like(told[0])
-            suiting_up = np.array([all_p if each is None else each for each in suiting])
-            found_k *= suiting_up[use_c.repeat(width_c), residues.table_xk[KIND]]
-        return found_k
+        suiting = [wants.wants[column].suiting_p for column in used_u.tolist()]
+        restricted = [suiting_p for suiting_p in suiting if suiting_p is not None]
+        if restricted:
+            all_p = np.ones_like(restricted[0])
+            suiting_up = np.array(
+                [all_p if suiting_p is None else suiting_p for suiting_p in suiting]
+            )
+            fit_k *= suiting_up[use_c.repeat(width_c), residues.table_xk[KIND]]
+        return fit_k
 
 
 def fits_k(residues: Residues, want: Want) -> IntArray:
-    """How many replicas each node of the cells holds, where all clusters are asked for the same."""
-    found_k = fit_in_k(residues.resources, residues.amount_rk, per_replica(want.request))
+    """Return how many replicas each node of the cells holds, with one want for all clusters."""
+    fit_k = fit_in_k(residues.resources, residues.amount_rk, per_replica(want.request))
     if want.suiting_p is not None:
-        found_k *= want.suiting_p[residues.table_xk[KIND]]
-    return found_k
+        fit_k *= want.suiting_p[residues.table_xk[KIND]]
+    return fit_k
