@@ -1,4 +1,4 @@
-"""What is left of the cells of several clusters, side by side in one table, in two views.
+"""Free cells: what outstanding promises leave of the cells of several clusters, in one table.
 
 Pure values. Must not pack: ``packing`` does.
 """
@@ -20,7 +20,7 @@ from federation.model.resources import MAX_AMOUNT
 
 
 class View(IntEnum):
-    """Who places the pods: one that fills small holes first, or one that likes empty nodes."""
+    """How pods are placed: FILLED is best fit, into small holes first; SPREAD is by turns."""
 
     FILLED = 0
     SPREAD = 1
@@ -29,8 +29,8 @@ class View(IntEnum):
 VIEWS: Final = len(View)
 
 
-# The rows of a table before its amounts: nodes, free amounts as one number, the pool by its
-# position in the cluster, the cell of the report, and the pool among all kinds of them.
+# The rows of a table above its amounts. COUNT: nodes; SIZE: free amounts as one number; POOL: its
+# position in the cluster; ORIGIN: the reported cell; KIND: the kind of the pool in the fleet.
 COUNT: Final = 0
 SIZE: Final = 1
 POOL: Final = 2
@@ -38,25 +38,25 @@ ORIGIN: Final = 3
 KIND: Final = 4
 AMOUNTS: Final = 5
 
-# One packing divides at most one cell of a segment into three.
+# A packing splits at most one cell of a segment, into three pieces: two more columns.
 PIECES: Final = 2
 _VIEWS: Final = np.arange(VIEWS)
-# A cluster has fewer cells than this has numbers, and sizes have 30 bits.
+# Bits of an origin and of a size in a sort key; a cluster has fewer than 2**32 cells.
 _ORIGIN_BITS: Final = 32
 _SIZE_BITS: Final = 30
-# Sums below this are safe in int64.
+# Sums below this fit in int64.
 _SAFE: Final = 2.0**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Residues:
-    """The cells of clusters (axis c), each cluster as two segments (axis s): its views in order.
+    """Free cells of clusters (axis c), in one segment (axis s) for each view of each cluster.
 
-    The cells of segment s are columns of ``table_xk`` from ``first_s[s]``, ``used_s[s]`` of them;
-    the columns from there to ``first_s[s + 1]`` are spare and all zero, at least one. The rows are
-    named above, the last ones are the least that every node of the cell has of ``resources``.
-    ``weight_rc`` makes sizes of amounts: shares of what the report shows in all, at most 1 a cell.
-    Arrays are read-only.
+    ``table_xk`` has a column for each cell (axis k). Its first rows (axis x) are named above, the
+    others are the minimums of ``resources`` (axis r) over the nodes of the cell. Segment s
+    begins at column ``first_s[s]`` and uses ``used_s[s]`` columns. The columns from there to
+    ``first_s[s + 1]``, at least one, are spare and all zero. Cell sizes are amounts weighted by
+    ``weight_rc``: shares of the cluster's reported total, at most 1 a cell. Arrays are read-only.
     """
 
     resources: tuple[str, ...]
@@ -77,7 +77,7 @@ class Residues:
         return self.first_s[1:] - self.first_s[:-1]
 
     def with_used(self, used_s: IntArray) -> Residues:
-        """The same table, in which more or fewer columns are spare."""
+        """Return the same table with other numbers of used columns."""
         return Residues(
             resources=self.resources,
             table_xk=self.table_xk,
@@ -87,21 +87,21 @@ class Residues:
         )
 
 
-def bare_residues(every: Sequence[Cells], kinds: Sequence[IntArray]) -> Residues:
-    """The cells of clusters side by side before anything is packed: both views are the same.
+def bare_residues(reported: Sequence[Cells], kinds: Sequence[IntArray]) -> Residues:
+    """Return the reported cells of clusters with nothing packed: both views are equal.
 
     ``kinds`` has the kind of each pool of each cluster.
     """
-    resources = tuple(dict.fromkeys(name for cells in every for name in cells.resources))
-    size_c = np.array([len(cells) for cells in every], dtype=np.int64)
-    first_c, cluster_k = _starts(size_c), np.arange(len(every)).repeat(size_c)
+    resources = tuple(dict.fromkeys(name for cells in reported for name in cells.resources))
+    size_c = np.array([len(cells) for cells in reported], dtype=np.int64)
+    first_c, cluster_k = _starts(size_c), np.arange(len(reported)).repeat(size_c)
     table_xk = np.zeros((AMOUNTS + len(resources), len(cluster_k)), dtype=np.int64)
-    weight_rc = np.zeros((len(resources), len(every)), dtype=np.float64)
-    table_xk[COUNT] = np.concatenate([cells.count_k for cells in every])
-    table_xk[POOL] = np.concatenate([cells.pool_k for cells in every])
+    weight_rc = np.zeros((len(resources), len(reported)), dtype=np.float64)
+    table_xk[COUNT] = np.concatenate([cells.count_k for cells in reported])
+    table_xk[POOL] = np.concatenate([cells.pool_k for cells in reported])
     table_xk[KIND] = _kinds_of(table_xk[POOL], cluster_k, kinds)
     table_xk[ORIGIN] = np.arange(len(cluster_k)) - first_c[cluster_k]
-    for place, (cells, first) in enumerate(zip(every, first_c.tolist(), strict=False)):
+    for place, (cells, first) in enumerate(zip(reported, first_c.tolist(), strict=False)):
         part_rk = table_xk[AMOUNTS:, first : first + len(cells)]
         if cells.resources == resources:
             part_rk[:] = cells.min_rk
@@ -122,7 +122,7 @@ def _in_both_views(
     cluster_k: IntArray,
     weight_rc: npt.NDArray[np.float64],
 ) -> Residues:
-    """The columns of each cluster twice, with spare ones."""
+    """Copy the columns of each cluster into both views, with spare columns."""
     used_c = np.bincount(cluster_k, minlength=weight_rc.shape[1])
     first_s = _starts((used_c + _spare(used_c)).repeat(VIEWS))
     rank_k = np.arange(len(cluster_k)) - _starts(used_c)[cluster_k]
@@ -139,24 +139,24 @@ def _in_both_views(
 
 
 def gathered(sources: Sequence[tuple[Residues, npt.ArrayLike]]) -> Residues:
-    """Some of the clusters of each source side by side, in a table that is nobody else's yet.
+    """Copy some clusters of each source, side by side, into a table that only the caller has.
 
-    Every segment has room for the pieces of one more packing. Where it had none, equal cells
-    become one; how much is added grows with the segment, so copying costs little on the whole.
+    Each segment gets spare columns for one packing. Where it had too few, equal cells are merged.
+    The spare columns grow with the segment, so that the cost of copies is amortised.
     """
-    resources = tuple(dict.fromkeys(name for each, _ in sources for name in each.resources))
-    picks = [_picked(each, np.asarray(clusters), resources) for each, clusters in sources]
+    resources = tuple(dict.fromkeys(name for residues, _ in sources for name in residues.resources))
+    picks = [_picked(residues, np.asarray(places), resources) for residues, places in sources]
     return Residues(
         resources=resources,
         table_xk=np.concatenate([part for pick in picks for part in pick.parts], axis=1),
-        first_s=_starts(np.concatenate([each.capacity_s for each in picks])),
-        used_s=np.concatenate([each.used_s for each in picks]),
-        weight_rc=np.concatenate([each.weight_rc for each in picks], axis=1),
+        first_s=_starts(np.concatenate([pick.capacity_s for pick in picks])),
+        used_s=np.concatenate([pick.used_s for pick in picks]),
+        weight_rc=np.concatenate([pick.weight_rc for pick in picks], axis=1),
     )
 
 
 def head(residues: Residues, clusters: int) -> Residues:
-    """So many of the first clusters, in a table that is nobody else's yet."""
+    """Copy the first clusters into a table that only the caller has."""
     first_s = residues.first_s[: VIEWS * clusters + 1]
     return Residues(
         resources=residues.resources,
@@ -168,7 +168,7 @@ def head(residues: Residues, clusters: int) -> Residues:
 
 
 def apart(residues: Residues) -> Residues:
-    """All of it in a table that is nobody else's yet, with room as ``gathered`` gives it."""
+    """Copy all clusters into a table that only the caller has, with spare columns."""
     if (residues.capacity_s - residues.used_s < PIECES).any():
         return gathered([(residues, range(len(residues)))])
     return Residues(
@@ -181,7 +181,7 @@ def apart(residues: Residues) -> Residues:
 
 
 class _Picked(NamedTuple):
-    """Clusters of one source on their way to a new table."""
+    """Clusters of one source, to be copied into a new table."""
 
     parts: list[IntArray]
     capacity_s: IntArray
@@ -218,22 +218,23 @@ def _picked(
     if residues.resources != resources:
         row_r = [resources.index(name) for name in residues.resources]
         parts = [_with_rows(part, row_r, len(resources)) for part in parts]
-        known_rc = weight_rc
+        narrow_rc = weight_rc
         weight_rc = np.zeros((len(resources), len(place_c)), dtype=np.float64)
-        weight_rc[row_r] = known_rc
+        weight_rc[row_r] = narrow_rc
     return _Picked(parts=parts, capacity_s=capacity_s, used_s=used_s, weight_rc=weight_rc)
 
 
 def _runs(place_c: npt.NDArray[np.intp], is_short_c: BoolArray) -> list[tuple[int, int]]:
-    """The first and the last of clusters side by side; short ones are by themselves."""
+    """Return the first and last of each run of neighbours; a short cluster is a run of its own."""
     is_first_c = np.ones(len(place_c), dtype=np.bool_)
     is_first_c[1:] = (place_c[1:] - place_c[:-1] != 1) | is_short_c[1:] | is_short_c[:-1]
     firsts = is_first_c.nonzero()[0].tolist()
-    return list(zip(firsts, [each - 1 for each in firsts[1:]] + [len(place_c) - 1], strict=True))
+    lasts = [first - 1 for first in firsts[1:]] + [len(place_c) - 1]
+    return list(zip(firsts, lasts, strict=True))
 
 
 def _with_rows(part_xk: IntArray, row_r: Sequence[int], resources: int) -> IntArray:
-    """The columns with a row for each of so many resources; ``row_r`` are those they have."""
+    """Widen the columns to ``resources`` rows of amounts; ``row_r`` are the rows they have."""
     wider_xk = np.zeros((AMOUNTS + resources, part_xk.shape[1]), dtype=np.int64)
     wider_xk[:AMOUNTS] = part_xk[:AMOUNTS]
     wider_xk[[AMOUNTS + row for row in row_r]] = part_xk[AMOUNTS:]
@@ -241,7 +242,7 @@ def _with_rows(part_xk: IntArray, row_r: Sequence[int], resources: int) -> IntAr
 
 
 def only(residues: Residues, cluster: int) -> Residues:
-    """One of the clusters by itself."""
+    """Copy one cluster into a table of its own."""
     segment = cluster * VIEWS
     first_s = residues.first_s[segment : segment + VIEWS + 1]
     return Residues(
@@ -254,13 +255,13 @@ def only(residues: Residues, cluster: int) -> Residues:
 
 
 def with_view(residues: Residues, view: View, columns_xk: IntArray) -> Residues:
-    """The only cluster with these cells in a view, in a table of its own."""
+    """Replace the cells of a view of a single cluster, in a table of its own."""
     parts, used = [], residues.used_s.copy()
     used[view] = columns_xk.shape[1]
     for other in View:
         start = int(residues.first_s[other])
-        mine_xk = residues.table_xk[:, start : start + int(residues.used_s[other])]
-        parts.append(columns_xk if other is view else mine_xk)
+        own_xk = residues.table_xk[:, start : start + int(residues.used_s[other])]
+        parts.append(columns_xk if other is view else own_xk)
     spare_s = _spare(used)
     return Residues(
         resources=residues.resources,
@@ -272,7 +273,7 @@ def with_view(residues: Residues, view: View, columns_xk: IntArray) -> Residues:
 
 
 def with_kinds(residues: Residues, kinds: Sequence[IntArray]) -> Residues:
-    """With the kind of each pool of each cluster."""
+    """Set the kind of each pool of each cluster."""
     cluster_k = np.arange(len(kinds)).repeat(np.diff(residues.first_s[::VIEWS]))
     table_xk = residues.table_xk.copy()
     table_xk[KIND] = _kinds_of(table_xk[POOL], cluster_k, kinds)
@@ -286,9 +287,10 @@ def _kinds_of(pool_k: IntArray, cluster_k: IntArray, kinds: Sequence[IntArray]) 
 
 
 def cells_left(residues: Residues, view: View, report: Cells) -> Cells:
-    """The cells of the only cluster in a view, out of the ``report`` that they come from.
+    """Return the cells of a single cluster in a view, which come from its reported cells.
 
-    Which of its nodes are in a cell is not known, so their sum is the least it can be.
+    The sum of a cell is its least possible value, because a part of a reported cell may hold any
+    of its nodes.
     """
     start, used = int(residues.first_s[view]), int(residues.used_s[view])
     columns_xk, _ = _coalesced(
@@ -312,13 +314,15 @@ def cells_left(residues: Residues, view: View, report: Cells) -> Cells:
 def _least_sums(
     report: Cells, origin_k: IntArray, count_k: IntArray, taken_rk: IntArray
 ) -> tuple[IntArray, BoolArray]:
-    """What ``count_k`` nodes of the cells ``origin_k`` surely add up to, less what was taken of
-    each; and whether that is exact.
+    """Return the least sums of ``count_k`` nodes of the cells ``origin_k``, and which are exact.
+
+    Each node has lost ``taken_rk``. Of n nodes of a reported cell of N:
+    sum >= max(n min, total - (N - n) max), less n taken.
     """
-    most = (report.max_rk.astype(np.float64) * report.count_k).max(initial=0.0)
-    kind = np.int64 if most < _SAFE else object
-    least_rk, most_rk, total_rk, taken_rk = (
-        amounts_rk.astype(kind)
+    largest_sum = (report.max_rk.astype(np.float64) * report.count_k).max(initial=0.0)
+    dtype = np.int64 if largest_sum < _SAFE else object
+    min_rk, max_rk, total_rk, taken_rk = (
+        amounts_rk.astype(dtype)
         for amounts_rk in (
             report.min_rk[:, origin_k],
             report.max_rk[:, origin_k],
@@ -326,16 +330,17 @@ def _least_sums(
             taken_rk,
         )
     )
-    others_k = report.count_k[origin_k] - count_k
-    low_rk = np.maximum(count_k * least_rk, total_rk - others_k * most_rk)
-    high_rk = np.minimum(count_k * most_rk, total_rk - others_k * least_rk)
+    rest_k = report.count_k[origin_k] - count_k
+    low_rk = np.maximum(count_k * min_rk, total_rk - rest_k * max_rk)
+    high_rk = np.minimum(count_k * max_rk, total_rk - rest_k * min_rk)
     sum_rk = np.minimum(low_rk - count_k * taken_rk, MAX_AMOUNT).astype(np.int64)
     return sum_rk, report.sum_exact_k[origin_k] & (low_rk == high_rk).astype(np.bool_).all(axis=0)
 
 
 def _coalesced(cells_xk: IntArray, used_s: IntArray) -> tuple[IntArray, IntArray]:
-    """Segments side by side, ``used_s`` columns each, and how many each has in the end: in the
-    order of their sizes, those of the same nodes with the same left as one.
+    """Sort the columns of each segment by size, and merge cells of equal origin and amounts.
+
+    ``used_s`` is the number of columns of each segment; the second value is the number after it.
     """
     segment_k = np.arange(len(used_s)).repeat(used_s)
     key_k = (cells_xk[SIZE] << _ORIGIN_BITS) + cells_xk[ORIGIN]
@@ -355,13 +360,13 @@ def _coalesced(cells_xk: IntArray, used_s: IntArray) -> tuple[IntArray, IntArray
 
 
 def _side_by_side(table_xk: IntArray, start_s: IntArray, used_s: IntArray) -> IntArray:
-    """The columns of some segments without spare ones."""
+    """Return the used columns of some segments, without spare ones."""
     first_s = _starts(used_s)
     return table_xk[:, np.arange(first_s[-1]) + (start_s - first_s[:-1]).repeat(used_s)]
 
 
 def _spaced(cells_xk: IntArray, used_s: IntArray, spare_s: IntArray) -> IntArray:
-    """Segments side by side, ``used_s`` columns each, with so many spare ones behind each."""
+    """Add ``spare_s`` zero columns behind the ``used_s`` columns of each segment."""
     shift_s, used = _starts(spare_s), cells_xk.shape[1]
     spaced_xk = np.zeros((len(cells_xk), used + int(shift_s[-1])), dtype=np.int64)
     spaced_xk[:, np.arange(used) + shift_s[:-1].repeat(used_s)] = cells_xk
@@ -369,7 +374,7 @@ def _spaced(cells_xk: IntArray, used_s: IntArray, spare_s: IntArray) -> IntArray
 
 
 def _spare(used_c: IntArray) -> IntArray:
-    """How many spare columns there are beside so many others."""
+    """Return the number of spare columns for so many used ones."""
     return np.maximum(4 * PIECES, used_c // 4)
 
 

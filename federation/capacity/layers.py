@@ -1,6 +1,6 @@
-"""What is left in the clusters of a fleet, in tables where newer ones lie over older ones.
+"""Layers of free cells of a fleet's clusters: tables, of which newer ones lie over older ones.
 
-Pure and immutable: a change costs what it changes, and what it copies of the newest tables.
+Pure and immutable. A change costs what it changes, and a copy of the newest small tables.
 """
 
 from __future__ import annotations
@@ -21,65 +21,65 @@ from federation.model.shapes import Shape, request_shape
 
 _Positions: TypeAlias = npt.NDArray[np.intp]
 
-# Layers are asked one by one and copied when they grow: with four times as many clusters in each
-# as in the next, both cost about the same.
+# Each layer is read by itself, and copied when it grows. With four times as many clusters in a
+# layer as in the next, both cost about the same.
 _GROWTH: Final = 4
-# A layer of so few is packed along with what is next: that costs less than copying it apart.
+# A newest layer of so few clusters is copied along with the next change: cheaper than a merge.
 _SMALL: Final = 32
 _NOWHERE: Final = -1
-_REMEMBERED: Final = 32
+_MAX_CACHED_SHAPES: Final = 32
 
-# A request that suits all pools, and the room for it by cluster and view.
+# A request that matches all pools, and the room for it by cluster and view.
 KnownRoom: TypeAlias = tuple[Mapping[str, int], IntArray]
-# A shape, and the identity of the verdicts, which are kept with the answer.
-_Asked: TypeAlias = tuple[Shape, int]
+# A shape, and the identity of the verdicts, which are kept alive with the room.
+_RoomKey: TypeAlias = tuple[Shape, int]
 _Room: TypeAlias = tuple[LevelArray | None, IntArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layer:
-    """What is left in some clusters; newer layers may have some of them again, and those that left
-    the fleet stand nowhere (GONE).
+    """Free cells of some clusters (axis c), at ``position_c`` in the fleet, GONE once they left.
 
-    ``room_cv`` has how many replicas that holds, by what was asked: most decisions change a few
-    clusters, and ask for what others asked for.
+    Newer layers may have some of these clusters again. ``room_cv`` caches the number of replicas
+    that fit, by request: most decisions change few clusters, and repeat the request of others.
     """
 
     position_c: _Positions
     residues: Residues
-    room_cv: dict[_Asked, _Room] = field(default_factory=dict)
+    room_cv: dict[_RoomKey, _Room] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, position_c: _Positions, residues: Residues, known: KnownRoom | None) -> Layer:
-        """A layer of which the room for one request may be known already."""
+    def of(cls, position_c: _Positions, residues: Residues, room: KnownRoom | None) -> Layer:
+        """Make a layer, with the room for one request where the packing has computed it."""
         layer = cls(position_c=position_c, residues=residues)
-        if known is not None:
-            request, room_cv = known
+        if room is not None:
+            request, room_cv = room
             layer.room_cv[request_shape(request), id(None)] = None, read_only(room_cv)
         return layer
 
     def room(self, request: Mapping[str, int], verdict_p: LevelArray | None) -> IntArray:
-        """How many replicas of a request all nodes hold, by cluster (axis c) and view (axis v).
+        """Return how many replicas fit on all nodes, by cluster (axis c) and view (axis v).
 
-        ``verdict_p`` says which kinds of pools suit, None: all; 0 where that is not known of any.
+        ``verdict_p`` says which kinds of pools match, None: all. Clusters with an UNKNOWN verdict
+        have room for 0.
         """
-        asked = request_shape(request), id(verdict_p)
-        known = self.room_cv.get(asked)
-        if known is not None and known[0] is verdict_p:
-            return known[1]
+        key = request_shape(request), id(verdict_p)
+        cached = self.room_cv.get(key)
+        if cached is not None and cached[0] is verdict_p:
+            return cached[1]
         suiting_p = None if verdict_p is None else verdict_p == Match.YES
         room_cv = room_by_segment(self.residues, request, suiting_p).reshape(-1, VIEWS)
         if verdict_p is not None:
-            room_cv[_cannot_tell_c(self.residues, verdict_p == Match.UNKNOWN)] = 0
-        if len(self.room_cv) >= _REMEMBERED:
+            room_cv[_has_unknown_c(self.residues, verdict_p == Match.UNKNOWN)] = 0
+        if len(self.room_cv) >= _MAX_CACHED_SHAPES:
             self.room_cv.clear()
-        self.room_cv[asked] = verdict_p, read_only(room_cv)
+        self.room_cv[key] = verdict_p, read_only(room_cv)
         return room_cv
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layers:
-    """What is left in cluster c is in layer ``layer_c[c]`` at ``place_c[c]``, if anywhere."""
+    """Free cells of a fleet: cluster c is in layer ``layer_c[c]``, if any, at ``place_c[c]``."""
 
     layers: tuple[Layer, ...]
     layer_c: IntArray
@@ -87,7 +87,7 @@ class Layers:
 
     @classmethod
     def none(cls, clusters: int) -> Layers:
-        """Nothing is known of so many clusters."""
+        """Return the layers of so many clusters without cells."""
         return cls(
             layers=(),
             layer_c=np.full(clusters, _NOWHERE, dtype=np.int64),
@@ -99,41 +99,42 @@ class Layers:
 
     @property
     def unknown_c(self) -> BoolArray:
-        """Clusters of which nothing is known."""
+        """Clusters without cells."""
         unknown_c: BoolArray = self.layer_c == _NOWHERE
         return unknown_c
 
     def only(self, position: int) -> Residues:
-        """What is left in one cluster, by itself."""
+        """Return the free cells of one cluster, in a table of its own."""
         layer = self.layers[int(self.layer_c[position])]
         return only(layer.residues, int(self.place_c[position]))
 
     def gathered(self, positions: Sequence[int]) -> tuple[list[int], Residues]:
-        """What is left in some clusters side by side in a new table, and which ones those are.
+        """Copy the free cells of some clusters into a new table; return their positions, too.
 
-        The newest few are among them anyway, so that they need not be copied once more.
+        All clusters of a small newest layer are copied with them, so that the next change need
+        not merge that layer.
         """
-        is_wanted_c = np.zeros(len(self.layer_c), dtype=np.bool_)
-        is_wanted_c[np.asarray(positions, dtype=np.intp)] = True
+        is_copied_c = np.zeros(len(self.layer_c), dtype=np.bool_)
+        is_copied_c[np.asarray(positions, dtype=np.intp)] = True
         newest = len(self.layers) - 1
         if newest > 0 and len(self.layers[newest].position_c) <= _SMALL:
-            is_wanted_c |= self.layer_c == newest
-        (position_j,) = is_wanted_c.nonzero()
+            is_copied_c |= self.layer_c == newest
+        (position_j,) = is_copied_c.nonzero()
         layer_j = self.layer_c[position_j]
         order: list[int] = []
         sources = []
         for layer in range(newest + 1):
-            here_j = position_j[layer_j == layer]
-            if len(here_j):
-                order += here_j.tolist()
-                sources.append((self.layers[layer].residues, self.place_c[here_j]))
+            copied_j = position_j[layer_j == layer]
+            if len(copied_j):
+                order += copied_j.tolist()
+                sources.append((self.layers[layer].residues, self.place_c[copied_j]))
         return order, gathered(sources)
 
     def with_newest(
-        self, positions: Sequence[int], residues: Residues, known: KnownRoom | None = None
+        self, positions: Sequence[int], residues: Residues, room: KnownRoom | None = None
     ) -> Layers:
-        """With a layer on top; where it is large the layers below become one with it."""
-        newest = Layer.of(np.array(positions, dtype=np.intp), residues, known)
+        """Put a layer on top, and merge it with those below that are not much larger."""
+        newest = Layer.of(np.array(positions, dtype=np.intp), residues, room)
         layer_c, place_c = self.layer_c.copy(), self.place_c.copy()
         below = list(self.layers)
         layer_c[newest.position_c] = len(below)
@@ -148,14 +149,14 @@ class Layers:
         return Layers(layers=(*below, newest), layer_c=layer_c, place_c=place_c)
 
     def without(self, positions: Sequence[int]) -> Layers:
-        """Without what was known of some clusters."""
+        """Drop the cells of some clusters."""
         layer_c = self.layer_c.copy()
         layer_c[np.asarray(positions, dtype=np.intp)] = _NOWHERE
         return Layers(layers=self.layers, layer_c=layer_c, place_c=self.place_c)
 
     def after(self, moves: Moves) -> Layers:
-        """Of the fleet after clusters left and came; nothing is known of newcomers."""
-        # What is nowhere stays there: that is the place after the last.
+        """Follow clusters that left and joined; new clusters have no cells."""
+        # Index GONE means the last entry here, which maps to GONE again.
         moved_c = np.append(moves.positions(len(self.layer_c)), GONE)
         return Layers(
             layers=tuple(
@@ -167,16 +168,16 @@ class Layers:
 
 
 def _merged(lower: Layer, live_j: _Positions, upper: Layer) -> Layer:
-    """What is left of the lower layer, and all of the upper."""
-    every = np.arange(len(upper.residues))
+    """Merge the live clusters of the lower layer with all of the upper one."""
+    all_places = np.arange(len(upper.residues))
     return Layer(
         position_c=np.concatenate([lower.position_c[live_j], upper.position_c]),
-        residues=gathered([(lower.residues, live_j), (upper.residues, every)]),
+        residues=gathered([(lower.residues, live_j), (upper.residues, all_places)]),
     )
 
 
-def _cannot_tell_c(residues: Residues, is_unknown_p: BoolArray) -> BoolArray:
-    """Whether the pool of any node of each cluster is unknown."""
+def _has_unknown_c(residues: Residues, is_unknown_p: BoolArray) -> BoolArray:
+    """Tell which clusters have a node in a pool whose match is unknown."""
     table_xk = residues.table_xk
     is_unknown_k = is_unknown_p[table_xk[KIND]] & (table_xk[COUNT] > 0)
     unknown_c: BoolArray = np.logical_or.reduceat(is_unknown_k, residues.first_s[:-1:VIEWS])

@@ -1,7 +1,7 @@
-"""Replicas packed into cells: what is promised, and what is left for the next promise.
+"""Packing of replicas into free cells: where they are placed, and the cells that remain free.
 
-Pure; closed form, for many clusters at once, never a loop over replicas. Must not rank clusters.
-Whatever is placed here can be placed on the real nodes: each has at least the minimum of its cell.
+Pure; closed form, many clusters at once, never a loop over replicas. Must not rank clusters.
+A placement here is possible on the real nodes, because each has at least its cell's minimum.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.cell_order import size_k
 from federation.model.resources import is_extended
 
-# Sizes have 30 bits; one more says whether there are devices nobody asked for.
+# Sizes have 30 bits; one more marks cells with devices that the request does not ask for.
 _SIZE_BITS: Final = 30
 _ORDER_BITS: Final = _SIZE_BITS + 1
-# The cells of so few segments are put in order sooner than looked through.
+# Up to so many segments, sorting all cells is faster than to select the needed ones first.
 _FEW: Final = 32
 _AFTER_ALL: Final = 1 << _ORDER_BITS
 _NONE: Final = np.zeros(1, dtype=np.int64)
 
-# By the lowest bit of a segment.
+# The view of a segment is its lowest bit.
 _IS_FILLED: Final = np.array([view is View.FILLED for view in View])
 
 
 class Take(NamedTuple):
-    """``replicas`` on each of ``nodes`` nodes of one pool, which had ``free`` before."""
+    """Replicas on equal nodes: ``replicas`` on each of ``nodes``, which had ``free`` first."""
 
     pool: int
     free: tuple[int, ...]
@@ -50,10 +50,10 @@ class Take(NamedTuple):
 
 
 class Takes(NamedTuple):
-    """What is taken of cells (axis j) of several clusters, in order, segment after segment.
+    """Placed replicas by cell (axis j), for several clusters, segment after segment.
 
-    ``column_xj`` are the cells before. ``full_j`` of their nodes take ``unit_j`` replicas each,
-    and one more takes ``left_j``. What is taken of segment s begins at ``first_s[s]``.
+    ``column_xj`` are the cells before the packing. ``full_j`` nodes of a cell take ``unit_j``
+    replicas each, and one more node takes ``left_j``. Segment s begins at ``first_s[s]``.
     """
 
     resources: tuple[str, ...]
@@ -64,24 +64,24 @@ class Takes(NamedTuple):
     left_j: IntArray
 
     def of(self, cluster: int, resources: Sequence[str]) -> list[Take]:
-        """What best fit takes of one cluster, with free amounts of these resources."""
+        """Return the placement by best fit in one cluster, with free amounts of the resources."""
         row_r = [AMOUNTS + self.resources.index(name) for name in resources]
         segment = cluster * VIEWS + View.FILLED
         takes = []
         for j in range(int(self.first_s[segment]), int(self.first_s[segment + 1])):
             pool, free = int(self.column_xj[POOL, j]), tuple(self.column_xj[row_r, j].tolist())
-            full, left = int(self.full_j[j]), int(self.left_j[j])
+            full, rest = int(self.full_j[j]), int(self.left_j[j])
             if full:
                 takes.append(Take(pool, free, nodes=full, replicas=int(self.unit_j[j])))
-            if left:
-                takes.append(Take(pool, free, nodes=1, replicas=left))
+            if rest:
+                takes.append(Take(pool, free, nodes=1, replicas=rest))
         return takes
 
 
 class Packing(NamedTuple):
-    """How many replicas found room in each view of each cluster, where, and what is left.
+    """The result of a packing: ``placed_s`` replicas in each segment, and the free cells ``left``.
 
-    ``room_s`` is the room that is left for more of them, None where it must be counted.
+    ``room_s`` is the number of further replicas that fit, None where it must be counted.
     """
 
     placed_s: IntArray
@@ -91,10 +91,11 @@ class Packing(NamedTuple):
 
 
 class _Turns(NamedTuple):
-    """What nodes take: all nodes of a cell first ``base_k`` replicas, and then, by turns, cell by
-    cell and node by node, ``unit_k`` more, as long as any of ``rest_s`` replicas are left.
+    """The turns in which nodes are dealt replicas.
 
-    ``room_k`` is what all nodes of a cell could take by turns.
+    All nodes of a cell first take ``base_k`` replicas. Then the nodes come by turns, cell by cell,
+    and take ``unit_k`` more each, until the ``rest_s`` replicas of the segment are dealt.
+    ``room_k`` is the number that all nodes of a cell can take by turns.
     """
 
     base_k: IntArray | None
@@ -104,8 +105,9 @@ class _Turns(NamedTuple):
 
 
 class _Touched(NamedTuple):
-    """Cells (axis j) in the order of the turns: ``full_j`` of their nodes take ``unit_j`` replicas
-    each, and one more takes ``left_j``.
+    """Cells (axis j) that take replicas by turns, in the order of their turns.
+
+    ``full_j`` nodes of a cell take ``unit_j`` replicas each, and one more node takes ``left_j``.
     """
 
     segment_j: IntArray
@@ -118,7 +120,7 @@ class _Touched(NamedTuple):
 def room_by_segment(
     residues: Residues, request: Mapping[str, int], suiting_p: BoolArray | None = None
 ) -> IntArray:
-    """How many replicas the cells of every segment hold; ``suiting_p`` are kinds, None all."""
+    """Return how many replicas the cells of each segment hold; ``suiting_p``: kinds, None all."""
     room_k = fits_k(residues, Want(request, suiting_p))
     room_k *= residues.table_xk[COUNT]
     total_s: IntArray = np.add.reduceat(room_k, residues.first_s[:-1])
@@ -131,12 +133,12 @@ def pack(
     replicas_c: IntArray,
     suiting_p: BoolArray | None = None,
 ) -> Packing:
-    """Pack up to so many replicas of a shape into every cluster, in both views.
+    """Pack up to ``replicas_c`` replicas of a request into each cluster, in both views.
 
-    FILLED: the smallest cell that takes one comes first, so that large holes stay whole; cells
-    with devices that the shape does not ask for come last. Nodes are filled one after the other.
-    SPREAD: round after round one on every node that has room, the largest cells first in each
-    round, so that the last, partial one goes to them.
+    FILLED: the smallest cell with room comes first, so that large holes stay whole; cells with
+    devices that the request does not ask for come last. A node is filled before the next one.
+    SPREAD: in each round every node with room takes one replica, the largest cells first. The
+    last round may be partial.
     """
     return packed_in_place(apart(residues), request, replicas_c, suiting_p)
 
@@ -147,9 +149,9 @@ def packed_in_place(
     replicas_c: IntArray,
     suiting_p: BoolArray | None = None,
 ) -> Packing:
-    """``pack`` for whoever gathered the residues for it: what is left is written over them.
+    """Pack as ``pack`` does, but write into the table of ``residues``, which the caller owns.
 
-    Once: what is left may lack the columns that a further packing in place would write to.
+    Call once: there may be no spare columns for a second packing.
     """
     everywhere = np.zeros(len(residues), dtype=np.int64)
     wants = Wants.of(residues.resources, [Want(request, suiting_p)])
@@ -157,21 +159,21 @@ def packed_in_place(
 
 
 def packed_each_in_place(
-    residues: Residues, asked: WantedByCluster, replicas_c: IntArray
+    residues: Residues, requested: WantedByCluster, replicas_c: IntArray
 ) -> Packing:
-    """The same with as many of another shape in each cluster: of what is asked for there."""
-    fits_k = asked.fits_k(residues)
+    """Pack as ``packed_in_place`` does, with a request and a number of replicas by cluster."""
+    fits_k = requested.fits_k(residues)
     room_s = np.add.reduceat(fits_k * residues.table_xk[COUNT], residues.first_s[:-1])
     placed_s = np.minimum(replicas_c.repeat(VIEWS), room_s)
     segment_k = np.arange(len(placed_s)).repeat(residues.capacity_s)
     turns = _turns(residues, fits_k, placed_s, segment_k)
-    touched = _touched(residues, turns, segment_k, asked)
-    # What is taken of is looked at before it is written over.
+    touched = _touched(residues, turns, segment_k, requested)
+    # Read the cells before they are overwritten.
     takes = _takes(residues, touched)
     if turns.base_k is not None:
-        _deal_base(residues, turns.base_k, segment_k, asked)
-    added_s = _deal_turns(residues, touched, asked)
-    # A node that takes one holds one less of them, unless it holds more than is counted.
+        _deal_base(residues, turns.base_k, segment_k, requested)
+    added_s = _deal_turns(residues, touched, requested)
+    # Each placed replica takes the room of one, unless the room was too large to be counted.
     is_counted = room_s.max(initial=0) < MAX_REPLICAS
     return Packing(
         placed_s=placed_s,
@@ -182,21 +184,21 @@ def packed_each_in_place(
 
 
 def _turns(residues: Residues, fits_k: IntArray, placed_s: IntArray, segment_k: IntArray) -> _Turns:
-    """A node is filled in one turn, or takes one replica a turn after all whole rounds."""
+    """Deal FILLED nodes full in one turn; deal SPREAD nodes whole rounds, then one a turn."""
     count_k, starts_s = residues.table_xk[COUNT], residues.first_s[:-1]
-    # Cells of clusters where nothing is to be packed need not be put in order.
-    most_s = (placed_s > 0).astype(np.int64)
-    most_s[View.FILLED :: VIEWS] *= MAX_REPLICAS
-    most_k = most_s.repeat(residues.capacity_s)
-    unit_k = np.minimum(fits_k, most_k)
+    # Cells of clusters where nothing is to be packed need not be sorted.
+    max_unit_s = (placed_s > 0).astype(np.int64)
+    max_unit_s[View.FILLED :: VIEWS] *= MAX_REPLICAS
+    max_unit_k = max_unit_s.repeat(residues.capacity_s)
+    unit_k = np.minimum(fits_k, max_unit_k)
     room_k = unit_k * count_k
-    # A round that is not whole is dealt by turns: most promises are smaller than one.
+    # A partial round is dealt by turns: most promises are smaller than one round.
     is_deep_s = placed_s > np.add.reduceat(room_k, starts_s)
     if not is_deep_s.any():
         return _Turns(base_k=None, unit_k=unit_k, room_k=room_k, rest_s=placed_s)
     rounds_s = _whole_rounds(residues, fits_k, np.where(is_deep_s, placed_s, 0), segment_k)
     base_k = np.minimum(fits_k, rounds_s[segment_k])
-    unit_k = np.minimum(fits_k - base_k, most_k)
+    unit_k = np.minimum(fits_k - base_k, max_unit_k)
     return _Turns(
         base_k=base_k,
         unit_k=unit_k,
@@ -208,7 +210,7 @@ def _turns(residues: Residues, fits_k: IntArray, placed_s: IntArray, segment_k: 
 def _whole_rounds(
     residues: Residues, fits_k: IntArray, replicas_s: IntArray, segment_k: IntArray
 ) -> IntArray:
-    """The most rounds that do not place more than ``replicas_s``; no more than there are."""
+    """Return the largest number of rounds, by segment, that place at most ``replicas_s``."""
     count_k, starts_s = residues.table_xk[COUNT], residues.first_s[:-1]
     low_s = np.zeros_like(replicas_s)
     high_s = np.minimum(np.maximum.reduceat(fits_k, starts_s), replicas_s)
@@ -222,23 +224,23 @@ def _whole_rounds(
 
 
 def _touched(
-    residues: Residues, turns: _Turns, segment_k: IntArray, asked: WantedByCluster
+    residues: Residues, turns: _Turns, segment_k: IntArray, requested: WantedByCluster
 ) -> _Touched:
-    """The cells whose turn comes before all replicas are dealt.
+    """Return the cells whose turn comes before all replicas are dealt.
 
-    All cells stand in ascending order; FILLED takes its turns from the segment's first on, SPREAD
-    from its last back. Running sums over all segments tell what comes before a cell's turn: from
-    where its segment begins, or to where it ends.
+    Sort all cells of a segment by size. FILLED takes its turns from the first cell on, SPREAD from
+    the last one back. Running sums of the room over all segments give the room before a cell's
+    turn: since the beginning of its segment, or up to its end.
     """
     is_open_k = turns.room_k > 0
     if np.count_nonzero(turns.rest_s) > _FEW:
         is_open_k &= _is_within_reach(
-            residues, turns, _keys(residues, slice(None), segment_k, asked)
+            residues, turns, _keys(residues, slice(None), segment_k, requested)
         )
     (cell_i,) = is_open_k.nonzero()
     segment_i = segment_k.take(cell_i)
-    # The cells of a segment stay together.
-    key_i = _keys(residues, cell_i, segment_i, asked) | (segment_i << _ORDER_BITS)
+    # Keep the cells of a segment together.
+    key_i = _keys(residues, cell_i, segment_i, requested) | (segment_i << _ORDER_BITS)
     cell_i = cell_i.take(key_i.argsort(kind="stable"))
     room_i = turns.room_k.take(cell_i)
     end_i = room_i.cumsum()
@@ -266,26 +268,26 @@ def _keys(
     residues: Residues,
     cells: npt.NDArray[np.intp] | slice,
     segment_i: IntArray,
-    asked: WantedByCluster,
+    requested: WantedByCluster,
 ) -> IntArray:
-    """Larger for larger cells of a segment, and largest for those with devices nobody asked for."""
+    """Return sort keys: by size, and larger than all sizes for cells with unrequested devices."""
     key_i: IntArray = residues.table_xk[SIZE][cells]
     for row, name in enumerate(residues.resources):
-        if is_extended(name) and not asked.amount_rc[row].all():
+        if is_extended(name) and not requested.amount_rc[row].all():
             spare_i = np.minimum(residues.amount_rk[row][cells], 1)
-            spare_i *= asked.amount(row, segment_i // VIEWS) == 0
+            spare_i *= requested.amount(row, segment_i // VIEWS) == 0
             key_i = key_i | (spare_i << _SIZE_BITS)
     return key_i
 
 
 def _is_within_reach(residues: Residues, turns: _Turns, key_k: IntArray) -> BoolArray:
-    """Cells that do not come after another of their segment with room for all that is left.
+    """Tell which cells come no later than the first with room for all that is left.
 
-    Of most segments only one or two remain to be put in order. ``last_s`` is the first place where
-    all finds room; of a segment without one it comes after all places.
+    Few cells of a segment remain to be sorted. ``last_s`` is the key of that first cell; without
+    one it is larger than all keys.
     """
     capacity_s, room_k = residues.capacity_s, turns.room_k
-    # SPREAD begins with the largest.
+    # SPREAD begins with the largest cell.
     flipped_s = np.zeros_like(capacity_s)
     flipped_s[View.SPREAD :: VIEWS] = _AFTER_ALL - 1
     place_k = key_k ^ flipped_s.repeat(capacity_s)
@@ -307,43 +309,44 @@ def _takes(residues: Residues, touched: _Touched) -> Takes:
 
 
 def _deal_base(
-    residues: Residues, base_k: IntArray, segment_k: IntArray, asked: WantedByCluster
+    residues: Residues, base_k: IntArray, segment_k: IntArray, requested: WantedByCluster
 ) -> None:
-    """Write down what all nodes of each cell take alike."""
+    """Write the replicas that all nodes of a cell take alike into the table."""
     table_xk = residues.table_xk
     (cell_i,) = base_k.nonzero()
     cluster_i = segment_k[cell_i] // VIEWS
-    table_xk[AMOUNTS:, cell_i] -= base_k[cell_i] * asked.amount(slice(None), cluster_i)
+    table_xk[AMOUNTS:, cell_i] -= base_k[cell_i] * requested.amount(slice(None), cluster_i)
     weight_ri = residues.weight_rc[:, cluster_i]
     table_xk[SIZE, cell_i] = size_k(table_xk[AMOUNTS:, cell_i], weight_ri)
 
 
-def _deal_turns(residues: Residues, touched: _Touched, asked: WantedByCluster) -> IntArray:
-    """Write down what nodes take by turns; how many cells more there are in each segment.
+def _deal_turns(residues: Residues, touched: _Touched, requested: WantedByCluster) -> IntArray:
+    """Write the replicas dealt by turns into the table; return the new cells by segment.
 
-    The nodes of a cell may take nothing, a part of a turn (one of them), or a whole one: up to
-    three pieces (axis p). The first that there is stays in place, others go to spare columns.
+    A cell is split into up to three pieces (axis p): nodes that take nothing, a node that takes a
+    part of a turn, nodes that take a whole turn. The first piece stays in place; the others go to
+    spare columns.
     """
-    # ``take`` costs a fraction of what brackets do, most of all along the columns of a table.
+    # ``take`` costs a fraction of indexing by brackets, mostly along the columns of a table.
     table_xk, left_j, full_j = residues.table_xk, touched.left_j, touched.full_j
     is_left_j = (left_j > 0).astype(np.int64)
     none_j = table_xk[COUNT].take(touched.cell_j) - full_j - is_left_j
     nodes_pj = np.array([none_j, is_left_j, full_j])
     used_pj = np.array([none_j * 0, left_j, touched.unit_j])
-    is_there_pj = nodes_pj > 0
-    rank_pj = is_there_pj.astype(np.int64)
+    is_piece_pj = nodes_pj > 0
+    rank_pj = is_piece_pj.astype(np.int64)
     rank_pj[1] += rank_pj[0]
     rank_pj[2] += rank_pj[1]
-    # Of a segment's cells only one has several pieces.
+    # Only one cell of a segment is split.
     spare_j = (residues.first_s[:-1] + residues.used_s).take(touched.segment_j)
     place_pj = np.where(rank_pj == 1, touched.cell_j, spare_j + (rank_pj - 2))
-    (piece_i,) = is_there_pj.ravel().nonzero()
+    (piece_i,) = is_piece_pj.ravel().nonzero()
     source_i = piece_i % len(left_j)
     used_i = used_pj.take(piece_i)
     column_xi = table_xk.take(touched.cell_j.take(source_i), axis=1)
     column_xi[COUNT] = nodes_pj.take(piece_i)
     cluster_i = touched.segment_j.take(source_i) // VIEWS
-    column_xi[AMOUNTS:] -= used_i * asked.amount(slice(None), cluster_i)
+    column_xi[AMOUNTS:] -= used_i * requested.amount(slice(None), cluster_i)
     column_xi[SIZE] = size_k(column_xi[AMOUNTS:], residues.weight_rc.take(cluster_i, axis=1))
     table_xk[:, place_pj.take(piece_i)] = column_xi
     added_s = np.zeros(len(residues.used_s), dtype=np.int64)

@@ -1,6 +1,6 @@
-"""Memory of what was worked out of the nodes of a report, for as long as it is the newest.
+"""Caches of results about the nodes of a report, valid as long as the nodes are the same.
 
-Pure. Must not change an answer: whoever has no memory comes to the same.
+Pure. Must not change an answer: without the caches the results are equal.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from federation.model.pools.values import Pools
 from federation.model.reasons import Reason
 from federation.model.shapes import Shape
 
-# By the reported nodes: many reports have the same, and all rooms of a report.
+# By the reported nodes, which many reports and all states of a cluster share.
 NEWEST_REHEARSED: Final[WeakKeyDictionary[Pools, RehearsedPromises]] = WeakKeyDictionary()
 
 
 @dataclass(slots=True, eq=False)
 class Rehearsed:
-    """The rehearsal on the nodes of a report, as far as it went. ``found`` is the room that it left
-    beside these holdings, by shape. One value each, as several threads may read a room.
+    """The newest rehearsal on the nodes of a report; ``found`` caches the room that it left.
+
+    The rooms are by shape, beside the promises that come first in ``found``. Each field is
+    replaced as one value, because several threads may read it.
     """
 
     known: RehearsedPromises = field(default_factory=RehearsedPromises)
@@ -34,12 +36,12 @@ class Rehearsed:
 
 @dataclass(slots=True, eq=False)
 class KnownBesideLarge:
-    """Answers about large pods on the nodes of a report. One value each, as several threads may
-    read a room.
+    """Cached answers about large pods on the nodes of a report.
 
-    ``large``: whether any of these holdings is large. ``demand`` is the demand of these holdings,
-    and ``filled`` are the nodes with it. ``found`` is how many replicas fit beside them, by
-    question. ``shares`` are the shares of a node that requests take.
+    Each is stored with the promises that it holds for. ``large``: whether any of them is large.
+    ``demand``: their demand; ``filled``: the nodes with it. ``found``: by question, how many
+    replicas fit beside them. ``shares``: by request, the share of a node that a pod takes. Each
+    field is replaced as one value, because several threads may read it.
     """
 
     nodes: ReportedNodes | None = None

@@ -1,7 +1,7 @@
-"""What is outstanding, packed into what is left of clusters: all of them in the same steps.
+"""Packing of outstanding promises into the free cells of clusters, all clusters in the same steps.
 
-Pure. The only way into cells for what is outstanding, in one cluster as in thousands. Must not
-decide who gets room, nor in which order things are packed.
+Pure. The only way of outstanding promises into cells, for one cluster as for thousands. Must not
+decide which promise gets room, nor in which order they are packed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from federation.model.reservations import Outstanding
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PackedCells:
-    """What is left in clusters (by place) while they are packed; ``moved`` are those that outgrew
-    the table, with the table they are in instead and their place there.
+    """Free cells of clusters, by place, while they are packed.
+
+    ``moved`` has the clusters that outgrew the table: their new table, and their place in it.
     """
 
     residues: Residues
     moved: dict[int, tuple[Residues, int]] = field(default_factory=dict)
 
     def gathered(self, places: Sequence[int]) -> Residues:
-        """Some of the clusters, in this order, in a table of their own."""
+        """Copy some of the clusters, in this order, into a table of their own."""
         if not self.moved and list(places) == list(range(len(self.residues))):
             return apart(self.residues)
         sources: list[tuple[Residues, list[int]]] = []
@@ -45,31 +46,32 @@ class PackedCells:
         return gathered(sources)
 
     def only(self, place: int) -> Residues:
-        """One of the clusters by itself."""
+        """Copy one cluster into a table of its own."""
         return only(*self.moved.get(place, (self.residues, place)))
 
-    def put(self, places: Sequence[int], left: Residues, first: int) -> None:
-        """What is left now in some clusters, which stand in ``left`` from ``first`` on: written
-        over what was, where there are others.
+    def put(self, places: Sequence[int], source: Residues, first: int) -> None:
+        """Store the free cells of some clusters, which stand in ``source`` from ``first`` on.
+
+        Where a cluster still fits it is written over its old columns, else it is moved.
         """
         if not self.moved and list(places) == list(range(len(self.residues))):
-            self.residues = left
+            self.residues = source
             return
-        into = self.residues
+        table = self.residues
         segment_s = (np.array(places)[:, np.newaxis] * VIEWS + np.arange(VIEWS)).ravel()
-        mine = slice(VIEWS * first, VIEWS * (first + len(places)))
-        capacity_s, first_s = left.capacity_s[mine], left.first_s[:-1][mine]
-        fits_s = into.capacity_s[segment_s] == capacity_s
+        segments = slice(VIEWS * first, VIEWS * (first + len(places)))
+        capacity_s, first_s = source.capacity_s[segments], source.first_s[:-1][segments]
+        fits_s = table.capacity_s[segment_s] == capacity_s
         fits_s = fits_s.reshape(-1, VIEWS).all(axis=1).repeat(VIEWS)
-        from_k = np.flatnonzero(fits_s.repeat(capacity_s)) + first_s[0]
-        shift_s = into.first_s[segment_s] - first_s
-        into_k = from_k + shift_s[fits_s].repeat(capacity_s[fits_s])
-        into.table_xk[:, into_k] = left.table_xk.take(from_k, axis=1)
-        into.used_s[segment_s[fits_s]] = left.used_s[mine][fits_s]
+        source_k = np.flatnonzero(fits_s.repeat(capacity_s)) + first_s[0]
+        shift_s = table.first_s[segment_s] - first_s
+        target_k = source_k + shift_s[fits_s].repeat(capacity_s[fits_s])
+        table.table_xk[:, target_k] = source.table_xk.take(source_k, axis=1)
+        table.used_s[segment_s[fits_s]] = source.used_s[segments][fits_s]
         for place, fits in zip(places, fits_s[::VIEWS].tolist(), strict=True):
             self.moved.pop(place, None)
             if not fits:
-                self.moved[place] = left, first
+                self.moved[place] = source, first
             first += 1
 
 
@@ -80,19 +82,18 @@ def pack_groups(
     resources: Sequence[tuple[str, ...]],
     alike: Alike | None = None,
 ) -> list[list[Assignment]]:
-    """Pack the first group of every cluster in one step, then the second, and so on; how, by
-    cluster.
+    """Pack the first group of each cluster in one step, then the second, and so on.
 
-    Those of a group differ in nothing but whose they are and how many. ``resources`` are those of
-    each cluster's cells; ``alike`` knows the numbers of what was grouped by them. It costs least
-    where those come first that have the most groups: whoever has no more then stands behind all
-    that go on.
+    Return the assignments by cluster. Promises of a group differ only in binding and number of
+    replicas. ``resources`` are those of the cells of each cluster. ``alike`` has the numbers that
+    the groups were made by.
     """
     assignments: list[list[Assignment]] = [[] for _ in groups]
-    wanted = [place for place, each in enumerate(groups) if each]
-    if not wanted:
+    nonempty = [place for place, cluster_groups in enumerate(groups) if cluster_groups]
+    if not nonempty:
         return assignments
-    order = sorted(wanted, key=lambda place: -len(groups[place]))
+    # Clusters with most groups come first, so that those that go on stay at the front.
+    order = sorted(nonempty, key=lambda place: -len(groups[place]))
     residues = cells.gathered(order)
     turns = _Turns.of(
         [groups[place] for place in order], kinds, residues.resources, alike or Alike()
@@ -119,7 +120,7 @@ def pack_groups(
 
 
 class _Turns(NamedTuple):
-    """What is packed into clusters, whose groups begin at ``first_c`` of all groups (axis g)."""
+    """The groups (axis g) of clusters; those of cluster c begin at ``first_c[c]``."""
 
     wants: Wants
     first_c: IntArray
@@ -134,15 +135,15 @@ class _Turns(NamedTuple):
         resources: Sequence[str],
         alike: Alike,
     ) -> _Turns:
-        numbers = [alike.number(group[0]) for every in groups for group in every]
+        all_groups = [group for cluster_groups in groups for group in cluster_groups]
+        numbers = [alike.number(group[0]) for group in all_groups]
         replicas = [
-            group[0].to_pack if len(group) == 1 else sum(each.to_pack for each in group)
-            for every in groups
-            for group in every
+            group[0].to_pack if len(group) == 1 else sum(promise.to_pack for promise in group)
+            for group in all_groups
         ]
         first_c = np.zeros(len(groups), dtype=np.int64)
-        np.cumsum([len(every) for every in groups[:-1]], out=first_c[1:])
-        # Others may have asked for far more.
+        np.cumsum([len(cluster_groups) for cluster_groups in groups[:-1]], out=first_c[1:])
+        # ``alike`` may have many more numbers than these groups.
         used_u, want_g = np.unique(np.array(numbers, dtype=np.int64), return_inverse=True)
         wants = [_want(alike.firsts[number], kinds) for number in used_u.tolist()]
         return cls(
@@ -153,7 +154,7 @@ class _Turns(NamedTuple):
         )
 
     def at(self, turn: int, clusters: int) -> tuple[WantedByCluster, IntArray]:
-        """What comes next in so many of the first clusters."""
+        """Return the wants and replicas of one turn, for the first ``clusters`` clusters."""
         group_c = self.first_c[:clusters] + turn
         return self.wants.by_cluster(self.want_g[group_c]), self.replicas_g[group_c]
 
@@ -161,7 +162,6 @@ class _Turns(NamedTuple):
 def _want(outstanding: Outstanding, kinds: PoolKinds) -> Want:
     requirements = outstanding.requirements
     verdict_p = kinds.verdicts(requirements.node_claim)
-    # What no nodes were seen for may land wherever nothing says that it cannot: others had better
-    # not count on that.
+    # A promise without proof may land on all nodes that do not exclude it, so it is packed there.
     least = Match.YES if outstanding.certificate.is_packed else Match.UNKNOWN
     return Want(requirements.request, None if verdict_p is None else verdict_p >= least)
