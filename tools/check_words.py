@@ -17,11 +17,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Packages, files and folders of protos that hold the rules. Paths are only added, never removed.
 ENABLED = (
+    "federation/capacity/as_scheduled.py",
     "federation/capacity/assignments.py",
     "federation/capacity/cells.py",
+    "federation/capacity/contention.py",
     "federation/capacity/filled_nodes.py",
+    "federation/capacity/fleet_cells.py",
     "federation/capacity/growth.py",
     "federation/capacity/holdings.py",
+    "federation/capacity/known_fleet.py",
     "federation/capacity/layers.py",
     "federation/capacity/ledger.py",
     "federation/capacity/own_promises.py",
@@ -31,6 +35,7 @@ ENABLED = (
     "federation/capacity/promise_sums.py",
     "federation/capacity/remembered.py",
     "federation/capacity/room_packing.py",
+    "federation/capacity/stuck.py",
     "federation/capacity/wants.py",
     "federation/cli/diff.py",
     "federation/cli/durations.py",

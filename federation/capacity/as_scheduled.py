@@ -1,4 +1,4 @@
-"""What is outstanding, packed as a stock kube-scheduler places it: where no other packing has room.
+"""Outstanding promises packed as a stock kube-scheduler places them, where other packings fail.
 
 Pure. Must not judge which packing is better: ``cluster_room`` does.
 """
@@ -30,13 +30,14 @@ from federation.model.pools.matching import Match
 from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding
 
-# Runs of a rehearsal, which differ in luck among equal nodes.
+# Runs of a rehearsal, which differ in the draw among nodes of equal score.
 RUNS: Final = 6
 
 
 def rehearsal_of(pools: Pools) -> Rehearsal | None:
-    """The nodes before any promise; None where no allocatable amounts are reported. Where no
-    release is reported, half of the runs are of the newest.
+    """Start a rehearsal on the reported nodes; None where no allocatable amounts are reported.
+
+    Where no Kubernetes release is reported, half of the runs score as the newest releases.
     """
     cells = pools.cells
     if cells.allocatable_rk is None:
@@ -48,8 +49,9 @@ def rehearsal_of(pools: Pools) -> Rehearsal | None:
 
 
 def part_of(outstanding: Outstanding, kind_p: IntArray, kinds: PoolKinds) -> Part:
-    """Its pods, and which of the cluster's pools they may be in: as in other packings, what no
-    nodes were seen for lands wherever nothing says that it cannot.
+    """Return the pods of a promise, and the pools of the cluster that they may be in.
+
+    As in other packings, a promise without proof may be in all pools that do not exclude it.
     """
     requirements = outstanding.requirements
     verdict_p = kinds.verdicts(requirements.node_claim)
@@ -61,24 +63,25 @@ def part_of(outstanding: Outstanding, kind_p: IntArray, kinds: PoolKinds) -> Par
 
 
 class _Step(NamedTuple):
-    """A promise that was rehearsed after the one ``before``: what its pods took in one run."""
+    """The rehearsal of one promise after ``earlier`` ones: where its pods went in one run."""
 
-    before: _Step | None
+    earlier: _Step | None
     promise: Outstanding
     replicas: int
     takes: Takes
 
 
 class _Trail(NamedTuple):
-    """All steps of one ``run``; ``newest`` is the last of them."""
+    """The steps of one run, linked from the ``newest`` back."""
 
     run: int = 0
     newest: _Step | None = None
 
 
 class RehearsedPromises(NamedTuple):
-    """The ``stage`` of a rehearsal after these promises; None where they take too many steps, or
-    where no allocatable amounts are reported.
+    """The ``stage`` of a rehearsal after these promises.
+
+    None where they take too many steps, or where no allocatable amounts are reported.
     """
 
     promises: tuple[Outstanding, ...] = ()
@@ -86,7 +89,7 @@ class RehearsedPromises(NamedTuple):
     trail: _Trail = _Trail()
 
     def begins(self, promises: tuple[Outstanding, ...]) -> bool:
-        """Whether all that was rehearsed comes first of these."""
+        """Tell whether all rehearsed promises are the first of these."""
         first = len(self.promises)
         return first > 0 and promises[:first] == self.promises
 
@@ -98,14 +101,14 @@ class RehearsedPromises(NamedTuple):
         promises: tuple[Outstanding, ...],
         run: int | None = None,
     ) -> RehearsedPromises:
-        """Rehearse these promises, from the beginning where others were; ``run`` is the run whose
-        steps are wanted, None where any will do.
+        """Rehearse these promises; start again where they do not begin with the rehearsed ones.
 
-        It comes out the same, whatever was rehearsed before.
+        ``run`` is the run whose steps are recorded, None for any. The result does not depend on
+        earlier rehearsals.
         """
         first, stage, trail = len(self.promises), self.stage, self.trail
-        is_other = run is not None and run != trail.run
-        if is_other or not self.begins(promises):
+        is_other_run = run is not None and run != trail.run
+        if is_other_run or not self.begins(promises):
             first, stage, trail = 0, rehearsal_of(pools), _Trail(run or 0)
         for promise in promises[first:]:
             if stage is None:
@@ -121,39 +124,40 @@ class RehearsedPromises(NamedTuple):
             stage = stage.after(part, placed)
         return RehearsedPromises(promises, stage, trail)
 
-    def packed(self, left: Residues, kind_p: IntArray) -> tuple[Residues, list[Assignment]]:
-        """All of it as it is in the run of the trail: what is left then in place of what best fit
-        leaves, and how each promise is packed.
+    def packed(self, free: Residues, kind_p: IntArray) -> tuple[Residues, list[Assignment]]:
+        """Return the free cells with best fit's view as in the recorded run, and the assignments.
+
+        The other view stays as it is in ``free``.
         """
         if self.stage is None:
             raise ValueError("nothing was rehearsed")
-        (there_k,) = np.nonzero(self.stage.run_k == self.trail.run)
-        columns_xk = _columns(self.stage, there_k, kind_p)
-        columns_xk[SIZE] = size_k(columns_xk[AMOUNTS:], left.weight_rc)
+        (run_k,) = np.nonzero(self.stage.run_k == self.trail.run)
+        columns_xk = _columns(self.stage, run_k, kind_p)
+        columns_xk[SIZE] = size_k(columns_xk[AMOUNTS:], free.weight_rc)
         assignments, step = list[Assignment](), self.trail.newest
         while step is not None:
             resources = step.takes.resources
             assignments += holdings_of([step.promise], step.replicas, step.takes, resources)
-            step = step.before
-        return with_view(left, View.FILLED, columns_xk), assignments[::-1]
+            step = step.earlier
+        return with_view(free, View.FILLED, columns_xk), assignments[::-1]
 
 
 def _takes(stage: Rehearsal, placed: Placed, run: int, kind_p: IntArray) -> Takes:
-    """What is taken of the nodes of a run."""
-    (here_d,) = np.nonzero(stage.run_k[placed.cell_d] == run)
-    size = len(here_d)
+    """Return the placement in one run."""
+    (run_d,) = np.nonzero(stage.run_k[placed.cell_d] == run)
+    size = len(run_d)
     return Takes(
         resources=stage.resources,
         first_s=np.array([0, size, size]),
-        column_xj=_columns(stage, placed.cell_d[here_d], kind_p),
-        unit_j=placed.pods_d[here_d],
-        full_j=placed.nodes_d[here_d],
+        column_xj=_columns(stage, placed.cell_d[run_d], kind_p),
+        unit_j=placed.pods_d[run_d],
+        full_j=placed.nodes_d[run_d],
         left_j=np.zeros(size, dtype=np.int64),
     )
 
 
 def _columns(stage: Rehearsal, cell_j: IntArray, kind_p: IntArray) -> IntArray:
-    """Some cells of the stage as columns of a table, but for their sizes."""
+    """Return some cells of the stage as columns of a table, sizes not set."""
     columns_xj = np.zeros((AMOUNTS + len(stage.resources), len(cell_j)), dtype=np.int64)
     columns_xj[COUNT] = stage.count_k[cell_j]
     columns_xj[POOL] = stage.pool_k[cell_j]

@@ -25,7 +25,7 @@ from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.remembered import NEWEST_REHEARSED, KnownBesideLarge, Rehearsed
 from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import strict_most
-from federation.capacity.stuck import without_kept_nodes
+from federation.capacity.stuck import without_reserved_nodes
 from federation.capacity.worth import careful_most, worth
 from federation.model.arrays import IntArray, LevelArray
 from federation.model.estimate import MAX_REPLICAS
@@ -436,7 +436,7 @@ def _best(packed: _Packed, other: _Packed, outstanding: Sequence[Outstanding]) -
     room = min(packed, other, key=lambda each: each.held.late).room()
     if room.held.is_overcommitted:
         room = min(room, room.as_scheduled(outstanding), key=Room.stuck)
-    return replace(room, left=without_kept_nodes(room.left, room.overcommitted, room.kinds))
+    return replace(room, left=without_reserved_nodes(room.left, room.overcommitted, room.kinds))
 
 
 def certificate_for(

@@ -1,6 +1,6 @@
-"""All replicas that will come to the clusters of a fleet, by what they are told apart by.
+"""Sums of all outstanding replicas of a fleet, by kind of replica and cluster.
 
-Pure and immutable. Must not know whose they are, nor judge whether they find room.
+Pure and immutable. Must not know bindings, nor judge whether replicas find room.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from federation.model.reservations import Outstanding, PromiseCertificate
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contention:
-    """Replicas by kind and cluster, and where any of a kind are promised strictly.
+    """Replicas by kind (axis g) and cluster (axis c), and where any of a kind are strict.
 
-    What is credited counts: its pods may come before those whose place they take have gone. Each
-    kind has an array of its own by cluster, so that a promise copies one.
+    Credited replicas count, too: their pods may start before the pods they replace are gone. Each
+    kind has an array of its own by cluster, so that a promise copies only one.
     """
 
     size: int
@@ -32,26 +32,26 @@ class Contention:
 
     @classmethod
     def of(cls, size: int, outstanding: Mapping[int, Iterable[Outstanding]]) -> Contention:
-        """What is outstanding in so many clusters, by position."""
+        """Sum what is outstanding in ``size`` clusters, by position."""
         return cls(size=size).with_more(outstanding)
 
     def without(self, positions: Iterable[int]) -> Contention:
-        """Without anything in some clusters; kinds of which nothing is left are forgotten."""
-        kept_c = np.ones(self.size, dtype=np.bool_)
-        kept_c[list(positions)] = False
-        replicas = [replicas_c * kept_c for replicas_c in self.replicas]
-        left = [g for g, replicas_c in enumerate(replicas) if replicas_c.any()]
-        kinds = tuple(self.kinds[g] for g in left)
+        """Remove all that is outstanding in some clusters, and the kinds that have none left."""
+        stays_c = np.ones(self.size, dtype=np.bool_)
+        stays_c[list(positions)] = False
+        replicas = [replicas_c * stays_c for replicas_c in self.replicas]
+        used = [g for g, replicas_c in enumerate(replicas) if replicas_c.any()]
+        kinds = tuple(self.kinds[g] for g in used)
         return Contention(
             size=self.size,
             kinds=kinds,
-            replicas=tuple(replicas[g] for g in left),
-            is_strict=tuple(self.is_strict[g] & kept_c for g in left),
+            replicas=tuple(replicas[g] for g in used),
+            is_strict=tuple(self.is_strict[g] & stays_c for g in used),
             places={kind.key: g for g, kind in enumerate(kinds)},
         )
 
     def including(self, kind: Kind) -> Contention:
-        """With a kind, if need be with no replicas."""
+        """Add a kind, with no replicas if it is new."""
         if kind.key in self.places:
             return self
         return Contention(
@@ -62,25 +62,25 @@ class Contention:
             places={**self.places, kind.key: len(self.kinds)},
         )
 
-    def with_more(self, more: Mapping[int, Iterable[Outstanding]]) -> Contention:
-        """With more outstanding, by position."""
-        every = self
+    def with_more(self, outstanding: Mapping[int, Iterable[Outstanding]]) -> Contention:
+        """Add outstanding promises by position."""
+        total = self
         by_kind: defaultdict[int, list[tuple[int, int, bool]]] = defaultdict(list)
-        # Those of a decision share their requirements.
-        known: dict[int, int] = {}
-        for position, outstanding in more.items():
-            for each in outstanding:
-                g = known.get(id(each.requirements))
+        # By identity, because promises of a decision share their requirements.
+        numbers: dict[int, int] = {}
+        for position, promises in outstanding.items():
+            for promise in promises:
+                g = numbers.get(id(promise.requirements))
                 if g is None:
-                    kind = Kind.of(each.requirements)
-                    every = every.including(kind)
-                    g = known[id(each.requirements)] = every.places[kind.key]
-                is_strict = each.certificate is PromiseCertificate.STRICT
-                by_kind[g].append((position, each.in_cells, is_strict))
-        replicas, strict = list(every.replicas), list(every.is_strict)
+                    kind = Kind.of(promise.requirements)
+                    total = total.including(kind)
+                    g = numbers[id(promise.requirements)] = total.places[kind.key]
+                is_strict = promise.certificate is PromiseCertificate.STRICT
+                by_kind[g].append((position, promise.in_cells, is_strict))
+        replicas, strict = list(total.replicas), list(total.is_strict)
         for g, rows in by_kind.items():
             replicas[g], strict[g] = _added(replicas[g], strict[g], rows)
-        return replace(every, replicas=tuple(replicas), is_strict=tuple(strict))
+        return replace(total, replicas=tuple(replicas), is_strict=tuple(strict))
 
 
 def _added(

@@ -1,4 +1,4 @@
-"""The cells of all clusters as flat arrays, in blocks of clusters small enough for the cache.
+"""Reported cells of all clusters as flat arrays, in blocks of clusters that fit a core's cache.
 
 Pure. Must not estimate anything; ``federation.capacity.pool_estimates`` does.
 """
@@ -19,13 +19,13 @@ from federation.model.arrays import BoolArray, IntArray
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.positions import Moves
 
-# So many take 128 KiB a resource: a pass stays within a core's own cache.
+# 128 KiB for each resource in int64: one pass stays within a core's own cache.
 CELLS_A_TABLE: Final = 16_384
-# Of 256 cells each.
+# With 256 cells each, the default of agents.
 CLUSTERS_A_BLOCK: Final = 64
-# Where clusters came, before the block is divided.
-_MOST_A_BLOCK: Final = 96
-# What stands for a cluster that has none: one of no nodes.
+# A block that grew beyond this is divided.
+_MAX_A_BLOCK: Final = 96
+# The cells of a cluster without any: one of no nodes.
 _NO_CELLS: Final = Cells(
     resources=(),
     pool_k=np.zeros(1, dtype=np.int32),
@@ -38,7 +38,7 @@ _NO_CELLS: Final = Cells(
 
 
 class ClusterCells(Protocol):
-    """The cells of some clusters in one table, and whose each is."""
+    """Cells of some clusters in one table; ``cluster_k`` is the cluster of each."""
 
     @property
     def cells(self) -> Cells: ...
@@ -49,7 +49,7 @@ class ClusterCells(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CarriedPool:
-    """A pool and the label keys that its cluster's pools carry."""
+    """A pool, and the label keys that all pools of its cluster carry."""
 
     pool: NodePool
     label_keys: tuple[str, ...]
@@ -57,8 +57,9 @@ class CarriedPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UnevenCells:
-    """The cells of a table whose nodes do not all have the same, axis u, side by side.
-    ``place_u`` is where each stands in the table.
+    """Cells of a table whose nodes differ in their amounts (axis u).
+
+    ``place_u`` is the column of each in the table.
     """
 
     place_u: npt.NDArray[np.intp]
@@ -84,37 +85,37 @@ class UnevenCells:
         return len(self.place_u)
 
     def at(self, place_j: npt.NDArray[np.intp], names: Collection[str]) -> Cells:
-        """Some of them, with some of the resources."""
+        """Return some of the cells (axis j), with the named resources only."""
         cells = self.cells
         rows = [cells.resources.index(name) for name in names] if len(place_j) else []
 
-        def taken(amount_rk: IntArray) -> IntArray:
+        def picked(amount_rk: IntArray) -> IntArray:
             some_rj = np.zeros((len(names), len(place_j)), dtype=np.int64)
-            for at, row in enumerate(rows):
-                amount_rk[row].take(place_j, out=some_rj[at], mode="clip")
+            for target, row in enumerate(rows):
+                amount_rk[row].take(place_j, out=some_rj[target], mode="clip")
             return some_rj
 
         return Cells(
             resources=tuple(names),
             pool_k=cells.pool_k.take(place_j),
             count_k=cells.count_k.take(place_j),
-            min_rk=taken(cells.min_rk),
-            sum_rk=taken(cells.sum_rk),
-            max_rk=taken(cells.max_rk),
+            min_rk=picked(cells.min_rk),
+            sum_rk=picked(cells.sum_rk),
+            max_rk=picked(cells.max_rk),
             sum_exact_k=cells.sum_exact_k.take(place_j),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellBlock:
-    """Some neighbouring clusters of a fleet, axis c, and all their cells in one table.
+    """Neighbouring clusters of a fleet (axis c), and all their cells (axis k) in one table.
 
-    ``start`` is the position of the first cluster in the fleet. The ``size_c`` cells of cluster c
-    begin at ``first_c``, and ``cluster_k`` says whose each is; every cluster has at least one, if
-    need be of no nodes. ``cells.pool_k`` are positions in ``pools``, where clusters share what is
-    equal, found by it in ``places``; ``cached_verdicts`` are on those, by the key of a claim.
-    ``reported_c`` is false where a cluster has no pools. ``uneven`` are the cells whose nodes are
-    not all alike.
+    ``start`` is the position of the first cluster in the fleet. Cluster c has ``size_c[c]`` cells
+    from ``first_c[c]`` on, at least one: a cell of no nodes where it reported none. ``cluster_k``
+    is the cluster of each cell. ``cells.pool_k`` indexes ``pools``, which equal pools of several
+    clusters share; ``places`` finds a pool by its identity. ``cached_verdicts`` are verdicts on
+    the pools by the key of a claim. ``reported_c`` is false for a cluster without pools.
+    ``uneven`` are the cells whose nodes differ.
     """
 
     start: int
@@ -130,7 +131,7 @@ class CellBlock:
 
     @property
     def here(self) -> slice:
-        """Where its clusters stand in the fleet."""
+        """The positions of its clusters in the fleet."""
         return slice(self.start, self.start + len(self))
 
     def __len__(self) -> int:
@@ -139,11 +140,11 @@ class CellBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FleetCells:
-    """The pools of a fleet's clusters (None where one reported none), by position, and as blocks.
+    """The pools of a fleet's clusters by position, None where unreported, and their blocks.
 
-    Blocks are never changed: what was computed from one holds as long as it is part of the fleet.
-    What was computed of one cluster holds wherever its number in ``version_c`` is found: no other
-    pools have it, in no fleet.
+    Blocks never change: a result computed from a block holds while the block is in the fleet.
+    A result for one cluster holds as long as its number in ``version_c`` is the same, which no
+    other pools have in any fleet.
     """
 
     pools: tuple[Pools | None, ...]
@@ -160,7 +161,7 @@ class FleetCells:
         )
 
     def with_clusters(self, changes: Mapping[int, Pools | None]) -> FleetCells:
-        """The same fleet with newer pools at some positions; only their blocks are made again."""
+        """Replace the pools at some positions; only the blocks of these are made again."""
         pools = list(self.pools)
         for position, newer in changes.items():
             pools[position] = newer
@@ -175,8 +176,9 @@ class FleetCells:
         return FleetCells(pools=tuple(pools), blocks=tuple(blocks), version_c=version_c)
 
     def after(self, moves: Moves) -> FleetCells:
-        """Of the fleet after clusters left and came, newcomers without pools; blocks of others
-        only move, with the same ``cells``.
+        """Follow clusters that left and joined; new clusters have no pools.
+
+        Blocks without changes only move, and keep the same ``cells``.
         """
         pools = moves.items(self.pools, (None,) * len(moves.taken))
         sizes = [len(block) for block in self.blocks] or [0]
@@ -204,7 +206,7 @@ class FleetCells:
 
     @property
     def nodes_c(self) -> IntArray:
-        """How many nodes are in pools, by cluster."""
+        """The number of nodes in pools, by cluster."""
         counts = [np.add.reduceat(block.cells.count_k, block.first_c) for block in self.blocks]
         return np.concatenate([np.zeros(0, dtype=np.int64), *counts])
 
@@ -220,16 +222,17 @@ def _new_versions(clusters: int) -> IntArray:
 
 
 def _blocks(pools: Sequence[Pools | None], start: int, stop: int) -> list[CellBlock]:
-    """Some neighbouring clusters in one block, or in several where they are too many for one."""
-    size = stop - start if stop - start <= _MOST_A_BLOCK else CLUSTERS_A_BLOCK
+    """Put neighbouring clusters into one block, or into several where they are too many."""
+    size = stop - start if stop - start <= _MAX_A_BLOCK else CLUSTERS_A_BLOCK
     return [
         _block(pools, first, min(first + size, stop)) for first in range(start, stop, size or 1)
     ]
 
 
 class _Piece(NamedTuple):
-    """Some neighbouring clusters: their cells, in which pools of the block these are, how many
-    each has, and which have pools.
+    """Neighbouring clusters on their way into a block.
+
+    ``pool_k`` is the place of each cell's pool in the block, ``size_c`` the number of cells.
     """
 
     cells: Cells
@@ -240,18 +243,19 @@ class _Piece(NamedTuple):
 
 def _block(pools: Sequence[Pools | None], start: int, stop: int) -> CellBlock:
     carried: dict[Hashable, CarriedPool] = {}
-    for each in pools[start:stop]:
-        carried |= _carried(each)
+    for cluster_pools in pools[start:stop]:
+        carried |= _carried(cluster_pools)
     places = {identity: place for place, identity in enumerate(carried)}
-    pieces = [_piece(each, places) for each in pools[start:stop]]
+    pieces = [_piece(cluster_pools, places) for cluster_pools in pools[start:stop]]
     return _assembled(start, pieces, tuple(carried.values()), places)
 
 
 def _changed_block(
     block: CellBlock, pools: Sequence[Pools | None], positions: Sequence[int]
 ) -> CellBlock:
-    """The block after a fleet's pools changed at some positions: what stands between these is
-    taken as it is, unless there is a pool that none of the block's clusters had.
+    """Return the block after the pools at some positions changed.
+
+    Runs of unchanged clusters are copied as they are, unless there is a pool new to the block.
     """
     if any(_carried(pools[position]).keys() - block.places.keys() for position in positions):
         return _block(pools, block.start, block.here.stop)
@@ -269,8 +273,8 @@ def _changed_block(
 
 def _run(block: CellBlock, start: int, stop: int) -> _Piece:
     last = stop - 1
-    here = slice(int(block.first_c[start]), int(block.first_c[last] + block.size_c[last]))
-    cells = block.cells.between(here)
+    columns = slice(int(block.first_c[start]), int(block.first_c[last] + block.size_c[last]))
+    cells = block.cells.between(columns)
     return _Piece(cells, cells.pool_k, block.size_c[start:stop], block.reported_c[start:stop])
 
 
@@ -311,7 +315,7 @@ def _assembled(
 
 
 def _carried(pools: Pools | None) -> dict[Hashable, CarriedPool]:
-    """A cluster's pools that have cells to be in, by what tells pools of a block apart."""
+    """Return the pools of a cluster that has cells, by their identity in a block."""
     if pools is None or not len(pools.cells):
         return {}
     return {
@@ -324,24 +328,24 @@ def _identities(pools: Pools) -> list[Hashable]:
     return [(pool.taints, pools.label_keys, *sorted(pool.labels.items())) for pool in pools.pools]
 
 
-def side_by_side(every: Sequence[Cells], pool_k: npt.NDArray[np.int32]) -> Cells:
-    """The cells of several clusters in one table; of a resource that one lacks it has nothing."""
-    names = tuple(dict.fromkeys(name for cells in every for name in cells.resources))
+def side_by_side(tables: Sequence[Cells], pool_k: npt.NDArray[np.int32]) -> Cells:
+    """Join the cells of several clusters in one table; absent resources are 0."""
+    names = tuple(dict.fromkeys(name for cells in tables for name in cells.resources))
     return Cells(
         resources=names,
         pool_k=pool_k,
-        count_k=np.concatenate([cells.count_k for cells in every]),
-        min_rk=_rows(names, [(cells.resources, cells.min_rk) for cells in every]),
-        sum_rk=_rows(names, [(cells.resources, cells.sum_rk) for cells in every]),
-        max_rk=_rows(names, [(cells.resources, cells.max_rk) for cells in every]),
-        sum_exact_k=np.concatenate([cells.sum_exact_k for cells in every]),
+        count_k=np.concatenate([cells.count_k for cells in tables]),
+        min_rk=_rows(names, [(cells.resources, cells.min_rk) for cells in tables]),
+        sum_rk=_rows(names, [(cells.resources, cells.sum_rk) for cells in tables]),
+        max_rk=_rows(names, [(cells.resources, cells.max_rk) for cells in tables]),
+        sum_exact_k=np.concatenate([cells.sum_exact_k for cells in tables]),
     )
 
 
-def _rows(names: tuple[str, ...], every: Iterable[tuple[tuple[str, ...], IntArray]]) -> IntArray:
-    """Amounts of several clusters side by side, each with rows of its own, in rows by name."""
+def _rows(names: tuple[str, ...], amounts: Iterable[tuple[tuple[str, ...], IntArray]]) -> IntArray:
+    """Join the amounts of several clusters, whose rows differ, in rows by name."""
     tables = []
-    for resources, amount_rk in every:
+    for resources, amount_rk in amounts:
         if resources == names:
             tables.append(amount_rk)
             continue

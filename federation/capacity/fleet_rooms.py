@@ -23,7 +23,7 @@ from federation.capacity.cells import (
 )
 from federation.capacity.cluster_room import ReportId, Room, Site
 from federation.capacity.fleet_cells import FleetCells
-from federation.capacity.known_fleet import KnownCells, KnownContention
+from federation.capacity.known_fleet import LazyCells, LazyContention
 from federation.capacity.largest_nodes import LargestNodes
 from federation.capacity.layers import KnownRoom, Layers
 from federation.capacity.pool_kinds import PoolKinds
@@ -70,9 +70,9 @@ class FleetRooms:
     cells_c: IntArray
     sums: PromiseSums
     largest: LargestNodes
-    known_filled: KnownCells
-    known_reported: KnownCells
-    known_contention: KnownContention
+    known_filled: LazyCells
+    known_reported: LazyCells
+    known_contention: LazyContention
     known_holds: KnownHolds
 
     @classmethod
@@ -92,9 +92,9 @@ class FleetRooms:
             cells_c=np.zeros(size, dtype=np.int64),
             sums=PromiseSums.none(size),
             largest=LargestNodes.none(size),
-            known_filled=KnownCells(),
-            known_reported=KnownCells(),
-            known_contention=KnownContention(),
+            known_filled=LazyCells(),
+            known_reported=LazyCells(),
+            known_contention=LazyContention(),
             known_holds=KnownHolds(),
         )
 
@@ -113,7 +113,7 @@ class FleetRooms:
             largest=self.largest.after(moves),
             known_filled=self.known_filled.moved(moves),
             known_reported=self.known_reported.moved(moves),
-            known_contention=KnownContention(),
+            known_contention=LazyContention(),
             known_holds=self.known_holds,
         )
 

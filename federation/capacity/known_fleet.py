@@ -1,6 +1,6 @@
-"""What is known of a whole fleet: made when somebody asks, out of what was known of an earlier one.
+"""Lazy columns of a whole fleet: computed on the first read, from those of an earlier fleet.
 
-Must not change what a fleet answers: what is not known is made anew.
+Must not change an answer: without an earlier fleet all columns are computed.
 """
 
 from __future__ import annotations
@@ -14,42 +14,45 @@ from federation.capacity.contention import Contention
 from federation.capacity.fleet_cells import FleetCells
 from federation.model.pools.values import Pools
 from federation.model.positions import GONE, Moves
+from federation.model.reservations import Outstanding
 
-# So many moves are made up for rather than cells made anew.
-_MOST_MOVES: Final = 32
+# Moves of clusters that are replayed; after more, all cells are made again.
+_MAX_MOVES: Final = 32
 
 
 @dataclass(slots=True, eq=False)
-class KnownCells:
-    """Cells of all clusters, made when somebody asks, out of an earlier fleet's.
+class LazyCells:
+    """The cells of all clusters, made on the first read.
 
-    ``known`` has those of an earlier fleet, and what changed or moved since: one value, as several
-    threads may read a fleet.
+    ``earlier`` has the cells of an earlier fleet, and the changes and moves since. It is replaced
+    as one value, because several threads may read a fleet.
     """
 
-    known: tuple[FleetCells, tuple[Moves | frozenset[int], ...]] | None = None
+    earlier: tuple[FleetCells, tuple[Moves | frozenset[int], ...]] | None = None
 
-    def after(self, changed: Iterable[int]) -> KnownCells:
-        if self.known is None:
-            return KnownCells()
-        cells, later = self.known
+    def after(self, changed: Iterable[int]) -> LazyCells:
+        """Follow changes of the pools at some positions."""
+        if self.earlier is None:
+            return LazyCells()
+        cells, later = self.earlier
         newest = later[-1] if later else None
         if isinstance(newest, frozenset):
-            return KnownCells((cells, (*later[:-1], newest.union(changed))))
-        return KnownCells((cells, (*later, frozenset(changed))))
+            return LazyCells((cells, (*later[:-1], newest.union(changed))))
+        return LazyCells((cells, (*later, frozenset(changed))))
 
-    def moved(self, moves: Moves) -> KnownCells:
-        if self.known is None or len(self.known[1]) >= _MOST_MOVES:
-            return KnownCells()
-        cells, later = self.known
-        return KnownCells((cells, (*later, moves)))
+    def moved(self, moves: Moves) -> LazyCells:
+        """Follow clusters that left and joined."""
+        if self.earlier is None or len(self.earlier[1]) >= _MAX_MOVES:
+            return LazyCells()
+        cells, later = self.earlier
+        return LazyCells((cells, (*later, moves)))
 
     def cells(self, size: int, pools_at: Callable[[int], Pools | None]) -> FleetCells:
-        """The cells of so many clusters, whose pools are asked for where they are not known."""
-        if self.known is None:
+        """Return the cells of ``size`` clusters; ``pools_at`` has the pools that changed."""
+        if self.earlier is None:
             cells = FleetCells.of(pools_at(position) for position in range(size))
         else:
-            cells, later = self.known
+            cells, later = self.earlier
             stale = set[int]()
             for change in later:
                 if isinstance(change, Moves):
@@ -60,46 +63,52 @@ class KnownCells:
                     stale |= change
             if stale:
                 cells = cells.with_clusters({c: pools_at(c) for c in sorted(stale)})
-        self.known = cells, ()
+        self.earlier = cells, ()
         return cells
 
 
 @dataclass(slots=True, eq=False)
-class KnownContention:
-    """What is outstanding in all clusters by kind, made when somebody asks, out of what was known.
+class LazyContention:
+    """All outstanding replicas of a fleet by kind, summed on the first read.
 
-    ``known`` has that of an earlier fleet, and the clusters that changed since: one value, as
-    several threads may read a fleet.
+    ``earlier`` has the sums of an earlier fleet, and the clusters that changed since. It is
+    replaced as one value, because several threads may read a fleet.
     """
 
-    known: tuple[Contention, frozenset[int]] | None = None
+    earlier: tuple[Contention, frozenset[int]] | None = None
 
-    def after(self, changed: Iterable[int]) -> KnownContention:
-        if self.known is None:
-            return KnownContention()
-        contention, stale = self.known
-        return KnownContention((contention, stale.union(changed)))
+    def after(self, changed: Iterable[int]) -> LazyContention:
+        """Follow changes in some clusters."""
+        if self.earlier is None:
+            return LazyContention()
+        contention, stale = self.earlier
+        return LazyContention((contention, stale.union(changed)))
 
-    def with_more(self, more: Mapping[int, Sequence[Assignment]]) -> KnownContention:
-        if self.known is None:
-            return KnownContention()
-        contention, stale = self.known
-        added = {position: [each.contending for each in every] for position, every in more.items()}
-        return KnownContention((contention.with_more(added), stale))
+    def with_more(self, assigned: Mapping[int, Sequence[Assignment]]) -> LazyContention:
+        """Add assignments by position."""
+        if self.earlier is None:
+            return LazyContention()
+        contention, stale = self.earlier
+        added = {position: _contending(promises) for position, promises in assigned.items()}
+        return LazyContention((contention.with_more(added), stale))
 
     def contention(self, held: Sequence[Held | None]) -> Contention:
-        """All that is outstanding in clusters that hold that."""
-        if self.known is None:
-            found, stale = Contention(size=len(held)), frozenset(range(len(held)))
+        """Return the sums over all clusters, which hold ``held``."""
+        if self.earlier is None:
+            contention, stale = Contention(size=len(held)), frozenset(range(len(held)))
         else:
-            found, stale = self.known
-            found = found.without(stale) if stale else found
-        found = found.with_more(
+            contention, stale = self.earlier
+            contention = contention.without(stale) if stale else contention
+        contention = contention.with_more(
             {
-                c: [each.contending for each in here.every]
+                c: _contending(promises.every)
                 for c in sorted(stale)
-                if (here := held[c]) is not None
+                if (promises := held[c]) is not None
             }
         )
-        self.known = found, frozenset()
-        return found
+        self.earlier = contention, frozenset()
+        return contention
+
+
+def _contending(assignments: Iterable[Assignment]) -> list[Outstanding]:
+    return [assignment.contending for assignment in assignments]

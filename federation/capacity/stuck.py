@@ -1,4 +1,4 @@
-"""What promises that lost their room keep others from: the nodes that may yet become their room.
+"""Nodes that are reserved for stuck promises, which lost their room.
 
 Pure. Must not pack anything.
 """
@@ -18,45 +18,47 @@ from federation.model.pools.bounds import per_replica
 from federation.model.pools.matching import Match
 
 
-def without_kept_nodes(left: Residues, stuck: Iterable[Assignment], kinds: PoolKinds) -> Residues:
-    """What is left in a cluster for others: for each stuck replica the node that has most of what
-    it asks for is kept, in both views.
+def without_reserved_nodes(
+    free: Residues, stuck: Iterable[Assignment], kinds: PoolKinds
+) -> Residues:
+    """Remove, for each stuck replica, one node from the free cells of both views.
 
-    Whichever node comes free for it, what others were promised there finds as much on the node
-    that is kept no more. Pools it may not use stay as they are.
+    It is the node with the largest part of what the replica requests. Whichever node comes free
+    for the replica in the end, other promises made there then find as much room on the node that
+    was reserved. Pools that the replica may not use stay as they are.
     """
-    table_xk = left.table_xk.copy()
-    for each in stuck:
-        requirements = each.outstanding.requirements
+    table_xk = free.table_xk.copy()
+    for assignment in stuck:
+        requirements = assignment.outstanding.requirements
         verdict_p = kinds.verdicts(requirements.node_claim)
         suiting_p = None if verdict_p is None else verdict_p == Match.YES
         demanded = per_replica(requirements.request)
-        if not demanded.keys() <= set(left.resources):
+        if not demanded.keys() <= set(free.resources):
             continue
-        rows = {name: AMOUNTS + left.resources.index(name) for name in demanded}
+        rows = {name: AMOUNTS + free.resources.index(name) for name in demanded}
         for view in View:
-            start = int(left.first_s[view])
-            columns_xk = table_xk[:, start : start + int(left.used_s[view])]
-            asked = {rows[name]: amount for name, amount in demanded.items()}
-            _keep(columns_xk, asked, each.unplaced, suiting_p)
-    return replace(left, table_xk=table_xk)
+            start = int(free.first_s[view])
+            columns_xk = table_xk[:, start : start + int(free.used_s[view])]
+            amounts = {rows[name]: amount for name, amount in demanded.items()}
+            _reserve(columns_xk, amounts, assignment.unplaced, suiting_p)
+    return replace(free, table_xk=table_xk)
 
 
-def _keep(
-    columns_xk: IntArray, asked: Mapping[int, int], nodes: int, suiting_p: BoolArray | None
+def _reserve(
+    columns_xk: IntArray, amounts: Mapping[int, int], nodes: int, suiting_p: BoolArray | None
 ) -> None:
-    """Take so many nodes out, those first that have the largest part of what is ``asked`` by row.
+    """Take nodes out of the cells, those with the largest part of the ``amounts`` by row first.
 
-    A node without any of it cannot become its room sooner than others.
+    A node without any of a resource is passed over: it becomes room no sooner than others.
     """
-    (row, amount), *others = asked.items()
+    (row, amount), *rest = amounts.items()
     part_k = columns_xk[row] / amount
-    for row, amount in others:
+    for row, amount in rest:
         np.minimum(part_k, columns_xk[row] / amount, out=part_k)
     if suiting_p is not None:
         part_k[~suiting_p[columns_xk[KIND]]] = 0
     (some_k,) = (part_k > 0).nonzero()
     order_k = some_k.take((-part_k.take(some_k)).argsort(kind="stable"))
     count_k = columns_xk[COUNT].take(order_k)
-    left_k = nodes - (count_k.cumsum() - count_k)
-    columns_xk[COUNT, order_k] = count_k - np.minimum(np.maximum(left_k, 0), count_k)
+    missing_k = nodes - (count_k.cumsum() - count_k)
+    columns_xk[COUNT, order_k] = count_k - np.minimum(np.maximum(missing_k, 0), count_k)
