@@ -1,6 +1,6 @@
-"""The room in one cluster: one report's cells, with all that is outstanding packed into them.
+"""Free capacity of one cluster: the cells of a report, with all outstanding promises packed in.
 
-Pure and immutable. Must not decide who gets room: ``federation.capacity.reserve`` asks.
+Pure and immutable. Must not decide which promise gets room: ``federation.capacity.reserve`` does.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from federation.model.shapes import request_shape
 from federation.model.workload import ReplicaRequirements
 
 T = TypeVar("T")
-# By cluster what is packed, group after group.
+# By cluster, the groups of promises in packing order.
 _Groups: TypeAlias = Sequence[Sequence[Sequence[Outstanding]]]
 
-# So many clusters are packed in the same steps: what these go over stays in the caches.
-_AT_ONCE: Final = 200
+# Clusters packed in the same steps: their tables fit the caches of a core.
+_MAX_AT_ONCE: Final = 200
 
 
 class ReportId(NamedTuple):
-    """Which report of a cluster."""
+    """The identity of a cluster's report."""
 
     epoch: int
     sequence: int
@@ -53,10 +53,10 @@ class ReportId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Site:
-    """What a room has that promises do not change: ``pools`` as ``report`` has them, and the kind
-    of each. What was ``rehearsed`` of it once need not be again.
+    """A cluster as reported, without promises: the ``pools`` of ``report``, and their kinds.
 
-    ``follows_claims``: a placer of ours puts the cluster's pods where its agent plans them.
+    ``follows_claims``: our binder places the cluster's pods on the nodes that its agent plans.
+    ``rehearsed`` and ``beside_large`` cache results about the nodes (``remembered``).
     """
 
     report: ReportId
@@ -68,41 +68,42 @@ class Site:
 
     @classmethod
     def of(cls, report: ReportId, pools: Pools, kinds: PoolKinds, *, follows_claims: bool) -> Site:
-        """A cluster as reported, whose pools are among the kinds."""
+        """Make one; the pools must be among the ``kinds``."""
         kind_p = kinds.of(pools)[: len(pools.pools)]
         return cls(report=report, pools=pools, follows_claims=follows_claims, kind_p=kind_p)
 
-    def remembering(self, before: Site | None) -> Site:
-        """With what was worked out of the very same pools by an earlier report."""
-        if before is None or before.pools is not self.pools:
+    def remembering(self, earlier: Site | None) -> Site:
+        """Take over the caches of an earlier report with the very same pools."""
+        if earlier is None or earlier.pools is not self.pools:
             return self
-        return replace(self, rehearsed=before.rehearsed, beside_large=before.beside_large)
+        return replace(self, rehearsed=earlier.rehearsed, beside_large=earlier.beside_large)
 
     def rehearse(
         self, kinds: PoolKinds, promises: tuple[Outstanding, ...], run: int | None = None
     ) -> RehearsedPromises:
-        """Rehearse these promises on the reported nodes: mostly they are what was rehearsed before,
-        in this room or in another one of these nodes, and a little more. ``run`` is as in
-        ``RehearsedPromises.going_on``.
+        """Rehearse these promises on the reported nodes, and cache the stage after them.
+
+        Usually they continue a cached rehearsal, of this state of the cluster or of another one.
+        ``run`` is as in ``RehearsedPromises.going_on``.
         """
-        known = self.rehearsed.known
-        if not known.begins(promises):
-            known = NEWEST_REHEARSED.get(self.pools, known)
-        known = known.going_on(self.pools, self.kind_p, kinds, promises, run)
-        self.rehearsed.known = NEWEST_REHEARSED[self.pools] = known
-        return known
+        cached = self.rehearsed.known
+        if not cached.begins(promises):
+            cached = NEWEST_REHEARSED.get(self.pools, cached)
+        cached = cached.going_on(self.pools, self.kind_p, kinds, promises, run)
+        self.rehearsed.known = NEWEST_REHEARSED[self.pools] = cached
+        return cached
 
     def is_told(self, verdict_p: LevelArray | None) -> bool:
-        """Whether its pools carry what a node claim names, by the verdicts on all kinds."""
+        """Tell from verdicts on all kinds whether the pools carry the labels that a claim names."""
         return verdict_p is None or Match.UNKNOWN not in verdict_p[self.kind_p]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Room:
-    """A cluster as reported, and what outstanding replicas leave of its cells.
+    """A cluster as reported, and the cells that outstanding promises leave free.
 
-    ``left`` are the cells in two views: as they are when what is ``held`` goes where it fits
-    best, and when it goes where most is free. Their pools are among the ``kinds``.
+    ``left`` are the free cells in both views: with all that is ``held`` packed by best fit, and
+    packed by spreading. Their pools are among the ``kinds``.
     """
 
     site: Site
@@ -119,11 +120,11 @@ class Room:
         *,
         follows_claims: bool = False,
     ) -> Room:
-        """The room that a report's cells have beside what is outstanding, packed in its order.
+        """Pack what is outstanding into a report's cells, in its order.
 
-        What is alike is packed as one. Where some finds no room, the largest go first, and where
-        that has none either, all of it goes where a stock kube-scheduler would put it. What still
-        finds none is stuck, and keeps others from the nodes that may yet become its room.
+        Equal promises are packed as one. If some find no room, pack again with the largest first;
+        if some still find none, place all as a stock kube-scheduler does. Those without room are
+        stuck, and each reserves the node that may yet become its room.
         """
         kinds = PoolKinds().with_pools([pools], ())
         site = Site.of(report, pools, kinds, follows_claims=follows_claims)
@@ -143,112 +144,114 @@ class Room:
         return self.site.follows_claims
 
     def repacked(self, outstanding: Iterable[Outstanding]) -> Room:
-        """With this outstanding and no other, packed anew."""
+        """Pack these promises, and no others, from the reported cells on."""
         (room,) = packed_anew(self.kinds, [(self.site, tuple(outstanding))])
         return room
 
     def with_all(self, outstanding: Iterable[Outstanding]) -> Room:
-        """With more outstanding, one after the other."""
-        groups = [[each] for each in outstanding]
+        """Add promises, one after the other."""
+        groups = [[promise] for promise in outstanding]
         return self._with_groups(groups) if groups else self
 
     def holding(self, outstanding: tuple[Outstanding, ...]) -> Room:
-        """With this outstanding and no other, which mostly is what it had and more.
+        """Hold these promises, and no others; usually they are the current ones and further ones.
 
-        Parts that became one stay where they are.
+        Parts that became one promise stay where they are.
         """
-        had = with_parts_as_one(self.outstanding, outstanding)
-        if had is None:
+        current = with_parts_as_one(self.outstanding, outstanding)
+        if current is None:
             return self.repacked(outstanding)
-        return _arrived(self, had).with_promised(outstanding[len(had) :])
+        return _arrived(self, current).with_promised(outstanding[len(current) :])
 
     def with_promised(self, promises: tuple[Outstanding, ...]) -> Room:
-        """With more that was promised already.
+        """Add promises that are made already, in the order in which they were made.
 
-        What finds no room behind what was promised before was promised as all was packed anew.
+        A promise that finds no room behind the earlier ones was made when all were packed anew, so
+        all are packed anew here, too.
         """
         room = self
         packed = room._with_groups(runs_alike(promises)) if promises else room
         if packed.stuck() == room.stuck():
             return packed
-        for one in promises:
-            packed = room.with_one(one)
+        for promise in promises:
+            packed = room.with_one(promise)
             room = (
                 packed
                 if packed.stuck() == room.stuck()
-                else room.repacked((*room.outstanding, one))
+                else room.repacked((*room.outstanding, promise))
             )
         return room
 
     def with_one(self, outstanding: Outstanding) -> Room:
-        """With this outstanding as well; as much as fits where not all of it does."""
+        """Add a promise; if not all of it fits, as much as fits."""
         return self._with_groups([[outstanding]])
 
     def without(self, binding: str) -> Room:
-        """As if the binding had nothing outstanding."""
+        """Remove the promises of a binding."""
         return answered(self.leaving(binding))
 
     def leaving(self, binding: str) -> Repacking[Room]:
-        """``without`` along with others."""
-        kept = [each for each in self.outstanding if each.binding != binding]
-        return self if len(kept) == len(self.holdings) else (yield self, tuple(kept))
+        """Remove the promises of a binding; see ``Repacking``."""
+        staying = tuple(promise for promise in self.outstanding if promise.binding != binding)
+        return self if len(staying) == len(self.holdings) else (yield self, staying)
 
     @property
     def filled(self) -> Pools:
-        """The pools with the cells that best fit leaves."""
+        """The pools with the cells that best fit leaves free."""
         return replace(self.pools, cells=cells_left(self.left, View.FILLED, self.pools.cells))
 
     @property
     def spread(self) -> Pools:
-        """The pools with the cells that spreading leaves."""
+        """The pools with the cells that spreading leaves free."""
         return replace(self.pools, cells=cells_left(self.left, View.SPREAD, self.pools.cells))
 
     @property
     def holdings(self) -> tuple[Assignment, ...]:
-        """Everything outstanding. All steps, in order, pack it into the report's minimums."""
+        """The packed promises; all their steps, in order, fit the minimums of reported cells."""
         return self.held.every
 
     def holdings_of(self, binding: str) -> tuple[Assignment, ...]:
-        """What one binding holds."""
-        return tuple(each for each in self.held.every if each.outstanding.binding == binding)
+        """Return the packed promises of one binding."""
+        return tuple(part for part in self.held.every if part.outstanding.binding == binding)
 
     @property
     def outstanding(self) -> tuple[Outstanding, ...]:
-        """In the order in which it was promised."""
+        """All promises in the order in which they were made."""
         return self.held.outstanding
 
     @property
     def overcommitted(self) -> tuple[Assignment, ...]:
-        """What finds no room any more; unproven promises never showed that they had any."""
+        """Promises that lost their room; unproven ones never had proof of any."""
         if not self.held.is_overcommitted:
             return ()
-        return tuple([each for each in self.held.every if each.unplaced and each.is_broken])
+        return tuple([part for part in self.held.every if part.unplaced and part.is_broken])
 
     def stuck(self, but_for: str | None = None) -> int:
-        """How many promised replicas find no room any more, those of a binding left out."""
+        """Count the promised replicas that lost their room, except those of a binding."""
         if but_for is None:
             return self.held.late
         return sum(
-            [each.unplaced for each in self.overcommitted if each.outstanding.binding != but_for]
+            [part.unplaced for part in self.overcommitted if part.outstanding.binding != but_for]
         )
 
     @property
     def holds_strict(self) -> bool:
-        """Whether something strict is outstanding, which later promises must leave its room."""
+        """Tell whether a strict promise is outstanding, whose room later promises must leave."""
         return self.held.is_strict
 
     @property
     def contending(self) -> list[Outstanding]:
-        """All that is outstanding, as strict promises have to reckon with it."""
-        return [each.contending for each in self.held.every]
+        """All promises as strict promises see them."""
+        return [part.contending for part in self.held.every]
 
     def can_tell(self, requirements: ReplicaRequirements) -> bool:
-        """Whether the pools carry what the node claim names; else nothing can be packed."""
+        """Tell whether the pools carry the labels that a claim names; else nothing is packed."""
         return self.site.is_told(self.kinds.verdicts(requirements.node_claim))
 
     def most_by_view(self, requirements: ReplicaRequirements) -> tuple[int, int]:
-        """How many replicas the cells hold under best fit and under spreading; 0 where they cannot
-        tell.
+        """Return how many replicas fit under best fit and under spreading.
+
+        Both are 0 where the pools do not carry the labels that the claim names.
         """
         verdict_p = self.kinds.verdicts(requirements.node_claim)
         if not self.site.is_told(verdict_p):
@@ -260,17 +263,17 @@ class Room:
     def most(
         self, requirements: ReplicaRequirements, certificate: PromiseCertificate, limit: int
     ) -> int:
-        """The most replicas, up to ``limit``, that can be promised beside what is outstanding."""
+        """Return the most replicas, up to ``limit``, that can be promised now."""
         return self._most(requirements, certificate, limit, self.most_by_view(requirements))
 
     def packable(self, requirements: ReplicaRequirements, certificate: PromiseCertificate) -> int:
-        """How many more replicas may be asked for: unless strictly, some are kept back."""
+        """Return how many more replicas are available; unless strictly, a margin is kept back."""
         filled, spread = self.most_by_view(requirements)
-        most = self._most(requirements, certificate, MAX_REPLICAS, (filled, spread))
+        max_replicas = self._most(requirements, certificate, MAX_REPLICAS, (filled, spread))
         if certificate is not PromiseCertificate.STRICT:
             shape = request_shape(requirements.request)
-            most = min(most, careful_most(filled, spread, self.held, shape))
-        return most
+            max_replicas = min(max_replicas, careful_most(filled, spread, self.held, shape))
+        return max_replicas
 
     def _most(
         self,
@@ -279,123 +282,130 @@ class Room:
         limit: int,
         by_view: tuple[int, int],
     ) -> int:
-        most = min(limit, *by_view)
+        max_replicas = min(limit, *by_view)
         if certificate is PromiseCertificate.STRICT or self.holds_strict:
-            most = strict_most(self.pools, self.contending, requirements, certificate, most)
-        return most
+            return strict_most(self.pools, self.contending, requirements, certificate, max_replicas)
+        return max_replicas
 
     def as_scheduled(self, outstanding: Sequence[Outstanding]) -> Room:
-        """With best fit's packing replaced by a rehearsal's, as it is in the run that leaves the
-        fewest without a node; the same where there is none.
+        """Replace best fit's packing by the run of a rehearsal with the fewest pods without a node.
+
+        Return the same capacity where no rehearsal is possible.
         """
         site, promises = self.site, tuple(outstanding)
         stage = site.rehearse(self.kinds, promises).stage
         if stage is None:
             return self
         rehearsed = site.rehearse(self.kinds, promises, int(stage.late_l.argmin()))
-        left, assignments = rehearsed.packed(self.left, site.kind_p)
-        return replace(self, left=left, held=Held().with_more(assignments))
+        free, assignments = rehearsed.packed(self.left, site.kind_p)
+        return replace(self, left=free, held=Held().with_more(assignments))
 
     def _with_groups(self, groups: Sequence[Sequence[Outstanding]]) -> Room:
-        """With more outstanding, group after group; those of a group differ in nothing but whose
-        they are and how many.
-        """
+        """Add promises, group after group; those of a group differ in binding and number only."""
         cells = PackedCells(residues=self.left)
-        (more,) = pack_groups(cells, [groups], self.kinds, [self.pools.cells.resources])
-        return replace(self, left=cells.residues, held=self.held.with_more(more))
+        (assignments,) = pack_groups(cells, [groups], self.kinds, [self.pools.cells.resources])
+        return replace(self, left=cells.residues, held=self.held.with_more(assignments))
 
 
-# Asks for a room to be packed anew, with this outstanding and no other, until it has its answer.
+# Yields a capacity and promises, and is sent the capacity with just these promises, packed anew.
 Repacking: TypeAlias = Generator[tuple[Room, tuple[Outstanding, ...]], Room, T]
 
 
-def answered(asking: Repacking[T]) -> T:
-    """What one comes to by itself."""
-    return answered_together({0: asking})[0]
+def answered(repacking: Repacking[T]) -> T:
+    """Run one generator, and return its result."""
+    return answered_together({0: repacking})[0]
 
 
-def answered_together(asking: Mapping[int, Repacking[T]]) -> dict[int, T]:
-    """The result of each; all requests of all of them are packed in the same steps."""
+def answered_together(repackings: Mapping[int, Repacking[T]]) -> dict[int, T]:
+    """Run generators, and return their results; pack the requests of all in the same steps."""
     answers: dict[int, T] = {}
-    rooms: dict[int, Room | None] = dict.fromkeys(asking)
+    rooms: dict[int, Room | None] = dict.fromkeys(repackings)
     while rooms:
-        wanted: dict[int, tuple[Room, tuple[Outstanding, ...]]] = {}
+        requests: dict[int, tuple[Room, tuple[Outstanding, ...]]] = {}
         for place, room in rooms.items():
+            repacking = repackings[place]
             try:
-                wanted[place] = next(asking[place]) if room is None else asking[place].send(room)
+                requests[place] = next(repacking) if room is None else repacking.send(room)
             except StopIteration as ended:
                 answers[place] = ended.value
         rooms = {}
-        for kinds, places in _by_kinds(wanted):
-            every = [(wanted[place][0].site, wanted[place][1]) for place in places]
-            rooms |= zip(places, packed_anew(kinds, every), strict=True)
+        for kinds, places in _by_kinds(requests):
+            outstanding_at = [(requests[place][0].site, requests[place][1]) for place in places]
+            rooms |= zip(places, packed_anew(kinds, outstanding_at), strict=True)
     return answers
 
 
 def _by_kinds(
-    wanted: Mapping[int, tuple[Room, tuple[Outstanding, ...]]],
+    requests: Mapping[int, tuple[Room, tuple[Outstanding, ...]]],
 ) -> Iterable[tuple[PoolKinds, list[int]]]:
-    """Rooms of one fleet share theirs."""
-    found: dict[int, tuple[PoolKinds, list[int]]] = {}
-    for place, (room, _) in wanted.items():
-        found.setdefault(id(room.kinds), (room.kinds, []))[1].append(place)
-    return found.values()
+    """Group places by their kinds of pools, which all capacities of one fleet share."""
+    groups: dict[int, tuple[PoolKinds, list[int]]] = {}
+    for place, (room, _) in requests.items():
+        groups.setdefault(id(room.kinds), (room.kinds, []))[1].append(place)
+    return groups.values()
 
 
 def packed_anew(
-    kinds: PoolKinds, every: Sequence[tuple[Site, Sequence[Outstanding]]]
+    kinds: PoolKinds, outstanding_at: Sequence[tuple[Site, Sequence[Outstanding]]]
 ) -> list[Room]:
-    """The rooms of sites, whose pools are all among the kinds, with this outstanding and no other:
-    each as ``Room.of`` says. Those of the same resources are packed in the same steps.
+    """Pack the promises of clusters from the reported cells on, as ``Room.of`` does.
+
+    All pools must be among the ``kinds``. Clusters with the same resources are packed in the same
+    steps.
     """
     packed_rooms: dict[int, Room] = {}
-    # What is packed in the same way mostly is so in many clusters.
+    # Shared, because mostly the same groups occur in many clusters.
     numbers = Alike()
-    groups = [outstanding_alike(outstanding, numbers) for _, outstanding in every]
-    alike: dict[tuple[str, ...], list[int]] = {}
-    for place in sorted(range(len(every)), key=lambda place: -len(groups[place])):
-        alike.setdefault(every[place][0].pools.cells.resources, []).append(place)
-    for places in alike.values():
-        for first in range(0, len(places), _AT_ONCE):
-            here = places[first : first + _AT_ONCE]
-            some = _packed_alike(
-                kinds, [every[place] for place in here], [groups[place] for place in here], numbers
+    groups = [outstanding_alike(outstanding, numbers) for _, outstanding in outstanding_at]
+    by_resources: dict[tuple[str, ...], list[int]] = {}
+    for place in sorted(range(len(outstanding_at)), key=lambda place: -len(groups[place])):
+        resources = outstanding_at[place][0].pools.cells.resources
+        by_resources.setdefault(resources, []).append(place)
+    for places in by_resources.values():
+        for first in range(0, len(places), _MAX_AT_ONCE):
+            some = places[first : first + _MAX_AT_ONCE]
+            rooms = _packed_alike(
+                kinds,
+                [outstanding_at[place] for place in some],
+                [groups[place] for place in some],
+                numbers,
             )
-            packed_rooms |= zip(here, some, strict=True)
-    return [packed_rooms[place] for place in range(len(every))]
+            packed_rooms |= zip(some, rooms, strict=True)
+    return [packed_rooms[place] for place in range(len(outstanding_at))]
 
 
 def _packed_alike(
     kinds: PoolKinds,
-    every: Sequence[tuple[Site, Sequence[Outstanding]]],
+    outstanding_at: Sequence[tuple[Site, Sequence[Outstanding]]],
     groups: _Groups,
     numbers: Alike,
 ) -> list[Room]:
-    sites = [site for site, _ in every]
+    """Pack the promises of clusters with the same resources."""
+    sites = [site for site, _ in outstanding_at]
     packed = _in_order(kinds, sites, groups, numbers)
-    short = [place for place, each in enumerate(packed) if each.held.is_overcommitted]
+    short = [place for place, packing in enumerate(packed) if packing.held.is_overcommitted]
     best: dict[int, Room] = {}
     if short:
         largest_first = [by_size(sites[place].pools, groups[place]) for place in short]
-        others = _in_order(kinds, [sites[place] for place in short], largest_first, numbers)
-        for place, other in zip(short, others, strict=True):
-            best[place] = _best(packed[place], other, every[place][1])
-    rooms = [best.get(place) or repacked.room() for place, repacked in enumerate(packed)]
+        resorted = _in_order(kinds, [sites[place] for place in short], largest_first, numbers)
+        for place, other in zip(short, resorted, strict=True):
+            best[place] = _best(packed[place], other, outstanding_at[place][1])
+    rooms = [best.get(place) or packing.room() for place, packing in enumerate(packed)]
     return [
         _arrived(room, tuple(outstanding))
-        for room, (_, outstanding) in zip(rooms, every, strict=True)
+        for room, (_, outstanding) in zip(rooms, outstanding_at, strict=True)
     ]
 
 
 def _arrived(room: Room, outstanding: tuple[Outstanding, ...]) -> Room:
-    """The room, which knows in which order all was promised, if not in that of its packing."""
+    """Record the order in which the promises were made, if they are packed in another one."""
     if room.outstanding == outstanding:
         return room
     return replace(room, held=room.held._replace(arrived=outstanding))
 
 
 class _Packed(NamedTuple):
-    """A site's cells, at a place among those of others, and what they hold."""
+    """A cluster's promises, packed into the cells at a place of a table of several clusters."""
 
     site: Site
     kinds: PoolKinds
@@ -405,7 +415,7 @@ class _Packed(NamedTuple):
 
     def room(self) -> Room:
         return Room(
-            # What it remembers is of what was outstanding.
+            # New caches, because several clusters may share the ones of the site.
             site=replace(self.site, rehearsed=Rehearsed(), beside_large=KnownBesideLarge()),
             kinds=self.kinds,
             left=self.cells.only(self.place),
@@ -419,32 +429,35 @@ def _in_order(
     groups: _Groups,
     numbers: Alike,
 ) -> list[_Packed]:
-    """Each group after the other, whatever finds no room."""
-    every = [site.pools.cells for site in sites]
-    # One kind at least, for cells of no nodes.
+    """Pack the groups of each cluster in order, whether all of them find room or not."""
+    reported = [site.pools.cells for site in sites]
+    # One kind at least, for a cell of no nodes.
     kinds_by_site = [site.kind_p if len(site.kind_p) else kinds.of(site.pools) for site in sites]
-    cells = PackedCells(residues=bare_residues(every, kinds_by_site))
-    packed = pack_groups(cells, groups, kinds, [each.resources for each in every], numbers)
+    cells = PackedCells(residues=bare_residues(reported, kinds_by_site))
+    resources = [site_cells.resources for site_cells in reported]
+    packed = pack_groups(cells, groups, kinds, resources, numbers)
     return [
-        _Packed(site, kinds, cells, place, Held().with_more(more))
-        for place, (site, more) in enumerate(zip(sites, packed, strict=True))
+        _Packed(site, kinds, cells, place, Held().with_more(assignments))
+        for place, (site, assignments) in enumerate(zip(sites, packed, strict=True))
     ]
 
 
 def _best(packed: _Packed, other: _Packed, outstanding: Sequence[Outstanding]) -> Room:
-    """The one of two packings that leaves less stuck, or that of a stock kube-scheduler."""
-    room = min(packed, other, key=lambda each: each.held.late).room()
+    """Return the packing with the fewest stuck replicas: one of two, or kube-scheduler's."""
+    room = min(packed, other, key=lambda packing: packing.held.late).room()
     if room.held.is_overcommitted:
         room = min(room, room.as_scheduled(outstanding), key=Room.stuck)
     return replace(room, left=without_reserved_nodes(room.left, room.overcommitted, room.kinds))
 
 
 def certificate_for(
-    asked: Certificate | None, room: Room | None, requirements: ReplicaRequirements
+    requested: Certificate | None, room: Room | None, requirements: ReplicaRequirements
 ) -> PromiseCertificate:
-    """What a promise in a cluster will be worth if there is room; careful where nothing was asked.
+    """Return the certificate of a promise in a cluster, if there is room; careful by default.
 
-    Without a placer of ours nobody would follow a plan, so what is asked for then is careful too.
+    A planned promise is careful where no binder of ours would follow the plan.
     """
-    told = room is not None and room.can_tell(requirements)
-    return worth(asked, told=told, planned=room is not None and room.follows_claims)
+    if room is None:
+        return worth(requested, carries_labels=False, follows_plans=False)
+    carries_labels = room.can_tell(requirements)
+    return worth(requested, carries_labels=carries_labels, follows_plans=room.follows_claims)

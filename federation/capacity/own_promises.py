@@ -1,7 +1,7 @@
-"""A binding's own promises: how much room there is beside them, where more of the same is asked.
+"""Room for more of the same beside the promises that a binding holds already.
 
-Pure. A replica that leaves its node makes room for one more of the same there, and for no other.
-So the room beside them is the room there is now, and theirs. Must not promise anything.
+Pure. A replica that leaves its node makes room there for one more of the same, and for no other:
+room beside its own promises = room now + its own replicas. Must not promise anything.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class OwnPromises:
         certificate: Certificate | None,
         promises: Mapping[int, KeptPromise],
     ) -> OwnPromises:
-        """Return what a binding holds, which asks for such replicas now; None: for sets."""
+        """Return the promises of a binding; None for ``requirements``: it asks for sets."""
         repeated, changed = {}, dict[int, int]()
         for position, (held, staying) in promises.items():
             site = fleet.sites[position]
             if site is None:
                 continue
-            # Where the cells cannot tell there is no room to offer.
-            next_worth = worth(certificate, told=True, planned=site.follows_claims)
+            # Without labels there is no room to offer anyway.
+            next_worth = worth(certificate, carries_labels=True, follows_plans=site.follows_claims)
             if requirements is None or not all(
                 is_repeated(promise, requirements, next_worth) for promise in held
             ):

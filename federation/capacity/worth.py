@@ -1,6 +1,6 @@
-"""What a promise will be worth where there is room, and how much of a careful one is kept back.
+"""Certificates of promises, and the margin that careful promises keep back.
 
-Pure. Must not know what is left in a cluster.
+Pure. Must not know the free cells of a cluster.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from federation.model.shapes import Shape
 
 
 class OwnReplicas(NamedTuple):
-    """Replicas to be packed that a binding holds in a cluster; ``stuck`` ones lost their room."""
+    """A binding's replicas to be packed in a cluster; ``stuck`` of them lost their room."""
 
     replicas: int = 0
     stuck: int = 0
@@ -26,11 +26,10 @@ NOT_OWN: Final = OwnReplicas()
 def careful_most(
     filled: int, spread: int, held: Held, shape: Shape, own: OwnReplicas = NOT_OWN
 ) -> int:
-    """How many replicas may be promised, unless strictly, beside what is held, of those that the
-    cells hold in both views; some are kept back.
+    """Return how many replicas may be promised, unless strictly, of those that fit in both views.
 
-    Of what is held the binding's ``own`` is not on its way for it; what of that is stuck comes
-    first.
+    available = min(filled, spread) - min(|filled - spread|, reserve) - ceil(on_way / RESERVE_PART)
+    - own.stuck, where on_way are the other bindings' replicas of other shapes on their way.
     """
     kept_back = min(abs(filled - spread), held.reserve) + own.stuck
     on_their_way = max(0, held.on_their_way(shape) - own.replicas)
@@ -38,14 +37,18 @@ def careful_most(
     return max(0, min(filled, spread) - kept_back)
 
 
-def worth(asked: Certificate | None, *, told: bool, planned: bool) -> PromiseCertificate:
-    """What a promise will be worth where it is known whether the cells can tell, and plans are
-    followed.
+def worth(
+    requested: Certificate | None, *, carries_labels: bool, follows_plans: bool
+) -> PromiseCertificate:
+    """Return the certificate of a promise that finds room.
+
+    ``carries_labels``: the pools carry the labels that the claim names. ``follows_plans``: a binder
+    of ours places pods on the nodes that the cluster's agent plans.
     """
-    if not told:
+    if not carries_labels:
         return PromiseCertificate.UNPROVEN
-    if asked is Certificate.STRICT:
+    if requested is Certificate.STRICT:
         return PromiseCertificate.STRICT
-    if asked is Certificate.CAREFUL or not planned:
+    if requested is Certificate.CAREFUL or not follows_plans:
         return PromiseCertificate.CAREFUL
     return PromiseCertificate.PLANNED

@@ -112,7 +112,9 @@ class SimulatedRooms:
             room = self._rooms.rooms[position] if name in shares or name in left else None
             if room is not None:
                 parts = _parts(binding, shares.get(name, 0))
-                certificate = worth(asked, told=bool(told_c[position]), planned=room.follows_claims)
+                certificate = worth(
+                    asked, carries_labels=bool(told_c[position]), follows_plans=room.follows_claims
+                )
                 seen = self._seen(binding, room, name)
                 asks[position] = tuple(
                     _outstanding(binding, part, part.replicas - seen.get(part.name, 0), certificate)

@@ -85,7 +85,7 @@ def worth_by_name(
     which follow plans.
     """
     worth_by = {
-        (told, planned): worth(asked, told=told, planned=planned)
+        (told, planned): worth(asked, carries_labels=told, follows_plans=planned)
         for told in (False, True)
         for planned in (False, True)
     }
