@@ -9,7 +9,6 @@ RUN python -m venv /opt/fedsched \
 COPY pyproject.toml README.md LICENSE ./
 COPY federation ./federation
 COPY estimator ./estimator
-COPY bridge ./bridge
 COPY migrations ./migrations
 RUN /opt/fedsched/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 import federation.runtime.native_libraries  # noqa: F401 - before grpc and numpy
-from bridge.__main__ import bridge
+from federation.bridge.__main__ import bridge
 from federation.certificates import make_certificates
 from federation.codec.document_files import document_of
 from federation.model.errors import FederationError, InvalidRequest

@@ -11,7 +11,7 @@ from importlib import import_module
 
 USAGE = 2
 INTERRUPTED = 128 + signal.SIGINT
-OURS = ("federation", "estimator", "bridge")
+OURS = ("federation", "estimator")
 # What only one verb of a program needs.
 BRIDGE = ("kubernetes", "urllib3")
 

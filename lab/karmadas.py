@@ -15,10 +15,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from bridge.app import run
-from bridge.karmada import APPLIED_PLACEMENT
-from bridge.settings import BridgeSettings
 from estimator.binder import election
+from federation.bridge.app import run
+from federation.bridge.karmada import APPLIED_PLACEMENT
+from federation.bridge.settings import BridgeSettings
 from federation.client import Target
 from federation.runtime.addresses import Address, parse_address
 from lab.kubeapi.resources import (

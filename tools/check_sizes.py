@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES = 500
 FUNCTION_LINES = 60
-PLACES = ("federation", "estimator", "bridge", "migrations", "tests", "lab", "tools")
+PLACES = ("federation", "estimator", "migrations", "tests", "lab", "tools")
 GENERATED = (Path("federation/v1"), Path("estimator/karmada"))
 
 

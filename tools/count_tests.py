@@ -6,7 +6,7 @@ The figures, for the Python files below ``tests`` and below ``lab``:
 
 - *files* and *lines*: files named ``*.py`` and their newline characters, blank lines and comments
   included.
-- *product modules*: distinct modules and packages of ``federation``, ``estimator`` and ``bridge``
+- *product modules*: distinct modules and packages of ``federation`` and ``estimator``
   that import statements name anywhere in a file, generated stubs included. ``import a.b`` and
   ``from a.b import name`` name ``a.b``; where ``a.b.name`` is a module itself, that module is
   named and ``a.b`` is not. Names in strings, as monkeypatch and importlib take them, do not count.
@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PRODUCT = ("federation", "estimator", "bridge")
+PRODUCT = ("federation", "estimator")
 FOLDERS = ("tests", "lab")
 GENERATED = ("federation.v1", "estimator.karmada")
 # Modules of values that both programs share.
@@ -52,7 +52,7 @@ PURE = (
 # Classes that a user of the product builds, too: a test that builds them holds no layout.
 ENTRY_POINTS = frozenset(
     {
-        "bridge.settings.BridgeSettings",
+        "federation.bridge.settings.BridgeSettings",
         "estimator.settings.RunSettings",
         "federation.app.ControlPlane",
         "federation.client.api.Client",

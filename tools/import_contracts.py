@@ -15,7 +15,7 @@ from importlinter.contracts.forbidden import ForbiddenContract
 from importlinter.domain import fields
 from importlinter.domain.contract import Contract, ContractCheck, InvalidContractOptions
 
-OURS = ("federation", "estimator", "bridge")
+OURS = ("federation", "estimator")
 
 
 class RoomsWithoutContract(ForbiddenContract):
@@ -39,7 +39,8 @@ class RoomsWithoutContract(ForbiddenContract):
 class TakesContract(Contract):
     """A package takes nothing of other ones, but for some of its ``rooms``, which take ``allowed``.
 
-    Looks at direct imports: whatever is in between is held to the contract by itself.
+    Rooms that are ``held_elsewhere`` have a contract of their own. Looks at direct imports:
+    whatever is in between is held to the contract by itself.
     """
 
     type_name = "takes"
@@ -48,15 +49,17 @@ class TakesContract(Contract):
     of = fields.SetField(subfield=fields.StringField())
     rooms = fields.SetField(subfield=fields.StringField())
     allowed = fields.SetField(subfield=fields.StringField())
+    held_elsewhere = fields.SetField(subfield=fields.StringField(), required=False)
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002 - the linter gives it
         package, of = str(self.package), _names(self.of)
         rooms, allowed = _names(self.rooms), _names(self.allowed)
-        refuse_unknown(graph, "rooms", [package, *of, *rooms, *allowed])
+        held_elsewhere = _names(self.held_elsewhere or ())
+        refuse_unknown(graph, "rooms", [package, *of, *rooms, *allowed, *held_elsewhere])
         wrong = sorted(
             (importer, imported)
             for importer in graph.modules
-            if _is_within(importer, [package])
+            if _is_within(importer, [package]) and not _is_within(importer, held_elsewhere)
             for imported in graph.find_modules_directly_imported_by(importer)
             if _is_within(imported, of)
             and not (_is_within(importer, rooms) and _is_within(imported, allowed))

@@ -17,7 +17,7 @@ from federation.runtime.log_fields import work_fields
 from federation.runtime.setting_values import LogFormat, LogLevel
 from federation.runtime.terminal import OneLineFormatter
 
-PROGRAMS: Final = ("federation", "estimator", "bridge")
+PROGRAMS: Final = ("federation", "estimator")
 
 
 def _time_of(record: logging.LogRecord) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("federation", "estimator", "bridge")
+PACKAGES = ("federation", "estimator")
 # A part of the ``__main__`` modules that has to come before they import grpc and numpy.
 BEFORE_LIBRARIES = Path("federation", "runtime", "native_libraries.py")
 # A part of fedctl's, that its verbs need too.

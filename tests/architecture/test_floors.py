@@ -13,7 +13,7 @@ from importlinter.application.app_config import settings
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACTS = ROOT / ".importlinter"
-PACKAGES = ("federation", "estimator", "bridge")
+PACKAGES = ("federation", "estimator")
 REFUSED = [
     ("federation.model", "federation.scheduler"),
     ("federation.scheduler", "federation.services"),
@@ -41,6 +41,10 @@ REFUSED = [
     ("federation.rpc", "estimator.binpack"),
     ("federation.rpc.scoring", "estimator.kube"),
     ("federation.cli", "kubernetes"),
+    ("federation.bridge.app", "federation.services"),
+    ("federation.bridge.app", "estimator.scoring_config"),
+    ("federation.cli", "federation.bridge.app"),
+    ("estimator.kube", "federation.bridge.karmada"),
     ("estimator.agent", "federation.scheduler"),
     ("estimator.kube", "sqlalchemy"),
     ("estimator.binpack", "estimator.cluster.cache"),
@@ -90,6 +94,8 @@ ALLOWED = [
         "estimator.agent",
         "estimator.cluster.cache, estimator.cluster.claims, estimator.placing.place",
     ),
+    ("federation.bridge.app", "estimator.kube, federation.client"),
+    ("federation.__main__", "federation.bridge.__main__"),
     ("federation.demo", "federation.client, federation.store, federation.certificates"),
     ("federation.database", "federation.runtime.settings, federation.store"),
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCES = [
     path
-    for package in ("federation", "estimator", "bridge", "tools")
+    for package in ("federation", "estimator", "tools")
     for path in sorted((ROOT / package).rglob("*.py"))
     if not path.stem.endswith(("_pb2", "_pb2_grpc"))
 ]

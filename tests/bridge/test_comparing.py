@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bridge import shadow
-from bridge.agreement import Agreement, Cause, Occasion
-from bridge.app import compare
-from bridge.settings import BridgeSettings
+from federation.bridge import shadow
+from federation.bridge.agreement import Agreement, Cause, Occasion
+from federation.bridge.app import compare
+from federation.bridge.settings import BridgeSettings
 from federation.model.access import Role
 from lab.karmadas import PLACEMENT, member, placed, until
 from lab.kubeapi.resources import Document

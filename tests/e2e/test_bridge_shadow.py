@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bridge.agreement import TIES
+from federation.bridge.agreement import TIES
 from federation.model.access import Role
 from lab.control_planes import RunningControlPlane, running_control_plane
 from lab.karmadas import (

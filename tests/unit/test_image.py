@@ -21,7 +21,7 @@ def test_one_argument_says_what_all_stages_are_built_on() -> None:
 def test_what_is_copied_is_there_and_not_ignored() -> None:
     lines = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
     copied = {name for line in lines for name in line.split()}
-    assert {"federation", "estimator", "bridge", "migrations"} <= copied
+    assert {"federation", "estimator", "migrations"} <= copied
     assert IGNORED[0] == "*"
     assert {name.removeprefix("!") for name in IGNORED if name.startswith("!")} == copied
     assert all((ROOT / name).exists() for name in copied)

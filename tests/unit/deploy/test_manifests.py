@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from bridge.__main__ import bridge
 from estimator.options import OPTIONS
+from federation.bridge.__main__ import bridge
 from tests import kubernetes_schemas
 from tests.unit.deploy.kustomizing import kustomized
 from tests.unit.deploy.manifests import (

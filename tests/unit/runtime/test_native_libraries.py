@@ -16,7 +16,9 @@ print(len(os.listdir("/proc/self/task")), os.environ["GRPC_VERBOSITY"])
 """
 
 
-@pytest.mark.parametrize("program", ["federation", "federation.cli", "estimator", "bridge"])
+@pytest.mark.parametrize(
+    "program", ["federation", "federation.cli", "estimator", "federation.bridge"]
+)
 def test_programs_compute_in_the_thread_that_asks(program: str) -> None:
     ours = {"OPENBLAS_NUM_THREADS", "GRPC_VERBOSITY"}
     done = subprocess.run(

@@ -41,7 +41,7 @@ def test_ours_are_built_twice_and_are_whole(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     names = set(ZipFile(wheel).namelist())
     packages = {name.partition("/")[0] for name in names if ".dist-info" not in name}
-    assert packages == {"federation", "estimator", "bridge"}
+    assert packages == {"federation", "estimator"}
     # Else type checkers take nothing of a package for typed.
     assert {f"{package}/py.typed" for package in packages} <= names
     assert any(name.startswith("federation/store/migrations/versions/") for name in names)

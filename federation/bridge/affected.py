@@ -6,7 +6,7 @@ nothing else, and what waits for room is the control plane's to try again.
 
 from __future__ import annotations
 
-from bridge.karmada import KarmadaBinding
+from federation.bridge.karmada import KarmadaBinding
 
 
 def goes_everywhere(binding: KarmadaBinding) -> bool:

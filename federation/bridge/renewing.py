@@ -12,7 +12,7 @@ from typing import Any, Final
 import grpc.aio
 import yaml
 
-from bridge.settings import BridgeSettings
+from federation.bridge.settings import BridgeSettings
 from federation.client import Target, channel_to
 from federation.runtime.watched_files import Changed, FileWatch
 

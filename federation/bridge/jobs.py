@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bridge.karmada import Document, KarmadaBinding
-from bridge.steps import HeldBinding
+from federation.bridge.karmada import Document, KarmadaBinding
+from federation.bridge.steps import HeldBinding
 
 
 def is_running_job(binding: KarmadaBinding) -> bool:

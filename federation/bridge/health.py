@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bridge.agreement import Agreement
-from bridge.counts import Counts
 from estimator.health import HealthServer
+from federation.bridge.agreement import Agreement
+from federation.bridge.counts import Counts
 from federation.model.errors import PreconditionFailed
 from federation.runtime.addresses import Address
 

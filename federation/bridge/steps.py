@@ -10,8 +10,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bridge.karmada import KarmadaBinding
-from bridge.requests import asked_generation
+from federation.bridge.karmada import KarmadaBinding
+from federation.bridge.requests import asked_generation
 from federation.model.waiting import SUSPENDED
 from federation.v1.scheduling_pb2 import BindingEvent
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bridge.agreement import Agreement, document_of, rows_of, summary_lines
+from federation.bridge.agreement import Agreement, document_of, rows_of, summary_lines
 from federation.runtime.terminal import json_text, say, say_lines
 
 HEADINGS: Final = ("BINDING", "OCCASION", "KARMADA", "FEDSCHED", "WHY")

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bridge.karmada import APPLIED_PLACEMENT, SCHEDULED, Document, KarmadaBinding
-from bridge.triggers import is_rescheduled, meaning
+from federation.bridge.karmada import APPLIED_PLACEMENT, SCHEDULED, Document, KarmadaBinding
+from federation.bridge.triggers import is_rescheduled, meaning
 from federation.model.placement import EVICTION_PRODUCER
 
 SUCCESS: Final = "Success"

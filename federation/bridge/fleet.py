@@ -13,9 +13,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
-from bridge.clusters import cluster_message, is_lost, says_the_same
-from bridge.karmada import KarmadaCluster, ReadyReplicas
-from bridge.member import Line, Member, speaks_for_itself
+from federation.bridge.clusters import cluster_message, is_lost, says_the_same
+from federation.bridge.karmada import KarmadaCluster, ReadyReplicas
+from federation.bridge.member import Line, Member, speaks_for_itself
 from federation.client import Client
 from federation.model.errors import (
     AlreadyExists,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from bridge.karmada import ReadyReplicas
+from federation.bridge.karmada import ReadyReplicas
 from federation.model.echoes import Interest, InterestUpdate, SoughtShape
 from federation.model.shapes import Echo
 

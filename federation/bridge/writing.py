@@ -11,8 +11,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from bridge.karmada import Document, KarmadaBinding, KarmadaCluster, RawBinding, binding_from_raw
-from bridge.patches import (
+from estimator.kube.access import decoded
+from estimator.kube.calls import KubeCalls
+from federation.bridge.karmada import (
+    Document,
+    KarmadaBinding,
+    KarmadaCluster,
+    RawBinding,
+    binding_from_raw,
+)
+from federation.bridge.patches import (
     QUOTA_EXCEEDED,
     SCHEDULER_ERROR,
     BindingVerdict,
@@ -22,8 +30,6 @@ from bridge.patches import (
     main_patch,
     status_patch,
 )
-from estimator.kube.access import decoded
-from estimator.kube.calls import KubeCalls
 from federation.codec.clusters import CLUSTER_API_VERSION
 from federation.model.errors import Conflict, FederationError, NotFound, PreconditionFailed
 

@@ -15,11 +15,11 @@ from typing import Any, Final, TypeAlias
 import grpc
 import grpc.aio
 
-from bridge.clusters import report_of
-from bridge.echoes import Evidence
-from bridge.karmada import KarmadaCluster, ReadyReplicas
 from estimator.control_plane.enrolment import ClusterIdentity, enrol, refusal
 from estimator.control_plane.reconnecting import MAX_AFTER_SECONDS, Reconnecting, wait_until
+from federation.bridge.clusters import report_of
+from federation.bridge.echoes import Evidence
+from federation.bridge.karmada import KarmadaCluster, ReadyReplicas
 from federation.client import Client
 from federation.codec.interests import interests_from_message
 from federation.codec.reports import report_to_message

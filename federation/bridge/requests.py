@@ -9,9 +9,9 @@ import json
 from collections import Counter
 from typing import Any, Final
 
-from bridge.karmada import APPLIED_PLACEMENT, Document, KarmadaBinding
-from bridge.known_fields import known
-from bridge.triggers import applied_placement, is_placement_new
+from federation.bridge.karmada import APPLIED_PLACEMENT, Document, KarmadaBinding
+from federation.bridge.known_fields import known
+from federation.bridge.triggers import applied_placement, is_placement_new
 from federation.codec.bindings import BINDING_API_VERSION
 from federation.codec.strict import message_from_document
 from federation.model.placement import OnClusterLoss

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from bridge.karmada import KarmadaBinding
+from federation.bridge.karmada import KarmadaBinding
 from federation.v1 import estimates_pb2, scheduling_pb2, simulation_pb2
 
 # Of what differs so much is told; all of it is counted.

@@ -7,7 +7,6 @@ not need.
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 from pathlib import Path
@@ -125,8 +124,6 @@ def bridge(
     from federation.runtime.setting_values import LogFormat, LogLevel  # noqa: PLC0415 - not for --help
 
     configure_logging(sys.stderr, form=LogFormat(log_format), level=LogLevel(log_level))
-    for name in ("bridge", "estimator"):
-        logging.getLogger(name).setLevel(log_level.upper())
     try:
         if shadow:
             asyncio.run(_compare_until_stopped(options, seconds, output))
@@ -138,16 +135,16 @@ def bridge(
 
 
 async def _run_until_stopped(options: dict[str, Any]) -> None:
-    from bridge.app import run  # noqa: PLC0415 - nearly all there is
-    from bridge.settings import settings_of  # noqa: PLC0415 - see above
+    from federation.bridge.app import run  # noqa: PLC0415 - nearly all there is
+    from federation.bridge.settings import settings_of  # noqa: PLC0415 - see above
 
     await run(settings_of(**_named(options, "fedsched")), _stopping(), _renewing())
 
 
 async def _compare_until_stopped(options: dict[str, Any], seconds: float, output: str) -> None:
-    from bridge.app import compare  # noqa: PLC0415 - nearly all there is
-    from bridge.report import say_agreement  # noqa: PLC0415 - see above
-    from bridge.settings import settings_of  # noqa: PLC0415 - see above
+    from federation.bridge.app import compare  # noqa: PLC0415 - nearly all there is
+    from federation.bridge.report import say_agreement  # noqa: PLC0415 - see above
+    from federation.bridge.settings import settings_of  # noqa: PLC0415 - see above
 
     settings = settings_of(**_named(options, "default-scheduler"))
     say_agreement(await compare(settings, _stopping(), seconds, _renewing()), output)

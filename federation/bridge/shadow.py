@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from bridge.agreement import (
+from federation.bridge.agreement import (
     ESTIMATES,
     NONE,
     TIES,
@@ -31,10 +31,10 @@ from bridge.agreement import (
     targets_of,
     usual_options,
 )
-from bridge.clusters import cluster_message
-from bridge.karmada import KarmadaBinding, KarmadaCluster
-from bridge.pictures import Backlog, ShadowFleet, clusters_for, parts, small
-from bridge.requests import request_of
+from federation.bridge.clusters import cluster_message
+from federation.bridge.karmada import KarmadaBinding, KarmadaCluster
+from federation.bridge.pictures import Backlog, ShadowFleet, clusters_for, parts, small
+from federation.bridge.requests import request_of
 from federation.client import Client
 from federation.model.errors import FederationError, InvalidRequest
 from federation.v1 import resource_pb2, scheduling_pb2, simulation_pb2

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from bridge.karmada import (
+from estimator.kube.access import connect, lister
+from estimator.kube.loop import LoopSink, WatcherThreads
+from estimator.kube.objects import RawStored
+from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
+from estimator.kube.watch import Watcher
+from estimator.sight import Loss
+from federation.bridge.karmada import (
     KarmadaBinding,
     KarmadaCluster,
     RawBinding,
@@ -19,12 +25,6 @@ from bridge.karmada import (
     binding_from_raw,
     cluster_from_raw,
 )
-from estimator.kube.access import connect, lister
-from estimator.kube.loop import LoopSink, WatcherThreads
-from estimator.kube.objects import RawStored
-from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
-from estimator.kube.watch import Watcher
-from estimator.sight import Loss
 from federation.runtime.backoff import uniform
 
 BINDINGS: Final = "/apis/work.karmada.io/v1alpha2/resourcebindings"

@@ -12,17 +12,24 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from bridge.affected import goes_everywhere
-from bridge.asking import Answers
-from bridge.counts import Counts
-from bridge.fleet import BridgedFleet
-from bridge.jobs import keeps_shares, note_of, with_fixed_shares
-from bridge.karmada import NO_REPLICAS, SCHEDULED, KarmadaBinding
-from bridge.patches import BindingVerdict
-from bridge.requests import KARMADA_SCHEDULER, asked_generation
-from bridge.steps import Asked, BridgeStep, BridgeSurroundings, HeldBinding, leaving, next_step
-from bridge.triggers import trigger_of
-from bridge.writing import KarmadaWrites, Overtaken
+from federation.bridge.affected import goes_everywhere
+from federation.bridge.asking import Answers
+from federation.bridge.counts import Counts
+from federation.bridge.fleet import BridgedFleet
+from federation.bridge.jobs import keeps_shares, note_of, with_fixed_shares
+from federation.bridge.karmada import NO_REPLICAS, SCHEDULED, KarmadaBinding
+from federation.bridge.patches import BindingVerdict
+from federation.bridge.requests import KARMADA_SCHEDULER, asked_generation
+from federation.bridge.steps import (
+    Asked,
+    BridgeStep,
+    BridgeSurroundings,
+    HeldBinding,
+    leaving,
+    next_step,
+)
+from federation.bridge.triggers import trigger_of
+from federation.bridge.writing import KarmadaWrites, Overtaken
 from federation.client import Client
 from federation.model.errors import DeadlineMissed, FederationError, NotFound, PreconditionFailed
 from federation.runtime.backoff import Backoff

@@ -13,8 +13,8 @@ from typing import Final
 
 from google.protobuf.json_format import MessageToDict
 
-from bridge.karmada import Document, KarmadaBinding
-from bridge.patches import (
+from federation.bridge.karmada import Document, KarmadaBinding
+from federation.bridge.patches import (
     NO_CLUSTER_FIT,
     SCHEDULED_TEXT,
     SCHEDULER_ERROR,
@@ -22,7 +22,7 @@ from bridge.patches import (
     UNSCHEDULABLE,
     BindingVerdict,
 )
-from bridge.requests import request_of
+from federation.bridge.requests import request_of
 from federation.client import Client
 from federation.model.errors import InvalidRequest
 from federation.v1 import resource_pb2, scheduling_pb2

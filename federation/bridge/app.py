@@ -15,23 +15,23 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, Final
 
-from bridge.agreement import Agreement
-from bridge.asking import Answers
-from bridge.bindings import BridgedBindings
-from bridge.counts import Counts
-from bridge.fleet import BridgedFleet, Changes
-from bridge.health import BridgeState, told
-from bridge.member import AGENT_VERSION, Line
-from bridge.renewing import MemberChannel, keep_renewed, watch_kubeconfig
-from bridge.settings import BridgeSettings
-from bridge.shadow import Shadow
-from bridge.watching import KarmadaWatches, WatchTarget
-from bridge.writing import KarmadaWrites
 from estimator.binder.candidate import LeaseCandidate
 from estimator.binder.election import Election
 from estimator.kube.access import connect
 from estimator.kube.calls import KubeCalls
 from estimator.kube.leases import KubeLease
+from federation.bridge.agreement import Agreement
+from federation.bridge.asking import Answers
+from federation.bridge.bindings import BridgedBindings
+from federation.bridge.counts import Counts
+from federation.bridge.fleet import BridgedFleet, Changes
+from federation.bridge.health import BridgeState, told
+from federation.bridge.member import AGENT_VERSION, Line
+from federation.bridge.renewing import MemberChannel, keep_renewed, watch_kubeconfig
+from federation.bridge.settings import BridgeSettings
+from federation.bridge.shadow import Shadow
+from federation.bridge.watching import KarmadaWatches, WatchTarget
+from federation.bridge.writing import KarmadaWrites
 from federation.client import Client
 from federation.model.errors import Unavailable
 from federation.runtime.watched_files import FileWatch

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any, Final
 
-from bridge.karmada import Document, KarmadaBinding
+from federation.bridge.karmada import Document, KarmadaBinding
 
 _DIFFERENT: Final = (
     "clusterAffinity",

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from bridge.karmada import Document, KarmadaCluster
-from bridge.known_fields import known
-from bridge.requests import NO_EXECUTE, NO_SCHEDULE, without_eviction
+from federation.bridge.karmada import Document, KarmadaCluster
+from federation.bridge.known_fields import known
+from federation.bridge.requests import NO_EXECUTE, NO_SCHEDULE, without_eviction
 from federation.codec.clusters import (
     CLUSTER_API_VERSION,
     cluster_from_message,
