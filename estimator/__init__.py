@@ -2,8 +2,7 @@
 
 Must stay empty of imports.
 
-- ``agent``: what the agent knows and answers: reports in sequence, heartbeats, and places for
-  replicas
+- ``agent``: the conversation with a control plane
 - ``app``: builds an agent out of its settings and runs it: source, credential, stream
 - ``binder``: binds pending pods that name this scheduler: a queue, gangs, a lease, and the
   Binding API
@@ -11,7 +10,6 @@ Must stay empty of imports.
 - ``cases``: estimates of many small clusters written out, one JSON object a line: for checking
   and replay
 - ``cluster``: the member cluster as it is now, kept current event by event
-- ``control_plane``: the wire to the control plane, always dialled from here
 - ``credential``: the agent's credential and where it survives the agent
 - ``estimation``: exact answers from a snapshot: which nodes suit, how many replicas fit, what a
   report says
@@ -30,8 +28,6 @@ Must stay empty of imports.
 - ``reports``: what a cluster reports, as a document: printed by ``estimator report``, read by
   ``--report``
 - ``scoring_config``: reads the scoring configuration people already have into strategies
-- ``scripted``: a cluster whose reports were written beforehand, for trying out what is made of
-  them
 - ``settings``: settings of a running agent, checked together
 - ``sight``: whether the agent sees its cluster as it is: what every watch says of itself, put
   together

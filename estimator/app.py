@@ -11,15 +11,14 @@ from collections.abc import Coroutine
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from estimator.agent import Agent
+from estimator.agent.agent import Agent
+from estimator.agent.channel import Dialler
+from estimator.agent.enrolment import ClusterIdentity
+from estimator.agent.session import keep_connected
+from estimator.agent.stream import Speaker, wait_until
 from estimator.attempts import Answer, patiently, together, unless_stopped
 from estimator.binder.binder import SCHEDULER_NAME
 from estimator.binpack.strategy import Strategy
-from estimator.control_plane.channel import Dialler
-from estimator.control_plane.connecting import keep_connected
-from estimator.control_plane.enrolment import ClusterIdentity
-from estimator.control_plane.reconnecting import wait_until
-from estimator.control_plane.stream import Speaker
 from estimator.credential import CredentialFile, CredentialStore, KeptCredential
 from estimator.doctor import examine
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
@@ -228,7 +227,7 @@ async def _keep_speaking(
         cluster=settings.cluster,
         bearer=kept,
         agent_version=agent_version(),
-        kubernetes_version=identity.kubernetes_version,
+        kubernetes_version=lambda: identity.kubernetes_version,
         apis=source.apis,
         placer=settings.scoring.placer,
     )

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import grpc
 
-from estimator.control_plane.channel import open_channel
+from estimator.agent.channel import open_channel
 from estimator.credential import Credential, CredentialStore, load_credential
 from estimator.joining import Joining
 from estimator.settings import RunSettings

@@ -10,9 +10,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from estimator.control_plane.channel import Dialler
-from estimator.control_plane.enrolment import ClusterIdentity, enrol
-from estimator.control_plane.trust import fetch_pinned_ca
+from estimator.agent.channel import Dialler
+from estimator.agent.enrolment import ClusterIdentity, enrol, fetch_pinned_ca
 from estimator.credential import (
     Credential,
     CredentialStore,

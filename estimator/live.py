@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from estimator.control_plane.enrolment import ClusterIdentity, identity_of
+from estimator.agent.enrolment import ClusterIdentity, identity_of
 from estimator.estimation.capacity import NodeSet
 from estimator.kube.access import cluster_facts, connect
 from estimator.kube.discovery import served_apis

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from estimator.control_plane.trust import parse_fingerprint
+from estimator.agent.enrolment import parse_fingerprint
 from estimator.credential import SecretName
 from federation.codec.ranges import is_cluster_name
 from federation.model.pools.values import DEFAULT_BUDGET, MAX_BUDGET, MIN_BUDGET

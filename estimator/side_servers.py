@@ -14,10 +14,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from estimator.agent.stream import wait_until
 from estimator.attempts import patiently, together, unless_stopped
 from estimator.binder.binder import SCHEDULER_NAME, Binder
 from estimator.binder.election import Election
-from estimator.control_plane.reconnecting import wait_until
 from estimator.extender.extender import Extender
 from estimator.health import HealthServer
 from estimator.karmada.server import KarmadaEstimator, KarmadaSettings, serve_karmada

@@ -1,4 +1,4 @@
-"""Where an agent's picture comes from: the live cluster, a dump, or a script of reports.
+"""Sources of an agent's picture: the live cluster, a dump, or a script of reports.
 
 Must not speak to the control plane.
 """
@@ -8,18 +8,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
-from estimator.agent import MemberCluster
-from estimator.control_plane.enrolment import ClusterIdentity, identity_of
+from estimator.agent.agent import MemberCluster, NodelessCluster
+from estimator.agent.enrolment import ClusterIdentity, identity_of
 from estimator.estimation.capacity import Capacity, NodeSet
 from estimator.kube.dump import Dump, DumpError, read_dump
 from estimator.reports import read_script
-from estimator.scripted import ScriptedCluster
 from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import InvalidRequest, PreconditionFailed
+from federation.model.grades import ResourceModel
 
 POLL_SECONDS: Final = 1.0
 
@@ -170,3 +171,22 @@ def _state(path: Path) -> _FileState | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+_NO_NODES: Final = "there are no nodes: this agent sends scripted reports"
+
+
+class ScriptedCluster(NodelessCluster):
+    """Reports written beforehand: each one asked for is the next, and the last one stays."""
+
+    def __init__(self, script: Sequence[Capacity]) -> None:
+        super().__init__(_NO_NODES)
+        self.follow(script)
+
+    def follow(self, script: Sequence[Capacity]) -> None:
+        """Go on with another script, from its start."""
+        self._script = list(script)
+
+    def counting(self, model: ResourceModel) -> Callable[[], Capacity]:
+        current = self._script[0] if len(self._script) == 1 else self._script.pop(0)
+        return lambda: current if model.grades else replace(current, grade_counts={})

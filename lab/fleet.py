@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from estimator.agent import Agent, Rhythm
-from estimator.control_plane.messages import report_message
+from estimator.agent.agent import Agent, Rhythm
+from estimator.agent.messages import report_message
 from estimator.estimation.capacity import NodeSet
 from estimator.kube.dump import read_dump
 from estimator.sight import CURRENT

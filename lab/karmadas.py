@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from estimator.binder import election
-from federation.bridge.app import run
-from federation.bridge.karmada import APPLIED_PLACEMENT
-from federation.bridge.settings import BridgeSettings
+from federation.bridge.app import BridgeSettings, run
+from federation.bridge.objects import APPLIED_PLACEMENT
 from federation.client import Target
 from federation.runtime.addresses import Address, parse_address
 from lab.kubeapi.resources import (

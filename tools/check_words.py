@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Packages, files and folders of protos that hold the rules. Paths are only added, never removed.
 ENABLED = (
+    "federation/bridge",
     "federation/capacity/as_scheduled.py",
     "federation/capacity/assignments.py",
     "federation/capacity/cells.py",

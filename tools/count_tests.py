@@ -52,7 +52,7 @@ PURE = (
 # Classes that a user of the product builds, too: a test that builds them holds no layout.
 ENTRY_POINTS = frozenset(
     {
-        "federation.bridge.settings.BridgeSettings",
+        "federation.bridge.app.BridgeSettings",
         "estimator.settings.RunSettings",
         "federation.app.ControlPlane",
         "federation.client.api.Client",

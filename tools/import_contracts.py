@@ -49,7 +49,7 @@ class TakesContract(Contract):
     of = fields.SetField(subfield=fields.StringField())
     rooms = fields.SetField(subfield=fields.StringField())
     allowed = fields.SetField(subfield=fields.StringField())
-    held_elsewhere = fields.SetField(subfield=fields.StringField(), required=False)
+    held_elsewhere: Any = fields.SetField(subfield=fields.StringField(), required=False)
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002 - the linter gives it
         package, of = str(self.package), _names(self.of)

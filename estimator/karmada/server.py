@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import grpc
 import grpc.aio
 
-from estimator.agent import MemberCluster
+from estimator.agent.agent import MemberCluster
 from estimator.karmada import estimator_pb2 as karmada
 from estimator.karmada.messages import (
     replicas_question,

@@ -135,27 +135,26 @@ def bridge(
 
 
 async def _run_until_stopped(options: dict[str, Any]) -> None:
-    from federation.bridge.app import run  # noqa: PLC0415 - nearly all there is
-    from federation.bridge.settings import settings_of  # noqa: PLC0415 - see above
+    from federation.bridge.app import run, settings_of  # noqa: PLC0415 - nearly all there is
 
-    await run(settings_of(**_named(options, "fedsched")), _stopping(), _renewing())
+    settings = settings_of(**_with_scheduler(options, "fedsched"))
+    await run(settings, _stop_event(), _file_watch())
 
 
 async def _compare_until_stopped(options: dict[str, Any], seconds: float, output: str) -> None:
-    from federation.bridge.app import compare  # noqa: PLC0415 - nearly all there is
-    from federation.bridge.report import say_agreement  # noqa: PLC0415 - see above
-    from federation.bridge.settings import settings_of  # noqa: PLC0415 - see above
+    from federation.bridge.agreement import print_agreement  # noqa: PLC0415 - not for --help
+    from federation.bridge.app import compare, settings_of  # noqa: PLC0415 - nearly all there is
 
-    settings = settings_of(**_named(options, "default-scheduler"))
-    say_agreement(await compare(settings, _stopping(), seconds, _renewing()), output)
+    settings = settings_of(**_with_scheduler(options, "default-scheduler"))
+    print_agreement(await compare(settings, _stop_event(), seconds, _file_watch()), output)
 
 
-def _named(options: dict[str, Any], scheduler: str) -> dict[str, Any]:
+def _with_scheduler(options: dict[str, Any], scheduler: str) -> dict[str, Any]:
     return {**options, "scheduler_name": options["scheduler_name"] or scheduler}
 
 
-def _renewing() -> FileWatch:
-    """Reads changed files every few seconds, and at once after SIGHUP."""
+def _file_watch() -> FileWatch:
+    """Return a watch that reads changed files every few seconds, and at once after SIGHUP."""
     from federation.runtime.watched_files import FileWatch  # noqa: PLC0415 - not for --help
 
     file_watch = FileWatch()
@@ -163,8 +162,8 @@ def _renewing() -> FileWatch:
     return file_watch
 
 
-def _stopping() -> asyncio.Event:
-    """Set by a signal to stop."""
+def _stop_event() -> asyncio.Event:
+    """Return an event that a signal to stop sets."""
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)

@@ -1,6 +1,6 @@
-"""What karmada-scheduler decided beside what fedsched decides, and why they differ.
+"""Decisions of karmada-scheduler beside ours: whether they agree, why not, and the report of it.
 
-Pure. Must not call a difference explained that was not shown to have that cause.
+Pure but for printing. Must not call a difference explained without evidence of that cause.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from federation.bridge.karmada import KarmadaBinding
+from federation.bridge.decisions import PLACED
+from federation.bridge.objects import KarmadaBinding
+from federation.runtime.terminal import json_text, say, say_lines
 from federation.v1 import estimates_pb2, scheduling_pb2, simulation_pb2
 
-# Of what differs so much is told; all of it is counted.
-MOST_KEPT: Final = 10_000
-_PLACED: Final = (scheduling_pb2.OUTCOME_SCHEDULED, scheduling_pb2.OUTCOME_PARTIAL)
+# So many differences are reported in full; all of them are counted.
+MAX_DIFFERENCES: Final = 10_000
+HEADINGS: Final = ("BINDING", "OCCASION", "KARMADA", "FEDSCHED", "WHY")
 
 
 class Occasion(StrEnum):
-    """STANDING: it was placed when the shadow began, and is asked to stay. DECIDED: it was placed
-    anew since.
+    """STANDING: it was placed when the shadow began, and is requested to stay. DECIDED: it was
+    placed anew since.
     """
 
     STANDING = "standing"
@@ -44,7 +46,7 @@ class Cause(StrEnum):
 
 
 class Disagreement(NamedTuple):
-    """Its kind, which is counted, and what to tell people."""
+    """Its cause, which is counted, and its text for people."""
 
     cause: Cause
     why: str
@@ -67,7 +69,7 @@ UNEXPLAINED: Final = Disagreement(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One decision of both."""
+    """One decision of both schedulers, as replicas by cluster."""
 
     binding: str
     occasion: Occasion
@@ -78,6 +80,25 @@ class Comparison:
     @property
     def agrees(self) -> bool:
         return self.difference.cause is Cause.SAME
+
+    @property
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """A row of the table."""
+        ours = "-" if self.fedsched is None else _shares(self.fedsched)
+        karmada = _shares(self.karmada)
+        return (self.binding, self.occasion.value, karmada, ours, self.difference.why)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The comparison, for programs."""
+        return {
+            "binding": self.binding,
+            "occasion": self.occasion.value,
+            "karmada": dict(self.karmada),
+            "fedsched": None if self.fedsched is None else dict(self.fedsched),
+            "cause": self.difference.cause.value,
+            "why": self.difference.why,
+        }
 
 
 def usual_options() -> simulation_pb2.SimulationOptions:
@@ -100,13 +121,13 @@ def as_karmada_options() -> simulation_pb2.SimulationOptions:
 
 def targets_of(decision: scheduling_pb2.Decision) -> dict[str, int] | None:
     """Replicas by cluster; None where nothing was placed."""
-    if decision.outcome not in _PLACED:
+    if decision.outcome not in PLACED:
         return None
-    return {each.name: each.replicas for each in decision.clusters}
+    return {target.name: target.replicas for target in decision.clusters}
 
 
 def is_same(binding: KarmadaBinding, ours: Mapping[str, int] | None) -> bool:
-    """Whether both put it where it is; by names alone where there is nothing to divide."""
+    """Whether both decisions agree; by names alone where there is nothing to divide."""
     if ours is None:
         return not binding.targets
     if not binding.is_workload or binding.spec.get("components"):
@@ -116,14 +137,13 @@ def is_same(binding: KarmadaBinding, ours: Mapping[str, int] | None) -> bool:
 
 
 def difference_of(binding: KarmadaBinding, decision: scheduling_pb2.Decision) -> Disagreement:
-    """What our decision says of the clusters that karmada-scheduler chose."""
+    """Return what our decision says of the clusters that karmada-scheduler chose."""
     ours = targets_of(decision)
     if ours is None:
         return Disagreement(Cause.NOT_PLACED, decision.reason)
-    traced = {each.name: each for each in decision.trace.clusters}
-    lacking = [name for name in sorted(binding.targets) if name not in ours]
-    for name in lacking:
-        trace = traced.get(name)
+    traces = {trace.name: trace for trace in decision.trace.clusters}
+    for name in sorted(binding.targets.keys() - ours.keys()):
+        trace = traces.get(name)
         if trace is None:
             return Disagreement(Cause.UNKNOWN_CLUSTER, f"{name} is not among Karmada's clusters")
         if trace.filter:
@@ -135,81 +155,68 @@ def difference_of(binding: KarmadaBinding, decision: scheduling_pb2.Decision) ->
 
 
 class Agreement:
-    """All that was compared: counted, with the newest differences."""
+    """All comparisons: counted, with the newest differences."""
 
     def __init__(self) -> None:
         self.counts = Counter[tuple[Occasion, Cause]]()
         # Decisions that were not compared: others came faster than they could be.
         self.passed_over = 0
-        self.differences = deque[Comparison](maxlen=MOST_KEPT)
+        self.differences = deque[Comparison](maxlen=MAX_DIFFERENCES)
 
-    def add(self, compared: Iterable[Comparison]) -> None:
-        for each in compared:
-            self.counts[each.occasion, each.difference.cause] += 1
-            if not each.agrees:
-                self.differences.append(each)
+    def add(self, comparisons: Iterable[Comparison]) -> None:
+        for comparison in comparisons:
+            self.counts[comparison.occasion, comparison.difference.cause] += 1
+            if not comparison.agrees:
+                self.differences.append(comparison)
 
-    @property
-    def agreed(self) -> int:
-        return sum(self.counts[each, Cause.SAME] for each in Occasion)
+    def summary_lines(self) -> list[str]:
+        """Return how many decisions agree, for people."""
+        words = {
+            Occasion.STANDING: "placed bindings would stay as they are",
+            Occasion.DECIDED: "new decisions are the same",
+        }
+        compared = Counter[Occasion]()
+        for (occasion, _), count in self.counts.items():
+            compared[occasion] += count
+        lines = [
+            f"{self.counts[occasion, Cause.SAME]} of {compared[occasion]} {words[occasion]}"
+            for occasion in Occasion
+            if compared[occasion]
+        ] or ["There is nothing to compare: no binding is placed."]
+        if self.passed_over:
+            lines.append(f"{self.passed_over} new decisions were passed over: too many at once")
+        return lines
 
-
-def summary_lines(agreement: Agreement) -> list[str]:
-    """How many agree, for people."""
-    words = {
-        Occasion.STANDING: "placed bindings would stay as they are",
-        Occasion.DECIDED: "new decisions are the same",
-    }
-    compared = Counter[Occasion]()
-    for (occasion, _), count in agreement.counts.items():
-        compared[occasion] += count
-    lines = [
-        f"{agreement.counts[occasion, Cause.SAME]} of {compared[occasion]} {words[occasion]}"
-        for occasion in Occasion
-        if compared[occasion]
-    ] or ["There is nothing to compare: no binding is placed."]
-    if agreement.passed_over:
-        lines.append(f"{agreement.passed_over} new decisions were passed over: too many at once")
-    return lines
-
-
-def rows_of(agreement: Agreement) -> list[tuple[str, str, str, str, str]]:
-    """The differences, as cells of a table."""
-    return [
-        (
-            each.binding,
-            each.occasion.value,
-            _shown(each.karmada),
-            "-" if each.fedsched is None else _shown(each.fedsched),
-            each.difference.why,
-        )
-        for each in agreement.differences
-    ]
+    def document(self) -> dict[str, Any]:
+        """Return everything, for programs."""
+        causes = Counter[Cause]()
+        for (_, cause), count in self.counts.items():
+            causes[cause] += count
+        return {
+            "compared": causes.total(),
+            "agreed": causes[Cause.SAME],
+            "passed_over": self.passed_over,
+            "causes": {cause.value: causes[cause] for cause in Cause if causes[cause]},
+            "differences": [comparison.document for comparison in self.differences],
+        }
 
 
-def document_of(agreement: Agreement) -> dict[str, Any]:
-    """Everything, for programs."""
-    causes = Counter[Cause]()
-    for (_, cause), count in agreement.counts.items():
-        causes[cause] += count
-    return {
-        "compared": causes.total(),
-        "agreed": agreement.agreed,
-        "passed_over": agreement.passed_over,
-        "causes": {cause.value: causes[cause] for cause in Cause if causes[cause]},
-        "differences": [
-            {
-                "binding": each.binding,
-                "occasion": each.occasion.value,
-                "karmada": dict(each.karmada),
-                "fedsched": None if each.fedsched is None else dict(each.fedsched),
-                "cause": each.difference.cause.value,
-                "why": each.difference.why,
-            }
-            for each in agreement.differences
-        ],
-    }
+def print_agreement(agreement: Agreement, output: str) -> None:
+    """Print it as a table for people or as JSON. ``output``: table or json."""
+    if output == "json":
+        say_lines(json_text(agreement.document(), indent=2))
+        return
+    for line in agreement.summary_lines():
+        say(line)
+    if not agreement.differences:
+        return
+    say("")
+    rows = [HEADINGS, *(comparison.cells for comparison in agreement.differences)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS) - 1)]
+    for row in rows:
+        aligned = (cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        say("  ".join([*aligned, row[-1]]))
 
 
-def _shown(targets: Mapping[str, int]) -> str:
+def _shares(targets: Mapping[str, int]) -> str:
     return " ".join(f"{name}={targets[name]}" for name in sorted(targets)) or "-"

@@ -1,6 +1,7 @@
-"""Puts the bridge together and runs it until it is stopped.
+"""Puts the bridge together by its settings, and runs it until it is stopped.
 
-Must not read the environment, the command line or signals.
+Must not read the environment, the command line or signals. Changed files of the settings are read
+again while it runs.
 """
 
 from __future__ import annotations
@@ -10,10 +11,15 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Self
+
+import grpc.aio
+import yaml
 
 from estimator.binder.candidate import LeaseCandidate
 from estimator.binder.election import Election
@@ -21,73 +27,153 @@ from estimator.kube.access import connect
 from estimator.kube.calls import KubeCalls
 from estimator.kube.leases import KubeLease
 from federation.bridge.agreement import Agreement
-from federation.bridge.asking import Answers
 from federation.bridge.bindings import BridgedBindings
-from federation.bridge.counts import Counts
-from federation.bridge.fleet import BridgedFleet, Changes
-from federation.bridge.health import BridgeState, told
-from federation.bridge.member import AGENT_VERSION, Line
-from federation.bridge.renewing import MemberChannel, keep_renewed, watch_kubeconfig
-from federation.bridge.settings import BridgeSettings
+from federation.bridge.clusters import BridgedClusters, ClusterChanges
+from federation.bridge.decisions import BindingDecisions
+from federation.bridge.metrics import BridgeState, Counts, served
+from federation.bridge.objects import KarmadaWatches, WatchTarget
+from federation.bridge.reported_cluster import AGENT_VERSION, Line
 from federation.bridge.shadow import Shadow
-from federation.bridge.watching import KarmadaWatches, WatchTarget
-from federation.bridge.writing import KarmadaWrites
-from federation.client import Client
-from federation.model.errors import Unavailable
+from federation.bridge.writes import KarmadaWrites
+from federation.client import Client, Target, channel_to
+from federation.model.errors import InvalidRequest, PreconditionFailed, Unavailable
+from federation.runtime.addresses import Address, parse_address
+from federation.runtime.tokens import checked_token
 from federation.runtime.watched_files import FileWatch
 
-LOOK_SECONDS: Final = 0.5
-TELL_SECONDS: Final = 60.0
+LEASE_LOOK_SECONDS: Final = 0.5
+LOG_SECONDS: Final = 60.0
 # Patches travel side by side; more do not make an API server faster.
-THREADS: Final = 8
+MAX_PATCH_THREADS: Final = 8
+# Keys of a kubeconfig that name files, in its clusters and in its users.
+_FILE_KEYS: Final = {
+    "clusters": ("certificate-authority",),
+    "users": ("client-certificate", "client-key", "tokenFile"),
+}
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeSettings:
+    """``kubeconfig`` is of Karmada's API server, None for a service account.
+
+    ``as_karmada`` answers as karmada-scheduler does where fedsched differs on purpose.
+    ``failover`` has the control plane move replicas off lost clusters and off evicting taints; else
+    that is Karmada's own.
+    """
+
+    target: Target
+    kubeconfig: Path | None
+    scheduler_name: str
+    as_karmada: bool
+    failover: bool = False
+    lease_name: str = ""
+    lease_namespace: str = ""
+    health: Address | None = None
+    token_file: Path | None = None
+    ca: Path | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that ``target`` was made of."""
+        return tuple(path for path in (self.token_file, self.ca) if path is not None)
+
+    def newest_target(self) -> Target:
+        """The target by its files as they are now. Raises InvalidRequest, naming the option."""
+        target = self.target
+        if self.token_file is not None:
+            target = replace(target, token=_token(self.token_file))
+        if self.ca is not None:
+            target = replace(target, ca_pem=_content(self.ca, "--ca"))
+        return target
+
+
+def settings_of(
+    *,
+    karmada_kubeconfig: Path | None,
+    endpoint: str,
+    token_file: Path,
+    ca: Path | None,
+    insecure: bool,
+    health_listen: str | None = None,
+    **options: Any,
+) -> BridgeSettings:
+    """Return the settings by these options. Raises InvalidRequest, naming the option."""
+    settings = BridgeSettings(
+        target=Target(endpoint=endpoint, plaintext=insecure),
+        kubeconfig=karmada_kubeconfig,
+        health=None if health_listen is None else _address(health_listen),
+        token_file=token_file,
+        ca=ca,
+        **options,
+    )
+    return replace(settings, target=settings.newest_target())
+
+
+def _address(text: str) -> Address:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise InvalidRequest.of("--health-listen", str(error)) from error
+
+
+def _token(path: Path) -> str:
+    text = _content(path, "--token-file").decode("ascii", "replace")
+    try:
+        return checked_token(text, str(path))
+    except PreconditionFailed as error:
+        raise InvalidRequest.of("--token-file", error.message) from error
+
+
+def _content(path: Path, option: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidRequest.of(option, f"cannot read {path}: {error.strerror}") from error
 
 
 async def run(
     settings: BridgeSettings, stopping: asyncio.Event, file_watch: FileWatch | None = None
 ) -> None:
-    """Wait for the lease, then bridge until told to stop. ``file_watch`` reads changed files.
+    """Wait for the lease, then bridge until stopped. ``file_watch`` reads changed files.
 
     Raises Unavailable when the lease was lost, or the control plane is away at the start, and
     PreconditionFailed where there is no usable kubeconfig.
     """
     connect(settings.kubeconfig)
-    calls = KubeCalls(settings.kubeconfig, threads=THREADS)
-    # What is told to people must not wait for the lease, nor the other way round.
-    telling = KubeCalls(settings.kubeconfig, threads=1)
-    leases = KubeCalls(settings.kubeconfig, threads=1)
-    election = Election(_identity())
-    candidate = LeaseCandidate(
-        election,
-        KubeLease(leases, namespace=settings.lease_namespace, name=settings.lease_name),
-        clock=time.time,
-        monotonic=time.monotonic,
-    )
+    calls = KubeCalls(settings.kubeconfig, threads=MAX_PATCH_THREADS)
+    # Events must not wait for the lease, nor the lease for them.
+    event_calls = KubeCalls(settings.kubeconfig, threads=1)
+    lease_calls = KubeCalls(settings.kubeconfig, threads=1)
+    all_calls = (calls, event_calls, lease_calls)
+    election = Election(f"{socket.gethostname()}_{uuid.uuid4()}")
+    lease = KubeLease(lease_calls, namespace=settings.lease_namespace, name=settings.lease_name)
+    candidate = LeaseCandidate(election, lease, clock=time.time, monotonic=time.monotonic)
     held, state = asyncio.Event(), BridgeState()
     files = file_watch or FileWatch()
 
     async def reconnect() -> None:
-        for each in (calls, telling, leases):
-            each.reconnect()
+        for kube_calls in all_calls:
+            kube_calls.reconnect()
 
-    watch_kubeconfig(settings.kubeconfig, files, reconnect)
+    if (kubeconfig := settings.kubeconfig) is not None:
+        paths = [kubeconfig, *_named_files(kubeconfig)]
+        files.watch("kubeconfig", paths, lambda: kubeconfig, reconnect)
     reading = asyncio.create_task(files.keep_reading())
     standing = asyncio.create_task(candidate.stand(held.set))
     try:
-        async with told(settings.health, state):
-            await _together(stopping.wait(), held.wait(), beside=standing)
+        async with served(settings.health, state):
+            await _until_first_ends(stopping.wait(), held.wait(), beside=standing)
             if not stopping.is_set():
                 logger.info("holding the lease %s", settings.lease_name)
-                bridging = _bridge(settings, (calls, telling), election, state, files)
-                await _together(stopping.wait(), bridging, beside=standing)
+                bridging = _bridge(settings, (calls, event_calls), election, state, files)
+                await _until_first_ends(stopping.wait(), bridging, beside=standing)
     finally:
-        standing.cancel()
-        reading.cancel()
-        await asyncio.gather(standing, reading, return_exceptions=True)
+        await _cancel(standing, reading)
         await candidate.resign()
-        for each in (calls, telling, leases):
-            each.close()
+        for kube_calls in all_calls:
+            kube_calls.close()
 
 
 async def compare(
@@ -96,14 +182,14 @@ async def compare(
     seconds: float,
     file_watch: FileWatch | None = None,
 ) -> Agreement:
-    """What is placed now, and for so long what karmada-scheduler places anew. Writes nothing.
+    """Compare placed bindings, and new decisions of karmada-scheduler for so long. Writes nothing.
 
     Raises PreconditionFailed where there is no usable kubeconfig, and what a call raises.
     """
     connect(settings.kubeconfig)
     files = file_watch or FileWatch()
     async with Client(settings.target) as client:
-        keep_renewed(settings, files, client.renew)
+        _renew(settings, files, client.renew)
         shadow = Shadow(client, scheduler=settings.scheduler_name, as_karmada=settings.as_karmada)
         watches = KarmadaWatches(
             settings.kubeconfig,
@@ -112,8 +198,8 @@ async def compare(
                 put=shadow.put_cluster,
                 remove=shadow.remove_cluster,
             ),
-            bindings=_shadowed(shadow, "bindings"),
-            cluster_bindings=_shadowed(shadow, "cluster bindings"),
+            bindings=_shadow_target(shadow, "bindings"),
+            cluster_bindings=_shadow_target(shadow, "cluster bindings"),
             clock=time.monotonic,
         )
 
@@ -134,16 +220,14 @@ async def compare(
         following = asyncio.create_task(watches.follow())
         reading = asyncio.create_task(files.keep_reading())
         try:
-            async with told(settings.health, state):
-                await _together(stopping.wait(), work(), beside=following)
+            async with served(settings.health, state):
+                await _until_first_ends(stopping.wait(), work(), beside=following)
         finally:
-            following.cancel()
-            reading.cancel()
-            await asyncio.gather(following, reading, return_exceptions=True)
+            await _cancel(following, reading)
         return shadow.agreement
 
 
-def _shadowed(shadow: Shadow, kind: str) -> WatchTarget:
+def _shadow_target(shadow: Shadow, kind: str) -> WatchTarget:
     return WatchTarget(
         replace=lambda listed: shadow.replace_bindings(listed, kind),
         put=shadow.put_binding,
@@ -158,11 +242,10 @@ async def _bridge(
     state: BridgeState,
     files: FileWatch,
 ) -> None:
-    async with Client(settings.target) as client:
-        channel = MemberChannel(settings.target)
-        keep_renewed(settings, files, client.renew, channel.renew)
+    async with Client(settings.target) as client, ReportChannel(settings.target) as channel:
+        _renew(settings, files, client.renew, channel.renew)
         counts = state.counts
-        answers = Answers(
+        decisions = BindingDecisions(
             client,
             scheduler=settings.scheduler_name,
             as_karmada=settings.as_karmada,
@@ -172,55 +255,47 @@ async def _bridge(
         )
         writes = KarmadaWrites(*calls, settings.scheduler_name, time.time)
         bindings = BridgedBindings(
-            client, writes, answers, counts, scheduler=settings.scheduler_name
+            client, writes, decisions, counts, scheduler=settings.scheduler_name
         )
-        changes = Changes(
+        changes = ClusterChanges(
             changed=bindings.clusters_changed,
             moved=bindings.cluster_moved,
-            spoken_for=bindings.tell_ready_in,
+            reported=bindings.put_ready_in,
             troubled=lambda cluster, why: bindings.start(writes.warn(cluster, why)),
             unknown=counts.unknown_fields,
         )
         line = _line(client, channel, bindings.listed)
-        fleet = BridgedFleet(line, changes, failover=settings.failover)
-        bindings.serve(fleet)
+        clusters = BridgedClusters(line, changes, failover=settings.failover)
+        bindings.serve(clusters)
         watches = KarmadaWatches(
             settings.kubeconfig,
-            clusters=WatchTarget(replace=fleet.replace, put=fleet.put, remove=fleet.remove),
-            bindings=_told(bindings, namespaced=True),
-            cluster_bindings=_told(bindings, namespaced=False),
+            clusters=WatchTarget(
+                replace=clusters.replace, put=clusters.put, remove=clusters.remove
+            ),
+            bindings=_binding_target(bindings, namespaced=True),
+            cluster_bindings=_binding_target(bindings, namespaced=False),
             clock=time.monotonic,
         )
         state.is_working, state.alive = True, watches.are_alive
-        state.ready = lambda: fleet.is_ready and bindings.is_known and watches.are_current
+        state.ready = lambda: clusters.is_ready and bindings.is_known and watches.are_current
 
         async def decide() -> None:
-            await fleet.ready()
+            await clusters.ready()
             logger.info("bridging the bindings of scheduler %s", settings.scheduler_name)
             await bindings.keep()
 
-        try:
-            await _together(
-                watches.follow(),
-                fleet.follow(),
-                fleet.keep(),
-                bindings.follow(),
-                decide(),
-                _hold(election, settings.lease_name),
-                _tell(counts),
-            )
-        finally:
-            await channel.close()
+        await _until_first_ends(
+            watches.follow(),
+            clusters.follow(),
+            clusters.keep(),
+            bindings.follow(),
+            decide(),
+            _hold(election, settings.lease_name),
+            _log(counts),
+        )
 
 
-async def _hold(election: Election, lease: str) -> None:
-    """Raises Unavailable once the lease is lost."""
-    while election.is_leader(time.monotonic()):  # noqa: ASYNC110 - a lease runs out by itself
-        await asyncio.sleep(LOOK_SECONDS)
-    raise Unavailable(f"the lease {lease} was lost")
-
-
-def _line(client: Client, channel: MemberChannel, listed: asyncio.Event) -> Line:
+def _line(client: Client, channel: ReportChannel, listed: asyncio.Event) -> Line:
     return Line(
         client=client,
         channel=channel,
@@ -231,7 +306,7 @@ def _line(client: Client, channel: MemberChannel, listed: asyncio.Event) -> Line
     )
 
 
-def _told(bindings: BridgedBindings, *, namespaced: bool) -> WatchTarget:
+def _binding_target(bindings: BridgedBindings, *, namespaced: bool) -> WatchTarget:
     return WatchTarget(
         replace=lambda listed: bindings.replace(listed, namespaced=namespaced),
         put=bindings.put,
@@ -239,31 +314,93 @@ def _told(bindings: BridgedBindings, *, namespaced: bool) -> WatchTarget:
     )
 
 
-def _identity() -> str:
-    return f"{socket.gethostname()}_{uuid.uuid4()}"
+class ReportChannel:
+    """The connection that clusters are reported on: one, by the newest authority."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._channel = channel_to(target)
+        # Channels with streams that go on as they began.
+        self._retired: list[grpc.aio.Channel] = []
+
+    def __call__(self) -> grpc.aio.Channel:
+        return self._channel
+
+    def renew(self, target: Target) -> None:
+        """Connect by this target from now on."""
+        if target.connection != self._target.connection:
+            self._retired.append(self._channel)
+            self._channel = channel_to(target)
+        self._target = target
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for channel in (self._channel, *self._retired):
+            await channel.close()
 
 
-async def _tell(counts: Counts) -> None:
-    """What was done, now and then, where there was something; until cancelled."""
-    told = ""
+def _renew(
+    settings: BridgeSettings, watch: FileWatch, *receivers: Callable[[Target], None]
+) -> None:
+    """Hand the newest token and authority to receivers, now and later. Raises InvalidRequest."""
+
+    async def changed() -> None:
+        for receive in receivers:
+            receive(files.value)
+
+    files = watch.watch("control plane", settings.files, settings.newest_target, changed)
+    for receive in receivers:
+        receive(files.value)
+
+
+def _named_files(kubeconfig: Path) -> Iterator[Path]:
+    """Yield the files that a kubeconfig names."""
+    try:
+        content: Any = yaml.safe_load(kubeconfig.read_bytes())
+    except (OSError, yaml.YAMLError):
+        return
+    for section, keys in _FILE_KEYS.items():
+        entries = content.get(section) if isinstance(content, dict) else None
+        for entry in entries if isinstance(entries, list) else ():
+            inner = entry.get(section.removesuffix("s")) if isinstance(entry, dict) else None
+            named = [inner.get(key) for key in keys] if isinstance(inner, dict) else []
+            yield from (kubeconfig.parent / name for name in named if isinstance(name, str))
+
+
+async def _hold(election: Election, lease: str) -> None:
+    """Raises Unavailable once the lease is lost."""
+    while election.is_leader(time.monotonic()):  # noqa: ASYNC110 - a lease runs out by itself
+        await asyncio.sleep(LEASE_LOOK_SECONDS)
+    raise Unavailable(f"the lease {lease} was lost")
+
+
+async def _log(counts: Counts) -> None:
+    """Log the counts now and then, where they changed; until cancelled."""
+    logged = ""
     while True:
-        await asyncio.sleep(TELL_SECONDS)
-        if (text := counts.text) != told:
-            told = text
+        await asyncio.sleep(LOG_SECONDS)
+        if (text := counts.text) != logged:
+            logged = text
             logger.info("so far: %s", text)
 
 
-async def _together(
+async def _until_first_ends(
     *works: Coroutine[Any, Any, Any], beside: asyncio.Task[None] | None = None
 ) -> None:
-    """Until one ends, whose error is raised; the others are ended with it, but for ``beside``."""
+    """Run until one ends, whose error is raised; all are ended with it, but for ``beside``."""
     tasks = [asyncio.create_task(work) for work in works]
-    others = [] if beside is None else [beside]
+    watched = tasks if beside is None else [*tasks, beside]
     try:
-        done, _ = await asyncio.wait([*tasks, *others], return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _cancel(*tasks)
+
+
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

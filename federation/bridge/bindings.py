@@ -1,6 +1,6 @@
 """Keeps Karmada's bindings and the control plane's in step.
 
-Level-triggered: whatever happened before, the same two lists lead to the same end. Must not forget
+Level-triggered: whatever happened, the same two lists lead to the same end. Must not forget
 bindings because a list does not name them, where it misses many.
 """
 
@@ -12,54 +12,56 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from federation.bridge.affected import goes_everywhere
-from federation.bridge.asking import Answers
-from federation.bridge.counts import Counts
-from federation.bridge.fleet import BridgedFleet
-from federation.bridge.jobs import keeps_shares, note_of, with_fixed_shares
-from federation.bridge.karmada import NO_REPLICAS, SCHEDULED, KarmadaBinding
-from federation.bridge.patches import BindingVerdict
-from federation.bridge.requests import KARMADA_SCHEDULER, asked_generation
+from federation.bridge.clusters import BridgedClusters
+from federation.bridge.decisions import BindingDecisions, DecisionAnswer
+from federation.bridge.metrics import Counts
+from federation.bridge.objects import NO_REPLICAS, SCHEDULED, KarmadaBinding
 from federation.bridge.steps import (
-    Asked,
+    KARMADA_SCHEDULER,
+    BindingCopy,
     BridgeStep,
-    BridgeSurroundings,
-    HeldBinding,
+    ClusterNames,
+    LastRequest,
+    fixed_shares_note,
+    keeps_shares,
     leaving,
     next_step,
+    requested_generation,
+    trigger_of,
+    with_fixed_shares,
 )
-from federation.bridge.triggers import trigger_of
-from federation.bridge.writing import KarmadaWrites, Overtaken
+from federation.bridge.writes import BindingVerdict, KarmadaWrites, Overtaken
 from federation.client import Client
 from federation.model.errors import DeadlineMissed, FederationError, NotFound, PreconditionFailed
 from federation.runtime.backoff import Backoff
 from federation.v1 import resource_pb2, scheduling_pb2
 
-# More at once would be written no sooner: what is decided is written meanwhile.
-MOST_AT_ONCE: Final = 200
-# Where so many take the control plane longer than a call may, fewer are asked for.
-LEAST_AT_ONCE: Final = 5
-# Batches that are being decided; what comes meanwhile is in the next.
-ASKING_AT_ONCE: Final = 2
-TOGETHER_SECONDS: Final = 0.02
-# Fewer that are missing from a list are looked at one by one, and forgotten when they are gone.
-FEW: Final = 20
+# More at once would be written no sooner: decisions are written meanwhile.
+MAX_BATCH: Final = 200
+# Where so many take the control plane longer than a call may, fewer are requested.
+MIN_BATCH: Final = 5
+# Batches that are being decided; bindings that come meanwhile are in the next.
+MAX_BATCHES: Final = 2
+GATHER_SECONDS: Final = 0.02
+# Up to so many that a list lacks are looked at one by one, and forgotten when they are gone.
+MAX_FORGOTTEN: Final = 20
 # A binding that a webhook refuses is decided again after up to so long.
 REFUSED_SECONDS: Final = 60.0
 FAILED_SECONDS: Final = 10.0
-NEVER_ASKED: Final = Asked(uid="", generation=-1)
+FIRST_WAIT_SECONDS: Final = 1.0
+NEVER_REQUESTED: Final = LastRequest(uid="", generation=-1)
 
 logger = logging.getLogger(__name__)
 
 
 class BridgedBindings:
-    """Belongs to one event loop."""
+    """The bindings of both sides. Belongs to one event loop."""
 
     def __init__(
         self,
         client: Client,
         writes: KarmadaWrites,
-        answers: Answers,
+        decisions: BindingDecisions,
         counts: Counts,
         *,
         scheduler: str,
@@ -69,15 +71,15 @@ class BridgedBindings:
         self.listed = asyncio.Event()
         self._client = client
         self._writes = writes
-        self._answers = answers
+        self._decisions = decisions
         self._scheduler = scheduler
-        self._fleet: BridgedFleet | None = None
+        self._clusters: BridgedClusters | None = None
         self._karmada: dict[str, KarmadaBinding] = {}
-        self._stored: dict[str, HeldBinding] = {}
-        self._asked: dict[str, Asked] = {}
+        self._stored: dict[str, BindingCopy] = {}
+        self._requests: dict[str, LastRequest] = {}
         self._backing_off: dict[str, Backoff] = {}
         self._working: set[str] = set()
-        # To be asked again, once what was begun before has ended.
+        # To be requested again, once the work about them has ended.
         self._outdated: set[str] = set()
         self._missing: set[str] = set()
         self._dirty: set[str] = set()
@@ -85,20 +87,20 @@ class BridgedBindings:
         self._unlisted = {True, False}
         self._is_stored_known = False
         # At first: clusters may have changed while no bridge watched them.
-        self._is_fleet_changed = True
-        self._asking = 0
-        self._at_once = MOST_AT_ONCE
-        # Asked about without an answer: what was decided is stored, if it was.
+        self._have_clusters_changed = True
+        self._batches = 0
+        self._max_batch = MAX_BATCH
+        # Requested without an answer: the decision is stored, if there is one.
         self._unanswered: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def serve(self, fleet: BridgedFleet) -> None:
-        """The clusters that the bindings go to."""
-        self._fleet = fleet
+    def serve(self, clusters: BridgedClusters) -> None:
+        """Take the clusters that the bindings go to."""
+        self._clusters = clusters
 
     def replace(self, bindings: Iterable[KarmadaBinding], *, namespaced: bool) -> None:
-        """Karmada lists these, of one kind."""
-        listed = {each.key: each for each in bindings}
+        """Take Karmada's list of one kind."""
+        listed = {binding.key: binding for binding in bindings}
         for key in [key for key in self._karmada if ("/" in key) is namespaced]:
             if key not in listed:
                 del self._karmada[key]
@@ -107,120 +109,124 @@ class BridgedBindings:
         self._unlisted.discard(namespaced)
         if not self._unlisted:
             self.listed.set()
-        self._look_for_missing()
+        self._find_missing()
         self._woken.set()
 
     def put(self, binding: KarmadaBinding) -> None:
-        before = self._karmada.get(binding.key)
+        older = self._karmada.get(binding.key)
         self._karmada[binding.key] = binding
         self._missing.discard(binding.key)
-        self._want(binding.key)
-        self._tell_ready(before, binding)
+        self._mark(binding.key)
+        self._put_ready(binding.key, older, binding)
 
     def remove(self, binding: KarmadaBinding) -> None:
-        """Karmada says that it is deleted."""
-        self._tell_ready(self._karmada.pop(binding.key, None), None)
-        self._asked.pop(binding.key, None)
-        self._want(binding.key)
+        """Note that Karmada deleted it."""
+        self._put_ready(binding.key, self._karmada.pop(binding.key, None), None)
+        self._requests.pop(binding.key, None)
+        self._mark(binding.key)
 
-    def _tell_ready(self, before: KarmadaBinding | None, now: KarmadaBinding | None) -> None:
-        known, told = before.ready if before else {}, now.ready if now else {}
-        named = now or before
-        if self._fleet is not None and named is not None and known != told:
-            self._fleet.tell_ready(named.key, {**dict.fromkeys(known, NO_REPLICAS), **told})
+    def _put_ready(
+        self, key: str, older: KarmadaBinding | None, newer: KarmadaBinding | None
+    ) -> None:
+        old_ready, ready = older.ready if older else {}, newer.ready if newer else {}
+        if self._clusters is not None and old_ready != ready:
+            self._clusters.put_ready(key, {**dict.fromkeys(old_ready, NO_REPLICAS), **ready})
 
-    def tell_ready_in(self, cluster: str) -> None:
-        """Somebody begins to speak for a cluster: all that is ready there."""
-        if self._fleet is not None:
+    def put_ready_in(self, cluster: str) -> None:
+        """Pass on all ready replicas of a cluster that the bridge begins to report."""
+        if self._clusters is not None:
             for binding in self._karmada.values():
                 if ready := binding.ready.get(cluster):
-                    self._fleet.tell_ready(binding.key, {cluster: ready})
+                    self._clusters.put_ready(binding.key, {cluster: ready})
 
     def clusters_changed(self) -> None:
-        """A cluster came, or its labels or spec changed: duplicated bindings are asked about."""
-        self._is_fleet_changed = True
+        """Note that labels or spec of a cluster changed: duplicated bindings may go on."""
+        self._have_clusters_changed = True
         self._woken.set()
 
-    def _ask_about_duplicated(self) -> None:
-        """Ask again about bindings that may go elsewhere since clusters changed."""
-        self._is_fleet_changed = False
+    def _request_duplicated(self) -> None:
+        """Request decisions of bindings that may go elsewhere since clusters changed."""
+        self._have_clusters_changed = False
         for key, binding in self._karmada.items():
-            # What waits for room is the control plane's to try again.
+            # The control plane itself tries waiting bindings again.
             is_nowhere = not binding.targets and key not in self._stored
-            if goes_everywhere(binding) or is_nowhere:
-                self._ask_again(key)
+            if binding.goes_everywhere or is_nowhere:
+                self._request_again(key)
 
     def cluster_moved(self, name: str) -> None:
-        """A cluster came, or everything has to leave it: look at what is there."""
-        self._dirty |= {key for key, each in self._karmada.items() if name in each.targets}
+        """Note that a cluster came, or is to be left: look at the bindings there."""
+        self._dirty |= {key for key, binding in self._karmada.items() if name in binding.targets}
         self._woken.set()
 
-    def _ask_again(self, key: str) -> None:
-        """Ask as if the binding had changed, whichever process asked about it last."""
+    def _request_again(self, key: str) -> None:
+        """Request as if the binding had changed, whichever process requested it last."""
         if key in self._working:
             self._outdated.add(key)
-        if key in self._asked or key in self._karmada:
-            self._asked[key] = replace(self._asked.get(key, NEVER_ASKED), generation=-1)
-        self._want(key)
+        if key in self._requests or key in self._karmada:
+            request = self._requests.get(key, NEVER_REQUESTED)
+            self._requests[key] = replace(request, generation=-1)
+        self._mark(key)
 
-    def _put_asked(self, key: str, asked: Asked) -> None:
-        """It was asked about, unless it is to be asked again since."""
-        self._asked[key] = replace(asked, generation=-1) if key in self._outdated else asked
+    def _put_request(self, key: str, request: LastRequest) -> None:
+        """Note a request, unless the binding is to be requested again since."""
+        is_outdated = key in self._outdated
+        self._requests[key] = replace(request, generation=-1) if is_outdated else request
 
     async def follow(self) -> None:
-        """Know the control plane's bindings, until cancelled."""
+        """Watch the control plane's bindings, until cancelled."""
         async for message in self._client.watch_bindings():
             if message.relist:
                 self._stored.clear()
                 self._is_stored_known = False
             for event in message.events:
-                self._see(event)
+                self._take(event)
             if message.resource_version and not self._is_stored_known:
                 self._is_stored_known = True
-                self._look_for_missing()
+                self._find_missing()
                 # A control plane that was restored from a backup may have lost some.
-                for key in self._asked.keys() - self._stored.keys():
-                    self._ask_again(key)
+                for key in self._requests.keys() - self._stored.keys():
+                    self._request_again(key)
                 self._dirty |= self._karmada.keys()
                 self._woken.set()
 
     async def keep(self) -> None:
-        """Do what is to be done, until cancelled; what was begun is ended first."""
+        """Take the next steps, until cancelled; begun work is ended first."""
         try:
             while True:
                 await self._woken.wait()
                 self._woken.clear()
-                while (self._dirty or self._is_fleet_changed) and self.is_known:
+                while (self._dirty or self._have_clusters_changed) and self.is_known:
                     await self._round()
         finally:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
     def is_known(self) -> bool:
-        """Whether both sides have said what there is."""
-        return not self._unlisted and self._is_stored_known and self._fleet is not None
+        """Whether both sides have listed their bindings."""
+        return not self._unlisted and self._is_stored_known and self._clusters is not None
 
-    def _see(self, event: scheduling_pb2.BindingEvent) -> None:
+    def _take(self, event: scheduling_pb2.BindingEvent) -> None:
         metadata = event.binding.metadata
         key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
         if event.type == resource_pb2.EVENT_TYPE_DELETED:
             self._stored.pop(key, None)
-            self._ask_again(key)
+            self._request_again(key)
         elif metadata.annotations.get(KARMADA_SCHEDULER) == self._scheduler:
-            self._stored[key] = HeldBinding.of(event)
+            self._stored[key] = BindingCopy.of(event)
         else:
             return
-        self._want(key)
+        self._mark(key)
 
-    def _look_for_missing(self) -> None:
-        """Bindings of the control plane that Karmada does not list: gone, if they are few.
+    def _find_missing(self) -> None:
+        """Find bindings of the control plane that Karmada does not list: gone, if they are few.
 
         A server that lost its objects, or was restored from a backup, lists too little as well.
         """
         if self._unlisted or not self._is_stored_known:
             return
         missing = self._stored.keys() - self._karmada.keys()
-        if len(missing) > max(FEW, len(self._stored) // 2) or (missing and not self._karmada):
+        limit = max(MAX_FORGOTTEN, len(self._stored) // 2)
+        if len(missing) > limit or (missing and not self._karmada):
             self.counts.held = len(missing)
             logger.error(
                 "%d of the %d bindings that the control plane has for %s are not in Karmada: "
@@ -234,31 +240,27 @@ class BridgedBindings:
         self.counts.held = 0
         self._missing.clear()
         for key in missing:
-            self._want(key)
+            self._mark(key)
 
-    def _want(self, key: str) -> None:
+    def _mark(self, key: str) -> None:
         if key not in self._missing:
             self._dirty.add(key)
             self._woken.set()
 
-    def _around(self) -> BridgeSurroundings:
-        fleet = self._fleet
-        if fleet is None:
-            return BridgeSurroundings(scheduler=self._scheduler)
-        return BridgeSurroundings(
-            scheduler=self._scheduler,
-            known=fleet.known,
-            missing=fleet.missing,
-            deleting=frozenset(fleet.deleting),
-        )
+    def _cluster_names(self) -> ClusterNames:
+        clusters = self._clusters
+        if clusters is None:
+            return ClusterNames()
+        deleting = frozenset(clusters.deleting)
+        return ClusterNames(stored=clusters.stored, missing=clusters.missing, deleting=deleting)
 
     async def _round(self) -> None:
-        """Take some of what is to be looked at; what is asked for together is asked at once."""
-        if self._is_fleet_changed:
-            self._ask_about_duplicated()
-        around = self._around()
-        keys = [key for key in self._dirty if key not in self._working][: self._at_once]
-        if not keys or self._asking >= ASKING_AT_ONCE:
+        """Take some bindings that are to be looked at, and request decisions together."""
+        if self._have_clusters_changed:
+            self._request_duplicated()
+        clusters = self._cluster_names()
+        keys = [key for key in self._dirty if key not in self._working][: self._max_batch]
+        if not keys or self._batches >= MAX_BATCHES:
             self._woken.clear()
             await self._woken.wait()
             return
@@ -266,143 +268,133 @@ class BridgedBindings:
         to_look_up: list[KarmadaBinding] = []
         for key in keys:
             self._dirty.discard(key)
-            binding = self._karmada.get(key)
-            step = next_step(binding, self._stored.get(key), self._asked.get(key), around)
+            binding, request = self._karmada.get(key), self._requests.get(key)
+            stored = self._stored.get(key)
+            step = next_step(binding, stored, request, clusters, scheduler=self._scheduler)
             if step is BridgeStep.SCHEDULE and binding is not None:
                 (to_look_up if key in self._unanswered else to_schedule).append(binding)
             elif step is not BridgeStep.REST:
                 self._begin([key], self._do(step, key))
         if to_schedule:
-            self._asking += 1
-            self._begin([each.key for each in to_schedule], self._schedule(to_schedule, around))
+            self._batches += 1
+            self._begin(_keys(to_schedule), self._schedule(to_schedule, clusters))
         if to_look_up:
-            looked_up = [each.key for each in to_look_up]
-            self._unanswered.difference_update(looked_up)
-            self._begin(looked_up, self._look_up(to_look_up, around))
-        # What comes meanwhile is looked at together.
-        await asyncio.sleep(TOGETHER_SECONDS)
+            self._unanswered.difference_update(_keys(to_look_up))
+            self._begin(_keys(to_look_up), self._look_up(to_look_up, clusters))
+        # Bindings that come meanwhile are looked at together.
+        await asyncio.sleep(GATHER_SECONDS)
 
-    def _begin(self, keys: Iterable[str], work: Coroutine[Any, Any, None]) -> None:
-        keys = list(keys)
+    def _begin(self, keys: list[str], work: Coroutine[Any, Any, None]) -> None:
         self._working.update(keys)
         self._outdated.difference_update(keys)
 
-        async def done() -> None:
+        async def guarded() -> None:
+            has_failed = True
             try:
                 await work
+                has_failed = False
             except FederationError as error:
                 logger.warning("bindings: %s", error.message)
-                for key in keys:
-                    self._again(key, FAILED_SECONDS)
             except Exception:
                 logger.exception("working on bindings failed")
-                for key in keys:
-                    self._again(key, FAILED_SECONDS)
             finally:
                 self._working.difference_update(keys)
+                for key in keys if has_failed else ():
+                    self._retry(key, FAILED_SECONDS)
                 self._woken.set()
 
-        self.start(done())
+        self.start(guarded())
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it beside everything else, to its end."""
+        """Begin work that goes on beside everything else, to its end."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _schedule(self, bindings: list[KarmadaBinding], around: BridgeSurroundings) -> None:
-        new = {each.key for each in bindings if each.key not in self._stored}
-        asked = [with_fixed_shares(each, self._stored.get(each.key)) for each in bindings]
+    async def _schedule(self, bindings: list[KarmadaBinding], clusters: ClusterNames) -> None:
+        new = {binding.key for binding in bindings if binding.key not in self._stored}
+        requested = [
+            with_fixed_shares(binding, self._stored.get(binding.key)) for binding in bindings
+        ]
         try:
-            answers = await self._answers.ask(asked, around.deleting)
-            self._at_once = min(2 * self._at_once, MOST_AT_ONCE)
+            answers = await self._decisions.request(requested, clusters.deleting)
+            self._max_batch = min(2 * self._max_batch, MAX_BATCH)
         except FederationError as error:
-            self._unanswered.update(each.key for each in bindings)
+            self._unanswered.update(_keys(bindings))
             if isinstance(error, DeadlineMissed):
-                self._at_once = max(self._at_once // 4, LEAST_AT_ONCE)
+                self._max_batch = max(self._max_batch // 4, MIN_BATCH)
             raise
         finally:
-            self._asking -= 1
+            self._batches -= 1
             self._woken.set()
         await asyncio.gather(
             *(
-                self._settle(binding, answers[binding.key], around, is_new=binding.key in new)
+                self._write(binding, answers[binding.key], clusters, is_new=binding.key in new)
                 for binding in bindings
                 if binding.key in answers
             )
         )
 
-    async def _settle(
+    async def _write(
         self,
         binding: KarmadaBinding,
-        answer: tuple[BindingVerdict, str],
-        around: BridgeSurroundings,
+        answer: DecisionAnswer,
+        clusters: ClusterNames,
         *,
         is_new: bool = False,
     ) -> None:
-        """Write what was decided. Without a trigger of Karmada's, what stays needs none.
+        """Write a decision. Without a trigger of Karmada's, a binding that stays needs no patch.
 
-        A binding that is ``new`` to the control plane and stays is adopted, which people are told.
+        A binding that is ``new`` to the control plane and stays is adopted, which an event says.
         """
         verdict, decision_id = answer
         key = binding.key
-        if verdict.is_scheduled and (note := note_of(binding, verdict.targets or {})):
+        if verdict.is_scheduled and (note := fixed_shares_note(binding, verdict.targets or {})):
             verdict = replace(verdict, message=f"{verdict.message} {note}")
-        asked = Asked(
+        request = LastRequest(
             uid=binding.uid,
             generation=binding.generation,
-            leaving=leaving(binding, around),
+            leaving=leaving(binding, clusters),
             decision_id=decision_id,
         )
-        is_kept = verdict.targets is None or dict(verdict.targets) == binding.targets
-        # One that was killed between two patches leaves clusters of which nothing is told.
-        is_told = (binding.condition(SCHEDULED) or {}).get("status") == "True"
-        stands = is_kept and is_told and not trigger_of(binding, around.deleting)
+        stays = _stays(binding, verdict, clusters)
         try:
-            if stands:
-                written, told = await self._writes.close(binding), verdict
+            if stays:
+                written, result = await self._writes.close(binding), verdict
             else:
-                written, told = await self._writes.write(binding, verdict)
+                written, result = await self._writes.write(binding, verdict)
         except (Overtaken, NotFound):
-            # It comes again, as it is by now.
+            # The watch brings it again, as it is by now.
             return
         except FederationError as error:
             logger.warning("binding %s is not written: %s", key, error.message)
             # The decision is stored: to decide again would lose a reschedule.
             self._unanswered.add(key)
-            self._again(key, FAILED_SECONDS)
+            self._retry(key, FAILED_SECONDS)
             return
-        self._put_asked(key, replace(asked, generation=written.generation))
-        self._keep_newer(written)
-        self._count(binding, written, told)
-        if told != verdict or told.targets == {}:
+        self._put_request(key, replace(request, generation=written.generation))
+        self._put_written(written)
+        is_written = written.version != binding.version
+        self.counts.add(is_scheduled=result.is_scheduled, is_written=is_written)
+        if result != verdict or result.targets == {}:
             await self._give_back(key, binding.uid)
-        if told != verdict or told.is_passing:
-            self._again(key, REFUSED_SECONDS)
-        elif told.is_scheduled:
+        if result != verdict or result.is_passing:
+            self._retry(key, REFUSED_SECONDS)
+        elif result.is_scheduled:
             self._backing_off.pop(key, None)
-        if is_new if stands else written.version != binding.version:
-            self.start(self._writes.tell(written, told))
+        if is_new if stays else is_written:
+            self.start(self._writes.report(written, result))
 
-    def _keep_newer(self, written: KarmadaBinding) -> None:
-        """The watch tells of it later; until then it must not be taken for unwritten."""
-        known = self._karmada.get(written.key)
-        if (
-            known is not None
-            and known.uid == written.uid
-            and known.generation <= written.generation
-        ):
+    def _put_written(self, written: KarmadaBinding) -> None:
+        """Take a binding as it was written, until the watch brings it."""
+        current = self._karmada.get(written.key)
+        if current is None or current.uid != written.uid:
+            return
+        if current.generation <= written.generation:
             self._karmada[written.key] = written
 
-    def _count(
-        self, binding: KarmadaBinding, written: KarmadaBinding, told: BindingVerdict
-    ) -> None:
-        self.counts.scheduled += told.is_scheduled
-        self.counts.failed += not told.is_scheduled
-        self.counts.written += written.version != binding.version
-
     async def _give_back(self, key: str, uid: str) -> None:
-        """What Karmada did not take is not promised."""
+        """Release the promise of a decision that Karmada did not take."""
         namespace, _, name = key.rpartition("/")
         try:
             await self._client.release(namespace, name, uid=uid)
@@ -416,87 +408,91 @@ class BridgedBindings:
         try:
             match step:
                 case BridgeStep.FORGET:
-                    if binding is not None or await self._is_gone(namespace, name):
+                    if binding is not None or await self._writes.is_gone(namespace, name):
                         await self._client.delete_binding(namespace, name, uid=uid)
-                        self._asked.pop(key, None)
+                        self._requests.pop(key, None)
                         self._stored.pop(key, None)
                         self._dirty.add(key)
                 case BridgeStep.SUSPEND | BridgeStep.RESUME:
                     resume = step is BridgeStep.RESUME
                     await self._client.suspend_binding(namespace, name, uid=uid, resume=resume)
                     if resume:
-                        self._ask_again(key)
+                        self._request_again(key)
                 case BridgeStep.WRITE if binding is not None:
                     await self._write_moved(binding)
         except (NotFound, PreconditionFailed) as error:
             logger.info("binding %s: %s", key, error.message)
 
-    async def _is_gone(self, namespace: str, name: str) -> bool:
-        """Asked for by name: a list may have missed it."""
-        nobody = KarmadaBinding(
-            namespace=namespace, name=name, uid="", version="", generation=0, spec={}
-        )
-        return await self._writes.read(nobody) is None
-
     async def _write_moved(self, binding: KarmadaBinding) -> None:
-        """The control plane placed it by itself: as it is stored by now, not as was told."""
+        """Write a decision that the control plane made by itself, as it is stored by now."""
         stored = await self._client.get_binding(binding.namespace, binding.name)
-        verdict = await self._answers.of_stored(binding, stored)
-        is_asked = binding.key in self._asked
-        if not is_asked and (verdict is None or not stored.reservations):
-            # Before this bridge began: what Karmada refused then is promised no more.
-            self._asking += 1
-            await self._schedule([binding], self._around())
-        elif verdict is not None and not keeps_shares(binding, verdict.targets):
-            self._asking += 1
-            await self._schedule([binding], self._around())
+        verdict = await self._decisions.of_stored(binding, stored)
+        is_requested = binding.key in self._requests
+        # Karmada refused it while another process bridged: it is promised no more.
+        was_refused = not is_requested and (verdict is None or not stored.reservations)
+        keeps = verdict is None or keeps_shares(binding, verdict.targets)
+        if was_refused or not keeps:
+            self._batches += 1
+            await self._schedule([binding], self._cluster_names())
         elif verdict is not None:
-            around = self._around()
-            await self._settle(binding, (verdict, stored.decision.id), around)
+            await self._write(binding, (verdict, stored.decision.id), self._cluster_names())
         else:
-            asked = Asked(
+            request = LastRequest(
                 uid=binding.uid, generation=binding.generation, decision_id=stored.decision.id
             )
-            self._put_asked(binding.key, asked)
+            self._put_request(binding.key, request)
 
-    async def _look_up(self, bindings: list[KarmadaBinding], around: BridgeSurroundings) -> None:
-        """Write what was decided of these generations, and ask about the others: what is decided
-        twice may lose a reschedule.
+    async def _look_up(self, bindings: list[KarmadaBinding], clusters: ClusterNames) -> None:
+        """Write stored decisions of these generations, and request the missing ones: a decision
+        that is made twice may lose a reschedule.
         """
         try:
-            decided = await asyncio.gather(*map(self._decided, bindings))
+            answers = await asyncio.gather(*map(self._stored_answer, bindings))
         except FederationError:
-            self._unanswered.update(each.key for each in bindings)
+            self._unanswered.update(_keys(bindings))
             raise
-        pairs = list(zip(bindings, decided, strict=True))
-        if left := [binding for binding, answer in pairs if answer is None]:
-            self._asking += 1
-            await self._schedule(left, around)
+        pairs = list(zip(bindings, answers, strict=True))
+        if undecided := [binding for binding, answer in pairs if answer is None]:
+            self._batches += 1
+            await self._schedule(undecided, clusters)
         await asyncio.gather(
-            *(self._settle(binding, answer, around) for binding, answer in pairs if answer)
+            *(self._write(binding, answer, clusters) for binding, answer in pairs if answer)
         )
 
-    async def _decided(self, binding: KarmadaBinding) -> tuple[BindingVerdict, str] | None:
-        """What was decided of this generation."""
+    async def _stored_answer(self, binding: KarmadaBinding) -> DecisionAnswer | None:
+        """Return the stored decision about this generation."""
         try:
             stored = await self._client.get_binding(binding.namespace, binding.name)
         except NotFound:
             return None
-        if asked_generation(stored.binding) != binding.generation:
+        if requested_generation(stored.binding) != binding.generation:
             return None
-        verdict = await self._answers.of_stored(binding, stored)
+        verdict = await self._decisions.of_stored(binding, stored)
         if verdict is None or not keeps_shares(binding, verdict.targets):
             return None
         return verdict, stored.decision.id
 
-    def _again(self, key: str, most_seconds: float) -> None:
-        """Look at it once more after a while, and ask anew."""
-        backoff = self._backing_off.setdefault(key, Backoff(cap_seconds=most_seconds))
-        asked = self._asked.get(key)
+    def _retry(self, key: str, max_seconds: float) -> None:
+        """Look at it once more after a while, and request anew."""
+        backoff = self._backing_off.setdefault(key, Backoff(cap_seconds=max_seconds))
+        request = self._requests.get(key)
 
         def look() -> None:
-            if self._asked.get(key) is asked:
-                self._ask_again(key)
-            self._want(key)
+            if self._requests.get(key) is request:
+                self._request_again(key)
+            self._mark(key)
 
-        asyncio.get_running_loop().call_later(1.0 + backoff.next_seconds(), look)
+        wait_seconds = FIRST_WAIT_SECONDS + backoff.next_seconds()
+        asyncio.get_running_loop().call_later(wait_seconds, look)
+
+
+def _keys(bindings: Iterable[KarmadaBinding]) -> list[str]:
+    return [binding.key for binding in bindings]
+
+
+def _stays(binding: KarmadaBinding, verdict: BindingVerdict, clusters: ClusterNames) -> bool:
+    """Whether the verdict changes nothing, and Karmada would not decide the binding again."""
+    is_same = verdict.targets is None or dict(verdict.targets) == binding.targets
+    # A process that ended between two patches left clusters that no condition names.
+    is_scheduled = (binding.condition(SCHEDULED) or {}).get("status") == "True"
+    return is_same and is_scheduled and not trigger_of(binding, clusters.deleting)

@@ -37,7 +37,7 @@ SERVER = Path(__file__).with_name("big_cluster.py")
 
 async def follow(url: str) -> None:
     """Be the agent: everything it loads is loaded here and nowhere else."""
-    from estimator.agent import Agent, Rhythm
+    from estimator.agent.agent import Agent, Rhythm
     from estimator.estimation.capacity import NodeSet
     from estimator.live import LiveSource
     from federation.model.grades import DEFAULT_MODEL, model_hash

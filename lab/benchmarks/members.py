@@ -21,7 +21,7 @@ from typing import Any
 
 import grpc
 
-from estimator.control_plane.messages import order_from_message
+from estimator.agent.messages import order_from_message
 from federation.model.cluster import CapacityReport
 from federation.model.resources import CPU, MEMORY
 from federation.model.shapes import Echo, Shape, request_shape

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import grpc
 
-from federation.bridge.karmada import APPLIED_PLACEMENT
+from federation.bridge.objects import APPLIED_PLACEMENT
 from federation.v1.scheduling_pb2 import ListBindingsRequest
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from lab.bridges import LOCAL, bridge_process, control_plane

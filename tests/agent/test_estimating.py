@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from estimator.control_plane.estimating import MAX_RUNNING
+from estimator.agent.answers import MAX_RUNNING
 from federation.v1.agents_pb2 import AssumedWorkload, EstimateRequest
 from federation.v1.resource_pb2 import Component, NodeClaim, ReplicaRequirements
 from lab.kubeapi.documents import node, pod, quota

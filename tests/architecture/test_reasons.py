@@ -20,8 +20,8 @@ SOURCES = [
 ]
 # Sentences of other programs, and texts of ours that come back without their codes.
 READERS_OF_TEXTS = {
-    "federation/bridge/writing.py": "an API server's refusal",
-    "estimator/control_plane/trust.py": "a certificate",
+    "federation/bridge/writes.py": "an API server's refusal",
+    "estimator/agent/enrolment.py": "a certificate",
     "federation/cli/connection.py": "gRPC's message",
     "federation/cli/history.py": "triggers travel as texts",
     "federation/cli/queueing.py": "what a binding is short of travels as text",

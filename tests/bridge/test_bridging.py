@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from federation.bridge.karmada import APPLIED_PLACEMENT
-from federation.bridge.patches import SCHEDULED_TEXT
+from federation.bridge.objects import APPLIED_PLACEMENT
+from federation.bridge.writes import SCHEDULED_TEXT
 from lab.control_planes import AgentStream, hello, report
 from lab.karmadas import (
     ANY_PORT,
@@ -86,7 +86,7 @@ async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
     world: World,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, logger="federation.bridge.health")
+    caplog.set_level(logging.INFO, logger="federation.bridge.metrics")
     names = ("web", "everywhere", "config", "global")
     world.put(
         member("m1", cpu="12"),

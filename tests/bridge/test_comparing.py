@@ -10,8 +10,7 @@ import pytest
 
 from federation.bridge import shadow
 from federation.bridge.agreement import Agreement, Cause, Occasion
-from federation.bridge.app import compare
-from federation.bridge.settings import BridgeSettings
+from federation.bridge.app import BridgeSettings, compare
 from federation.model.access import Role
 from lab.karmadas import PLACEMENT, member, placed, until
 from lab.kubeapi.resources import Document

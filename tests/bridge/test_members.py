@@ -58,7 +58,7 @@ async def test_it_dials_again_within_the_time_that_it_is_asked_to(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A thousand members that all dialled at once would meet the next control plane together."""
-    caplog.set_level(logging.INFO, logger="federation.bridge.member")
+    caplog.set_level(logging.INFO, logger="estimator.agent.session")
     world.put(member("m1"), binding("web"))
     async with world.bridging():
         await until(lambda: world.is_settled("web"))

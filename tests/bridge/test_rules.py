@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from federation.bridge.__main__ import bridge
-from federation.bridge.karmada import APPLIED_PLACEMENT
+from federation.bridge.objects import APPLIED_PLACEMENT
 from lab.karmadas import (
     ANY_PORT,
     DYNAMIC,
@@ -173,7 +173,7 @@ async def test_bindings_of_others_and_those_that_have_to_wait_are_left_alone(wor
 async def test_the_control_plane_is_asked_for_all_that_karmada_says(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="federation.bridge.health")
+    caplog.set_level(logging.INFO, logger="federation.bridge.metrics")
     toleration = {"key": "gone", "operator": "Exists", "effect": "NoExecute"}
     groups = {"affinity": {"groupByLabelKey": "app"}, "antiAffinity": {"groupByLabelKey": "tier"}}
     task = {"fromCluster": "m2", "producer": "TaintManager", "reason": "x"}

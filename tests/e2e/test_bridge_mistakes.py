@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from federation.bridge.karmada import APPLIED_PLACEMENT
+from federation.bridge.objects import APPLIED_PLACEMENT
 from federation.client import Target
 from federation.model.access import Role
 from lab.control_planes import RunningControlPlane, running_control_plane

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from federation.bridge.settings import BridgeSettings
+from federation.bridge.app import BridgeSettings
 from federation.certificates import CertificateFiles, make_certificates
 from federation.client import Client, Target
 from federation.model.access import Role

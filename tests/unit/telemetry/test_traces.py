@@ -14,7 +14,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from estimator.control_plane.messages import asked_for
+from estimator.agent.messages import asked_for
 from federation.agents.messages import place_request_to_message
 from federation.agents.session import Session
 from federation.model.errors import InvalidRequest, PreconditionFailed

@@ -14,11 +14,12 @@ from estimator.estimation.capacity import Capacity, changed_much
 from estimator.estimation.exact import ExactEstimates
 from estimator.measures import AgentMeasures
 from estimator.nodes import WorkloadRef
-from estimator.sight import Visibility
+from estimator.sight import CURRENT, Visibility
 from federation.codec.echoes import fitting
 from federation.codec.reports import content_hash
 from federation.model.cluster import CapacityReport, NodeSummary, ResourceSummary
 from federation.model.echoes import InterestUpdate
+from federation.model.errors import Unavailable
 from federation.model.grades import ResourceModel
 from federation.model.node_plans import LostPlan, NodePlan, PlaceOrder
 from federation.model.shapes import Echo
@@ -40,10 +41,10 @@ class MemberCluster(Protocol):
         """How good the picture is now."""
         ...
 
-    def counting(self, model: ResourceModel) -> Callable[[], Capacity]:
+    def counting(self, model: ResourceModel) -> Callable[[], Capacity] | None:
         """What to report, of this instant, as a count that may be made in any thread.
 
-        Graded by ``model`` unless that has no grades.
+        Graded by ``model`` unless that has no grades. None: the cluster has said nothing yet.
         """
         ...
 
@@ -95,6 +96,52 @@ class MemberCluster(Protocol):
         ...
 
 
+class NodelessCluster:
+    """A cluster whose nodes the agent does not see: nothing is placed, or estimated exactly.
+
+    Subclasses say what to report.
+    """
+
+    def __init__(self, why: str) -> None:
+        """``why`` is the answer to requests that need nodes."""
+        self.measures = AgentMeasures()
+        self._why = why
+
+    def view(self) -> Visibility:
+        return CURRENT
+
+    def totals(self) -> tuple[ResourceSummary, NodeSummary] | None:
+        return None
+
+    def look_for(self, update: InterestUpdate, now: float) -> Iterator[None]:  # noqa: ARG002 - there are no pods
+        return iter(())
+
+    def echoes(self) -> tuple[int, tuple[Echo, ...]]:
+        return 0, ()
+
+    def has_news(self) -> bool:
+        return False
+
+    def lost_plans(self) -> Sequence[LostPlan]:
+        return ()
+
+    def place(self, order: PlaceOrder, now: float) -> NodePlan:  # noqa: ARG002 - there are no nodes
+        unplaced = sum(share.replicas for share in order.shares)
+        return NodePlan(unplaced=unplaced, message=self._why)
+
+    def exact(self) -> ExactEstimates:
+        raise Unavailable(self._why)
+
+    def unclaimed(self, now: float) -> ExactEstimates:  # noqa: ARG002 - there are no nodes
+        raise Unavailable(self._why)
+
+    def asked(self, claims: Iterable[NodeClaim | None]) -> None:
+        """No nodes are told apart."""
+
+    def unschedulable(self, owner: WorkloadRef, *, since: float) -> int:  # noqa: ARG002 - there are no pods
+        raise Unavailable(self._why)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
     """What the control plane told this agent: the model to grade by, and how often to speak."""
@@ -108,7 +155,13 @@ class Rhythm:
 class Agent:
     """One agent session: its epoch, its growing sequence, and what was last sent."""
 
-    def __init__(self, member: MemberCluster, *, epoch: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, member: MemberCluster, *, epoch: int, clock: Callable[[], float], source: str = ""
+    ) -> None:
+        """``source`` is whose totals the reports have, where nobody saw the nodes."""
+        # Whether the cluster has said nothing that could be reported.
+        self.is_unreported = False
+        self._source = source
         self.epoch = epoch
         self.acknowledged_sequence = 0
         self._member = member
@@ -142,13 +195,16 @@ class Agent:
         """The report of this sequence is stored."""
         self.acknowledged_sequence = max(self.acknowledged_sequence, sequence)
 
-    async def report(self) -> CapacityReport:
-        """The whole picture, to be sent whatever was sent before."""
-        return self._send(await self._picture())
+    async def report(self) -> CapacityReport | None:
+        """The whole picture, to be sent whatever was sent before; None where there is none."""
+        picture = await self._picture()
+        return None if picture is None else self._send(picture)
 
     async def changed_report(self) -> CapacityReport | None:
         """The picture, unless it is the one that was sent last."""
         picture = await self._picture()
+        if picture is None:
+            return None
         if self._sent is not None and picture.content_hash == self._sent.content_hash:
             return None
         return self._send(picture)
@@ -208,11 +264,14 @@ class Agent:
         self._sent = replace(picture, sequence=self._sequence)
         return self._sent
 
-    async def _picture(self) -> CapacityReport:
+    async def _picture(self) -> CapacityReport | None:
         """The picture of this instant; counted in a thread, as a large cluster takes a while."""
         rhythm = self.rhythm
         snapshot_time = self._clock() - self.view().age_seconds
         counting = self._member.counting(rhythm.model)
+        self.is_unreported = counting is None
+        if counting is None:
+            return None
         interest_version, echoes = self._member.echoes()
 
         def picture() -> CapacityReport:
@@ -228,6 +287,7 @@ class Agent:
                 pools=capacity.pools,
                 interest_version=interest_version,
                 echoes=fitting(echoes),
+                source=self._source,
             )
             return replace(counted, content_hash=content_hash(counted))
 

@@ -1,20 +1,36 @@
-"""Karmada's objects as structs with only the fields that are needed.
+"""Karmada's objects: structs with the fields that are needed, values, and the watches of them.
 
-Must not interpret more than a field's absence: zeros are omitted on the wire.
+Must not interpret more than a field's absence, nor keep objects: zeros are omitted on the wire.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from estimator.kube.access import connect, lister
+from estimator.kube.loop import LoopSink, WatcherThreads
 from estimator.kube.objects import Metadata, RawObject, RawStored
+from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
+from estimator.kube.watch import Watcher
+from estimator.sight import Loss
+from federation.codec.descriptors import fields_of, inner_message
+from federation.codec.karmada_fields import READ_OVER
+from federation.codec.violations import joined
+from federation.runtime.backoff import uniform
 
 Document = dict[str, Any]
 
+BINDINGS: Final = "/apis/work.karmada.io/v1alpha2/resourcebindings"
+CLUSTER_BINDINGS: Final = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
+CLUSTERS: Final = "/apis/cluster.karmada.io/v1alpha1/clusters"
 SCHEDULED: Final = "Scheduled"
 APPLIED_PLACEMENT: Final = "policy.karmada.io/applied-placement"
 DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -52,6 +68,12 @@ class RawBinding(RawStored, frozen=True):
     status: BindingStatus | None = None
 
 
+class RawCluster(RawStored, frozen=True):
+    metadata: StoredMetadata
+    spec: Document = msgspec.field(default_factory=dict)
+    status: Document | None = None
+
+
 class ReadyReplicas(NamedTuple):
     """Replicas of a binding in one cluster: ready on nodes, and of a Job those that succeeded."""
 
@@ -62,17 +84,11 @@ class ReadyReplicas(NamedTuple):
 NO_REPLICAS: Final = ReadyReplicas()
 
 
-class RawCluster(RawStored, frozen=True):
-    metadata: StoredMetadata
-    spec: Document = msgspec.field(default_factory=dict)
-    status: Document | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KarmadaBinding:
     """A ResourceBinding, or a ClusterResourceBinding where ``namespace`` is empty.
 
-    ``ready`` says by cluster which replicas are ready there, as far as Karmada was told.
+    ``ready`` has the ready replicas by cluster, as far as Karmada has collected them.
     """
 
     namespace: str
@@ -110,9 +126,8 @@ class KarmadaBinding:
     @property
     def targets(self) -> dict[str, int]:
         """Replicas by cluster, as they are written now."""
-        return {
-            each["name"]: int(each.get("replicas") or 0) for each in self.spec.get("clusters") or ()
-        }
+        targets = self.spec.get("clusters") or ()
+        return {target["name"]: int(target.get("replicas") or 0) for target in targets}
 
     @property
     def is_workload(self) -> bool:
@@ -126,20 +141,27 @@ class KarmadaBinding:
         return not strategy or strategy.get("replicaSchedulingType") == "Duplicated"
 
     @property
+    def goes_everywhere(self) -> bool:
+        """Whether it goes to all clusters that match. Only these does Karmada decide again when
+        a cluster joins, becomes ready or has more capacity.
+        """
+        return not self.is_workload or self.is_duplicated
+
+    @property
     def is_suspended(self) -> bool:
         return bool((self.spec.get("suspension") or {}).get("scheduling"))
 
     def is_for(self, scheduler: str) -> bool:
         """Whether the scheduler of that name has to decide it, now or when it is resumed."""
-        named = self.spec.get("schedulerName") or DEFAULT_SCHEDULER
-        return named == scheduler and any(self.labels.get(label) for label in MANAGED_BY)
+        scheduler_name = self.spec.get("schedulerName") or DEFAULT_SCHEDULER
+        return scheduler_name == scheduler and any(self.labels.get(label) for label in MANAGED_BY)
 
     def with_spec(self, spec: Document) -> KarmadaBinding:
-        """The same binding if its spec were this."""
+        """The same binding with another spec."""
         return replace(self, spec=spec)
 
     def condition(self, kind: str) -> Document | None:
-        return next((each for each in self.conditions if each.get("type") == kind), None)
+        return next((entry for entry in self.conditions if entry.get("type") == kind), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,12 +218,13 @@ def cluster_from_raw(raw: RawCluster) -> KarmadaCluster:
 
 
 def _ready(spec: Document, items: list[AggregatedItem]) -> dict[str, ReadyReplicas]:
-    """What is evidence that pods run: applied, of the newest spec, and ready. Zeros are omitted.
+    """Evidence that pods run: applied, of the newest spec, and ready. Zeros are omitted.
 
     ``health`` is none: it may be of an older assignment, and kinds without a rule are always
     healthy.
     """
-    assigned = {each["name"]: int(each.get("replicas") or 0) for each in spec.get("clusters") or ()}
+    targets = spec.get("clusters") or ()
+    assigned = {target["name"]: int(target.get("replicas") or 0) for target in targets}
     return {
         item.cluster_name: _ready_replicas(item.status, assigned[item.cluster_name])
         for item in items
@@ -213,7 +236,7 @@ def _ready_replicas(status: Document, assigned: int) -> ReadyReplicas:
     generation = status.get("generation")
     if generation is not None and status.get("observedGeneration", generation) != generation:
         return NO_REPLICAS
-    # Jobs say active and succeeded: both have, or had, their room.
+    # Jobs say active and succeeded: both have, or had, their capacity.
     ready = status.get("readyReplicas")
     running = _count(status.get("active") if ready is None else ready)
     finished = _count(status.get("succeeded"))
@@ -222,3 +245,110 @@ def _ready_replicas(status: Document, assigned: int) -> ReadyReplicas:
 
 def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def known_fields(document: Any, descriptor: Any, path: str, unknown: Counter[str]) -> Any:
+    """The part of a document that a message of fedsched has fields for.
+
+    Karmada's API server has checked the document: a newer field there must not stop the bridge.
+    ``unknown`` counts the fields that no version of Karmada has so far, by path.
+    """
+    if isinstance(document, list):
+        return [known_fields(item, descriptor, f"{path}[]", unknown) for item in document]
+    if not isinstance(document, dict):
+        return document
+    fields = _fields_by_name(descriptor)
+    readable: dict[str, Any] = {}
+    for name, value in document.items():
+        if (field_of_name := fields.get(name)) is None:
+            if name not in READ_OVER.get(descriptor.name, {}):
+                unknown[joined(path, name)] += 1
+            continue
+        inner = inner_message(field_of_name)
+        if inner is None:
+            readable[name] = value
+        else:
+            readable[name] = known_fields(value, inner, joined(path, name), unknown)
+    return readable
+
+
+@cache
+def _fields_by_name(descriptor: Any) -> Mapping[str, Any]:
+    return {entry.json_name: entry for entry in fields_of(descriptor)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchTarget:
+    """The receiver of one kind of objects; ``replace`` gets a whole list."""
+
+    replace: Callable[[list[Any]], None]
+    put: Callable[[Any], None]
+    remove: Callable[[Any], None]
+
+
+class KarmadaWatches:
+    """Watches of the three kinds, a thread for each. ``are_current``: no watch is interrupted."""
+
+    def __init__(
+        self,
+        kubeconfig: Path | None,
+        *,
+        clusters: WatchTarget,
+        bindings: WatchTarget,
+        cluster_bindings: WatchTarget,
+        clock: Callable[[], float],
+        patience: Patience = DEFAULT_PATIENCE,
+    ) -> None:
+        self._kubeconfig = kubeconfig
+        self._clock = clock
+        self._patience = patience
+        self._lost: dict[str, Loss] = {}
+        self._threads: WatcherThreads | None = None
+        self._targets: dict[str, tuple[WatchTarget, type[RawStored], Callable[[Any], Any]]] = {
+            CLUSTERS: (clusters, RawCluster, cluster_from_raw),
+            BINDINGS: (bindings, RawBinding, binding_from_raw),
+            CLUSTER_BINDINGS: (cluster_bindings, RawBinding, binding_from_raw),
+        }
+
+    @property
+    def are_current(self) -> bool:
+        return not self._lost
+
+    async def follow(self) -> None:
+        """Keep in step until cancelled."""
+        loop = asyncio.get_running_loop()
+        watchers = [self._watcher(path, loop) for path in self._targets]
+        self._threads = WatcherThreads(watchers, uniform)
+        await self._threads.run()
+
+    def are_alive(self) -> bool:
+        """Whether no watcher ends again and again: another process may do better."""
+        threads = self._threads
+        return threads is None or not threads.are_failing_at(asyncio.get_running_loop().time())
+
+    def _watcher(
+        self, path: str, loop: asyncio.AbstractEventLoop
+    ) -> Watcher[KarmadaBinding | KarmadaCluster]:
+        target, raw, translate = self._targets[path]
+        name = path.rpartition("/")[2]
+        sink: LoopSink[Any] = LoopSink(
+            name=name,
+            loop=loop,
+            on_replace=target.replace,
+            on_put=target.put,
+            on_remove=target.remove,
+            on_loss=lambda loss, _forbidden: self._note_loss(name, loss),
+        )
+        watched: Watched[Any] = Watched(
+            name=name,
+            method=lambda: lister(connect(self._kubeconfig), path),
+            raw=raw,
+            translate=translate,
+        )
+        return Watcher(watched, sink, uniform, self._patience, self._clock)
+
+    def _note_loss(self, name: str, loss: Loss | None) -> None:
+        if loss is None:
+            self._lost.pop(name, None)
+        else:
+            self._lost[name] = loss

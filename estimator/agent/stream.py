@@ -1,4 +1,4 @@
-"""One stream to the control plane, from Hello to its end; and dialling again after it.
+"""One stream to the control plane, from Hello to its end.
 
 Must not decide what to report or where to place: the agent does.
 """
@@ -14,12 +14,13 @@ from typing import Final, Protocol, TypeAlias
 import grpc
 import grpc.aio
 
-from estimator.agent import Agent
-from estimator.control_plane.clocks import PlaneClocks
-from estimator.control_plane.enrolment import reason_of, refusal
-from estimator.control_plane.estimating import Estimating
-from estimator.control_plane.messages import (
+from estimator.agent.agent import Agent
+from estimator.agent.answers import Estimating, Orders, Outbox
+from estimator.agent.channel import PlaneClocks
+from estimator.agent.enrolment import reason_of, refusal
+from estimator.agent.messages import (
     enablement_messages,
+    first_heartbeat_message,
     heartbeat_message,
     hello_message,
     report_message,
@@ -27,9 +28,6 @@ from estimator.control_plane.messages import (
     sight_message,
     stored_message,
 )
-from estimator.control_plane.orders import Orders
-from estimator.control_plane.outbox import Outbox
-from estimator.control_plane.reconnecting import Reconnecting, wait_until
 from estimator.sight import Visibility
 from federation.codec.interests import interests_from_message
 from federation.codec.timestamps import seconds_from_timestamp, timestamp_from_seconds
@@ -47,6 +45,7 @@ from federation.v1.agents_pb2 import (
     Hello,
     InterestUpdate,
     NewCredential,
+    Refusal,
     Welcome,
 )
 from federation.v1.agents_pb2_grpc import AgentsStub
@@ -92,15 +91,21 @@ class Speaker:
     """Who speaks: the cluster, its credential, and what its Hello says beside the epoch.
 
     ``apis`` gives (groupVersion, kind) pairs, None when they are not known. ``placer`` is who puts
-    pods where room was promised: none, extender or binder.
+    pods where room was promised: none, extender or binder. A first report waits at most
+    ``interest_seconds`` for what to look for. ``answered`` is called once a report was taken or
+    passed over. Troubles of the stream are logged at ``trouble_level``.
     """
 
     cluster: str
     bearer: Bearer
     agent_version: str
-    kubernetes_version: str
+    kubernetes_version: Callable[[], str]
     apis: Callable[[], Awaitable[frozenset[tuple[str, str]] | None]] = unknown_apis
     placer: str = "none"
+    sees_nodes: bool = True
+    interest_seconds: float = INTEREST_SECONDS
+    answered: Callable[[], None] = lambda: None
+    trouble_level: int = logging.WARNING
     clocks: PlaneClocks = field(default_factory=PlaneClocks)
 
 
@@ -146,12 +151,13 @@ class Stream:
             epoch=self._agent.epoch,
             acknowledged_sequence=self._agent.acknowledged_sequence,
             agent_version=self._speaker.agent_version,
-            kubernetes_version=self._speaker.kubernetes_version,
+            kubernetes_version=self._speaker.kubernetes_version(),
             placer=self._speaker.placer,
             api_enablements=enablement_messages(apis or ()),
             agent_time=timestamp_from_seconds(self._agent.now()),
             sight=sight_message(self._agent.view()),
             takes_place_requests=True,
+            sees_no_nodes=not self._speaker.sees_nodes,
         )
         try:
             async with asyncio.timeout(WELCOME_TIMEOUT_SECONDS):
@@ -215,6 +221,7 @@ class Stream:
                 self._be_welcomed(message.welcome)
             case "ack":
                 self._agent.acknowledge(message.ack.sequence)
+                self._speaker.answered()
             case "resync":
                 logger.info("control plane asks for a report: %s", message.resync.reason)
                 self._report_now.set()
@@ -230,16 +237,22 @@ class Stream:
                 self._offered = message.new_credential
                 self._offer.set()
             case "refusal":
-                refused = message.refusal
-                logger.warning(
-                    "the control plane passes over a %s: %s", refused.kind, refused.reason
-                )
+                self._note_refusal(message.refusal)
             case "reconnect":
                 raise Reconnecting(message.reconnect.reason, message.reconnect.after_seconds)
             case "goodbye":
                 raise await self._dismissed(call, message.goodbye.reason)
             case None:
                 logger.warning("the control plane sent something this agent does not know")
+
+    def _note_refusal(self, refused: Refusal) -> None:
+        logger.warning(
+            "the control plane passes over a %s of cluster %s: %s",
+            refused.kind,
+            self._speaker.cluster,
+            refused.reason,
+        )
+        self._speaker.answered()
 
     def _be_welcomed(self, welcome: Welcome) -> None:
         regraded = self._agent.welcome(rhythm_from_welcome(welcome))
@@ -258,7 +271,7 @@ class Stream:
         ahead = self._agent.now() - server_time if server_time else 0.0
         self._speaker.clocks.note(ahead)
         for explanation in self._speaker.clocks.differing():
-            logger.warning("%s", explanation)
+            logger.log(self._speaker.trouble_level, "%s", explanation)
 
     async def _look_for(self, message: InterestUpdate) -> None:
         try:
@@ -269,7 +282,7 @@ class Stream:
             return
         was_told = self._agent.is_told
         await self._agent.look_for(update)
-        if not was_told:
+        if self._agent.is_told and not was_told:
             self._report_now.set()
 
     async def _dismissed(self, call: Call, reason: str) -> FederationError:
@@ -295,7 +308,7 @@ class Stream:
 
     async def _report(self) -> None:
         """A report whenever asked, and whenever the picture has changed at the beat of reports."""
-        await wait_until(self._report_now, INTEREST_SECONDS)
+        await wait_until(self._report_now, self._speaker.interest_seconds)
         self._report_now.set()
         while True:
             try:
@@ -364,3 +377,26 @@ class Stream:
         if sent is not None:
             message = heartbeat_message(self._speaker.cluster, sent, self._agent.view())
             self._outbox.put_heartbeat(message)
+        elif self._agent.is_unreported:
+            message = first_heartbeat_message(self._speaker.cluster, self._agent.now())
+            self._outbox.put_heartbeat(message)
+
+
+MAX_AFTER_SECONDS: Final = 600.0
+
+
+class Reconnecting(Exception):
+    """The control plane asks to be dialled again, some time within ``after_seconds``."""
+
+    def __init__(self, reason: str, after_seconds: float) -> None:
+        super().__init__(reason)
+        self.after_seconds = after_seconds
+
+
+async def wait_until(event: asyncio.Event, seconds: float) -> None:
+    """Wait until it is set, at most so long."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from estimator.control_plane.trust import MAX_CA_BYTES, fetch_pinned_ca, parse_fingerprint
+from estimator.agent.enrolment import MAX_CA_BYTES, fetch_pinned_ca, parse_fingerprint
 from federation.certificates import make_certificates
 from federation.model.errors import InvalidRequest, PermissionRefused, Unavailable
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from estimator.control_plane.outbox import MAX_REPLIES, Outbox
+from estimator.agent.answers import MAX_REPLIES, Outbox
 from federation.v1.agents_pb2 import ConnectRequest, Heartbeat, PlaceReply, Report
 
 

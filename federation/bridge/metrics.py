@@ -1,28 +1,62 @@
-"""Whether the bridge lives and is ready, and its metrics, over plain HTTP.
+"""The state of the bridge: counts, health and metrics, over plain HTTP.
 
-Must not name a binding, a cluster or a namespace: whoever reaches the port may ask.
+Must not name a binding, a cluster or a namespace: anybody who reaches the port may ask.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from estimator.health import HealthServer
 from federation.bridge.agreement import Agreement
-from federation.bridge.counts import Counts
 from federation.model.errors import PreconditionFailed
 from federation.runtime.addresses import Address
+
+MAX_LOGGED_FIELDS: Final = 20
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class Counts:
+    """Numbers since the bridge began."""
+
+    scheduled: int = 0
+    failed: int = 0
+    written: int = 0
+    held: int = 0
+    unknown_fields: Counter[str] = field(default_factory=Counter)
+
+    def add(self, *, is_scheduled: bool, is_written: bool) -> None:
+        """Count a decision that Karmada has by now."""
+        self.scheduled += is_scheduled
+        self.failed += not is_scheduled
+        self.written += is_written
+
+    @property
+    def text(self) -> str:
+        """All of them in one line, for the log."""
+        parts = [
+            f"{self.scheduled} placed",
+            f"{self.failed} not placed",
+            f"{self.written} written",
+        ]
+        if self.held:
+            parts.append(f"{self.held} kept that Karmada does not list")
+        if self.unknown_fields:
+            fields = ", ".join(sorted(self.unknown_fields)[:MAX_LOGGED_FIELDS])
+            parts.append(f"fields of a newer Karmada passed over: {fields}")
+        return "; ".join(parts)
+
+
 @dataclass(slots=True, kw_only=True)
 class BridgeState:
-    """What is told. ``alive`` and ``ready`` say more of who works: to stand by is to be ready."""
+    """The state that is served. A bridge that stands by for the lease is alive and ready."""
 
     counts: Counts = field(default_factory=Counts)
     agreement: Agreement = field(default_factory=Agreement)
@@ -38,8 +72,11 @@ class BridgeState:
 
 
 @asynccontextmanager
-async def told(listen: Address | None, state: BridgeState) -> AsyncIterator[None]:
-    """Until the end of the block, where there is an address. Raises PreconditionFailed."""
+async def served(listen: Address | None, state: BridgeState) -> AsyncIterator[None]:
+    """Serve the state until the end of the block, where there is an address.
+
+    Raises PreconditionFailed.
+    """
     if listen is None:
         yield
         return
@@ -56,8 +93,8 @@ async def told(listen: Address | None, state: BridgeState) -> AsyncIterator[None
 
 
 def metrics_page(state: BridgeState) -> tuple[bytes, str]:
-    """The page as Prometheus reads it, and its type."""
-    # Few look, and loading it takes a twentieth of a second.
+    """Return the page as Prometheus reads it, and its type."""
+    # Few bridges are scraped, and loading it takes a twentieth of a second.
     from prometheus_client.core import (  # noqa: PLC0415 - see above
         CounterMetricFamily,
         GaugeMetricFamily,
@@ -103,11 +140,11 @@ def metrics_page(state: BridgeState) -> tuple[bytes, str]:
         comparisons,
     ]
     write: Any = generate_latest
-    return write(_Made(families)), CONTENT_TYPE_PLAIN_0_0_4
+    return write(_Families(families)), CONTENT_TYPE_PLAIN_0_0_4
 
 
-class _Made:
-    """What the library asks for."""
+class _Families:
+    """A collector, as the library takes it."""
 
     def __init__(self, families: list[Any]) -> None:
         self._families = families

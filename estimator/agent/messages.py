@@ -1,6 +1,6 @@
-"""What is said on the stream, between messages and the agent's values.
+"""Messages of the stream and the values of the agent.
 
-Must not act on a message. Raises InvalidRequest for what breaks a rule.
+Must not act on a message. Raises InvalidRequest for messages that break a rule.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from estimator.agent import Rhythm
+from estimator.agent.agent import Rhythm
 from estimator.sight import Visibility
 from federation.codec.echoes import put_lost_plans
 from federation.codec.models import read_model
@@ -113,6 +113,12 @@ def heartbeat_message(cluster: str, sent: CapacityReport, view: Visibility) -> C
             sight=sight_message(view),
         ),
     )
+
+
+def first_heartbeat_message(cluster: str, now: float) -> ConnectRequest:
+    """A heartbeat of an agent that has nothing to report yet."""
+    heartbeat = Heartbeat(agent_time=timestamp_from_seconds(now))
+    return ConnectRequest(cluster=cluster, heartbeat=heartbeat)
 
 
 def order_from_message(request: PlaceRequest) -> PlaceOrder:
