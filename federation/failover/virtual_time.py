@@ -15,7 +15,7 @@ from federation.failover.breaker import Breaker
 from federation.failover.evictions import Ending, Progress, ending_of, taken_back
 from federation.failover.moves import Move, eviction_tasks, leaves_at, moved_together, moves_of
 from federation.failover.rate import MoveAllowance, cost_of
-from federation.failover.virtual_silence import SilentClusters
+from federation.failover.virtual_clusters import VirtualClusters
 from federation.failover.virtual_steps import (
     EventKind,
     FailoverRules,
@@ -30,7 +30,7 @@ from federation.failover.virtual_waiting import (
     PreemptionBudget,
     VirtualQueue,
 )
-from federation.model.cluster import UNREACHABLE_KEY, Cluster, ClusterState, Taint, TaintEffect
+from federation.model.cluster import ClusterState
 from federation.model.placement import (
     Binding,
     BindingName,
@@ -65,12 +65,11 @@ class VirtualFleet:
         began: float,
         profiles: Profiles = DEFAULT_PROFILES,
     ) -> None:
-        self._states = {state.cluster.name: state for state in states}
         self._options = options
         self._rules = rules
         self._began = self._now = began
         self._profiles = profiles
-        self._silent = SilentClusters(began)
+        self._clusters = VirtualClusters(states, began)
         self._breaker = Breaker()
         self._allowance = MoveAllowance(at=began)
         self._bindings: dict[BindingName, Binding] = {}
@@ -229,13 +228,12 @@ class VirtualFleet:
         self._tell(StepKind.PREEMPTED, binding.key, decision.clusters, str(decision.reason))
 
     def _take_in(self, event: FleetEvent) -> None:
-        name, now = event.subject, self._now
+        name = event.subject
         match event.kind:
             case EventKind.LOSE:
-                self._silent.add(name, now)
+                self._clusters.fall_silent(name, self._now)
             case EventKind.BACK:
-                if self._silent.remove(name):
-                    self._put_taints(name, [])
+                if self._clusters.speak(name):
                     self._tell(StepKind.BACK, name)
                     self._changed()
             case EventKind.ARRIVE:
@@ -246,38 +244,22 @@ class VirtualFleet:
     def _look(self) -> None:
         """Note stale and lost clusters, and whether anything may move."""
         now, rules = self._now, self._rules
-        stale = self._silent.stale(now)
-        for name in (newly := [name for name in stale if self._silent.stale_at(name) == now]):
+        stale = self._clusters.newly_stale(now)
+        for name in stale:
             self._tell(StepKind.STALE, name)
         last = self._breaker
-        self._breaker = self._silent.judged(last, self._clusters, now, rules.breaker)
+        self._breaker = self._clusters.judged(last, now, rules.breaker)
         if self._breaker.freeze is not None and last.freeze is None:
             self._tell(StepKind.FROZEN, "failover", reason=self._breaker.freeze.reason)
         elif last.freeze is not None and self._breaker.freeze is None:
             self._tell(StepKind.THAWED, "failover")
         lost: list[str] = []
         if self._breaker.freeze is None:
-            lost = self._silent.newly_lost(now, rules.lost_seconds, self._lost)
+            lost = self._clusters.lose(now, rules.lost_seconds)
         for name in lost:
-            taint = Taint(key=UNREACHABLE_KEY, effect=TaintEffect.NO_EXECUTE, time_added=now)
-            self._put_taints(name, [taint])
             self._tell(StepKind.LOST, name)
-        if newly or lost:
+        if stale or lost:
             self._changed()
-
-    @property
-    def _clusters(self) -> list[Cluster]:
-        return [state.cluster for state in self._states.values()]
-
-    @property
-    def _lost(self) -> list[str]:
-        return [cluster.name for cluster in self._clusters if cluster.lost_since is not None]
-
-    def _put_taints(self, name: str, ours: Sequence[Taint]) -> None:
-        state = self._states[name]
-        foreign = (taint for taint in state.cluster.taints if taint.key != UNREACHABLE_KEY)
-        cluster = replace(state.cluster, taints=(*foreign, *ours))
-        self._states[name] = replace(state, cluster=cluster)
 
     def _changed(self) -> None:
         """Start from changed clusters: bindings without room may find some."""
@@ -287,13 +269,8 @@ class VirtualFleet:
 
     def _rebuilt(self) -> Simulation:
         """Return a simulation of the fleet with all placements since the beginning."""
-        stale = set(self._silent.stale(self._now))
-        states = [
-            replace(state, cluster=replace(state.cluster, ready=False)) if name in stale else state
-            for name, state in self._states.items()
-        ]
         simulation = Simulation(
-            states,
+            self._clusters.states(self._now),
             self._options,
             now=self._now,
             profiles=self._profiles,
@@ -314,18 +291,11 @@ class VirtualFleet:
         return simulation
 
     def _moves(self) -> list[Move]:
-        evacuated = self._evacuated()
+        evacuated = self._clusters.evacuated()
         moves = moves_of(self._bindings.values(), evacuated) if evacuated else []
         return [
             move for move in moves if (move.binding.namespace, move.binding.name) not in self._stuck
         ]
-
-    def _evacuated(self) -> dict[str, Cluster]:
-        return {
-            cluster.name: cluster
-            for cluster in self._clusters
-            if any(taint.effect is TaintEffect.NO_EXECUTE for taint in cluster.taints)
-        }
 
     def _move(self) -> bool:
         """Move what may move now; return whether the rate holds up others."""
@@ -333,7 +303,7 @@ class VirtualFleet:
         due = [move for move in self._moves() if move.due_at <= self._now]
         if not due or self._breaker.freeze is not None:
             return False
-        a_minute, evacuated = self._a_minute, self._evacuated()
+        a_minute, evacuated = self._a_minute, self._clusters.evacuated()
         for group in moved_together(due):
             bindings = [move.binding for move in group]
             if any(
@@ -376,8 +346,8 @@ class VirtualFleet:
 
     def _ending(self, binding: Binding, task: EvictionTask) -> Ending | None:
         name = task.from_cluster
-        is_silent = name in self._silent
-        may_stay = leaves_at(binding, self._states[name].cluster) > self._now
+        is_silent = self._clusters.is_silent(name)
+        may_stay = leaves_at(binding, self._clusters.cluster(name)) > self._now
         return ending_of(
             task,
             binding,
@@ -485,7 +455,7 @@ class VirtualFleet:
         """Return when something happens next without an event."""
         times = [math.inf, self._queue.next_timeout]
         times += [self._budget.again_at, self._earmarks.next_at]
-        times += self._silent.times(self._rules.lost_seconds, self._lost)
+        times += self._clusters.times(self._rules.lost_seconds)
         if is_held_up:
             times.append(self._now + LOOK_SECONDS)
         else:

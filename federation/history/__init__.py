@@ -2,7 +2,7 @@
 
 Must not talk to a database or a control plane.
 
-- ``binding_rows``: row structs of bindings: the spec in the table, and whole bindings elsewhere
+- ``binding_rows``: row structs of bindings, and of their surroundings in a decision
 - ``bodies``: documents that are stored as a whole, with a version and named fields
 - ``changes``: the change of a what-if, and fleets with it
 - ``cluster_rows``: row structs of member clusters: the spec in the table, and whole clusters

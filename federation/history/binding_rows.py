@@ -1,4 +1,4 @@
-"""Row structs of bindings: the spec in the table, and whole bindings elsewhere.
+"""Row structs of bindings, and of their surroundings in a decision.
 
 Must not know in which statements they are written.
 """
@@ -31,6 +31,8 @@ from federation.model.placement import (
     SpreadField,
     TieBreak,
 )
+from federation.model.reasons import Reason
+from federation.scheduler.state import Surroundings
 
 
 class ClusterAffinityRow(DocumentPart, frozen=True, kw_only=True):
@@ -178,3 +180,16 @@ class BindingRow(BindingValues, frozen=True, kw_only=True):
 BINDINGS: Final = Documents(Binding, BindingRow, "bindings")
 SPECS: Final = Documents(Binding, BindingSpecRow, "bindings")
 EVICTION_TASKS: Final = Rows(EvictionTask, EvictionTaskRow, "eviction tasks")
+
+
+class SurroundingsRow(DocumentPart, frozen=True, kw_only=True):
+    """A ``Surroundings``."""
+
+    affinity_peers: tuple[frozenset[str], ...] = ()
+    anti_affinity_peers: tuple[frozenset[str], ...] = ()
+    observed_affinity: str = ""
+    is_settled: bool = False
+    triggers: tuple[Reason, ...] = ()
+
+
+SURROUNDINGS: Final = Rows(Surroundings, SurroundingsRow, "inputs of decisions")

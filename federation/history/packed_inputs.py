@@ -15,10 +15,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from federation.history.binding_rows import BINDINGS
+from federation.history.binding_rows import BINDINGS, SURROUNDINGS
 from federation.history.bodies import Body, deflated, inflated, read_body
 from federation.history.cluster_rows import CLUSTERS, DEFAULT_MODEL_ROW, KeptClusterRow
-from federation.history.trace_rows import SURROUNDINGS
 from federation.model.arrays import read_only
 from federation.model.cluster import Cluster
 from federation.model.errors import PreconditionFailed

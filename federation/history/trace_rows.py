@@ -1,4 +1,4 @@
-"""Row structs of decisions, of their traces, and of what a decision knew of other bindings.
+"""Row structs of decisions and of their traces.
 
 Must not know in which bodies they stand. Columns of a trace are arrays in the structs too, and
 reasons are reasons: an encoder needs `plain_part_of` as its hook, a decoder `part_of`.
@@ -16,7 +16,6 @@ from federation.history.workload_rows import TargetRow
 from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray, plain_column
 from federation.model.reasons import Reason
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.state import Surroundings
 from federation.scheduler.trace import Trace
 
 
@@ -153,16 +152,3 @@ def plain_part_of(part: object) -> str | list[Any]:
 
 TRACES: Final = Rows(Trace, TraceRow, "traces")
 DECISIONS: Final = Rows(Decision, DecisionRow, "decisions")
-
-
-class SurroundingsRow(DocumentPart, frozen=True, kw_only=True):
-    """A ``Surroundings``."""
-
-    affinity_peers: tuple[frozenset[str], ...] = ()
-    anti_affinity_peers: tuple[frozenset[str], ...] = ()
-    observed_affinity: str = ""
-    is_settled: bool = False
-    triggers: tuple[Reason, ...] = ()
-
-
-SURROUNDINGS: Final = Rows(Surroundings, SurroundingsRow, "inputs of decisions")
