@@ -7,6 +7,7 @@ run at once, and nothing fails for a passing reason. Must not read a clock.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -65,7 +66,6 @@ class VirtualFleet:
         began: float,
         profiles: Profiles = DEFAULT_PROFILES,
     ) -> None:
-        self._options = options
         self._rules = rules
         self._began = self._now = began
         self._profiles = profiles
@@ -86,7 +86,14 @@ class VirtualFleet:
         self._new: set[BindingName] = set()
         # Whether something was preempted since all waiting bindings were tried.
         self._has_preempted = False
-        self._simulation = self._rebuilt()
+        self._simulation = Simulation(
+            self._clusters.states(began),
+            options,
+            now=began,
+            profiles=profiles,
+            may_preempt=self._budget.may_preempt,
+        )
+        self._simulation.first = self._first.before
         self.steps: list[VirtualStep] = []
 
     def run(self, bindings: Sequence[Binding], events: Iterable[FleetEvent]) -> None:
@@ -174,7 +181,8 @@ class VirtualFleet:
     def _delete(self, key: BindingName) -> None:
         """Delete a binding; others may use its capacity, and its gang is not tried any more."""
         self._queue.remove(key)
-        del self._bindings[key], self._ran[key]
+        binding, ran = self._bindings.pop(key), self._ran.pop(key)
+        self._simulation.remove(binding, _held(binding, ran))
         self._new.discard(key)
         self._tell(StepKind.DELETED, binding_key(*key))
         self._changed()
@@ -262,33 +270,15 @@ class VirtualFleet:
             self._changed()
 
     def _changed(self) -> None:
-        """Start from changed clusters: bindings without room may find some."""
-        self._simulation = self._rebuilt()
+        """Take over changed clusters: bindings without room may find some."""
+        self._simulation.change_clusters(self._clusters.states(self._now))
         self._stuck.clear()
         self._queue.wake()
 
-    def _rebuilt(self) -> Simulation:
-        """Return a simulation of the fleet with all placements since the beginning."""
-        simulation = Simulation(
-            self._clusters.states(self._now),
-            self._options,
-            now=self._now,
-            profiles=self._profiles,
-            may_preempt=self._budget.may_preempt,
-        )
-        simulation.kept = self._queue.lacking(self._earmarks.keys)
-        simulation.first = self._first.before
-        for key, binding in self._bindings.items():
-            ran = self._ran[key]
-            shares = [(target.name, target.replicas) for target in binding.clusters]
-            shares += [(task.from_cluster, task.replicas) for task in binding.eviction_tasks]
-            beyond = [
-                TargetCluster(name=name, replicas=replicas - ran.get(name, 0))
-                for name, replicas in shares
-            ]
-            if key in self._queue.decided:
-                simulation.hold(binding, beyond, self._queue.decided[key], ran)
-        return simulation
+    def _release(self, former: Binding, binding: Binding) -> None:
+        """Give back the capacity of replicas that a binding had and has no longer."""
+        ran = self._ran[binding.namespace, binding.name]
+        self._simulation.release(binding, _held(former, ran), _held(binding, ran))
 
     def _moves(self) -> list[Move]:
         evacuated = self._clusters.evacuated()
@@ -337,11 +327,13 @@ class VirtualFleet:
                 return True
             restored = taken_back(binding, task)
             calm = replace(restored, preemption_policy=PreemptionPolicy.NEVER)
+            savepoint = self._simulation.savepoint()
             decision = self._simulation.decide(calm)
             if task.from_cluster in {target.name for target in decision.clusters}:
                 self._allowance = allowance
                 self._settle(key, decision, StepKind.RETURNED, restored.eviction_tasks)
-        self._simulation = self._rebuilt()
+            else:
+                self._simulation.rollback(savepoint)
         return False
 
     def _ending(self, binding: Binding, task: EvictionTask) -> Ending | None:
@@ -391,6 +383,7 @@ class VirtualFleet:
         after = replace(binding, clusters=decision.clusters)
         open_tasks = tuple(task for task in tasks if self._ending(after, task) is None)
         self._settle(key, decision, StepKind.MOVED, open_tasks)
+        self._release(binding, self._bindings[key])
         if key in self._queue.since:
             self._queue.put(key)
 
@@ -472,3 +465,16 @@ class VirtualFleet:
         at = self._now - self._began
         step = VirtualStep(at=at, kind=kind, subject=subject, clusters=clusters, reason=reason)
         self.steps.append(step)
+
+
+def _held(binding: Binding, ran: Mapping[str, int]) -> dict[str, int]:
+    """Return the replicas that take capacity, by cluster: all but those that ``ran`` as it came.
+
+    Replicas that are being evicted take it until their tasks end.
+    """
+    replicas = Counter[str]()
+    for target in binding.clusters:
+        replicas[target.name] += target.replicas
+    for task in binding.eviction_tasks:
+        replicas[task.from_cluster] += task.replicas
+    return {name: count - ran.get(name, 0) for name, count in replicas.items()}

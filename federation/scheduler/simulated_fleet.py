@@ -14,6 +14,7 @@ from federation.model.arrays import IntArray
 from federation.model.cluster import ClusterState
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate
+from federation.model.positions import UNMOVED
 from federation.model.reasons import Reason
 from federation.model.workload import TargetCluster
 from federation.scheduler.batch import Places
@@ -66,6 +67,17 @@ class SimulatedFleet:
         self.lost: dict[str, Decision] = {}
         self._states = ordered
         self._profiles = profiles
+
+    def change_clusters(self, states: Iterable[ClusterState]) -> None:
+        """Take over labels, taints and readiness of the same clusters. Their reports stay."""
+        self._states = sorted(states, key=lambda state: state.cluster.name)
+        changes = {
+            position: state.cluster
+            for position, state in enumerate(self._states)
+            if state.cluster != self.fleet.clusters[position]
+        }
+        if changes:
+            self.fleet = self.fleet.after(UNMOVED, changes)
 
     def savepoint(self) -> Savepoint:
         """Return what decisions change, for ``rollback``."""

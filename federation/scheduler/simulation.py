@@ -6,7 +6,7 @@ Must not read files or messages: it is the live cycle with nothing behind it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -124,20 +124,37 @@ class Simulation(SimulatedFleet):
         decide_moves(batch)
         return [batch.decisions[position] for position in range(len(group))]
 
-    def hold(
-        self,
-        binding: Binding,
-        clusters: Collection[TargetCluster],
-        decision: Decision,
-        ran: Collection[str],
+    def release(
+        self, binding: Binding, former: Mapping[str, int], current: Mapping[str, int]
     ) -> None:
-        """Take the room of replicas that were decided before, where there is any; it ``ran`` in
-        some clusters as it came.
+        """Give back the capacity of replicas that a binding held: ``former`` less ``current``.
+
+        Replicas that ran as the binding came are in neither: the reports of clusters count them.
         """
-        if binding.clusters:
-            newest = replace(decision, clusters=binding.clusters)
-            self.placed[binding.key] = PlacedPeer(binding, newest, frozenset(ran))
-        self.capacity.put(binding, clusters, self.certificate_of(binding))
+        freed = {
+            name: replicas - max(current.get(name, 0), 0)
+            for name, replicas in former.items()
+            if replicas > max(current.get(name, 0), 0)
+        }
+        if not (freed and self.capacity.takes_capacity(binding)):
+            return
+        held = tuple(TargetCluster(name=name, replicas=former[name]) for name in freed)
+        rest = tuple(
+            TargetCluster(name=name, replicas=current[name])
+            for name in freed
+            if current.get(name, 0) > 0
+        )
+        shares = replace(binding, clusters=held), rest, self.certificate_of(binding)
+        units = {
+            self.fleet.index[name]: [(1 if binding.components else count, unit_request(binding))]
+            for name, count in freed.items()
+        }
+        self.capacity.give_back([shares], units)
+
+    def remove(self, binding: Binding, held: Mapping[str, int]) -> None:
+        """Forget a binding that is deleted, and give back the replicas that it ``held``."""
+        self.release(binding, held, {})
+        self.placed.pop(binding.key, None)
 
     def losses(self) -> Mapping[str, Decision]:
         """What became of those that lost something since this was asked last, by key."""

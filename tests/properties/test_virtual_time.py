@@ -23,7 +23,9 @@ from federation.failover.virtual_steps import (
 )
 from federation.failover.virtual_time import VirtualFleet
 from federation.model.placement import Binding, PreemptionPolicy, SchedulingType
+from federation.model.workload import TargetCluster
 from federation.scheduler.simulated_capacity import SimulationOptions
+from federation.scheduler.simulation import Simulation
 from tests.unit.cli.test_simulation import DUPLICATED, DYNAMIC, binding, cluster
 
 NAMES = ("a", "b", "c")
@@ -115,6 +117,7 @@ def test_whatever_happens(
     check_moves(fleet.steps, bindings)
     check_preemption(fleet.steps, bindings)
     check_order(fleet)
+    check_capacity(fleet)
     check_who_waits(fleet)
     again, _ = ran(cpus, every, silent)
     assert again.steps == fleet.steps
@@ -181,9 +184,36 @@ def check_order(fleet: VirtualFleet) -> None:
             assert other.priority >= one.priority or placed_at[other.key] < each.since
 
 
+def packed_anew(fleet: VirtualFleet) -> Simulation:
+    """Return a simulation of the same clusters in which all bindings are packed at once."""
+    states = fleet._clusters.states(fleet._now)
+    simulation = Simulation(states, OPTIONS, now=fleet._now)
+    for binding in fleet.bindings:
+        evicted = [
+            TargetCluster(name=task.from_cluster, replicas=task.replicas)
+            for task in binding.eviction_tasks
+        ]
+        simulation.capacity.put(binding, [*binding.clusters, *evicted], None)
+    return simulation
+
+
+def check_capacity(fleet: VirtualFleet) -> None:
+    """The capacity after all moves, deletions and losses is that of packing all at once."""
+    (probe,) = inputs.bindings_of(
+        inputs.binding_messages_of(inputs.by_position([binding("probe", 1, DYNAMIC)], "bindings")),
+        None,
+    )
+    simulation, anew = fleet._simulation, packed_anew(fleet)
+    assert simulation.fleet.clusters == anew.fleet.clusters
+    available_c, anew_c = (
+        each.capacity.estimates(probe, None).replicas_c.tolist() for each in (simulation, anew)
+    )
+    assert available_c == anew_c
+
+
 def check_who_waits(fleet: VirtualFleet) -> None:
     """L1: whoever waits at the end would find no room, and no two of them stand at one place."""
-    anew = fleet._rebuilt()
+    anew = packed_anew(fleet)
     for each in fleet.waiting():
         if each.position and not each.binding.gang:
             decision = anew.decide(each.binding)
