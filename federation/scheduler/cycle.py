@@ -1,11 +1,11 @@
 """One scheduling cycle: filter, score, select, divide, with everything recorded.
 
-Must not reserve, store or wait: it turns values into a Decision and nothing else.
+Must not reserve, store or wait: values in, a Decision out.
 
     schedule(
         binding: Binding,
         fleet: Fleet,                  # federation.scheduler.fleet: Fleet.of(clusters)
-        availability: Estimates,       # in the fleet's order, besides the binding's own replicas
+        availability: Estimates,       # in the fleet's order, beside the binding's own replicas
         *,
         now: float,                    # Unix seconds
         profile: Profile = DEFAULT_PROFILE,
@@ -76,10 +76,8 @@ BLIND: Final = (
 )
 
 
-class _Asked(NamedTuple):
-    """What a binding asks for, worked out once for all of its affinity groups; ``prior_c`` in
-    replicas.
-    """
+class _Inputs(NamedTuple):
+    """The inputs that all affinity groups of a binding share; ``prior_c`` in replicas (axis c)."""
 
     binding: Binding
     fleet: Fleet
@@ -96,7 +94,7 @@ class _Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Attempt:
-    """How one affinity group ended, with everything recorded on the way."""
+    """The end of one affinity group, with everything recorded on the way."""
 
     group: str
     outcome: Outcome
@@ -110,8 +108,10 @@ class _Attempt:
 
     @property
     def is_last(self) -> bool:
-        """Whether no other group is tried: what waits for a closed cluster of its own stays beside
-        it.
+        """Return whether no further affinity group is tried.
+
+        A Duplicated binding also stays in a group that places it in part: it waits there for a
+        closed cluster.
         """
         is_duplicated = self.division.strategy == DivisionStrategy.DUPLICATED
         return self.outcome is Outcome.SCHEDULED or (
@@ -134,54 +134,54 @@ def schedule(
 ) -> Decision:
     """Decide where the binding's replicas go.
 
-    ``availability`` is how many replicas (whole sets for a workload of several components) fit in
-    each cluster besides what the binding holds there: its own are added wherever the algorithm
-    counts them. Affinity groups are tried in order; the first that takes everything wins, then the
-    one that places most if the placement is partial. Raises PluginFailed.
+    ``availability`` is how many replicas (sets for a workload of several components) fit in each
+    cluster beside the binding's own ones. Affinity groups are tried in order. The first one that
+    takes all replicas wins, otherwise the one that places most, if the placement is partial. Raises
+    PluginFailed.
     """
-    asked = _Asked.of(binding, fleet)
-    aside_c = _aside_c(asked, availability)
+    inputs = _Inputs.of(binding, fleet)
+    aside_c = _aside_c(inputs, availability)
     if aside_c is not None:
         noted = replace(availability, reasons=with_notes(availability.reasons, aside_c))
-        surely = _decided(asked, noted, now, profile, surroundings, ~aside_c)
-        if is_sure(asked.demand, surely, availability, aside_c, asked.prior_c):
+        surely = _decided(inputs, noted, now, profile, surroundings, ~aside_c)
+        if is_sure(inputs.demand, surely, availability, aside_c, inputs.prior_c):
             return surely
         availability = replace(availability, reasons=without_notes(availability.reasons))
-    return _decided(asked, availability, now, profile, surroundings)
+    return _decided(inputs, availability, now, profile, surroundings)
 
 
-def _aside_c(asked: _Asked, availability: Estimates) -> BoolArray | None:
-    """The clusters to set aside where others surely hold all; None: no cluster.
+def _aside_c(inputs: _Inputs, availability: Estimates) -> BoolArray | None:
+    """Return the clusters to set aside if others surely hold all replicas; None: no cluster.
 
-    Affinity groups and overflow tiers say themselves which cluster comes first.
+    Placements with affinity groups or overflow tiers state the order of clusters themselves.
     """
-    if len(asked.terms.group_names) > 1:
+    if len(inputs.terms.group_names) > 1:
         return None
-    aside_c = unsure_c(asked.binding, asked.demand, availability, asked.placed_c)
+    aside_c = unsure_c(inputs.binding, inputs.demand, availability, inputs.placed_c)
     if aside_c is None:
         return None
-    tier_c = asked.terms.group(0, asked.fleet).tier_c
+    tier_c = inputs.terms.group(0, inputs.fleet).tier_c
     aside_c = aside_c & (tier_c == 0)
     return None if (tier_c > 0).any() or not aside_c.any() else aside_c
 
 
 def _decided(
-    asked: _Asked,
+    inputs: _Inputs,
     availability: Estimates,
     now: float,
     profile: Profile,
     surroundings: Surroundings,
     counting_c: BoolArray | None = None,
 ) -> Decision:
-    """The decision where only what is available in some clusters counts, or in all."""
-    demand, terms, fleet = asked.demand, asked.terms, asked.fleet
-    available_c = known_c = _available(fleet, availability)
+    """Return the decision; with a mask, clusters outside of it have no available replicas."""
+    demand, terms, fleet = inputs.demand, inputs.terms, inputs.fleet
+    available_c = ready_available_c = _available(fleet, availability)
     if counting_c is not None:
-        available_c = read_only(known_c * counting_c)
+        available_c = read_only(ready_available_c * counting_c)
     attempts: list[_Attempt] = []
     if surroundings.is_settled:
-        attempts += _kept(asked, available_c, surroundings, now, profile, availability)
-    for group, state in () if attempts else _states(asked, available_c, surroundings, now):
+        attempts += _kept(inputs, available_c, surroundings, now, profile, availability)
+    for group, state in () if attempts else _states(inputs, available_c, surroundings, now):
         attempts.append(_attempt(group, terms, state, profile, demand, availability))
         if attempts[-1].is_last:
             break
@@ -193,8 +193,8 @@ def _decided(
         affinity_group=best.group,
         trials=tuple(attempt.trial for attempt in attempts),
         inputs=InputTrace(
-            previous_c=_previous(asked),
-            available_c=known_c,
+            previous_c=_previous(inputs),
+            available_c=ready_available_c,
             source_c=availability.source_c,
             bound_c=availability.bound_c,
             estimate_reasons=availability.reasons,
@@ -204,8 +204,8 @@ def _decided(
         selection=best.selection,
         division=best.division,
         triggers=surroundings.triggers,
-        warnings=tuple(_warnings(asked, best, availability)),
-        min_available=asked.binding.min_available or 0,
+        warnings=tuple(_warnings(inputs, best, availability)),
+        min_available=inputs.binding.min_available or 0,
     )
     return _decision(demand, fleet, best, trace)
 
@@ -219,49 +219,48 @@ def room_for(
     profile: Profile = DEFAULT_PROFILE,
     surroundings: Surroundings = ALONE,
 ) -> tuple[BoolArray, IntArray]:
-    """Which clusters pass the filters, in any affinity group that ``schedule`` would try, and how
-    many more replicas, or sets, each of those could take; 0 elsewhere.
+    """Return the clusters that pass the filters, and how many more units each of them could take.
 
-    Raises PluginFailed.
+    A cluster passes in any affinity group that ``schedule`` would try; others have 0. Raises
+    PluginFailed.
     """
-    asked = _Asked.of(binding, fleet)
+    inputs = _Inputs.of(binding, fleet)
     available_c = _available(fleet, availability)
     passes_c = np.zeros(len(fleet), np.bool_)
-    for group, state in _states(asked, available_c, surroundings, now):
+    for group, state in _states(inputs, available_c, surroundings, now):
         passes_c |= run_filters(state, profile.filters, group).refusal_c < 0
     return passes_c, available_c * passes_c
 
 
 def _available(fleet: Fleet, availability: Estimates) -> IntArray:
-    """A cluster that is not Ready, cordoned or stale may keep what it holds and gets nothing
-    more.
-    """
+    """Return the available replicas; a cluster that is not ready, cordoned or stale has none."""
     return read_only(availability.replicas_c * fleet.ready_c)
 
 
 def _states(
-    asked: _Asked,
+    inputs: _Inputs,
     available_c: IntArray,
     surroundings: Surroundings,
     now: float,
     groups: Iterable[int] | None = None,
 ) -> Iterator[tuple[Group, CycleState]]:
-    """The affinity groups to try, in order, or these by position, each with what its plugins are
-    told.
+    """Yield the affinity groups to try, in order, with the state that plugins read.
+
+    ``groups`` names other groups by position.
     """
-    prior_c = asked.demand.prior_units(asked.prior_c, asked.placed_c)
+    prior_c = inputs.demand.prior_units(inputs.prior_c, inputs.placed_c)
     if groups is None:
-        groups = _groups_to_try(asked.binding, asked.terms, surroundings)
+        groups = _groups_to_try(inputs.binding, inputs.terms, surroundings)
     for position in groups:
-        group = asked.terms.group(position, asked.fleet)
+        group = inputs.terms.group(position, inputs.fleet)
         yield (
             group,
             CycleState(
-                binding=asked.binding,
-                fleet=asked.fleet,
+                binding=inputs.binding,
+                fleet=inputs.fleet,
                 available_c=available_c,
                 prior_c=prior_c,
-                placed_c=asked.placed_c,
+                placed_c=inputs.placed_c,
                 tier_c=group.tier_c,
                 surroundings=surroundings,
                 now=now,
@@ -269,35 +268,37 @@ def _states(
         )
 
 
-def _previous(asked: _Asked) -> IntArray:
-    """The replicas in each cluster, -1 where the binding is not; one array for all new ones."""
-    if not asked.binding.clusters:
-        return filled(len(asked.fleet), -1)
-    return np.where(asked.placed_c, asked.prior_c, -1)
+def _previous(inputs: _Inputs) -> IntArray:
+    """Return the replicas in each cluster, -1 where the binding is not placed (axis c)."""
+    if not inputs.binding.clusters:
+        return filled(len(inputs.fleet), -1)
+    return np.where(inputs.placed_c, inputs.prior_c, -1)
 
 
 def _groups_to_try(binding: Binding, terms: Terms, surroundings: Surroundings) -> Iterable[int]:
-    """Affinity groups by position: those before that of the last decision only when fresh."""
+    """Return positions of affinity groups, from that of the last decision on unless fresh."""
     names, observed = terms.group_names, surroundings.observed_affinity
     first = names.index(observed) if observed in names and not binding.fresh else 0
     return range(first, len(names))
 
 
 def _kept(
-    asked: _Asked,
+    inputs: _Inputs,
     available_c: IntArray,
     surroundings: Surroundings,
     now: float,
     profile: Profile,
     availability: Estimates,
 ) -> Sequence[_Attempt]:
-    """The attempt that leaves a settled binding as it is, in the affinity group of the last
-    decision, or else in the first that allows that; none where its clusters may not all stay.
+    """Return the attempt that leaves a settled binding where it is; none if a cluster must not
+    stay.
+
+    The affinity group of the last decision comes first, then the others in order.
     """
-    demand, terms = asked.demand, asked.terms
+    demand, terms = inputs.demand, inputs.terms
     names, observed = terms.group_names, surroundings.observed_affinity
     order = sorted(range(len(names)), key=lambda position: names[position] != observed)
-    for group, state in _states(asked, available_c, surroundings, now, order):
+    for group, state in _states(inputs, available_c, surroundings, now, order):
         feasible_c = _filtered(group, state, profile, demand).refusal_c < 0
         if not holds_all(state, demand, terms.limits, feasible_c):
             continue
@@ -310,7 +311,7 @@ def _kept(
 
 
 def _rank(attempt: _Attempt) -> tuple[int, int]:
-    """What makes one ended attempt a better answer than another; the first wins among equals."""
+    """Return the sort key of an attempt: the highest is the answer, the first one among equals."""
     outcomes = (Outcome.NO_FIT, Outcome.UNSCHEDULABLE, Outcome.PARTIAL, Outcome.SCHEDULED)
     return outcomes.index(attempt.outcome), attempt.placed
 
@@ -331,8 +332,8 @@ def _decision(demand: Demand, fleet: Fleet, attempt: _Attempt, trace: Trace) -> 
 def _targets(demand: Demand, fleet: Fleet, division: DivisionTrace) -> tuple[TargetCluster, ...]:
     position_k, share_k = division.position_k, division.share_k
     if not demand.keeps_empty:
-        given_k = share_k > 0
-        position_k, share_k = position_k[given_k], share_k[given_k]
+        has_replicas_k = share_k > 0
+        position_k, share_k = position_k[has_replicas_k], share_k[has_replicas_k]
     order = position_k.argsort()
     replicas = (share_k[order] * demand.unit_replicas).tolist()
     return tuple(fleet.targets(position_k[order].tolist(), replicas))
@@ -348,7 +349,7 @@ def _attempt(
     *,
     stays: bool = False,
 ) -> _Attempt:
-    """Filter, score, select and divide within one affinity, or keep what is placed there."""
+    """Filter, score, select and divide within one affinity group, or keep what is placed there."""
     filtering = _filtered(group, state, profile, demand)
     feasible_c = filtering.refusal_c < 0
     scoring = run_scores(state, profile.scores)
@@ -402,7 +403,7 @@ def _attempt(
 def _filtered(group: Group, state: CycleState, profile: Profile, demand: Demand) -> FilterTrace:
     filtering = run_filters(state, profile.filters, group)
     if demand.in_sets:
-        # A component set is never torn apart: where not one fits nothing does.
+        # A component set is never split: without capacity for one set, no component fits.
         return refused_further(state, (_CAPACITY,), filtering)
     return filtering
 
@@ -410,7 +411,7 @@ def _filtered(group: Group, state: CycleState, profile: Profile, demand: Demand)
 def _ending(
     demand: Demand, filtering: FilterTrace, selection: Selection, division: Division
 ) -> tuple[Outcome, Reason]:
-    """How the stages end, and the reason where that is not SCHEDULED."""
+    """Return the outcome of the stages, and the reason unless that is SCHEDULED."""
     if not (filtering.refusal_c < 0).any():
         full = any(refusal.filter == _CAPACITY.name for refusal in filtering.refusals)
         outcome = Outcome.UNSCHEDULABLE if full else Outcome.NO_FIT
@@ -424,7 +425,7 @@ def _ending(
         return Outcome.SCHEDULED, NO_REASON
     placed = int(division.share_k.sum())
     if demand.rule.strategy is DivisionStrategy.DUPLICATED:
-        # Every cluster has all of it: what one lacks keeps no other from having it.
+        # Each cluster has all replicas: a closed cluster hinders no other.
         is_enough = placed >= demand.least
         code, amounts = ReasonCode.REPLICAS_MISSING, [Amount(division.missing)]
     else:
@@ -435,15 +436,15 @@ def _ending(
     return outcome, Reason.of(code, *amounts, minimum)
 
 
-def _warnings(asked: _Asked, best: _Attempt, availability: Estimates) -> Iterator[str]:
-    """What people should know beside the decision: what had no effect, and what it rests on."""
-    binding = asked.binding
-    nowhere = unnamed_reason(asked.terms.unnamed)
+def _warnings(inputs: _Inputs, best: _Attempt, availability: Estimates) -> Iterator[str]:
+    """Yield parts of the binding without effect, and estimates that ignored its node selector."""
+    binding = inputs.binding
+    nowhere = unnamed_reason(inputs.terms.unnamed)
     if nowhere and nowhere not in clauses_of(best.reason):
         yield str(nowhere)
-    yield from unmet_spread_texts(asked.demand.constraints, best.division, asked.fleet)
-    parts = [binding.requirements, *(each.requirements for each in binding.components)]
-    if any(each.chooses_nodes for each in parts):
+    yield from unmet_spread_texts(inputs.demand.constraints, best.division, inputs.fleet)
+    parts = [binding.requirements, *(component.requirements for component in binding.components)]
+    if any(part.chooses_nodes for part in parts):
         source_c = availability.source_c
         is_blind_c = (source_c > Source.NONE) & (source_c <= BLIND_UP_TO)
         blind = int(np.count_nonzero(is_blind_c & (best.filtering.refusal_c < 0)))

@@ -1,4 +1,4 @@
-"""How many more replicas can be promised in each cluster, as far as rooms can tell.
+"""How many more replicas can be promised in each cluster, according to its reported node pools.
 
 Pure. Must not promise anything: ``federation.capacity.reserve`` does.
 """
@@ -37,29 +37,31 @@ from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 
 NO_POOLS: Final = Reason(ReasonCode.NO_POOLS)
-# Estimates with these say what stands in the way of more, wherever room is lacking.
+# Clauses of estimates that say what keeps a cluster from having more capacity.
 _STUCK: Final = frozenset(
     {ReasonCode.OVER_COMMITTED, ReasonCode.KEPT_FOR_LARGE_PODS, ReasonCode.NOT_REHEARSED}
 )
-_MOST_NAMED: Final = 3
+_MAX_NAMED: Final = 3
 
 
 def requirements_of(binding: Binding) -> tuple[ReplicaRequirements, ...]:
-    """Of every component, or of the only kind of replica."""
+    """Return the requirements of every component, or those of the one kind of replica."""
     if binding.components:
-        return tuple(each.requirements for each in binding.components)
+        return tuple(component.requirements for component in binding.components)
     return (binding.requirements,)
 
 
 def told_by_pools(
-    rooms: FleetRooms, wanted: tuple[ReplicaRequirements, ...]
+    rooms: FleetRooms, parts: tuple[ReplicaRequirements, ...]
 ) -> tuple[BoolArray, dict[int, Reason]]:
-    """Where pools can tell whether every part of a workload fits, and why not elsewhere."""
+    """Return where pools tell whether every part of a workload fits (axis c), and why not
+    elsewhere.
+    """
     told_c = np.ones(len(rooms), dtype=np.bool_)
     reasons: dict[int, Reason] = {}
-    for requirements in wanted:
-        here_c, why = rooms.told(requirements)
-        told_c &= here_c
+    for requirements in parts:
+        part_told_c, why = rooms.told(requirements)
+        told_c &= part_told_c
         reasons |= why
     for position in np.flatnonzero(~told_c).tolist():
         reasons.setdefault(position, NO_POOLS)
@@ -67,19 +69,20 @@ def told_by_pools(
 
 
 def stuck_reason(overcommitted: Iterable[Assignment]) -> Reason:
-    """Who lost the room that was promised, and how much of it."""
+    """Return the bindings whose promises lost their capacity, and how many replicas."""
     stuck = Counter[str]()
-    for each in overcommitted:
-        stuck[each.outstanding.binding] += each.unplaced
+    for assignment in overcommitted:
+        stuck[assignment.outstanding.binding] += assignment.unplaced
     named = tuple(
-        (BindingRef.of(binding), Amount(count)) for binding, count in stuck.most_common(_MOST_NAMED)
+        (BindingRef.of(binding), Amount(count)) for binding, count in stuck.most_common(_MAX_NAMED)
     )
     return Reason.of(ReasonCode.OVER_COMMITTED, named, Amount(len(stuck) - len(named)))
 
 
 def stuck_notes(reasons: Mapping[int, Reason], names: Sequence[str]) -> dict[int, Reason]:
-    """Of the reasons of estimates, by position, those that tell of stuck promises, of room that is
-    kept for large pods, and of clusters where nobody looked twice.
+    """Return the reasons of estimates that explain a lack of capacity, by position.
+
+    Those are stuck promises, capacity kept for large pods, and clusters that were not rehearsed.
     """
     stuck = {
         why
@@ -99,7 +102,7 @@ def own_of(
     certificate: Certificate | None,
     promises: Mapping[int, KeptPromise],
 ) -> OwnPromises:
-    """The binding's own promises where it is, for ``promisable``."""
+    """Return the binding's own promises in its clusters, for ``promisable``."""
     requirements = None if binding.components else binding.requirements
     return OwnPromises.of(rooms, binding.key, requirements, certificate, promises)
 
@@ -107,23 +110,23 @@ def own_of(
 def promisable(
     rooms: FleetRooms,
     binding: Binding,
-    asked: Certificate | None,
-    told: tuple[BoolArray, Mapping[int, Reason]],
+    certificate: Certificate | None,
+    told_by: tuple[BoolArray, Mapping[int, Reason]],
     own: OwnPromises,
     *,
     leaves_large: bool = True,
 ) -> Estimates:
-    """Replicas, or whole sets; unknown where the pools cannot tell.
+    """Return how many replicas, or whole sets, can be promised; unknown where pools cannot tell.
 
-    ``own`` is what the binding holds where it is, and ``leaves_large`` is as for ``packable``.
+    ``own`` are the binding's promises in its clusters. ``leaves_large`` is as for ``packable``.
     """
-    told_c, reasons = told[0], dict(told[1])
+    told_c, reasons = told_by[0], dict(told_by[1])
     if binding.components:
         without = {position: room for position, (room, _) in own.repacked.items()}
-        most_c = packable_sets_c(rooms, binding.components, asked, without)
+        most_c = packable_sets_c(rooms, binding.components, certificate, without)
     else:
         most_c, kept_for = packable(
-            rooms, binding.requirements, asked, own, leaves_large=leaves_large
+            rooms, binding.requirements, certificate, own, leaves_large=leaves_large
         )
         reasons |= {c: why for c, why in kept_for.items() if told_c[c]}
     reasons |= {c: stuck_reason(stuck) for c, stuck in sorted(rooms.sums.stuck.items())}
@@ -136,9 +139,9 @@ def promisable(
 
 
 def terms_of(binding: Binding, *, refines: bool) -> PromiseTerms:
-    """What the binding's shares may take of the room, wherever it is placed.
+    """Return the capacity that the binding's shares may use in any cluster.
 
-    ``refines``: a second look may have granted some of them.
+    ``refines``: a second look may have granted some of the shares.
     """
     is_new = not (binding.components or binding.clusters)
     return PromiseTerms(
@@ -151,16 +154,18 @@ def terms_of(binding: Binding, *, refines: bool) -> PromiseTerms:
 def looked_again(
     rooms: FleetRooms,
     binding: Binding,
-    asked: Certificate | None,
+    certificate: Certificate | None,
     available: Estimates,
 ) -> Estimates | None:
-    """What of a new binding can be promised after all, where it would be refused else; None where
-    that is no more than was available, and no cluster had too much on its way to find that out.
+    """Look a second time for capacity for a new binding that would be refused.
+
+    Returns None if that is no more than was available, and no cluster had too many promises to
+    look.
     """
     if binding.components or binding.clusters:
         return None
     found_c, not_rehearsed = looked_again_c(
-        rooms, binding.requirements, asked, available.replicas_c, binding.replicas
+        rooms, binding.requirements, certificate, available.replicas_c, binding.replicas
     )
     if not (not_rehearsed or (found_c > available.replicas_c).any()):
         return None
@@ -169,7 +174,9 @@ def looked_again(
 
 
 def instead_where(chosen_c: BoolArray, better: Estimates, other: Estimates) -> Estimates:
-    """The better estimates where chosen, the others elsewhere; both explain themselves."""
+    """Return the better estimates in chosen clusters, the others elsewhere, each with its
+    reasons.
+    """
     chosen = set(np.flatnonzero(chosen_c).tolist())
     reasons = {c: why for c, why in other.reasons.items() if c not in chosen}
     return Estimates(
@@ -182,29 +189,29 @@ def instead_where(chosen_c: BoolArray, better: Estimates, other: Estimates) -> E
 
 
 def _sure_instead_c(chosen_c: BoolArray, better: Estimates, other: Estimates) -> IntArray | None:
-    """How many are sure: pools are sure of all that they promise."""
+    """Return how many replicas surely fit (axis c); estimates from pools are sure as a whole."""
     if better.sure_c is None and other.sure_c is None:
         return None
     better_c, other_c = (
-        np.where(each.source_c > BLIND_UP_TO, each.replicas_c, 0)
-        if each.sure_c is None
-        else each.sure_c
-        for each in (better, other)
+        np.where(estimates.source_c > BLIND_UP_TO, estimates.replicas_c, 0)
+        if estimates.sure_c is None
+        else estimates.sure_c
+        for estimates in (better, other)
     )
     return np.where(chosen_c, better_c, other_c)
 
 
 def without_room(decision: Decision, refusals: Mapping[str, Reason]) -> Decision:
-    """The decision where its shares find no room: nothing is placed, and what was stays.
+    """Return the decision whose shares find no capacity: nothing is placed, prior replicas stay.
 
-    ``refusals`` say why by the name of the cluster, or under "" what a plugin says of all.
+    ``refusals`` say why by cluster name, or under "" the objection of a plugin to all shares.
     """
-    wanted = decision.remainder + sum(target.replicas for target in decision.clusters)
+    unplaced = decision.remainder + sum(target.replicas for target in decision.clusters)
     return replace(
         decision,
         outcome=Outcome.UNSCHEDULABLE,
         clusters=(),
-        remainder=wanted,
+        remainder=unplaced,
         reason=refusals.get("") or _no_room_for_shares(refusals),
     )
 
@@ -218,7 +225,7 @@ def _no_room_for_shares(refusals: Mapping[str, Reason]) -> Reason:
 
 
 def refused_by(decision: Decision, why: Reason) -> Decision:
-    """The decision where nothing is placed because of others, or for reasons of its own too."""
+    """Return the decision with nothing placed because of other bindings."""
     if decision.outcome in (Outcome.SCHEDULED, Outcome.PARTIAL):
         return without_room(decision, {"": why})
     return decision.explained(why)

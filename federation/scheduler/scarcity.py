@@ -1,7 +1,7 @@
-"""What is scarce where a binding finds too little room, in one clause.
+"""The resource that is scarce where a binding finds too little capacity, in one clause.
 
-Must not estimate: it asks who did how much each resource alone would hold. That is worth its time
-for decisions that failed, and for no others.
+Must not estimate: a callback counts the replicas that fit by one resource alone. That cost is spent
+on decisions that failed, and on no others.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from federation.model.workload import (
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 
-# How many more of a binding fit into each cluster.
+# Estimates how many more units of a binding fit in each cluster.
 Estimating = Callable[[Binding], Estimates]
 
 _CAPACITY: Final = "Capacity"
-_MOST_NOTES: Final = 3
+_MAX_NOTES: Final = 3
 # Clauses that say how many replicas lack a place, and give no cause.
 _COUNTED: Final = frozenset(
     {
@@ -62,17 +62,18 @@ def with_scarcity(
     stuck: Mapping[int, Reason] = NO_REASONS,
     remembered: MutableMapping[Hashable, Reason] | None = None,
 ) -> Decision:
-    """The decision with what is scarce in its reason, where it failed for want of room.
+    """Add to the reason which resource is scarce, if the decision failed for lack of capacity.
 
-    ``refused`` are the clusters (positions) that had no room for their shares. Of those in
-    ``untold`` nothing is said. ``stuck`` says by position whose promises lost their room there.
-    ``remembered`` is what was found for others, as long as the estimates stay the same.
+    ``refused`` are the clusters (positions) without capacity for their shares. Clusters in
+    ``untold`` are left out. ``stuck`` names by position the bindings whose promises lost their
+    capacity. ``remembered`` caches answers for other bindings, as long as the estimates are the
+    same.
     """
     lacking_c = _lacking(decision, binding, refused)
     lacking_c[list(untold)] = 0
     scarce = _remembered_scarcity(binding, lacking_c, estimating, remembered)
     notes = [note for position, note in stuck.items() if lacking_c[position]]
-    return decision.explained(scarce, *notes[:_MOST_NOTES])
+    return decision.explained(scarce, *notes[:_MAX_NOTES])
 
 
 def short_of(decision: Decision) -> Reason:
@@ -95,7 +96,9 @@ def short_of(decision: Decision) -> Reason:
 
 
 def _lacking(decision: Decision, binding: Binding, refused: Collection[int]) -> IntArray:
-    """How many more units each cluster would have to hold, 0 where room is not what is wanting."""
+    """Return how many more units each cluster would need (axis c), 0 where capacity is not the
+    problem.
+    """
     trace, units = decision.trace, Demand.of(binding).units
     share_c = trace.division.share_c
     wanted_c = np.zeros_like(share_c)
@@ -104,7 +107,7 @@ def _lacking(decision: Decision, binding: Binding, refused: Collection[int]) -> 
     elif (
         decision.outcome is Outcome.UNSCHEDULABLE
         and not binding.placement.replica_scheduling.limits
-        # Everything was divided where a plugin objected.
+        # All units are divided if the cause was the objection of a plugin.
         and int(share_c.sum()) < units
     ):
         filters = [refusal.filter for refusal in trace.filtering.refusals]
@@ -123,12 +126,12 @@ def _remembered_scarcity(
     estimating: Estimating,
     remembered: MutableMapping[Hashable, Reason] | None,
 ) -> Reason:
-    """Many that wait ask for the same."""
+    """Return the scarcity, from the cache if a binding with equal requirements was asked about."""
     if remembered is None or binding.components:
         return _scarcity(replace(binding, clusters=()), lacking_c, estimating)
-    wanted = binding.requirements
-    claim = wanted.node_claim.key if wanted.node_claim else None
-    question = frozenset(wanted.request.items()), claim, lacking_c.tobytes()
+    requirements = binding.requirements
+    claim = requirements.node_claim.key if requirements.node_claim else None
+    question = frozenset(requirements.request.items()), claim, lacking_c.tobytes()
     scarce = remembered.get(question)
     if scarce is None:
         scarce = _scarcity(replace(binding, clusters=()), lacking_c, estimating)
@@ -137,15 +140,15 @@ def _remembered_scarcity(
 
 
 def _scarcity(binding: Binding, lacking_c: IntArray, estimating: Estimating) -> Reason:
-    """For instance ``short of memory in 3 clusters, cpu in 1``; empty where none is short.
+    """Return for instance ``short of memory in 3 clusters, cpu in 1``; empty if none is short.
 
-    A cluster is short of the resource of which it has the least, counted in replicas, or of all
-    together where each by itself would do.
+    A cluster is short of the resource of which the fewest replicas fit. If each resource alone
+    suffices, it is short of all of them together. Arrays: resources (n) by short clusters (j).
     """
     if not lacking_c.any():
         return NO_REASON
-    found = estimating(binding)
-    (short,) = ((found.replicas_c < lacking_c) & ~found.unknown_c).nonzero()
+    estimates = estimating(binding)
+    (short,) = ((estimates.replicas_c < lacking_c) & ~estimates.unknown_c).nonzero()
     if not len(short):
         return NO_REASON
     resources = sorted(_resources(binding) - {PODS})
@@ -167,7 +170,9 @@ def _scarcity(binding: Binding, lacking_c: IntArray, estimating: Estimating) -> 
 
 
 def _asking(binding: Binding, resource: str, claim: NodeClaim | None = None) -> Binding:
-    """The binding as if it asked for nothing but one resource; on other nodes, if told which."""
+    """Return the binding with a request for one resource only, and with another node claim if
+    stated.
+    """
 
     def only(requirements: ReplicaRequirements) -> ReplicaRequirements:
         amount = requirements.request.get(resource, 0)
@@ -181,12 +186,13 @@ def _asking(binding: Binding, resource: str, claim: NodeClaim | None = None) -> 
         binding,
         requirements=only(binding.requirements),
         components=tuple(
-            replace(each, requirements=only(each.requirements)) for each in binding.components
+            replace(component, requirements=only(component.requirements))
+            for component in binding.components
         ),
     )
 
 
 def _resources(binding: Binding) -> set[str]:
-    """What any part of it asks for."""
-    parts = [each.requirements for each in binding.components] or [binding.requirements]
-    return {name for each in parts for name, amount in each.request.items() if amount > 0}
+    """Return the resources that any part of the binding requests."""
+    parts = [component.requirements for component in binding.components] or [binding.requirements]
+    return {name for part in parts for name, amount in part.request.items() if amount > 0}

@@ -1,6 +1,6 @@
-"""The stages of a cycle, each from the cycle's state to the record of what it found.
+"""The stages of a cycle: filter, score, order, select, divide; each returns its record.
 
-Must not know how stages follow each other or how a cycle ends: that is the cycle's.
+Must not know the order of the stages or how a cycle ends: that is the cycle's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from federation.scheduler.trace import (
 
 
 def run_filters(state: CycleState, filters: Sequence[Filter], group: Group) -> FilterTrace:
-    """The first refusal of each cluster, in the order of the filters."""
+    """Return the first refusal of each cluster, in the order of the filters."""
     binding = state.binding
     if binding.clusters or binding.eviction_tasks or state.surroundings.has_peers:
         return refused_further(state, filters, _none_refused(state))
@@ -59,23 +59,23 @@ def _none_refused(state: CycleState) -> FilterTrace:
 
 
 def refused_further(
-    state: CycleState, filters: Sequence[Filter], before: FilterTrace
+    state: CycleState, filters: Sequence[Filter], earlier: FilterTrace
 ) -> FilterTrace:
-    """What these filters refuse beside what was refused before them."""
-    refusal_c, refusals = before.refusal_c, list(before.refusals)
+    """Return earlier refusals with those of further filters."""
+    refusal_c, refusals = earlier.refusal_c, list(earlier.refusals)
     for plugin in filters:
         for refused_c, reason in refusals_by(plugin, state):
             newly_c = refused_c & (refusal_c < 0)
             if newly_c.any():
                 refusal_c = np.where(newly_c, len(refusals), refusal_c)
                 refusals.append(Refusal(filter=plugin.name, reason=reason))
-    if refusal_c is before.refusal_c:
-        return before
-    return replace(before, refusals=tuple(refusals), refusal_c=read_only(refusal_c))
+    if refusal_c is earlier.refusal_c:
+        return earlier
+    return replace(earlier, refusals=tuple(refusals), refusal_c=read_only(refusal_c))
 
 
 def run_scores(state: CycleState, scores: Sequence[Score]) -> ScoreTrace:
-    """Every plugin's scores and their weighted mean, rounded down."""
+    """Return the scores of every plugin, and their weighted mean rounded down."""
     by_name = {plugin.name: scores_by(plugin, state) for plugin in scores}
     return ScoreTrace(
         weights={plugin.name: plugin.weight for plugin in scores},
@@ -97,7 +97,7 @@ def _weighted_mean(weighted: Sequence[tuple[IntArray, int]], count: int) -> IntA
 
 
 def run_permits(state: CycleState, permits: Sequence[Permit], replicas_c: IntArray) -> Reason:
-    """The first objection to the shares, with the plugin that has it; NO_REASON when none has."""
+    """Return the first objection of a permit plugin to the shares; NO_REASON without one."""
     for plugin in permits:
         objection = objection_by(plugin, state, replicas_c)
         if objection:
@@ -113,9 +113,10 @@ def candidate_order(
     score_c: IntArray,
     ties: TieOrder,
 ) -> IntArray:
-    """Feasible clusters by tier, score, capacity for the binding, and the tie order.
+    """Return feasible clusters by tier, score, capacity for the binding, and the tie order.
 
-    By name where no order can change the answer: hashing thousands of names takes its time.
+    They are by name if their order cannot change the answer, because hashing thousands of names is
+    slow.
     """
     (index_k,) = feasible_c.nonzero()
     if not demand.is_ranked:
@@ -124,20 +125,20 @@ def candidate_order(
     score_k, tier_k = score_c[index_k], state.tier_c[index_k]
     order = np.lexsort((-capacity_k, -score_k, tier_k))
     if ties.direction is not Direction.HASH:
-        # Karmada's candidate order knows ascending names only, which those of the fleet are in.
+        # Karmada's candidate order is by ascending name, which is the fleet's order.
         return index_k[order]
     capacity_k, score_k, tier_k = capacity_k[order], score_k[order], tier_k[order]
     differs_k = capacity_k[1:] != capacity_k[:-1]
     differs_k |= score_k[1:] != score_k[:-1]
     differs_k |= tier_k[1:] != tier_k[:-1]
-    return ties.settled(index_k[order], differs_k, _taken(demand, limits, capacity_k))
+    return ties.settled(index_k[order], differs_k, _selectable_count(demand, limits, capacity_k))
 
 
-def _taken(demand: Demand, limits: Limits, capacity_k: IntArray) -> int:
-    """How many candidates of the order come into question, whatever the order among equals.
+def _selectable_count(demand: Demand, limits: Limits, capacity_k: IntArray) -> int:
+    """Return how many candidates can be selected, whatever the order among equals.
 
-    Where the first that a constraint admits hold everything, they are taken and no other; where
-    they are too few for the constraint, nothing is, in any order.
+    If the first ``max_groups`` clusters of a single constraint hold all units, no further one is
+    selected. Otherwise all are considered.
     """
     count = len(capacity_k)
     if limits.are_set or len(demand.constraints) != 1:
@@ -145,12 +146,12 @@ def _taken(demand: Demand, limits: Limits, capacity_k: IntArray) -> int:
     (constraint,) = demand.constraints
     if constraint.by is not SpreadField.CLUSTER or constraint.max_groups is None:
         return count
-    most = min(constraint.max_groups, count)
-    return most if int(capacity_k[:most].sum()) >= demand.need.total else count
+    selectable = min(constraint.max_groups, count)
+    return selectable if int(capacity_k[:selectable].sum()) >= demand.need.total else count
 
 
 def holds_all(state: CycleState, demand: Demand, limits: Limits, feasible_c: BoolArray) -> bool:
-    """Whether the binding may stay where it is, and has all its replicas there."""
+    """Return whether the binding may stay in its clusters and has all its units there."""
     running_c = state.placed_c if demand.is_whole else state.prior_c > 0
     is_known = int(state.placed_c.sum()) == len(state.binding.clusters)
     if not is_known or not running_c.any() or not feasible_c[running_c].all():
@@ -166,9 +167,10 @@ def holds_all(state: CycleState, demand: Demand, limits: Limits, feasible_c: Boo
 def keep_clusters(
     state: CycleState, demand: Demand, score_c: IntArray, limits: Limits, index_k: IntArray
 ) -> Selection | None:
-    """Choose the clusters where the binding is; None where constraints do not allow as many.
+    """Select the clusters that hold the binding; None if constraints do not allow them.
 
-    An object that goes to each cluster as a whole goes to others too, where it leaves none.
+    An object that goes to each cluster as a whole also goes to further clusters, unless it would
+    leave one.
     """
     shortlist = _shortlist(state, demand, score_c, limits, index_k)
     running_c = state.placed_c if demand.is_whole else state.prior_c > 0
@@ -183,7 +185,7 @@ def keep_clusters(
 def select_clusters(
     state: CycleState, demand: Demand, score_c: IntArray, limits: Limits, index_k: IntArray
 ) -> Selection:
-    """Choose among the candidates; positions are those of ``index_k``."""
+    """Select among the candidates; positions are those of ``index_k``."""
     shortlist = _shortlist(state, demand, score_c, limits, index_k)
     return select(shortlist, demand.constraints, demand.need)
 
@@ -213,7 +215,7 @@ def _groups(fleet: Fleet, by: SpreadField, index_k: IntArray) -> Column[tuple[st
 def divide_units(
     state: CycleState, demand: Demand, terms: Terms, ties: TieOrder, chosen_k: IntArray
 ) -> Division:
-    """Divide the demand among the chosen clusters (positions in the fleet)."""
+    """Divide the demand among the selected clusters (positions in the fleet)."""
     prior_k, closed_k = state.prior_c[chosen_k], ~state.fleet.ready_c[chosen_k]
     floor_k, ceiling_k = terms.limits.floor_c[chosen_k], terms.limits.ceiling_c[chosen_k]
     if closed_k.any():
@@ -233,7 +235,9 @@ def divide_units(
 
 
 def _listed(state: CycleState, chosen_k: IntArray) -> IntArray:
-    """Under Karmada's tie break where the binding lists each cluster, else candidate order."""
+    """Return the order among equals: Karmada's is that of the binding's clusters, else candidate
+    order.
+    """
     if state.binding.placement.tie_break is not TieBreak.KARMADA:
         return np.arange(len(chosen_k))
     listed_c = np.full(len(state.fleet), len(state.binding.clusters), dtype=np.int64)
@@ -244,7 +248,7 @@ def _listed(state: CycleState, chosen_k: IntArray) -> IntArray:
 
 
 def selection_trace(selection: Selection, chosen_k: IntArray) -> SelectionTrace:
-    """What was selected, in positions of the fleet."""
+    """Return the record of a selection, in positions of the fleet."""
     return SelectionTrace(
         rule=selection.rule,
         order_k=chosen_k,
@@ -256,7 +260,7 @@ def selection_trace(selection: Selection, chosen_k: IntArray) -> SelectionTrace:
 def division_trace(
     demand: Demand, division: Division, ties: TieOrder, chosen_k: IntArray
 ) -> DivisionTrace:
-    """The division, in positions of the fleet."""
+    """Return the record of a division, in positions of the fleet."""
     return DivisionTrace(
         strategy=demand.rule.strategy,
         tie_order=ties.direction,

@@ -1,8 +1,9 @@
-"""Clusters where a replica surely fits come before those where grade counts say only that it may.
+"""Preference for clusters that surely hold a replica over those whose grade counts say only
+"maybe".
 
-Pure. A node's grade says how much it has free at least: what asks for more than that fits on some
-of the grade's nodes, or on none. Clusters that surely hold no replica are set aside where the
-others surely hold all. The notes of estimates say so, by which a replay knows it too.
+Pure. The grade of a node is a lower bound of its free resources: a larger request fits on some
+nodes of the grade, or on none. Clusters that surely hold no replica are set aside if the others
+surely hold all replicas. The reasons of the estimates record it, so that replays repeat it.
 """
 
 from __future__ import annotations
@@ -31,33 +32,35 @@ _RANKING: Final = {
 def unsure_c(
     binding: Binding, demand: Demand, availability: Estimates, placed_c: BoolArray
 ) -> BoolArray | None:
-    """Where a replica may fit and none surely does, for replicas that are divided by capacity; None
-    where that is nowhere. Nodes hold a replica where the binding is already.
+    """Return the clusters that may hold a replica and surely hold none; None if there is none.
+
+    Only replicas that are divided by capacity are concerned. A cluster that holds the binding
+    already is not unsure.
     """
     if binding.placement.tie_break is TieBreak.KARMADA or demand.rule.strategy not in _RANKING:
         return None
-    found_c = np.zeros(len(placed_c), np.bool_)
+    mask_c = np.zeros(len(placed_c), np.bool_)
     if availability.sure_c is None:
-        found_c[
+        mask_c[
             [c for c, why in availability.reasons.items() if has_code(why, ReasonCode.SET_ASIDE)]
         ] = True
     else:
-        found_c = (availability.source_c == Source.MODELS) & (availability.sure_c == 0)
-        found_c &= (availability.replicas_c > 0) & ~placed_c
-    return found_c if found_c.any() else None
+        mask_c = (availability.source_c == Source.MODELS) & (availability.sure_c == 0)
+        mask_c &= (availability.replicas_c > 0) & ~placed_c
+    return mask_c if mask_c.any() else None
 
 
 def with_notes(reasons: Mapping[int, Reason], aside_c: BoolArray) -> dict[int, Reason]:
-    """The notes of estimates, by position, once clusters are set aside."""
+    """Return the reasons of estimates, by position, after clusters were set aside."""
     noted = without_notes(reasons)
     aside = dict.fromkeys(np.flatnonzero(aside_c).tolist(), SET_ASIDE)
-    # It comes first where there is another clause.
+    # The clause stands before other clauses of the same cluster.
     behind = {c: why for c, why in noted.items() if c in aside}
     return noted | with_clauses(aside, behind)
 
 
 def without_notes(reasons: Mapping[int, Reason]) -> dict[int, Reason]:
-    """The notes of estimates where no cluster is set aside."""
+    """Return the reasons of estimates when no cluster is set aside."""
     values = {why: without_code(why, ReasonCode.SET_ASIDE) for why in set(reasons.values())}
     return {c: values[why] for c, why in reasons.items() if values[why]}
 
@@ -69,13 +72,15 @@ def is_sure(
     aside_c: BoolArray,
     prior_c: IntArray,
 ) -> bool:
-    """Whether the decision without the clusters that are set aside stands: all is placed, what is
-    added surely fits, and no constraint counts a cluster that is set aside.
+    """Return whether the decision without the clusters set aside stands.
+
+    It stands if all replicas are placed, the added ones surely fit, and no constraint counts a
+    cluster that is set aside.
     """
     trace = decision.trace
     if decision.outcome is not Outcome.SCHEDULED:
         return False
-    counts_groups = any(each.min_groups > 1 for each in demand.constraints)
+    counts_groups = any(constraint.min_groups > 1 for constraint in demand.constraints)
     if counts_groups and aside_c[trace.selection.order_k].any():
         return False
     if availability.sure_c is None:
@@ -83,5 +88,5 @@ def is_sure(
     position_k, share_k = trace.division.position_k, trace.division.share_k
     added_k = share_k - prior_c[position_k]
     is_added_k = added_k > 0
-    # Where nothing is added nothing was set aside.
+    # Without an added replica no cluster was set aside.
     return bool(is_added_k.any() and (added_k <= availability.sure_c[position_k])[is_added_k].all())

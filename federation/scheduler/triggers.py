@@ -1,6 +1,6 @@
-"""Why a binding is decided again, and which of its clusters it has to leave for that.
+"""The triggers of a decision, and the clusters that a binding has to leave.
 
-Must not decide: a cycle does, and may well find that everything stays.
+Must not decide: a cycle does, and may find that everything stays.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from federation.model.tolerations import Tolerations
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import taint_text
 
-# What was asked for, by the code of the trigger.
-_ASKED: Final[Mapping[ReasonCode, Callable[[Binding], object]]] = {
+# The fields of a binding whose change is a trigger, by the code of the trigger.
+_FIELDS: Final[Mapping[ReasonCode, Callable[[Binding], object]]] = {
     ReasonCode.PLACEMENT_CHANGED: lambda binding: binding.placement,
     ReasonCode.REPLICAS_CHANGED: lambda binding: (
         binding.replicas,
@@ -34,8 +34,8 @@ _ASKED: Final[Mapping[ReasonCode, Callable[[Binding], object]]] = {
     ReasonCode.PROFILE_CHANGED: lambda binding: binding.scheduler_name,
 }
 
-# A change of one of these asks for another placement. Replicas are not among them: a placement that
-# holds as many as are wanted is the answer already. The order among equals moves nothing.
+# A change of one of these fields asks for another placement. A change of replicas does not, if the
+# clusters hold the new number. A change of the tie break moves nothing.
 _MOVING: Final[tuple[Callable[[Binding], object], ...]] = (
     lambda binding: replace(binding.placement, partial=False, tie_break=TieBreak.HASH),
     lambda binding: binding.requirements,
@@ -44,13 +44,13 @@ _MOVING: Final[tuple[Callable[[Binding], object], ...]] = (
 
 
 def evicting_taints(binding: Binding, fleet: Fleet, now: float) -> dict[str, str]:
-    """By name of a cluster that holds it, the NoExecute taint that the binding does not tolerate.
+    """Return the NoExecute taint that the binding does not tolerate, by name of a cluster it is in.
 
-    A toleration with seconds tolerates until they have passed since the taint was added.
+    A toleration with seconds tolerates a taint until they have passed since the taint was added.
     """
-    found: dict[str, str] = {}
+    taints: dict[str, str] = {}
     if not binding.clusters:
-        return found
+        return taints
     covering = Tolerations(binding.placement.tolerations)
     for target in binding.clusters:
         position = fleet.index.get(target.name)
@@ -59,12 +59,15 @@ def evicting_taints(binding: Binding, fleet: Fleet, now: float) -> dict[str, str
         evicting = no_execute_taints(binding, fleet.clusters[position])
         taint = covering.first_untolerated(evicting, now)
         if taint is not None:
-            found[target.name] = taint_text(taint)
-    return found
+            taints[target.name] = taint_text(taint)
+    return taints
 
 
 def no_execute_taints(binding: Binding, cluster: Cluster) -> list[Taint]:
-    """The taints that end what runs there; loss does not, where the binding waits for clusters."""
+    """Return the taints that evict the binding from a cluster.
+
+    The taint of a lost cluster does not, if the binding waits for lost clusters.
+    """
     waits = binding.on_cluster_loss is OnClusterLoss.WAIT
     return [
         taint
@@ -74,34 +77,37 @@ def no_execute_taints(binding: Binding, cluster: Cluster) -> list[Taint]:
 
 
 def leaving(binding: Binding, taints: Mapping[str, str]) -> Binding:
-    """The binding as if it did not run on these clusters, so that its replicas go elsewhere."""
+    """Return the binding as if it did not run in these clusters, so that its replicas go
+    elsewhere.
+    """
     if not taints:
         return binding
     staying = tuple(target for target in binding.clusters if target.name not in taints)
     return replace(binding, clusters=staying, is_unsettled=True)
 
 
-def is_settled(before: Binding | None, binding: Binding) -> bool:
-    """Whether the binding asks for nothing that its clusters do not give it already.
+def is_settled(stored: Binding | None, binding: Binding) -> bool:
+    """Return whether the binding asks for nothing that its clusters do not give it already.
 
-    ``before`` is the binding as last stored, None when it is new: then its clusters are taken for
-    the answer to what it asks for now. Whether each of them may stay is for filters to say, and
-    whether they hold all replicas for the cycle.
+    ``stored`` is the binding as last stored, None when it is new: then its clusters count as the
+    answer to its spec. Filters decide whether its clusters may stay, the cycle whether they hold
+    all replicas.
     """
     if not binding.clusters or binding.fresh or binding.is_unsettled:
         return False
-    return before is None or all(part(before) == part(binding) for part in _MOVING)
+    return stored is None or all(part(stored) == part(binding) for part in _MOVING)
 
 
 def is_answered(binding: Binding) -> bool:
-    """Whether a binding of which only its own fields are known is settled: a scheduler placed it,
-    and nothing that is written on it was changed since.
+    """Return whether a binding is settled, judged by its own fields alone.
+
+    It is if a scheduler placed it and no field changed since.
     """
     return binding.last_scheduled_time is not None and is_settled(None, binding)
 
 
 def triggers_of(
-    before: Binding | None,
+    stored: Binding | None,
     binding: Binding,
     fleet: Fleet,
     taints: Mapping[str, str],
@@ -109,18 +115,18 @@ def triggers_of(
     *,
     by_queue: bool = False,
 ) -> tuple[Reason, ...]:
-    """Everything that speaks for deciding; never empty.
+    """Return all triggers of a decision; never empty.
 
-    ``before`` is the binding as last stored, None when it is new. ``let_go`` says how what was
-    reserved for it has ended, NO_REASON where it is held still. ``by_queue`` says that the queue
-    tries a binding that waited.
+    ``stored`` is the binding as last stored, None when it is new. ``let_go`` says why its
+    reservation ended, NO_REASON while it is valid. ``by_queue``: the queue tries a binding that
+    waited.
     """
-    if before is None:
+    if stored is None:
         return (Reason(ReasonCode.BINDING_NEW),)
-    found = tuple(_triggers(before, binding, fleet, taints, let_go))
+    triggers = tuple(_triggers(stored, binding, fleet, taints, let_go))
     if by_queue:
-        return (Reason(ReasonCode.QUEUE_TRIED), *found)
-    return found or (Reason(ReasonCode.NOTHING_CHANGED),)
+        return (Reason(ReasonCode.QUEUE_TRIED), *triggers)
+    return triggers or (Reason(ReasonCode.NOTHING_CHANGED),)
 
 
 def _is_divided(binding: Binding) -> bool:
@@ -128,12 +134,12 @@ def _is_divided(binding: Binding) -> bool:
 
 
 def _triggers(
-    before: Binding, binding: Binding, fleet: Fleet, taints: Mapping[str, str], let_go: Reason
+    stored: Binding, binding: Binding, fleet: Fleet, taints: Mapping[str, str], let_go: Reason
 ) -> Iterator[Reason]:
     if binding.fresh:
         yield Reason(ReasonCode.RESCHEDULE_TRIGGERED)
-    for code, part in _ASKED.items():
-        if part(before) != part(binding):
+    for code, part in _FIELDS.items():
+        if part(stored) != part(binding):
             yield Reason(code)
     for target in binding.clusters:
         cluster = ClusterName(target.name)
@@ -144,8 +150,8 @@ def _triggers(
             yield Reason.of(ReasonCode.OWN_CLUSTER_TAINTED, cluster, taint)
     if let_go:
         yield let_go
-    placed = sum(target.replicas for target in before.clusters)
-    if before.clusters and _is_divided(before) and placed < before.replicas == binding.replicas:
+    placed = sum(target.replicas for target in stored.clusters)
+    if stored.clusters and _is_divided(stored) and placed < stored.replicas == binding.replicas:
         yield Reason(ReasonCode.NOT_ALL_PLACED)
-    if before.last_scheduled_time is None:
+    if stored.last_scheduled_time is None:
         yield Reason(ReasonCode.NEVER_PLACED)
