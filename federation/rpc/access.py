@@ -25,7 +25,7 @@ from federation.rpc.pages import fitting, id_of, page_size_of, page_token, time_
 from federation.services.access.audit import AuditTrail
 from federation.services.access.namespace_quotas import QuotaService
 from federation.services.access.tokens import Tokens
-from federation.services.access_ports import AuditFilter, NewToken, StoredToken
+from federation.services.ports import AuditFilter, NewToken, StoredToken
 from federation.v1 import access_pb2 as messages
 from federation.v1.access_pb2_grpc import AccessServicer as Servicer
 from federation.v1.access_pb2_grpc import add_AccessServicer_to_server

@@ -15,8 +15,8 @@ from federation.codec.violations import Violations
 from federation.rpc.calls import Context, caller
 from federation.rpc.pages import fitting, page_size_of, page_token, place_of
 from federation.rpc.simulation_worker import beside_reports_question, replay_question
+from federation.services.decision_ports import DecisionFilter
 from federation.services.history import DecisionHistory
-from federation.services.listed_decisions import DecisionFilter
 from federation.services.threads import ENCODING
 from federation.v1 import scheduling_pb2 as messages
 

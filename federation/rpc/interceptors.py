@@ -26,8 +26,8 @@ from federation.rpc.measures import CallMeasures
 from federation.rpc.permissions import Audience, methods_for, permit
 from federation.rpc.strangers import Strangers, host_of
 from federation.services.audited_calls import current_call
-from federation.services.fair_shares import check_share
 from federation.services.members.identity import Identity
+from federation.services.pace import check_share
 from federation.services.values import Principal, PrincipalKind
 
 AUTHORIZATION = "authorization"

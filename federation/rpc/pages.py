@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from federation.codec.strict import is_unicode
 from federation.model.errors import InvalidRequest
-from federation.services.listed_decisions import DecisionPlace
+from federation.services.decision_ports import DecisionPlace
 from federation.services.watching.watches import position_of
 
 DEFAULT_PAGE_SIZE = 500

@@ -18,10 +18,10 @@ from federation.model.placement import Binding
 from federation.rpc.calls import caller
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import NodePlacing
+from federation.services.binding_ports import QueuedBinding, QueuePlace
 from federation.services.journal import Position
 from federation.services.threads import ENCODING
 from federation.services.waiting.steering import Queueing
-from federation.services.waiting_ports import QueuedBinding, QueuePlace
 from federation.v1 import resource_pb2
 from federation.v1 import scheduling_pb2 as messages
 

@@ -1,13 +1,13 @@
-"""What use cases need from the store for decisions and previews.
+"""The store of decisions and previews as use cases need it, and lists of decisions.
 
-Protocols only. Must not name a technology.
+Must not name a technology, nor know how decisions are stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from federation.history.packed_inputs import Packed
 from federation.history.trace_files import TracedDecision, TracedDeletion
@@ -16,7 +16,6 @@ from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Outcome
 from federation.services.binding_ports import StoredBinding
-from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace
 from federation.services.values import DecisionRecord, Verdict
 
 
@@ -196,3 +195,58 @@ class StoredPreviews(Protocol):
     async def settle(self, preview_id: str, decision_id: str) -> None:
         """The preview was committed as this decision."""
         ...
+
+
+# Where a list goes on: microseconds since 1970, and the id among what was decided together.
+DecisionPlace: TypeAlias = tuple[int, str]
+
+
+# Before every decision.
+FIRST_PLACE: Final[DecisionPlace] = (0, "0" * 32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionFilter:
+    """Which decisions; what is empty or None leaves all.
+
+    ``name`` is that of a binding in exactly ``namespace``; ``among`` are patterns of namespaces, as
+    in ``Scope``; ``cluster`` has a share. Times are Unix seconds: from ``since`` on, before
+    ``until``.
+    """
+
+    namespace: str = ""
+    among: tuple[str, ...] = ()
+    name: str = ""
+    cluster: str = ""
+    outcomes: frozenset[Outcome] = frozenset()
+    since: float | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedDecision:
+    """A decision without what its trace says, but for why it was made."""
+
+    id: str
+    namespace: str
+    name: str
+    binding_generation: int
+    created_at: float
+    outcome: Outcome
+    clusters: tuple[TargetCluster, ...]
+    remainder: int
+    reason: str
+    algorithm_revision: int
+    triggers: tuple[str, ...]
+
+    @property
+    def place(self) -> DecisionPlace:
+        return round(self.created_at * 1_000_000), self.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionPage:
+    """Decisions, the newest first; ``next_after`` is None on the last page."""
+
+    decisions: tuple[ListedDecision, ...]
+    next_after: DecisionPlace | None

@@ -25,7 +25,7 @@ from federation.history.trace_files import (
     chunk_bytes,
 )
 from federation.model.errors import LimitExceeded, NotFound, PreconditionFailed
-from federation.services.listed_decisions import (
+from federation.services.decision_ports import (
     FIRST_PLACE,
     DecisionFilter,
     DecisionPage,

@@ -1,4 +1,4 @@
-"""What use cases need from the store for members: clusters, their credentials and their reports.
+"""The store of members, credentials and reports, and connected agents, as use cases need them.
 
 Protocols only. Must not name a technology.
 """
@@ -11,8 +11,10 @@ from datetime import date
 from typing import NamedTuple, Protocol
 
 from federation.model.cluster import CapacityReport, Cluster
+from federation.model.errors import FederationError
+from federation.model.node_plans import NodePlan, PlaceOrder
 from federation.services.agent_values import AgentFacts
-from federation.services.values import PrincipalKind
+from federation.services.values import ExactQuestion, PrincipalKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,4 +261,45 @@ class KeptReports(Protocol):
 
         Raises Conflict where that would hold others up: it is to be tried again.
         """
+        ...
+
+
+class AgentGateway(Protocol):
+    """The agents that can be asked now: those that are connected and see nodes."""
+
+    def sees_nodes(self, cluster: str) -> bool: ...
+
+    async def place(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
+        """The agent's answer. Raises Unavailable (not connected, gone) or DeadlineMissed."""
+        ...
+
+
+class AgentEstimates(Protocol):
+    """The agents that can look up now what fits on their nodes."""
+
+    def sees_nodes(self, cluster: str) -> bool: ...
+
+    async def estimate(
+        self, cluster: str, question: ExactQuestion, timeout_seconds: float
+    ) -> tuple[int, ...]:
+        """One number a shape, or one for sets, 0..MAX_REPLICAS.
+
+        Raises Unavailable (not connected, gone, cannot tell, or no sense) or DeadlineMissed.
+        """
+        ...
+
+
+class AgentStreams(Protocol):
+    """The open streams of agents."""
+
+    def dismiss(self, cluster: str, error: FederationError) -> None:
+        """End the stream of a cluster's agent for good, telling it why, if there is one."""
+        ...
+
+
+class AgentReports(Protocol):
+    """Agents that report more often when they are asked to."""
+
+    def refresh(self, cluster: str, reason: str) -> bool:
+        """Ask a cluster's agent for a whole report now; whether its stream is here."""
         ...

@@ -1,11 +1,13 @@
-"""How much may come from somebody: so much at once, and then so much a second.
+"""Limits of one caller: a pace, and a fair share of a limit that many use.
 
-Must not wait or refuse anything itself; the time comes as an argument.
+Must not wait, nor count calls itself; the time comes as an argument.
 """
 
 from __future__ import annotations
 
 import math
+
+from federation.model.errors import LimitExceeded
 
 
 class Pace:
@@ -29,3 +31,16 @@ class Pace:
         if self._left >= 0:
             return 0.0
         return -self._left / self._per_second if self._per_second else math.inf
+
+
+def check_share(own: int, total: int, limit: int, what: str) -> None:
+    """One more of ``what`` for an actor that has ``own`` of the ``total``.
+
+    Raises LimitExceeded. The first one is always within the share.
+    """
+    share = max(1, (limit - (total - own)) // 2)
+    if own >= share:
+        raise LimitExceeded(
+            f"this caller has {own} {what} at once, which is half of those that others leave free "
+            f"of {limit}: end one, or try again later"
+        )

@@ -1,6 +1,6 @@
-"""What a decision was made on and why, as one small body, and back.
+"""Traces and previews of decisions as small bodies, and back.
 
-Must not talk to the database. A body is two compressed parts: what decisions on one snapshot share
+Must not talk to the database. The body of a trace is two compressed parts: what decisions on one snapshot share
 (the clusters' names, their reports) with the version of both, and the rest of the trace.
 """
 
@@ -13,7 +13,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from federation.history.bodies import deflated, inflated, read_body
+from federation.history.binding_rows import BINDINGS, BindingRow
+from federation.history.bodies import Body, check_version, deflated, inflated, read_body
 from federation.history.packed_inputs import (
     INPUTS,
     KeptInputs,
@@ -22,10 +23,12 @@ from federation.history.packed_inputs import (
 )
 from federation.history.recorded import OwnPart, SharedPart, read_own_part, trace_of
 from federation.history.rows import DocumentPart, Rows
-from federation.history.trace_rows import TRACES, part_of, plain_part_of
-from federation.model.reasons import Reason
+from federation.history.trace_rows import DECISIONS, TRACES, DecisionRow, part_of, plain_part_of
+from federation.model.placement import Binding
+from federation.model.reasons import Reason, stored_reason
 from federation.model.reservations import PromiseCertificate
 from federation.scheduler.decision_inputs import DecisionInputs
+from federation.scheduler.scarcity import short_of
 from federation.scheduler.trace import Trace
 from federation.services.threads import PACKING, Threads
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
@@ -172,3 +175,47 @@ class _Packer:
             encoded = msgspec.Raw(msgspec.msgpack.encode(plain_part_of(column)))
             known = self._columns[id(column)] = column, encoded
         return known[1]
+
+
+class _PreviewBody(Body, frozen=True):
+    binding: BindingRow
+    decision: DecisionRow
+    evidence: EvidenceRow = EvidenceRow()
+    promises: PromiseColumns | None = None
+    wait: bool = True
+    inputs: KeptInputs | None = None
+    short_of: str = ""
+
+
+_PREVIEWS = msgspec.json.Decoder(_PreviewBody, dec_hook=part_of)
+
+
+def packed_preview(binding: Binding, verdict: Verdict, *, wait: bool) -> Packed:
+    """The binding, the decision, its evidence and its inputs as compressed JSON."""
+    inputs, shared = packed_inputs(verdict)
+    plain = {
+        "v": _PreviewBody.newest,
+        "binding": BINDINGS.pack(binding),
+        "decision": DECISIONS.pack(verdict.decision),
+        "evidence": EVIDENCE.pack(verdict.evidence),
+        "promises": promise_columns(verdict.promises),
+        "wait": wait,
+        "inputs": inputs,
+    }
+    if lack := str(short_of(verdict.decision)):
+        plain["short_of"] = lack
+    return Packed(deflated(msgspec.json.encode(plain, enc_hook=plain_part_of)), shared)
+
+
+def unpacked_preview(body: bytes) -> tuple[Binding, Verdict, bool]:
+    """What ``packed_preview`` made this of. Raises NewerBody."""
+    preview = read_body(_PREVIEWS, inflated(body)[0], "previews")
+    verdict = Verdict(
+        decision=DECISIONS.unpack(preview.decision),
+        evidence=EVIDENCE.unpack(preview.evidence),
+        promises=promises_of(preview.promises),
+        inputs=preview.inputs,
+        short_of=stored_reason(preview.short_of),
+    )
+    check_version(preview.binding.v, BindingRow.newest, "previews")
+    return BINDINGS.unpack(preview.binding), verdict, preview.wait

@@ -1,16 +1,17 @@
-"""What keeps happening to work that is done again and again: told when it begins, changes, ends.
+"""Repeated failures of work, logged when they begin, change and end, and faults of observers.
 
-Must not decide what is trouble, nor end the work.
+Must not decide what is a failure, nor end the work.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from logging import WARNING, Logger, getLogger
-from typing import Final
+from typing import Final, ParamSpec
 
 from federation.model.errors import FederationError, PluginFailed
 
@@ -104,3 +105,19 @@ def _place_of(error: BaseException) -> str:
         frame = frame.tb_next
     place = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else ""
     return f"{type(error).__name__} {place}"
+
+
+P = ParamSpec("P")
+
+_FAILURES: Final = Trouble(
+    logging.getLogger(__name__), "an observer failed", again_seconds=TOLD_AGAIN_SECONDS
+)
+
+
+def tell(observers: Iterable[Callable[P, None]], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Each of them; one that raises keeps no other from being told, nor whoever tells."""
+    for observer in observers:
+        try:
+            observer(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - told; what is done stays done
+            _FAILURES.met(error, observer=repr(observer))

@@ -26,7 +26,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.access import CallerLimits, Role, Scope
-from federation.services.access_ports import NewToken, StoredToken, TokenUse
+from federation.services.ports import NewToken, StoredToken, TokenUse
 from federation.store.access_tables import access_token as table
 from federation.store.prepared import Prepared
 from federation.store.statements import named
@@ -57,7 +57,7 @@ PUT_USES = text("""
 
 
 class AccessTokenStatements:
-    """Implements ``access_ports.AccessTokens`` within one transaction."""
+    """Implements ``ports.AccessTokens`` within one transaction."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import insert as insert_or_leave
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.audit import AuditHead, AuditRecord, sealed
-from federation.services.access_ports import AuditFilter
+from federation.services.ports import AuditFilter
 from federation.store.access_tables import audit as table
 from federation.store.access_tables import audit_head as head_table
 from federation.store.decision_lists import microseconds_of, time_at
@@ -43,7 +43,7 @@ PUT_SEALS = text("""
 
 
 class AuditStatements:
-    """Implements ``access_ports.Audit`` within one transaction."""
+    """Implements ``ports.Audit`` within one transaction."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.history.trace_files import TracedDecision, TracedDeletion
 from federation.history.workload_rows import target_rows
 from federation.scheduler.decision import Outcome
-from federation.services.listed_decisions import (
+from federation.services.decision_ports import (
     DecisionFilter,
     DecisionPage,
     DecisionPlace,

@@ -42,15 +42,16 @@ from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.trace import unread_trace
 from federation.services.binding_ports import StoredBinding
 from federation.services.decision_ports import (
+    DecisionFilter,
+    DecisionPage,
+    DecisionPlace,
     NewDecision,
     NewPreview,
     PackedResult,
     Settled,
     StoredPreview,
 )
-from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace
-from federation.services.packed_previews import unpacked_preview
-from federation.services.packed_traces import unpacked_trace
+from federation.services.packed_traces import unpacked_preview, unpacked_trace
 from federation.services.troubles import TOLD_AGAIN_SECONDS, Trouble
 from federation.services.values import DecisionRecord, ReportEvidence, worth_now
 from federation.store.bindings import binding_spec, targets_of

@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, Row, Text, cast, false, func, literal_column,
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.placement import BindingName
-from federation.services.waiting_ports import GangSummary
+from federation.services.binding_ports import GangSummary
 from federation.store.namespaces import in_namespaces
 from federation.store.statements import named
 from federation.store.tables import binding as table

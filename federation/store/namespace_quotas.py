@@ -30,7 +30,7 @@ HELD = text("""
 
 
 class NamespaceQuotaStatements:
-    """Implements ``access_ports.NamespaceQuotas`` within one transaction."""
+    """Implements ``ports.NamespaceQuotas`` within one transaction."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection

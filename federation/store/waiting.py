@@ -29,7 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.placement import BindingName
 from federation.model.waiting import Nomination, Wait, WaitState
-from federation.services.waiting_ports import (
+from federation.services.binding_ports import (
     NOT_ORDERED,
     GangSummary,
     GangWait,
@@ -167,7 +167,7 @@ COLUMNS = (
 
 
 class WaitingStatements:
-    """Implements ``waiting_ports.Waits`` within one transaction."""
+    """Implements ``binding_ports.Waits`` within one transaction."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection

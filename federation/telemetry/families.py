@@ -27,12 +27,12 @@ from federation.model.estimate import Bound, Source
 from federation.model.waiting import WaitState
 from federation.rpc.measures import CallMeasures
 from federation.runtime.measures import Distribution
+from federation.services.binding_ports import WaitTally
 from federation.services.failover.control import FailoverOverview
 from federation.services.journal_ports import DutyFailure
 from federation.services.scheduling.measures import DecisionMeasures
 from federation.services.standing_process import StandingProcess
 from federation.services.waiting.keeper import QueueKeeper
-from federation.services.waiting_ports import WaitTally
 from federation.telemetry.measured import Measured, Shared
 
 _ESTIMATING: Final = "fedsched_estimating_process"

@@ -14,6 +14,7 @@ from sqlalchemy import Pool
 from federation.agents.sessions import Sessions
 from federation.model.waiting import WaitState
 from federation.rpc.measures import CallMeasures
+from federation.services.binding_ports import WaitTally
 from federation.services.estimates.availability import Availability
 from federation.services.failover.control import FailoverControl, FailoverOverview
 from federation.services.fleet.conditions import Overcommitment
@@ -26,7 +27,6 @@ from federation.services.ports import Clock, Store
 from federation.services.scheduling.measures import DecisionMeasures
 from federation.services.standing_process import StandingProcess
 from federation.services.waiting.keeper import QueueKeeper
-from federation.services.waiting_ports import WaitTally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from federation.codec.documents import read_documents
 from federation.codec.workloads import bindings_from_documents
 from federation.model.waiting import WaitState
 from federation.runtime.addresses import Address
-from federation.services.waiting_ports import NewWait
+from federation.services.binding_ports import NewWait
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from federation.v1.rebalance_pb2 import PLAN_KIND_DRAIN, CreatePlanRequest

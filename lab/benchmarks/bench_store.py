@@ -29,9 +29,8 @@ from federation.services.journal import (
     Position,
     StoredReservations,
 )
-from federation.services.packed_previews import packed_preview
-from federation.services.packed_previews import unpacked_preview as read_preview
-from federation.services.packed_traces import packed_traces, unpacked_trace
+from federation.services.packed_traces import packed_preview, packed_traces, unpacked_trace
+from federation.services.packed_traces import unpacked_preview as read_preview
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.journal import change_of, packed_change

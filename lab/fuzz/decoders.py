@@ -43,8 +43,12 @@ from federation.model.errors import FederationError, InvalidRequest
 from federation.model.quantity import parse_quantity
 from federation.parts import SystemClock
 from federation.plugins import read_profiles
-from federation.services.packed_previews import packed_preview, unpacked_preview
-from federation.services.packed_traces import packed_traces, unpacked_trace
+from federation.services.packed_traces import (
+    packed_preview,
+    packed_traces,
+    unpacked_preview,
+    unpacked_trace,
+)
 from federation.store.journal import change_of, packed_change
 from federation.store.reports import ReportReader, packed_report
 from federation.store.reservations import packed_reservations, reservations_of

@@ -41,8 +41,12 @@ from federation.scheduler.plugins.profile import (
 from federation.scheduler.promisable import without_room
 from federation.scheduler.replay import Difference, Replay
 from federation.scheduler.state import ALONE, CycleState, Surroundings
-from federation.services.packed_previews import packed_preview, unpacked_preview
-from federation.services.packed_traces import packed_traces, unpacked_trace
+from federation.services.packed_traces import (
+    packed_preview,
+    packed_traces,
+    unpacked_preview,
+    unpacked_trace,
+)
 from federation.services.values import ReportEvidence, Verdict
 from lab.decisions import make_decision
 from tests.properties.test_scheduler_cycle import bindings, fleets, spread_over, spreads

@@ -37,8 +37,7 @@ from federation.services.journal import (
     ReportAdvanced,
     StoredReservations,
 )
-from federation.services.packed_previews import packed_preview
-from federation.services.packed_traces import packed_traces
+from federation.services.packed_traces import packed_preview, packed_traces
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
 from federation.store.bindings import binding_spec
 from federation.store.clusters import cluster_spec

@@ -14,9 +14,8 @@ from dataclasses import replace
 from typing import Final
 
 from federation.model.audit import AuditHead, AuditRecord
-from federation.services.access_ports import AuditFilter
 from federation.services.pace import Pace
-from federation.services.ports import Store
+from federation.services.ports import AuditFilter, Store
 from federation.services.troubles import Trouble
 
 # Of refusals of callers who are known that a control plane records: what is beyond is counted.

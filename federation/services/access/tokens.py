@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from federation.model.errors import LimitExceeded, NotFound
-from federation.services.access_ports import NewToken, StoredToken
-from federation.services.ports import Store
+from federation.services.ports import NewToken, Store, StoredToken
 from federation.services.secrets import Secret, make_token
 
 MOST_TOKENS: Final = 10_000

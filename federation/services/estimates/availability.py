@@ -30,10 +30,10 @@ from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import Amount, Reason, Text
 from federation.model.reservations import Outstanding
 from federation.model.workload import Component, ReplicaRequirements
-from federation.services.agent_ports import AgentEstimates
 from federation.services.fleet.known_estimates import KnownEstimates, PromisedByPosition, shape_key
 from federation.services.fleet.registry import FleetOwner
 from federation.services.fleet.snapshot import FleetSnapshot, check_named
+from federation.services.member_ports import AgentEstimates
 from federation.services.ports import Clock
 from federation.services.threads import ESTIMATING
 from federation.services.values import EstimateAnswer, ExactQuestion

@@ -29,7 +29,7 @@ from federation.services.ports import Clock, Store
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import ReleaseService
 from federation.services.scheduling.stated_moves import PendingPodsMove, UndoneEviction
-from federation.services.telling import tell
+from federation.services.troubles import tell
 from federation.services.values import PlacedObserver, Scheduled
 
 AT_ONCE = 200

@@ -33,8 +33,7 @@ from federation.services.journal import (
 )
 from federation.services.journal_ports import ChangeSignal
 from federation.services.ports import Store, Transaction
-from federation.services.telling import tell
-from federation.services.troubles import TOLD_AGAIN_SECONDS, Trouble
+from federation.services.troubles import TOLD_AGAIN_SECONDS, Trouble, tell
 
 # Who is not woken up, as the connection that wakes is away, looks by itself.
 POLL_SECONDS = 1.0

@@ -41,7 +41,7 @@ from federation.services.journal import (
     StoredReservations,
 )
 from federation.services.ports import ModelObserver, Store
-from federation.services.telling import tell
+from federation.services.troubles import tell
 from federation.services.values import ClusterView, KnownCluster
 
 NO_MODEL = ResourceModel()

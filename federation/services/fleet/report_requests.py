@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from federation.model.readable import plural
 from federation.model.reservations import Share
 from federation.model.shapes import request_shape
-from federation.services.agent_ports import AgentReports
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
+from federation.services.member_ports import AgentReports
 from federation.services.pace import Pace
 from federation.services.ports import Clock
 

@@ -16,9 +16,8 @@ from typing import Protocol, TypeAlias
 from federation.model.access import LabelsOf, Role
 from federation.model.audit import AuditRecord
 from federation.model.errors import PermissionRefused, Unauthenticated, Unavailable
-from federation.services.access_ports import StoredToken, TokenUse
 from federation.services.member_ports import StoredCredential
-from federation.services.ports import Clock, Store, Transaction
+from federation.services.ports import Clock, Store, StoredToken, TokenUse, Transaction
 from federation.services.secrets import TOKEN_PREFIX, Secret, make_secret, parse_secret
 from federation.services.troubles import Trouble
 from federation.services.values import Principal, PrincipalKind

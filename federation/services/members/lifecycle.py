@@ -20,14 +20,12 @@ from federation.model.errors import (
 )
 from federation.model.placement import Binding, BindingName, binding_key
 from federation.model.waiting import SUSPENDED, WaitState
-from federation.services.agent_ports import AgentStreams
-from federation.services.binding_ports import StoredBinding
+from federation.services.binding_ports import NewWait, StoredBinding
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, ClusterChanged, new_nonce
-from federation.services.member_ports import StoredCluster
+from federation.services.member_ports import AgentStreams, StoredCluster
 from federation.services.ports import Store, Transaction
 from federation.services.values import ClusterView
-from federation.services.waiting_ports import NewWait
 
 BINDINGS_NAMED = 3
 

@@ -24,8 +24,8 @@ from federation.model.reasons import Reason
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.runtime.batching import Batcher
-from federation.services.agent_ports import AgentEstimates, AgentGateway
 from federation.services.fleet.registry import FleetOwner
+from federation.services.member_ports import AgentEstimates, AgentGateway
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.release import ReleaseService
 from federation.services.values import (

@@ -12,9 +12,9 @@ from federation.model.errors import InvalidRequest, NotFound, PreconditionFailed
 from federation.model.placement import Binding
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.validation import violations_of
-from federation.services.agent_ports import AgentGateway
-from federation.services.binding_ports import BindingStanding, StoredBinding
+from federation.services.binding_ports import BindingStanding, QueuePlace, StoredBinding
 from federation.services.fleet.registry import FleetOwner
+from federation.services.member_ports import AgentGateway
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.agents import LabelDiscovery, NodePlans
 from federation.services.scheduling.attempt import Attempt
@@ -30,7 +30,6 @@ from federation.services.values import (
     Once,
     Scheduled,
 )
-from federation.services.waiting_ports import QueuePlace
 
 
 class Scheduling:

@@ -18,7 +18,7 @@ from federation.model.errors import Conflict
 from federation.model.placement import Binding, PreemptionPolicy, binding_key, is_grouped
 from federation.scheduler.resolved_placement import Terms
 from federation.services.audited_calls import AuditedCall
-from federation.services.binding_ports import StoredBinding
+from federation.services.binding_ports import NewWait, StoredBinding
 from federation.services.decision_ports import NewDecision, Settled
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
@@ -41,10 +41,9 @@ from federation.services.scheduling.quotas import within_quotas
 from federation.services.scheduling.together import decide_all, is_atomic
 from federation.services.scheduling.verdicts import reserve
 from federation.services.scheduling.working_copy import WorkingCopy
-from federation.services.telling import tell
 from federation.services.threads import UNDER_LOCKS
+from federation.services.troubles import tell
 from federation.services.values import Scheduled
-from federation.services.waiting_ports import NewWait
 
 # The changes that a transaction appends to the journal, with the ids of their entries.
 Entries = tuple[Sequence[int], Sequence[BindingChanged]]

@@ -14,12 +14,11 @@ from federation.model.placement import Binding, BindingName, gang_to_join
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import NO_REASON, Reason, Text, Word
 from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of, missing
-from federation.services.binding_ports import StoredBinding
+from federation.services.binding_ports import GangWait, StoredBinding
 from federation.services.journal import BindingChanged
 from federation.services.ports import Transaction
 from federation.services.scheduling.attempt import Attempt, AttemptCause, AttemptRole, GangState
 from federation.services.values import Scheduled
-from federation.services.waiting_ports import GangWait
 
 # Namespace and gang.
 GangName: TypeAlias = tuple[str, str]

@@ -16,8 +16,7 @@ from federation.services.decision_ports import NewPreview, StoredPreview
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import Holding
-from federation.services.packed_previews import packed_preview
-from federation.services.packed_traces import packed_off_loop
+from federation.services.packed_traces import packed_off_loop, packed_preview
 from federation.services.ports import Clock, Store, Transaction
 from federation.services.scheduling.answer import unstored_record
 from federation.services.scheduling.attempt import Attempt

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from federation.model.errors import NotFound, PreconditionFailed
 from federation.model.placement import BindingName, binding_key
 from federation.model.waiting import SUSPENDED, Wait, WaitState
-from federation.services.binding_ports import StoredBinding
+from federation.services.binding_ports import (
+    GangSummary,
+    NewWait,
+    QueuedBinding,
+    QueuePlace,
+    StoredBinding,
+)
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Position
 from federation.services.ports import Store, Transaction
@@ -21,7 +27,6 @@ from federation.services.scheduling.missing import missing_binding
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import locked_binding
 from federation.services.values import Scheduled
-from federation.services.waiting_ports import GangSummary, NewWait, QueuedBinding, QueuePlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from federation.model.errors import InvalidRequest, LimitExceeded, Unavailable
 from federation.runtime.futures import fail
-from federation.services.fair_shares import check_share
 from federation.services.fleet.journal_reader import JournalObserver
 from federation.services.journal import Change, Position
+from federation.services.pace import check_share
 from federation.services.ports import Store, Transaction
 from federation.services.watching.listings import ListedObjects, Listings
 from federation.services.watching.resumes import Resumes, relist

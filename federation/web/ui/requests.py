@@ -10,8 +10,7 @@ from math import isfinite
 from starlette.requests import Request
 
 from federation.model.errors import InvalidRequest
-from federation.services.binding_ports import BindingStanding
-from federation.services.waiting_ports import QueuePlace
+from federation.services.binding_ports import BindingStanding, QueuePlace
 
 MAX_CHARACTERS = 512
 LEAST_PRIORITY, MOST_PRIORITY = -(2**31), 2**31 - 1

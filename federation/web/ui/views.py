@@ -17,8 +17,8 @@ from federation.codec.hidden_names import hidden_in, hidden_wait
 from federation.model.access import Scope
 from federation.model.errors import InvalidRequest, NotFound
 from federation.model.placement import binding_key
-from federation.services.access_ports import AuditFilter
-from federation.services.listed_decisions import DecisionFilter
+from federation.services.decision_ports import DecisionFilter
+from federation.services.ports import AuditFilter
 from federation.services.threads import DRAWING
 from federation.services.values import ClusterView
 from federation.web.ui.funnel import decision_picture

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.access import CallerLimits, Role, Scope
-from federation.services.access_ports import NewToken, StoredToken, TokenUse
+from federation.services.ports import NewToken, StoredToken, TokenUse
 from federation.store.postgres import PostgresStore
 
 HASH = hashlib.sha256(b"secret").digest()

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.audit import AuditHead, AuditRecord, sealed
-from federation.services.access_ports import AuditFilter
+from federation.services.ports import AuditFilter
 from federation.store.postgres import PostgresStore
 
 RECORD = AuditRecord(

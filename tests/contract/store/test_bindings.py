@@ -36,9 +36,8 @@ from federation.model.workload import (
     TolerationOperator,
 )
 from federation.scheduler.decision import Decision, Outcome
-from federation.services.binding_ports import BindingStanding, Peers, StoredBinding
+from federation.services.binding_ports import BindingStanding, NewWait, Peers, StoredBinding
 from federation.services.values import DecisionRecord, ReportEvidence, Verdict
-from federation.services.waiting_ports import NewWait
 from federation.store.postgres import PostgresStore
 from lab.decisions import make_decision
 from tests.stores import add_binding, keep_decision

@@ -10,7 +10,7 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.scheduler.decision import Outcome
-from federation.services.listed_decisions import DecisionFilter, ListedDecision
+from federation.services.decision_ports import DecisionFilter, ListedDecision
 from federation.store import decision_lists
 from federation.store.postgres import PostgresStore
 

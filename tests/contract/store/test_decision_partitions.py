@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.errors import Conflict
 from federation.model.placement import Binding
-from federation.services.listed_decisions import DecisionFilter
+from federation.services.decision_ports import DecisionFilter
 from federation.store.postgres import PostgresStore
 from lab.patience import PATIENCE_SECONDS
 from tests.stores import AGE_DECISIONS, add_binding, put_binding

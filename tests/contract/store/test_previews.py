@@ -12,7 +12,7 @@ from federation.history.bodies import deflated
 from federation.history.packed_inputs import Packed
 from federation.services.binding_ports import StoredBinding
 from federation.services.decision_ports import NewPreview, StoredPreview
-from federation.services.packed_previews import packed_preview
+from federation.services.packed_traces import packed_preview
 from federation.services.values import ReportEvidence, Verdict
 from federation.store.decisions import UNREAD
 from federation.store.postgres import PostgresStore

@@ -24,7 +24,7 @@ from federation.model.placement import (
 )
 from federation.model.waiting import WaitState
 from federation.model.workload import TargetCluster
-from federation.services.waiting_ports import NewWait
+from federation.services.binding_ports import NewWait
 from federation.store.postgres import PostgresStore
 from federation.store.readable_rows import UNREAD
 from tests.rows.filled_values import filled

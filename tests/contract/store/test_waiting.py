@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from federation.model.waiting import Leaving, Nomination, WaitState
 from federation.model.workload import TargetCluster
-from federation.services.binding_ports import StoredBinding
-from federation.services.waiting_ports import NewWait, QueuedBinding, QueuePlace
+from federation.services.binding_ports import NewWait, QueuedBinding, QueuePlace, StoredBinding
 from federation.store.postgres import PostgresStore
 from tests.contract.store.test_bindings import FULL, add
 

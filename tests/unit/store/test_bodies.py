@@ -19,8 +19,12 @@ from federation.services.journal import (
     Change,
     UnknownChange,
 )
-from federation.services.packed_previews import packed_preview, unpacked_preview
-from federation.services.packed_traces import packed_traces, unpacked_trace
+from federation.services.packed_traces import (
+    packed_preview,
+    packed_traces,
+    unpacked_preview,
+    unpacked_trace,
+)
 from federation.services.values import DecisionRecord, ReportEvidence
 from federation.store.decisions import SKIPPED, StoredDecision
 from federation.store.journal import change_of, packed_change

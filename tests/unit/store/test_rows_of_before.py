@@ -33,8 +33,7 @@ from federation.services.journal import (
     ReportAdvanced,
     StoredReservations,
 )
-from federation.services.packed_previews import unpacked_preview
-from federation.services.packed_traces import unpacked_trace
+from federation.services.packed_traces import unpacked_preview, unpacked_trace
 from federation.services.values import ClusterPromise, ReportEvidence
 from federation.store.journal import change_of
 from federation.store.reports import ReportReader
