@@ -137,7 +137,7 @@ class Parts:
         self.loop_watch = LoopWatch(self.fleet, self.clock)
 
     def _build_hearing(self) -> None:
-        """What follows the journal, agents and other control planes."""
+        """Build the parts that follow the journal, agents and other control planes."""
         self.sessions = Sessions()
         self.following = Following(self.store, self.fleet, self.signal)
         self.following.observe_anew(self.sessions.refresh_all)
@@ -207,7 +207,7 @@ class Parts:
         self._build_background()
 
     def _build_background(self) -> None:
-        """What is done by one control plane at a time."""
+        """Build the duties, which one control plane at a time has."""
         expiring = Duty(
             name="expire leases", work=self.releases.expire_leases, at_once=EXPIRED_AT_ONCE
         )
@@ -221,7 +221,7 @@ class Parts:
                 reports.keep,
                 self._settings.keep_reports_hours * HOUR_SECONDS,
                 at_once=KEPT_AT_ONCE,
-                every=KEEP_EVERY_SECONDS,
+                every_seconds=KEEP_EVERY_SECONDS,
             ),
         )
         self.duties = Duties(self.store, self.replicas.id, duties, self.clock)

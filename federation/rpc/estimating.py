@@ -96,7 +96,7 @@ class EstimatingProcess:
 
 
 class _PickledDeltas:
-    """Implements ``Teller``."""
+    """Implements ``ChangeSource``."""
 
     def __init__(self, deltas: FleetDeltas) -> None:
         self._deltas = deltas

@@ -1,4 +1,4 @@
-"""What is known of an agent: how it joins, what it says of itself, when it was heard.
+"""Values about an agent: how it joins, what it says of itself, when it was heard.
 
 Must not know of any decision.
 """
@@ -36,7 +36,7 @@ class Enrollment:
 
 
 class Placer(StrEnum):
-    """Who puts pods on nodes by fedsched's claims in a cluster."""
+    """The program that puts pods on nodes by fedsched's claims in a cluster."""
 
     NONE = "none"
     EXTENDER = "extender"
@@ -45,9 +45,9 @@ class Placer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSight:
-    """Whether an agent sees its cluster as it is, when it says so; ``message``: why it does not.
+    """The sight of an agent on its cluster; ``message``: why it sees nothing.
 
-    For ``picture_age_seconds`` nothing has shown that its picture is current.
+    Its picture was last shown to be current ``picture_age_seconds`` ago.
     """
 
     picture_age_seconds: float = 0.0
@@ -58,12 +58,13 @@ class AgentSight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentHello:
-    """What an agent says of itself when its stream opens.
+    """The first message of an agent about itself when its stream opens.
 
     ``acknowledged_sequence`` is the newest report of this epoch that it knows to be stored, 0:
-    none. ``api_enablements`` holds (groupVersion, kind) pairs; None when the agent does not say, as
-    with ``agent_time``, its clock in Unix seconds, and ``sight``. ``takes_place_requests``: several
-    orders in one message. One that ``sees_no_nodes`` tells what others have collected.
+    none. ``api_enablements`` holds (groupVersion, kind) pairs, and ``agent_time`` is its clock in
+    Unix seconds; these and ``sight`` are None when the agent does not say.
+    ``takes_place_requests``: several orders in one message. One that ``sees_no_nodes`` relays what
+    others have collected.
     """
 
     epoch: int
@@ -80,7 +81,7 @@ class AgentHello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFacts:
-    """What is kept of the newest hello (or of the enrolment, before the first)."""
+    """The stored part of the newest hello, or of the enrolment before the first."""
 
     agent_version: str = ""
     kubernetes_version: str = ""
@@ -90,13 +91,13 @@ class AgentFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPresence:
-    """The agent as it is seen now; times are in Unix seconds by our clock.
+    """An agent as it is seen now; times are in Unix seconds by our clock.
 
     After ``silent_after`` without a word the cluster is stale; 0 before the agent's first.
-    ``clock_offset_seconds`` is by how much the agent's clock was ahead when its stream opened.
-    ``peer`` is the id of the other control plane that serves or last served the stream; empty
-    when this one does. ``confirmed_sequence`` is the report that its last heartbeat said to be
-    still its picture, 0: none. ``blindness`` says why the cluster is not seen, None: it is.
+    ``clock_offset_seconds`` is the lead of the agent's clock when its stream opened. ``peer`` is
+    the id of the other control plane that serves or last served the stream, "" for this one.
+    ``confirmed_sequence`` is the report that its last heartbeat confirmed, 0: none. ``blindness``
+    says why the cluster is not seen, None: it is.
     """
 
     connected: bool = False
@@ -117,27 +118,23 @@ class AgentPresence:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether its agent has to say first that what is stored is still its picture."""
+        """Whether its agent has to confirm first that the stored report is still its picture."""
         return self.blindness is not None and self.blindness.reason == AGENT_AWAITED
 
     @property
     def follows_claims(self) -> bool:
-        """Whether a placer of ours would follow what is planned now: one that is away cannot claim
-        anything before others decide.
-        """
+        """Whether a placer of ours would follow a plan: one that is away cannot claim in time."""
         return self.connected and self.placer is not Placer.NONE
 
     @property
     def may_return(self) -> bool:
-        """Whether there was a placer of ours that is away: until the cluster is stale it may come
-        back, and claims what was promised by plan then.
-        """
+        """Whether a placer of ours is away: it may return, and claim planned promises then."""
         return not self.connected and self.placer is not Placer.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WelcomeFacts:
-    """What an agent needs to work: the model to grade by (empty when switched off) and its beat.
+    """Facts that an agent needs: the model to grade by (empty when switched off) and its beat.
 
     ``server_time`` is in Unix seconds.
     """

@@ -17,10 +17,10 @@ from federation.model.audit import AuditRecord
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class AuditedCall:
-    """Who changes what. Its first transaction records it, once; or, where it ``is_decided``, each
-    transaction that commits decisions of it, with their bindings.
+    """A caller and its change. Its first transaction records it, once.
 
-    ``is_known``: the actor has proved to be who is named.
+    If it ``is_decided``, each transaction that commits decisions of it records it, with their
+    bindings. ``is_known``: the actor has proved its identity.
     """
 
     actor: str
@@ -32,13 +32,13 @@ class AuditedCall:
     request_sha256: str = ""
     is_decided: bool = False
     is_recorded: bool = False
-    # Its context has this: a strong reference would keep all that it reads, until a collection.
+    # A weak reference, because the context of the task holds this call.
     task: ReferenceType[asyncio.Task[Any]] = field(default_factory=lambda: ref(this_task()))
 
     def record(
         self, objects: Sequence[str] = (), *, result: str = "OK", reason: str = ""
     ) -> AuditRecord:
-        """What is recorded of it, about these objects, or else about its own."""
+        """Return a record of the call about these objects, or else about its own."""
         return AuditRecord(
             actor=self.actor,
             credential_id=self.credential_id,
@@ -55,18 +55,18 @@ _current: ContextVar[AuditedCall] = ContextVar("audited call")
 
 
 def audit_from_now(call: AuditedCall) -> None:
-    """What the task that runs does from now on is this call's."""
+    """Let this call be that of the current task from now on."""
     _current.set(call)
 
 
 def current_call() -> AuditedCall | None:
-    """The call that this very task serves; None in others that it started."""
+    """Return the call that this very task serves; None in tasks that it started."""
     call = _current.get(None)
     return call if call is not None and call.task() is asyncio.current_task() else None
 
 
 def this_task() -> asyncio.Task[Any]:
-    """Raises RuntimeError outside of one."""
+    """Return the current task. Raises RuntimeError outside of one."""
     task = asyncio.current_task()
     if task is None:
         raise RuntimeError("a call is served by a task")

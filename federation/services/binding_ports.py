@@ -23,7 +23,7 @@ class StoredBinding:
     """A binding as committed and the id of its newest decision (empty before the first).
 
     ``observed_affinity`` names the group of cluster affinities its placement came from. ``wait``
-    says how it waits for room, None where it does not.
+    says how it waits for room, None if it does not.
     """
 
     id: int
@@ -42,9 +42,10 @@ class Peers:
 
 
 class BindingsToDecide(NamedTuple):
-    """Bindings by (namespace, name), where they exist; whether room may be kept for some that wait,
-    and whether one of the namespaces has a quota. ``unread`` are those that only a newer release
-    can read, with the error that says so.
+    """The existing bindings of a batch by (namespace, name).
+
+    ``room_is_kept``: room may be kept for waiting bindings; ``has_quotas``: one of the namespaces
+    has a quota. ``unread`` are the errors of bindings that only a newer release can read.
     """
 
     known: Mapping[tuple[str, str], StoredBinding]
@@ -54,8 +55,9 @@ class BindingsToDecide(NamedTuple):
 
 
 class BindingStanding(StrEnum):
-    """How a binding stands: some of it has a place, it waits for room, or it has no place. Who has
-    a place may wait for more.
+    """PLACED: some replicas are placed, and others may wait. WAITING: replicas wait for room.
+
+    NOWHERE: no replica is placed.
     """
 
     PLACED = "placed"
@@ -73,17 +75,15 @@ class Bindings(Protocol):
     async def get(self, namespace: str, name: str) -> StoredBinding | None: ...
 
     async def peers(self, binding: Binding) -> Peers:
-        """Where the other bindings of its workload affinity groups are."""
+        """Return the clusters of the other bindings of its workload affinity groups."""
         ...
 
     async def lock_groups(self, bindings: Sequence[Binding]) -> None:
-        """Until the end of the transaction nobody else locks their workload affinity groups, nor
-        their gangs.
-        """
+        """Lock their workload affinity groups and gangs until the end of the transaction."""
         ...
 
     async def of_gang(self, namespace: str, gang: str) -> Sequence[StoredBinding]:
-        """By ascending name."""
+        """Return the members of a gang by ascending name."""
         ...
 
     async def lock(self, namespace: str, name: str) -> StoredBinding | None:
@@ -110,53 +110,58 @@ class Bindings(Protocol):
     async def names(
         self, namespace: str, after: BindingName | None, limit: int
     ) -> Sequence[BindingName]:
-        """The names alone, as ``page`` otherwise."""
+        """Return names alone, as ``page`` otherwise."""
         ...
 
     async def delete(self, binding_id: int) -> None: ...
 
     async def touch(self, binding_id: int) -> None:
-        """Another resource version: who decides about it reads it again."""
+        """Change the resource version, so that a decision under way reads it again."""
         ...
 
     async def find(
         self, keys: Collection[tuple[str, str]], unread: set[BindingName] | None = None
     ) -> Mapping[tuple[str, str], StoredBinding]:
-        """Those of the (namespace, name) that exist. Raises NewerBody for one that only a newer
-        release can read; where ``unread`` is given, that is added to it instead.
+        """Return the existing bindings of these names.
+
+        Raises NewerBody for one that only a newer release can read; with ``unread`` its name is
+        added there instead.
         """
         ...
 
     async def to_decide(self, keys: Collection[tuple[str, str]]) -> BindingsToDecide:
-        """The bindings, and what else is to be read for decisions about all of them."""
+        """Read bindings, and the rest that decisions about them need."""
         ...
 
     async def lock_all(
         self, keys: Collection[tuple[str, str]]
     ) -> Mapping[tuple[str, str], StoredBinding]:
-        """``find``, held until the end of the transaction, taken in ascending order of the keys."""
+        """Find bindings and lock them in ascending order until the end of the transaction."""
         ...
 
     async def waiting(self, after: int, limit: int) -> Sequence[StoredBinding]:
-        """Those that wait, by ascending id, from behind ``after`` on."""
+        """Return waiting bindings by ascending id, behind ``after``."""
         ...
 
     async def preemptible(
         self, keys: Collection[tuple[str, str]], below: int, limit: int
     ) -> Mapping[tuple[str, str], StoredBinding]:
-        """Of the (namespace, name) those of a lower priority that may be preempted, the least
-        urgent first.
+        """Return bindings of these names and a lower priority that may be preempted.
+
+        The least urgent come first.
         """
         ...
 
     async def earmarked(self, limit: int, nominated: int = 0) -> Sequence[StoredBinding]:
-        """Those that room is kept for, and that may be tried; who came first is first. So many that
-        were overtaken, and so many for whom others leave, those whose time ends last.
+        """Return bindings that room is kept for and that may be tried, the oldest first.
+
+        At most ``limit`` of them were overtaken, and ``nominated`` wait for others to leave; of
+        these the last to end come.
         """
         ...
 
     async def first_waiting(self, scheduler_names: Collection[str]) -> Sequence[StoredBinding]:
-        """Of those that wait and may be tried, the first of each scheduler name."""
+        """Return the first waiting binding of each scheduler name that may be tried."""
         ...
 
     async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:
@@ -164,16 +169,16 @@ class Bindings(Protocol):
         ...
 
 
-# Nobody writes to it.
+# An empty mapping, which is never changed.
 NOT_ORDERED: Final[Mapping[int, float | None]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWait:
-    """A binding that is to wait from now on, or goes on waiting after it was tried once more.
+    """A binding that waits from now on, or goes on waiting after another try.
 
-    One that ``is_changed`` asks for something else than it was overtaken or ``nominated`` for; else
-    None leaves that as it was.
+    ``is_changed``: its request is not the one that it was overtaken or ``nominated`` for. Else a
+    ``nominated`` of None leaves its nomination as it was.
     """
 
     binding_id: int
@@ -188,7 +193,7 @@ class NewWait:
     is_changed: bool = False
 
     def begun(self, since: float) -> Wait:
-        """How it waits that did not before."""
+        """Return the wait of a binding that did not wait before."""
         return Wait(
             state=self.state,
             since=since,
@@ -202,9 +207,7 @@ class NewWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitTally:
-    """How many wait in one state, for how many of them room is kept, and for how long the one that
-    came first has waited.
-    """
+    """Counts of bindings that wait in one state, of earmarks for them, and the longest wait."""
 
     bindings: int = 0
     earmarked: int = 0
@@ -213,8 +216,9 @@ class WaitTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangWait:
-    """How those of a gang wait that have no place yet: as the first one of them does, ``entry``,
-    since the one that came first. With a ``gate`` they are not tried.
+    """The wait of the members of a gang that are not placed: as one, by their first, ``entry``.
+
+    They wait since the first came. With a ``gate`` they are not tried.
     """
 
     binding_ids: Sequence[int]
@@ -241,9 +245,9 @@ class QueuedBinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangSummary:
-    """A gang: how many members it is to have, how many of them are here, how many have a place.
+    """A gang: its size, and how many members exist and are placed.
 
-    Of those that wait: since when (Unix seconds), until when, and what for.
+    Of waiting members: since when (Unix seconds), until when, and what for.
     """
 
     namespace: str
@@ -260,9 +264,9 @@ class GangSummary:
 
 
 class QueuePlace(NamedTuple):
-    """A place in the order of the queue; ``since`` in Unix seconds, or what a plugin has put in its
-    place. ``entry`` is the first member
-    of the gang that it waits with, "" where it is of none.
+    """A place in the order of the queue; ``since`` in Unix seconds, or a plugin's replacement.
+
+    ``entry`` is the first member of the gang that it waits with, "" without a gang.
     """
 
     priority: int
@@ -273,28 +277,26 @@ class QueuePlace(NamedTuple):
 
 
 class Waits(Protocol):
-    """Bindings that wait. One that is deleted waits no more."""
+    """The waits of bindings, which end when these are deleted."""
 
     async def put(self, waits: Sequence[NewWait]) -> None:
-        """Who waits already keeps its place, and was tried once more."""
+        """Let bindings wait; one that waits already keeps its place, and was tried again."""
         ...
 
     async def gate(self, wait: NewWait) -> None:
-        """It is not tried from now on; ``wait.gate`` says what it waits for. Who waits already
-        keeps its place.
-        """
+        """Let a binding wait without tries; ``wait.gate`` says why. Its place stays the same."""
         ...
 
     async def put_together(self, wait: GangWait) -> None:
-        """They wait together from now on; each has a row."""
+        """Let members of a gang wait as one; each has a row."""
         ...
 
     async def open(self, binding_id: int) -> None:
-        """It may be tried again."""
+        """Let a gated binding be tried again."""
         ...
 
     async def remove(self, binding_ids: Collection[int]) -> None:
-        """They wait no more."""
+        """End waits."""
         ...
 
     async def note(
@@ -305,12 +307,11 @@ class Waits(Protocol):
         earmarked: Collection[int] = (),
         ordered: Mapping[int, float | None] = NOT_ORDERED,
     ) -> None:
-        """By the ids of bindings: who was refused once more, and for lack of what; who failed, and
-        after how many seconds it is tried again; who was overtaken for the first time, and by whom;
-        for whom room is kept from now on; by which instant (Unix seconds, None: since when it
-        waits) it stands in the order.
+        """Note results of tries by the ids of bindings that wait and are not gated.
 
-        Of who waits no more, or is gated, nothing is noted.
+        ``refused``: what they lack. ``failed``: seconds to the next try. ``overtaken``: the first
+        binding that overtook them. ``earmarked``: room is kept from now on. ``ordered``: the
+        instant (Unix seconds) of their place in the order, None: since when they wait.
         """
         ...
 
@@ -323,7 +324,7 @@ class Waits(Protocol):
         *,
         among: Collection[str] = (),
     ) -> Sequence[QueuedBinding]:
-        """In the order in which they are tried; of one namespace unless it is empty.
+        """Return waiting bindings in the order of the queue, of one namespace unless it is empty.
 
         ``among`` are patterns of namespaces, as in ``Scope``: only of these; none: of all.
         """
@@ -337,15 +338,13 @@ class Waits(Protocol):
         *,
         among: Collection[str] = (),
     ) -> Sequence[GangSummary]:
-        """By ascending (namespace, name): of those that wait, and of those that have their places;
-        otherwise as ``page``.
-        """
+        """Return waiting and placed gangs by ascending (namespace, name), otherwise as ``page``."""
         ...
 
     async def tallies(self) -> Mapping[WaitState, WaitTally]:
-        """What waits, by state; a state without any may be left out."""
+        """Count waits by state; a state without any may be missing."""
         ...
 
     async def position(self, place: QueuePlace) -> int:
-        """Among all that wait and are not gated, from 1."""
+        """Return a position among all that wait and are not gated, from 1."""
         ...

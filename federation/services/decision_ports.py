@@ -21,7 +21,7 @@ from federation.services.values import DecisionRecord, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPreview:
-    """What a preview's token will commit: the binding as it was decided, on ``base``.
+    """The binding that a preview's token will commit, as decided on ``base``.
 
     ``base`` is the binding as stored at the time, None when it was new. ``body`` is what
     ``packed_preview`` makes of the rest.
@@ -35,7 +35,7 @@ class NewPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPreview:
-    """A preview as kept; ``decision_id`` is empty until it is committed.
+    """A stored preview; ``decision_id`` is empty until it is committed.
 
     ``binding_id`` and ``binding_generation`` are those of the base, None when it was new.
     """
@@ -52,7 +52,7 @@ class StoredPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewDecision:
-    """A decision that is to be kept under ``id``, a UUID, with its binding as it was decided.
+    """A decision to be stored under ``id``, a UUID, with its binding as it was decided.
 
     ``binding_id`` is None for a new binding. ``placed`` False leaves the binding where it was.
     ``trace`` is what ``packed_traces`` makes of the verdict.
@@ -68,14 +68,14 @@ class NewDecision:
 
 
 class Settled(NamedTuple):
-    """Bindings as stored with their newest decisions, by (namespace, name), and since when."""
+    """Bindings as stored with their newest decisions, by (namespace, name), and the time."""
 
     bindings: Mapping[tuple[str, str], StoredBinding]
     at: float
 
 
 class PackedResult(NamedTuple):
-    """What was decided, its trace as ``packed_traces`` made it."""
+    """The result of a decision, with its trace as ``packed_traces`` made it."""
 
     outcome: Outcome
     clusters: tuple[TargetCluster, ...]
@@ -94,7 +94,7 @@ class PackedDecision(Protocol):
 
     @property
     def plans(self) -> tuple[NodePlan, ...]:
-        """What agents answered, by cluster."""
+        """The answers of agents, by cluster."""
         ...
 
     @property
@@ -103,9 +103,7 @@ class PackedDecision(Protocol):
         ...
 
     def unpacked(self) -> DecisionRecord:
-        """With the trace and the node plans; of a large fleet that takes too long for an event
-        loop.
-        """
+        """Unpack the trace and the node plans, which may take too long for an event loop."""
         ...
 
 
@@ -113,70 +111,69 @@ class Decisions(Protocol):
     """Decisions with their traces; they outlive their bindings."""
 
     async def add_all(self, decisions: Sequence[NewDecision]) -> Settled:
-        """Keeps decisions, and their bindings as they are then.
+        """Store decisions, and their bindings as they are then.
 
         New bindings whose names are taken are left out with their decisions.
         """
         ...
 
     async def get(self, decision_id: str) -> PackedDecision | None:
-        """None also for what cannot be an id."""
+        """Return a decision; None also for a text that cannot be an id."""
         ...
 
     async def find(self, decision_ids: Collection[str]) -> Mapping[str, PackedDecision]:
-        """Those that are there, read together."""
+        """Return the existing decisions of these ids."""
         ...
 
     async def shared(self, names: Collection[bytes]) -> Mapping[bytes, bytes]:
-        """The bodies of these names that are there still."""
+        """Return the existing bodies of these names."""
         ...
 
     async def prune_shared(self, unused_seconds: float, limit: int) -> int:
-        """Forgets bodies that no decision was made on for so long; how many."""
+        """Forget bodies that no decision used for so long; return how many."""
         ...
 
     async def page(
-        self, wanted: DecisionFilter, after: DecisionPlace | None, limit: int
+        self, query: DecisionFilter, after: DecisionPlace | None, limit: int
     ) -> DecisionPage:
-        """The newest first, those that come after ``after``; costs no more however many there are.
+        """Return a page of decisions, the newest first, behind ``after``; the cost is bounded.
 
-        Where clusters or outcomes are asked for, a page may hold fewer before the last one.
+        With a filter of clusters or outcomes a page before the last may hold fewer.
         """
         ...
 
     async def recorded_after(
-        self, wanted: DecisionFilter, after: DecisionPlace, most_bytes: int
+        self, query: DecisionFilter, after: DecisionPlace, max_bytes: int
     ) -> Sequence[TracedDecision]:
-        """The oldest of these times that come after ``after``, the oldest first: one at least,
-        where there is any, and no more than have so many bytes.
-        """
+        """Return the oldest decisions behind ``after``, at most ``max_bytes`` or a single one."""
         ...
 
     async def deletions_between(self, since: int, until: int) -> Sequence[TracedDeletion]:
-        """The bindings that were deleted after one time and no later than another one, both in
-        microseconds since 1970, in order.
+        """Return in order the deletions after one time and no later than another one.
+
+        Times are microseconds since 1970.
         """
         ...
 
     async def put_node_plans(self, plans: Mapping[str, Sequence[NodePlan]]) -> None:
-        """Keeps agents' answers by decision; a cluster's later answer replaces its earlier one.
+        """Store agents' answers by decision; a cluster's later answer replaces its earlier one.
 
         Answers to decisions that are not there any more are left out.
         """
         ...
 
     async def make_partitions(self) -> int:
-        """Makes room for the decisions of the days to come; of how many days.
+        """Create partitions for the days to come; return how many.
 
-        Raises Conflict where that would hold others up: it is to be tried again.
+        Raises Conflict if that would block others: it is to be tried again.
         """
         ...
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
-        """Forgets the oldest day of which everything is old, but for the newest decision of each
-        binding that is there; ``limit`` as long as there may be more to do.
+        """Forget the oldest day of old decisions, except the newest of each existing binding.
 
-        Raises Conflict where that would hold others up: it is to be tried again.
+        Return ``limit`` as long as there may be more to do. Raises Conflict if that would block
+        others: it is to be tried again.
         """
         ...
 
@@ -185,7 +182,7 @@ class StoredPreviews(Protocol):
     """Decisions that were shown and may be committed for a while. Times are the store's own."""
 
     async def add(self, preview: NewPreview, ttl_seconds: int) -> float:
-        """Keeps a preview; when it expires, in Unix seconds."""
+        """Store a preview; return when it expires, in Unix seconds."""
         ...
 
     async def lock(self, preview_id: str) -> StoredPreview | None:
@@ -193,21 +190,19 @@ class StoredPreviews(Protocol):
         ...
 
     async def settle(self, preview_id: str, decision_id: str) -> None:
-        """The preview was committed as this decision."""
+        """Note that the preview was committed as this decision."""
         ...
 
 
-# Where a list goes on: microseconds since 1970, and the id among what was decided together.
+# The place where a list goes on: microseconds since 1970, and the id among decisions of one time.
 DecisionPlace: TypeAlias = tuple[int, str]
-
-
 # Before every decision.
 FIRST_PLACE: Final[DecisionPlace] = (0, "0" * 32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionFilter:
-    """Which decisions; what is empty or None leaves all.
+    """A filter of decisions; a field that is empty or None lets all pass.
 
     ``name`` is that of a binding in exactly ``namespace``; ``among`` are patterns of namespaces, as
     in ``Scope``; ``cluster`` has a share. Times are Unix seconds: from ``since`` on, before
@@ -225,7 +220,7 @@ class DecisionFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedDecision:
-    """A decision without what its trace says, but for why it was made."""
+    """A decision without its trace, except its triggers."""
 
     id: str
     namespace: str

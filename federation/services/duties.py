@@ -21,16 +21,16 @@ from federation.services.ports import Store, Timer, Transaction
 from federation.services.troubles import Trouble
 
 LEASE_SECONDS = 10.0
-# Of what people wait for: when its holder dies another one goes on within a lease and a round.
+# For duties that people wait for: another control plane goes on within a lease and a round.
 URGENT_LEASE_SECONDS = 3.0
 ROUNDS_PER_LEASE = 3
 JOURNAL_SECONDS = 3600.0
 PRUNE_EVERY_SECONDS = 60.0
 PRUNED_AT_ONCE = 1000
-# They are large, and so many are moved in one transaction.
+# Decisions are large, and this many are moved in one transaction.
 DECISIONS_PRUNED_AT_ONCE = 200
 
-# Of the reason why a duty fails, in the database and wherever it is shown.
+# The reason why a duty fails, in the database and wherever it is shown.
 MAX_REASON_CHARACTERS = 500
 
 logger = logging.getLogger(__name__)
@@ -47,9 +47,9 @@ class DutyLost(Exception):
 class Duty:
     """Work in small pieces: ``work`` does one and says how much it was.
 
-    What it is given begins a transaction, for whoever has the duty still. It is called again as
-    long as it did as much as it does ``at_once``, and then after ``every_seconds``. One that
-    ``is_steady`` is kept up: while there is more of it the next round begins at once.
+    Its argument begins a transaction, which fails once the duty is lost. It is called again as
+    long as it did as much as it does ``at_once``, and then after ``every_seconds``. While a duty
+    that ``is_steady`` has more work, the next round begins at once.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Duty:
 
 
 class Duties:
-    """Rounds of one control plane: takes or keeps what it can get, and does what is due of it."""
+    """Rounds of one control plane: it takes or keeps duties, and does those that are due."""
 
     def __init__(
         self,
@@ -79,15 +79,15 @@ class Duties:
         self._pause_seconds = lease_seconds / ROUNDS_PER_LEASE
         self._tokens: dict[str, int] = {}
         self._due_at: dict[str, float] = {}
-        # What the database says of each duty, as this one last wrote it.
+        # The failures in the database, as this control plane last wrote them.
         self._recorded: dict[str, str] = {}
         self._troubles = {
-            each.name: Trouble(logger, f"duty not done: {each.name}") for each in duties
+            duty.name: Trouble(logger, f"duty not done: {duty.name}") for duty in duties
         }
 
     @property
     def held(self) -> frozenset[str]:
-        """The duties that were this one's in the last round."""
+        """The duties that this control plane had in the last round."""
         return frozenset(self._tokens)
 
     async def failures(self) -> Sequence[DutyFailure]:
@@ -96,7 +96,7 @@ class Duties:
             return await read.duties.failures()
 
     async def keep_doing(self) -> None:
-        """Round after round until cancelled."""
+        """Do rounds until cancelled."""
         trouble = Trouble(logger, "duties not held")
         while True:
             goes_on = False
@@ -108,8 +108,9 @@ class Duties:
             await (asyncio.sleep(0) if goes_on else self._clock.sleep(self._pause_seconds))
 
     async def do_round(self) -> bool:
-        """Whether the next one must not be waited for. Raises Unavailable when nothing can be
-        held.
+        """Do a round; return whether the next one begins at once.
+
+        Raises Unavailable when no duty can be held.
         """
         await self._hold()
         goes_on = False
@@ -125,15 +126,15 @@ class Duties:
         return goes_on
 
     async def _keep_renewing(self) -> None:
-        """Until cancelled: a piece of work may outlast a lease."""
+        """Renew duties until cancelled, because a piece of work may outlast a lease."""
         while True:
             await asyncio.sleep(self._pause_seconds)
-            # What is in the way is told by the next round.
+            # The next round logs the error.
             with suppress(FederationError):
                 await self._hold()
 
     async def leave(self) -> None:
-        """Others may take over at once."""
+        """Let other control planes take over at once."""
         async with self._store.transaction() as tx:
             for name in sorted(self._tokens):
                 await tx.duties.leave(name, self._replica_id)
@@ -145,15 +146,17 @@ class Duties:
             tokens = dict(await tx.duties.hold(names, self._replica_id, self._lease_seconds))
         taken = sorted(tokens.keys() - self._tokens.keys())
         if taken:
-            told = ", ".join(f"{name} ({tokens[name]})" for name in taken)
-            logger.info("duties taken, with their tokens", extra={"fields": {"duties": told}})
+            names_and_tokens = ", ".join(f"{name} ({tokens[name]})" for name in taken)
+            fields = {"duties": names_and_tokens}
+            logger.info("duties taken, with their tokens", extra={"fields": fields})
         for name in taken:
             self._recorded.pop(name, None)
         self._tokens = tokens
 
     async def _try(self, duty: Duty) -> bool:
-        """Whether there is more of it. Work that fails is tried again in the next round, and keeps
-        no other from being done.
+        """Do a duty; return whether it has more work.
+
+        Work that fails is tried again in the next round, and stops no other duty.
         """
         try:
             has_more = await self._do(duty)
@@ -170,14 +173,14 @@ class Duties:
         token = self._tokens.get(name)
         if token is None or self._recorded.get(name) == why:
             return
-        # The next round writes it where the database is away.
+        # The next round writes it if the database is away.
         with suppress(FederationError):
             async with self._store.transaction() as tx:
                 await tx.duties.record_failure(name, token, why)
             self._recorded[name] = why
 
     async def _do(self, duty: Duty) -> bool:
-        """Piece by piece, no longer than until it is another duty's turn; whether there is more."""
+        """Work piece by piece until it is another duty's turn; return whether there is more."""
         stop_at = self._clock.now() + self._lease_seconds / ROUNDS_PER_LEASE
         while self._clock.now() < stop_at:
             try:
@@ -193,7 +196,7 @@ class Duties:
 
     @asynccontextmanager
     async def _begin(self, duty: Duty) -> AsyncIterator[Transaction]:
-        """A transaction of a duty. Raises DutyLost."""
+        """Begin a transaction of a duty. Raises DutyLost."""
         async with self._store.transaction() as tx:
             token = self._tokens.get(duty.name)
             if token is None or not await tx.duties.check(duty.name, token):
@@ -208,7 +211,7 @@ def _reason_of(error: Exception) -> str:
 
 
 def in_one(work: Callable[[Transaction], Awaitable[int]]) -> Callable[[Begin], Awaitable[int]]:
-    """Work that needs one transaction for all it does."""
+    """Return work that needs one transaction for all it does."""
 
     async def do(begin: Begin) -> int:
         async with begin() as tx:
@@ -218,7 +221,7 @@ def in_one(work: Callable[[Transaction], Awaitable[int]]) -> Callable[[Begin], A
 
 
 def auditing(keep_seconds: float) -> Sequence[Duty]:
-    """The duties of sealing the audit, and of forgetting it. 0: it is kept for ever."""
+    """Return the duties of sealing and forgetting the audit; 0: it is stored for ever."""
 
     async def seal(tx: Transaction) -> int:
         return await tx.audit.seal(PRUNED_AT_ONCE)
@@ -240,11 +243,13 @@ def auditing(keep_seconds: float) -> Sequence[Duty]:
 
 
 def keeping_reports(
-    keep: Callable[[Begin], Awaitable[int]], keep_seconds: float, *, at_once: int, every: float
+    keep: Callable[[Begin], Awaitable[int]],
+    keep_seconds: float,
+    *,
+    at_once: int,
+    every_seconds: float,
 ) -> Sequence[Duty]:
-    """The duties of keeping reports, so many ``at_once`` ``every`` so many seconds, and of
-    forgetting them. 0: none is kept.
-    """
+    """Return the duties of storing and forgetting reports; ``keep_seconds`` 0: none is stored."""
 
     async def prune(tx: Transaction) -> int:
         return await tx.kept_reports.prune(keep_seconds)
@@ -253,7 +258,8 @@ def keeping_reports(
         Duty(name="prune reports", work=unless_used(prune), every_seconds=PRUNE_EVERY_SECONDS)
     ]
     if keep_seconds:
-        duties.append(Duty(name="keep reports", work=keep, at_once=at_once, every_seconds=every))
+        store = Duty(name="keep reports", work=keep, at_once=at_once, every_seconds=every_seconds)
+        duties.append(store)
     return duties
 
 
@@ -315,7 +321,7 @@ def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
     }
     if keep_decisions_seconds:
         rows |= {"inputs of decisions": prune_inputs, "plans": prune_plans}
-    work = {f"prune {what}": in_one(each) for what, each in rows.items()}
+    work = {f"prune {what}": in_one(prune) for what, prune in rows.items()}
     work["make partitions"] = unless_used(_make_partitions)
     at_once = dict.fromkeys(work, PRUNED_AT_ONCE)
     if keep_decisions_seconds:
@@ -324,9 +330,9 @@ def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
     return [
         Duty(
             name=name,
-            work=each,
+            work=do,
             at_once=at_once[name],
             every_seconds=PRUNE_EVERY_SECONDS,
         )
-        for name, each in work.items()
+        for name, do in work.items()
     ]

@@ -1,4 +1,4 @@
-"""The history of decisions: what was decided, when, and why; what a replay is made from; traces.
+"""The history of decisions: lists of them, inputs of replays, and trace files.
 
 Must not decide anything, nor unpack traces for a list.
 """
@@ -35,18 +35,18 @@ from federation.services.member_ports import KeptRound
 from federation.services.ports import Store
 from federation.services.threads import ENCODING, UNPACKING
 
-# Of traces in one piece of a file, and of everything in it: clients take answers of 4 MiB.
+# Bytes of traces in one piece of a file, and of the whole piece: clients take answers of 4 MiB.
 TRACES_AT_ONCE: Final = 1_500_000
-MOST_AT_ONCE: Final = 3_000_000
+MAX_AT_ONCE: Final = 3_000_000
 MINUTE: Final = 60_000_000
 # A report is kept once a minute; it may be late.
 REPORTS_MINUTES: Final = 5
-# Of pictures, and of the traces of decisions since, in bytes.
-MOST_REPORTED: Final = 32_000_000
+# Bytes of pictures, and of the traces of decisions since them.
+MAX_REPORTED: Final = 32_000_000
 
 
 class TracePiece(NamedTuple):
-    """A piece of a trace file: its bytes, how many decisions, and after which the next begins."""
+    """A piece of a trace file: its bytes, its decisions, and the place of the next piece."""
 
     content: bytes
     decisions: int
@@ -54,31 +54,31 @@ class TracePiece(NamedTuple):
 
 
 class DecisionHistory:
-    """Decisions as they were made."""
+    """Use cases of callers with decisions of the past."""
 
     def __init__(self, store: Store, *, allow_unproven: bool = False) -> None:
         self._store = store
         self._allow_unproven = allow_unproven
 
     async def list_decisions(
-        self, wanted: DecisionFilter, after: DecisionPlace | None, limit: int
+        self, query: DecisionFilter, after: DecisionPlace | None, limit: int
     ) -> DecisionPage:
-        """The newest first, those that come after ``after``."""
+        """Return a page of decisions, the newest first, behind ``after``."""
         async with self._store.reading() as read:
-            return await read.decisions.page(wanted, after, limit)
+            return await read.decisions.page(query, after, limit)
 
     async def recorded(self, decision_id: str) -> Recorded:
-        """A decision with everything that it was made on.
+        """Return a decision with its inputs.
 
-        Raises NotFound, and PreconditionFailed where what it was made on is not kept.
+        Raises NotFound, and PreconditionFailed if its inputs are not stored.
         """
         return (await self._recorded_at(decision_id))[0]
 
     async def report_replay_input(self, decision_id: str) -> ReportReplayInput:
-        """The same with what is kept of the time before it.
+        """Return a decision with its inputs and the stored state before it.
 
-        Raises what ``recorded`` raises, PreconditionFailed where no report is kept of that time,
-        and LimitExceeded where too much was decided since.
+        Raises as ``recorded`` does, PreconditionFailed if no report of that time is stored, and
+        LimitExceeded for too many decisions since.
         """
         recorded, at = await self._recorded_at(decision_id)
         pictures = await self._pictures_at(at)
@@ -88,7 +88,7 @@ class DecisionHistory:
                 f"{decision_id}: none was written then, or --keep-reports-hours is over.",
                 reason="REPORTS_NOT_KEPT",
             )
-        since = min(each.since for each in pictures.values()) - MAX_COMMIT_MICROS
+        since = min(picture.since for picture in pictures.values()) - MAX_COMMIT_MICROS
         async with self._store.reading() as read:
             deletions = await read.decisions.deletions_between(since, at)
         return ReportReplayInput(
@@ -102,16 +102,16 @@ class DecisionHistory:
         )
 
     async def _pictures_at(self, at: int) -> dict[str, KeptPicture]:
-        """The newest of each cluster, as of that time."""
+        """Return the newest picture of each cluster, as of that time."""
         async with self._store.reading() as read:
             rounds = await read.kept_reports.rounds(at - REPORTS_MINUTES * MINUTE, at)
         newest = await UNPACKING.run(_newest_pictures, rounds)
-        names, days = {name for _, name, _ in newest.values()}, {each.day for each in rounds}
+        names, days = {name for _, name, _ in newest.values()}, {entry.day for entry in rounds}
         async with self._store.reading() as read:
             size = await read.kept_reports.size(names, days)
-            if size > MOST_REPORTED:
+            if size > MAX_REPORTED:
                 raise LimitExceeded(
-                    f"the reports of that time have {size} bytes, and {MOST_REPORTED} are looked at"
+                    f"the reports of that time have {size} bytes, and {MAX_REPORTED} are looked at"
                 )
             bodies = await read.kept_reports.pictures(names, days)
         return {
@@ -121,26 +121,26 @@ class DecisionHistory:
         }
 
     async def _decided_between(self, since: int, until: int) -> list[TracedDecision]:
-        """The oldest first."""
-        wanted = DecisionFilter(since=since / 1_000_000)
+        """Return the decisions between two times, the oldest first."""
+        query = DecisionFilter(since=since / 1_000_000)
         decided: list[TracedDecision] = []
         after, size = FIRST_PLACE, 0
         while True:
             async with self._store.reading() as read:
-                more = await read.decisions.recorded_after(wanted, after, TRACES_AT_ONCE)
-            decided += [each for each in more if each.at <= until]
-            size += sum(len(each.trace) for each in more)
-            if not more or more[-1].at > until:
+                page = await read.decisions.recorded_after(query, after, TRACES_AT_ONCE)
+            decided += [decision for decision in page if decision.at <= until]
+            size += sum(len(decision.trace) for decision in page)
+            if not page or page[-1].at > until:
                 return decided
-            if size > MOST_REPORTED:
+            if size > MAX_REPORTED:
                 raise LimitExceeded(
-                    f"since the reports before it more was decided than {MOST_REPORTED} bytes of "
+                    f"since the reports before it more was decided than {MAX_REPORTED} bytes of "
                     "traces: it cannot be held against reports"
                 )
-            after = more[-1].at, more[-1].id
+            after = page[-1].at, page[-1].id
 
     async def _recorded_at(self, decision_id: str) -> tuple[Recorded, int]:
-        """With when it was committed, in microseconds since 1970."""
+        """Return a decision, and when it was committed, in microseconds since 1970."""
         async with self._store.reading() as read:
             packed = await read.decisions.get(decision_id)
         if packed is None:
@@ -166,28 +166,28 @@ class DecisionHistory:
             )
         return Recorded(**result._asdict(), bodies=bodies), packed.at
 
-    async def trace_piece(self, wanted: DecisionFilter, after: DecisionPlace | None) -> TracePiece:
-        """The next piece of a trace of these times; ``after`` None: it begins."""
-        chunk = await self.trace_chunk(wanted, after)
-        return await ENCODING.run(_piece, None if after else wanted, chunk)
+    async def trace_piece(self, query: DecisionFilter, after: DecisionPlace | None) -> TracePiece:
+        """Return the next piece of a trace; ``after`` None: the first."""
+        chunk = await self.trace_chunk(query, after)
+        return await ENCODING.run(_piece, None if after else query, chunk)
 
-    async def trace_chunk(self, wanted: DecisionFilter, after: DecisionPlace | None) -> TraceChunk:
-        """What comes after ``after`` of these times; without decisions where that was all."""
+    async def trace_chunk(self, query: DecisionFilter, after: DecisionPlace | None) -> TraceChunk:
+        """Return the decisions behind ``after`` that fit in a chunk; none: that was all."""
         async with self._store.reading() as read:
             decisions = await read.decisions.recorded_after(
-                wanted, after or FIRST_PLACE, TRACES_AT_ONCE
+                query, after or FIRST_PLACE, TRACES_AT_ONCE
             )
         names = await UNPACKING.run(_names_of, decisions)
         async with self._store.reading() as read:
             bodies = dict(await read.decisions.shared({*chain.from_iterable(names)}))
-            fleets = {each[0] for each in names if each} & bodies.keys()
+            fleets = {named[0] for named in names if named} & bodies.keys()
             parts = {fleet: part_names(bodies[fleet]) for fleet in fleets}
             bodies |= await read.decisions.shared({*chain.from_iterable(parts.values())})
-        names = [(*each, *parts.get(each[0], ())) if each else () for each in names]
+        names = [(*named, *parts.get(named[0], ())) if named else () for named in names]
         taken = await UNPACKING.run(_fitting, decisions, names, bodies)
         deletions: Sequence[TracedDeletion] = ()
         if taken.decisions:
-            since = after[0] if after else round((wanted.since or 0.0) * 1_000_000)
+            since = after[0] if after else round((query.since or 0.0) * 1_000_000)
             async with self._store.reading() as read:
                 last_at = taken.decisions[-1].at
                 deletions = await read.decisions.deletions_between(since, last_at)
@@ -197,19 +197,19 @@ class DecisionHistory:
 def _newest_pictures(
     rounds: Sequence[KeptRound],
 ) -> dict[str, tuple[int, bytes, frozenset[str]]]:
-    """By cluster: what its newest round says of its time, its name, and what is in it."""
+    """Return the time, the name and the decisions of each cluster's newest picture."""
     newest: dict[str, tuple[int, bytes, frozenset[str]]] = {}
-    for each in rounds:
-        kept = unpacked_round(each.body)
-        for cluster, name in kept.pictures.items():
-            newest.setdefault(cluster, (kept.since, name, kept.decided))
+    for stored in rounds:
+        entry = unpacked_round(stored.body)
+        for cluster, name in entry.pictures.items():
+            newest.setdefault(cluster, (entry.since, name, entry.decided))
     return newest
 
 
 def _names_of(decisions: Sequence[TracedDecision]) -> list[tuple[bytes, ...]]:
-    """The bodies of the fleet and the profile of each, if it keeps what it was made on."""
-    kept = [inputs_of(decision.trace) for decision in decisions]
-    return [(each.fleet, each.profile) if each else () for each in kept]
+    """Return the names of the bodies of fleet and profile, if a decision has stored inputs."""
+    stored = [inputs_of(decision.trace) for decision in decisions]
+    return [(inputs.fleet, inputs.profile) if inputs else () for inputs in stored]
 
 
 def _fitting(
@@ -217,14 +217,14 @@ def _fitting(
     names: Sequence[Sequence[bytes]],
     bodies: Mapping[bytes, bytes],
 ) -> TraceChunk:
-    """As many of the decisions as fit, with the bodies that they name."""
+    """Return the first decisions that fit in a chunk, with the bodies that they name."""
     taken: list[TracedDecision] = []
     used: dict[bytes, bytes] = {}
     size = 0
     for decision, named in zip(decisions, names, strict=True):
         new = {name: bodies[name] for name in named if name in bodies and name not in used}
         size += len(decision.trace) + sum(map(len, new.values()))
-        if taken and size > MOST_AT_ONCE:
+        if taken and size > MAX_AT_ONCE:
             break
         taken.append(decision)
         used |= new
@@ -232,7 +232,7 @@ def _fitting(
 
 
 def _piece(beginning_of: DecisionFilter | None, chunk: TraceChunk) -> TracePiece:
-    """The chunk as it is in a file, or the end where it is empty."""
+    """Return the chunk as it is in a file, or the end if it is empty."""
     content = b""
     if beginning_of is not None:
         since, until = beginning_of.since or 0.0, beginning_of.until or 0.0

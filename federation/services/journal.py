@@ -46,9 +46,9 @@ class Bookmark(NamedTuple):
 
 
 class ClusterShares(NamedTuple):
-    """What a binding has in one cluster from version ``version`` of the cluster's ledger on.
+    """The shares of a binding in one cluster from a ``version`` of the cluster's ledger on.
 
-    No shares: it let go of the cluster. ``adopted`` says by component how many replicas ran before
+    No shares: it left the cluster. ``adopted`` counts by component the replicas that ran before
     the binding was known.
     """
 
@@ -138,11 +138,11 @@ class ReportAdvanced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterChanged:
-    """What people or its agent's hello say of a cluster changed, or it was deleted.
+    """The spec of a cluster, or its agent's hello, changed, or it was deleted.
 
-    ``emptied`` is the ledger version from which on nothing is promised there and nothing reported:
-    the name belongs to another Kubernetes cluster, and its history begins with ``nonce``; 0:
-    promises stay.
+    ``emptied`` is the ledger version from which on nothing is promised or reported there, because
+    the name belongs to another Kubernetes cluster; 0: promises stay. Its history begins with
+    ``nonce``.
     """
 
     ledgers: ClassVar[Collection[str]] = ()
@@ -200,7 +200,7 @@ def new_nonce() -> int:
 
 
 def nonces_by_cluster(changes: Sequence[BindingChanged]) -> Mapping[str, int]:
-    """What the histories of the clusters' ledgers change by."""
+    """Return the nonces that change the histories of ledgers, by cluster."""
     nonces: dict[str, int] = {}
     for change in changes:
         for name in change.clusters:

@@ -1,4 +1,4 @@
-"""What use cases need from the store for promises: the journal, reservations, keys, duties, peers.
+"""The store of promises as use cases need it: journal, reservations, keys, duties and peers.
 
 Protocols only. Must not name a technology.
 """
@@ -37,7 +37,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """Where a binding holds something, ascending; ``has_expired``: its lease has run out."""
+    """The clusters where a binding holds something; ``has_expired``: its lease has run out."""
 
     clusters: tuple[str, ...] = ()
     has_expired: bool = False
@@ -45,8 +45,9 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionLimits:
-    """How many replicas may be preempted within any minute: in all, and of one namespace; and for
-    how many ``seconds`` the room of those that have to leave is kept.
+    """Limits of preemption: replicas within any minute in all, and of one namespace.
+
+    The room of replicas that have to leave is kept for ``seconds``.
     """
 
     replicas: int
@@ -64,12 +65,11 @@ class KnownRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPresence:
-    """Which replica of the control plane heard a cluster's agent, and when (the store's Unix time).
+    """The control plane that heard a cluster's agent, and when (the store's Unix time).
 
     ``replica`` is empty once the stream ended, at ``heard_at``. ``confirmed_sequence`` is the
-    report that the agent said to be still its picture when it was heard last, 0: none.
-    ``blind_reason`` is empty where the agent saw its cluster then; else it had not for
-    ``blind_seconds``.
+    report that the agent confirmed when it was heard last, 0: none. ``blind_reason`` is empty if
+    the agent saw its cluster then; else it had not for ``blind_seconds``.
     """
 
     cluster: str
@@ -86,10 +86,10 @@ class StoredPresence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What the database went through, by a random id.
+    """The history of the database, by a random id.
 
-    ``is_moved``: this is another database than the one that it went on in, or of another server,
-    or of one that did not lead then: the newest may not have reached it.
+    ``is_moved``: this is another database or server than the one of the history, or one that did
+    not lead then. The newest changes may not have reached it.
     """
 
     id: str
@@ -105,8 +105,9 @@ class Replica:
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that has an id and has not ended; ``pid`` 0: a prepared one. ``seconds`` is how
-    old it is, None where the server does not show that to our role.
+    """A transaction that has an id and has not ended; ``pid`` 0: a prepared one.
+
+    ``seconds`` is its age, None if the server does not show that to our role.
     """
 
     pid: int
@@ -117,7 +118,7 @@ class OpenTransaction(NamedTuple):
 
     @property
     def text(self) -> str:
-        """For people."""
+        """A description for people."""
         who = f"server process {self.pid}" if self.pid else "no process"
         age = "" if self.seconds is None else f", open for {self.seconds:.0f} s"
         names = f"database {self.database!r}, user {self.user!r}, {self.application!r}"
@@ -125,7 +126,7 @@ class OpenTransaction(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """How it is ended."""
+        """A statement that ends it."""
         if not self.pid:
             return "COMMIT PREPARED or ROLLBACK PREPARED it."
         return f"End it: SELECT pg_terminate_backend({self.pid})."
@@ -135,7 +136,7 @@ class Journal(Protocol):
     """Cluster ledgers' versions, and what changed them, in the order it was committed."""
 
     async def lock(self, clusters: Sequence[str]) -> Mapping[str, LedgerVersion]:
-        """The ledger versions of clusters, held until the end of the transaction.
+        """Lock the ledger versions of clusters until the end of the transaction.
 
         Taken in the order of the clusters' ids, so that two callers never wait for each other.
         Clusters that do not exist are left out.
@@ -145,7 +146,7 @@ class Journal(Protocol):
     async def advance(
         self, versions: Mapping[str, int], nonces: Mapping[str, int] = NO_NONCES
     ) -> None:
-        """New ledger versions of clusters that are locked; ``nonces`` change their histories."""
+        """Write new ledger versions of locked clusters; ``nonces`` change their histories."""
         ...
 
     async def append(
@@ -154,63 +155,61 @@ class Journal(Protocol):
         versions: Mapping[str, int] = NO_VERSIONS,
         nonces: Mapping[str, int] = NO_NONCES,
     ) -> Sequence[int]:
-        """Appends, and wakes up who waits for it (once) when the transaction commits. ``versions``
-        and ``nonces`` as ``advance`` takes them.
+        """Append changes, and wake up readers (once) when the transaction commits.
 
-        The ids of the entries, in the order of the changes.
+        ``versions`` and ``nonces`` are as in ``advance``. Return the ids of the entries, in the
+        order of the changes.
         """
         ...
 
     async def read(
-        self, after: Position, limit: int, known: Mapping[int, Change] = NONE_KNOWN
+        self, after: Position, limit: int, cached: Mapping[int, Change] = NONE_KNOWN
     ) -> Sequence[Entry]:
-        """What follows, oldest first, as far as nothing can come before it any more.
+        """Return the next entries, oldest first, before which nothing can be committed any more.
 
-        Fewer than ``limit`` are all that there are now. What is ``known`` by entry id is not
+        Fewer than ``limit`` are all that there are now. Entries that are ``cached`` by id are not
         decoded again.
         """
         ...
 
     async def read_ahead(
-        self, after: Position, limit: int, known: Mapping[int, Change] = NONE_KNOWN
+        self, after: Position, limit: int, cached: Mapping[int, Change] = NONE_KNOWN
     ) -> Sequence[Change]:
-        """What is committed and not before ``after``, in no promised order across clusters.
+        """Return committed changes from ``after`` on, in no fixed order across clusters.
 
-        Of one cluster that this transaction has locked nothing is missing, unless there are
-        ``limit`` of them: then the newest may be left out.
+        Of a cluster that this transaction has locked nothing is missing, unless there are
+        ``limit`` changes: then the newest may be left out.
         """
         ...
 
     async def position(self) -> Position:
-        """Reading from here on misses nothing that later statements do not see."""
+        """Return the position from which on reading misses no later change."""
         ...
 
     async def oldest(self) -> Position:
-        """Reading from anywhere before this may miss what was pruned."""
+        """Return the oldest position from which on nothing was pruned."""
         ...
 
     async def oldest_running(self) -> int | None:
-        """The id of the oldest transaction of the server that may still commit, before which
-        reading ends; None where none runs.
-        """
+        """Return the oldest transaction that may still commit, where reading ends; None: none."""
         ...
 
     async def holder_of(self, xid: int) -> OpenTransaction | None:
-        """Who has this transaction open, None where it has ended."""
+        """Return the open transaction of this id, None if it has ended."""
         ...
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
-        """Forgets old entries; how many."""
+        """Forget old entries; return how many."""
         ...
 
 
 class Reservations(Protocol):
-    """What every binding holds."""
+    """The reservations of every binding."""
 
     async def all(self) -> Sequence[StoredReservations]: ...
 
     async def in_clusters(self, clusters: Collection[str]) -> Sequence[StoredReservations]:
-        """Those of bindings that hold something in one of the clusters, as a whole.
+        """Return all reservations of bindings that hold something in one of the clusters.
 
         Looks at all there are: ask once for many.
         """
@@ -221,33 +220,33 @@ class Reservations(Protocol):
     async def holdings(
         self, keys: Collection[tuple[str, str]]
     ) -> Mapping[tuple[str, str], Holding]:
-        """Of bindings by (namespace, name), those that hold something."""
+        """Return the holdings of bindings by (namespace, name), without empty ones."""
         ...
 
     async def put(
         self, rows: Sequence[StoredReservations], lease_seconds: Mapping[str, int | None]
     ) -> None:
-        """Replaces rows as a whole; one without reservations is deleted.
+        """Replace rows as a whole; one without reservations is deleted.
 
-        ``lease_seconds`` starts leases by binding key anew, from the store's now, or ends them
-        (None); the leases of rows that are not in there stay as they are.
+        ``lease_seconds`` by binding key starts leases anew, from the store's now, or ends them
+        (None); other leases stay as they are.
         """
         ...
 
     async def leave(self, cluster: str) -> None:
-        """Nothing is held in that cluster any more."""
+        """Remove all reservations in a cluster."""
         ...
 
     async def finish(self, finished: Sequence[Finished]) -> None:
-        """Raises how many pods of reservations have succeeded; it never falls."""
+        """Raise the counts of pods that have succeeded, which never fall."""
         ...
 
     async def renew(self, key: str, seconds: int) -> float | None:
-        """The lease's new end, in Unix seconds; None when there is no lease or it has run out."""
+        """Return the lease's new end, in Unix seconds; None without a running lease."""
         ...
 
     async def expired(self, limit: int) -> Sequence[tuple[str, str]]:
-        """(namespace, name) of bindings whose leases have run out, longest first."""
+        """Return bindings whose leases have run out, the longest first."""
         ...
 
     async def has_expired(self, namespace: str, name: str) -> bool:
@@ -256,12 +255,12 @@ class Reservations(Protocol):
 
 
 class Preemptions(Protocol):
-    """How many replicas were preempted within the last minute, by namespace."""
+    """Counts of replicas preempted within the last minute, by namespace."""
 
     async def spent(self) -> Mapping[str, int]: ...
 
     async def add(self, replicas: Mapping[str, int]) -> Mapping[str, int]:
-        """``spent`` with these, which are kept; until the transaction ends nobody else adds any."""
+        """Store these too and return ``spent``, locked until the transaction ends."""
         ...
 
 
@@ -271,7 +270,7 @@ class Requests(Protocol):
     async def add(
         self, caller: str, key: str, body_hash: bytes, answer: bytes
     ) -> KnownRequest | None:
-        """Keeps an answer; the one that is known instead, if there is one.
+        """Store an answer, or return the stored one of this key.
 
         Waits for another transaction that is adding the same key.
         """
@@ -280,7 +279,7 @@ class Requests(Protocol):
     async def get(self, caller: str, key: str) -> KnownRequest | None: ...
 
     async def prune(self, limit: int) -> int:
-        """Forgets those older than a day; how many."""
+        """Forget answers older than a day; return how many."""
         ...
 
 
@@ -299,14 +298,14 @@ class StoredDuties(Protocol):
     async def hold(
         self, duties: Collection[str], replica: str, seconds: float
     ) -> Mapping[str, int]:
-        """Takes or keeps duties; the fencing tokens of those that no other replica holds.
+        """Take or keep duties; return the fencing tokens of those that no other replica holds.
 
         A token grows with every change of holder.
         """
         ...
 
     async def check(self, duty: str, token: int) -> bool:
-        """Whether the token is the newest; until the transaction ends nobody can take the duty."""
+        """Whether the token is the newest; the duty is locked until the transaction ends."""
         ...
 
     async def leave(self, duty: str, replica: str) -> None: ...
@@ -321,22 +320,22 @@ class StoredDuties(Protocol):
 
 
 class StoredPresences(Protocol):
-    """Who heard which agent last."""
+    """The control planes that heard agents last."""
 
     async def put(self, presences: Sequence[StoredPresence]) -> None:
-        """``heard_at`` is ignored: it is the store's now. An older epoch changes nothing."""
+        """Store presences as of now, without ``heard_at``. An older epoch changes nothing."""
         ...
 
     async def leave(self, clusters: Collection[str], replica: str) -> None:
-        """The streams of clusters that this replica served ended, now."""
+        """End the streams of clusters that this replica served, as of now."""
         ...
 
     async def all(self, heard_since: float = 0.0) -> Sequence[StoredPresence]:
-        """Those that were put or left since then, by the store's Unix time."""
+        """Return presences that were put or left since then, by the store's Unix time."""
         ...
 
     async def unheard_seconds(self) -> Mapping[str, float]:
-        """Of each cluster with a report, how long ago its agent was heard last, or reported."""
+        """Return for clusters with a report how long ago their agents were heard, or reported."""
         ...
 
 
@@ -344,7 +343,7 @@ class StoredReplicas(Protocol):
     """The control planes that run now."""
 
     async def put(self, replica: Replica) -> None:
-        """A control plane runs and is dialled there."""
+        """Note that a control plane runs, and its endpoint."""
         ...
 
     async def all(self, heard_within_seconds: float) -> Sequence[Replica]: ...
@@ -353,41 +352,41 @@ class StoredReplicas(Protocol):
 
 
 class Histories(Protocol):
-    """Which history the database has. Raises Unavailable where it has none: it was emptied."""
+    """The history of the database. Raises Unavailable if it has none, because it was emptied."""
 
     @property
     def known_to(self) -> set[object]:
-        """Who has checked the history on this connection: its database is not put back while it
-        lasts.
-        """
+        """Readers that have checked the history on this connection, which stays the same."""
         ...
 
     async def check(self) -> None:
-        """It has one."""
+        """Check that there is a history."""
         ...
 
     async def get(self) -> History: ...
 
     async def lock(self) -> History:
-        """Nobody else begins another one until the transaction ends."""
+        """Lock the history until the transaction ends."""
         ...
 
     async def ensure(self) -> None:
-        """An empty database begins its first history."""
+        """Begin the first history of an empty database."""
         ...
 
     async def settle(self) -> None:
-        """The history goes on in this database."""
+        """Go on with the history in this database."""
         ...
 
     async def forget(self, nonce: int) -> str:
-        """Begins another history, and answers its id: no report counts any more, nor does the
-        journal; versions of ledgers go on far from those of the one before.
+        """Begin another history, and return its id.
+
+        No report and no journal entry counts any more. Ledger versions go on far from the old
+        ones.
         """
         ...
 
     async def bookmark(self, position: Position) -> Bookmark | None:
-        """The last entry of the journal before a position, None where there is none."""
+        """Return the last entry of the journal before a position, if there is one."""
         ...
 
     async def holds(self, bookmark: Bookmark) -> bool:
@@ -396,8 +395,8 @@ class Histories(Protocol):
 
 
 class ChangeSignal(Protocol):
-    """Wakes up when something was appended to the journal by anybody."""
+    """A signal of appends to the journal by any control plane."""
 
     async def wait(self, timeout_seconds: float) -> None:
-        """Returns at the next append since the last return, or after the time."""
+        """Return at the next append since the last return, or after the time."""
         ...

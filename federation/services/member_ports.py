@@ -61,7 +61,7 @@ class NamedReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportVerdict:
-    """What became of a report: ``received_at`` is None when it was not newer than the stored one.
+    """The result of a report: ``received_at`` is None when it was not newer than the stored one.
 
     Unknown clusters have ``known`` False. ``ledger_version`` is the one that the report made.
     """
@@ -128,7 +128,7 @@ class Credentials(Protocol):
         ...
 
     async def join_tokens(self, after: str, limit: int) -> Sequence[StoredJoinToken]:
-        """Those that may still be used, by ascending id, those that come after ``after``."""
+        """Return usable join tokens by ascending id, behind ``after``."""
         ...
 
     async def cancel_join_token(self, token_id: str) -> StoredJoinToken | None:
@@ -168,7 +168,7 @@ class Clusters(Protocol):
     async def all(self) -> Sequence[StoredCluster]: ...
 
     async def find(self, names: Collection[str]) -> Mapping[str, StoredCluster]:
-        """Those of the names that exist, without their reports."""
+        """Return the existing clusters of these names, without their reports."""
         ...
 
     async def lock(self, name: str) -> StoredCluster | None:
@@ -227,7 +227,7 @@ class KeptRound(NamedTuple):
 
 
 class KeptReports(Protocol):
-    """What was reported and promised, minute by minute; times in microseconds since 1970."""
+    """Reports and promises, minute by minute; times are in microseconds since 1970."""
 
     async def now(self) -> DatabaseTime: ...
 
@@ -236,17 +236,17 @@ class KeptReports(Protocol):
         ...
 
     async def rounds(self, since: int, until: int) -> Sequence[KeptRound]:
-        """Those that were kept after one time and no later than another one, the newest first."""
+        """Return rounds after one time and no later than another one, the newest first."""
         ...
 
     async def size(self, names: Collection[bytes], days: Collection[date]) -> int:
-        """How many bytes the pictures of these names have that were kept on those days."""
+        """Count the bytes of the pictures of these names and days."""
         ...
 
     async def pictures(
         self, names: Collection[bytes], days: Collection[date]
     ) -> Mapping[bytes, bytes]:
-        """Those of these names that were kept on those days."""
+        """Return the pictures of these names and days."""
         ...
 
     async def make_partitions(self) -> int:

@@ -11,7 +11,7 @@ from federation.model.errors import LimitExceeded
 
 
 class Pace:
-    """What is left of it may be less than nothing: then more time has to pass."""
+    """An allowance that grows with time; it may be negative, until more time has passed."""
 
     def __init__(self, *, at_once: float, per_second: float, now: float) -> None:
         self._at_once = at_once
@@ -26,7 +26,7 @@ class Pace:
         return self._left
 
     def spend(self, amount: float, now: float) -> float:
-        """In how many seconds what is spent will be earned; never, where nothing is."""
+        """Spend an amount; return in how many seconds it will be earned, infinity: never."""
         self._left = self.left_at(now) - amount
         if self._left >= 0:
             return 0.0
@@ -34,7 +34,7 @@ class Pace:
 
 
 def check_share(own: int, total: int, limit: int, what: str) -> None:
-    """One more of ``what`` for an actor that has ``own`` of the ``total``.
+    """Check that a caller with ``own`` of the ``total`` may have one more of ``what``.
 
     Raises LimitExceeded. The first one is always within the share.
     """

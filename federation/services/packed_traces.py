@@ -1,7 +1,7 @@
 """Traces and previews of decisions as small bodies, and back.
 
-Must not talk to the database. The body of a trace is two compressed parts: what decisions on one snapshot share
-(the clusters' names, their reports) with the version of both, and the rest of the trace.
+Must not talk to the database. The body of a trace is two compressed parts. Decisions on one
+snapshot share the first: names and reports of clusters, and the version of both. The rest follows.
 """
 
 from __future__ import annotations
@@ -70,22 +70,20 @@ _OWN = msgspec.msgpack.Decoder(_OwnPart, strict=False, dec_hook=part_of)
 
 
 def packed_traces(verdicts: Iterable[Verdict]) -> list[Packed]:
-    """The trace, the evidence, the promises and the inputs of each; what several share is packed
-    once.
-    """
+    """Pack trace, evidence, promises and inputs of verdicts, and parts that they share once."""
     packer = _Packer()
-    return [packer.packed(each) for each in verdicts]
+    return [packer.packed(verdict) for verdict in verdicts]
 
 
 async def packed_off_loop(verdicts: Sequence[Verdict], threads: Threads = PACKING) -> list[Packed]:
-    """The same, in a thread where it takes long."""
-    if sum(len(each.decision.trace.clusters) for each in verdicts) < CLUSTERS_PER_THREAD:
+    """Pack traces, in a thread if it takes long."""
+    if sum(len(verdict.decision.trace.clusters) for verdict in verdicts) < CLUSTERS_PER_THREAD:
         return packed_traces(verdicts)
     return await threads.run(packed_traces, verdicts)
 
 
 def unpacked_trace(packed: bytes) -> tuple[Trace, ReportEvidence, tuple[ClusterPromise, ...]]:
-    """What ``packed_traces`` made this of; quotas come back rounded. Raises NewerBody."""
+    """Unpack a trace; quotas come back rounded. Raises NewerBody."""
     body, rest = inflated(packed)
     shared, own = read_body(_SHARED, body, "traces"), read_own_part(_OWN, rest)
     trace = trace_of(own.trace, shared.clusters)
@@ -93,7 +91,7 @@ def unpacked_trace(packed: bytes) -> tuple[Trace, ReportEvidence, tuple[ClusterP
 
 
 def packed_inputs(verdict: Verdict) -> tuple[KeptInputs | None, tuple[SharedBodies, ...]]:
-    """What a verdict keeps of its inputs, and the bodies that it names."""
+    """Return the stored part of a verdict's inputs, and the bodies that it names."""
     inputs = verdict.inputs
     if isinstance(inputs, DecisionInputs):
         return INPUTS.packed(inputs, verdict.refused)
@@ -101,16 +99,9 @@ def packed_inputs(verdict: Verdict) -> tuple[KeptInputs | None, tuple[SharedBodi
 
 
 def promise_columns(promises: Sequence[ClusterPromise]) -> dict[str, Sequence[Any]] | None:
-    """As ``PromiseColumns`` has them; None without any."""
-    if not promises:
-        return None
-    return {
-        "cluster": [each.cluster for each in promises],
-        "certificate": [each.certificate for each in promises],
-        "report_epoch": [each.report_epoch for each in promises],
-        "report_sequence": [each.report_sequence for each in promises],
-        "note": [each.note for each in promises],
-    }
+    """Return promises in the form of ``PromiseColumns``; None without any."""
+    columns = zip(*promises, strict=True)
+    return dict(zip(ClusterPromise._fields, columns, strict=True)) if promises else None
 
 
 def promises_of(columns: PromiseColumns | None) -> tuple[ClusterPromise, ...]:
@@ -129,29 +120,29 @@ def promises_of(columns: PromiseColumns | None) -> tuple[ClusterPromise, ...]:
 
 
 class _Packer:
-    """Packs some traces, and remembers the parts that came before: their values are immutable."""
+    """A packer of some traces, which caches their parts, because these are immutable."""
 
     def __init__(self) -> None:
-        # With what they were made of: without a reference its identity may be given away.
+        # Each holds its source, so that the identity is not given to another one.
         self._shared: dict[tuple[int, int], tuple[object, bytes]] = {}
         self._columns: dict[int, tuple[object, msgspec.Raw]] = {}
 
     def packed(self, verdict: Verdict) -> Packed:
-        kept, shared = packed_inputs(verdict)
-        return Packed(self.shared_part(verdict) + self.own_part(verdict, kept), shared)
+        inputs, shared = packed_inputs(verdict)
+        return Packed(self.shared_part(verdict) + self.own_part(verdict, inputs), shared)
 
     def shared_part(self, verdict: Verdict) -> bytes:
         clusters, evidence = verdict.decision.trace.clusters, verdict.evidence
         key = id(clusters), id(evidence)
-        known = self._shared.get(key)
-        if known is None:
+        entry = self._shared.get(key)
+        if entry is None:
             part = self._packed(
                 _SharedPart(
                     v=_SharedPart.newest, clusters=clusters, evidence=EVIDENCE.pack(evidence)
                 )
             )
-            known = self._shared[key] = (clusters, evidence), part
-        return known[1]
+            entry = self._shared[key] = (clusters, evidence), part
+        return entry[1]
 
     def own_part(self, verdict: Verdict, inputs: KeptInputs | None) -> bytes:
         # The shared part has the clusters.
@@ -160,21 +151,20 @@ class _Packer:
         return self._packed({"trace": trace, "promises": promises, "inputs": inputs})
 
     def _packed(self, value: object) -> bytes:
-        # An encoder of its own would know the packer, and only the garbage collector free them.
+        # An Encoder would refer to the packer, and only the garbage collector would free both.
         return deflated(msgspec.msgpack.encode(value, enc_hook=self._column))
 
     def _column(self, column: object) -> Any:
-        """How an array is written; one that refuses to be written to may well be shared."""
+        """Encode an array; one that is read-only may be shared, and is cached."""
         if isinstance(column, Reason):
-            # Of a thousand clusters each may have one.
             return str(column)
         if not isinstance(column, np.ndarray) or column.flags.writeable:
             return plain_part_of(column)
-        known = self._columns.get(id(column))
-        if known is None:
+        entry = self._columns.get(id(column))
+        if entry is None:
             encoded = msgspec.Raw(msgspec.msgpack.encode(plain_part_of(column)))
-            known = self._columns[id(column)] = column, encoded
-        return known[1]
+            entry = self._columns[id(column)] = column, encoded
+        return entry[1]
 
 
 class _PreviewBody(Body, frozen=True):
@@ -191,7 +181,7 @@ _PREVIEWS = msgspec.json.Decoder(_PreviewBody, dec_hook=part_of)
 
 
 def packed_preview(binding: Binding, verdict: Verdict, *, wait: bool) -> Packed:
-    """The binding, the decision, its evidence and its inputs as compressed JSON."""
+    """Pack a binding, its decision, evidence and inputs as compressed JSON."""
     inputs, shared = packed_inputs(verdict)
     plain = {
         "v": _PreviewBody.newest,
@@ -208,7 +198,7 @@ def packed_preview(binding: Binding, verdict: Verdict, *, wait: bool) -> Packed:
 
 
 def unpacked_preview(body: bytes) -> tuple[Binding, Verdict, bool]:
-    """What ``packed_preview`` made this of. Raises NewerBody."""
+    """Unpack a preview. Raises NewerBody."""
     preview = read_body(_PREVIEWS, inflated(body)[0], "previews")
     verdict = Verdict(
         decision=DECISIONS.unpack(preview.decision),

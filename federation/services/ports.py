@@ -35,7 +35,7 @@ class StoredPlans(Protocol):
     """Plans and their steps."""
 
     async def add(self, plan: Plan, steps: Sequence[PlanStep]) -> Plan:
-        """The plan under the id that it is kept by."""
+        """Store a plan; return it with its id."""
         ...
 
     async def get(self, plan_id: int) -> Plan | None: ...
@@ -45,41 +45,40 @@ class StoredPlans(Protocol):
         ...
 
     async def lock_running(self) -> Plan | None:
-        """The plan that runs, None where there is none; no other begins to run until the end of
-        the transaction.
-        """
+        """Return the running plan, if any; until the end of the transaction no other begins."""
         ...
 
     async def put(self, plan: Plan, steps: Sequence[PlanStep] = ()) -> None:
-        """In place of the one that is locked, and of its steps of these numbers."""
+        """Replace the plan that is locked, and its steps of these numbers."""
         ...
 
     async def active(self) -> Sequence[Plan]:
-        """Those that run, and those of which a step is moving still, by ascending id."""
+        """Return plans that run, or have moving steps, by ascending id."""
         ...
 
     async def page(self, before_id: int | None, limit: int) -> Sequence[Plan]:
-        """By descending id, of those below ``before_id``, None: of all; without what they leave."""
+        """Return plans by descending id, below ``before_id`` if given, without unfixed bindings."""
         ...
 
     async def steps(
         self, plan_id: int, *, states: Collection[StepState] = (), after: int = 0, limit: int
     ) -> Sequence[PlanStep]:
-        """By ascending number, of those above ``after``; in some states, none: in any."""
+        """Return steps by ascending number above ``after``; in some states, none: in any."""
         ...
 
     async def steps_since(self, plan_id: int, version: int, limit: int) -> Sequence[PlanStep]:
-        """Those that changed in later versions of the plan, in the order of those."""
+        """Return the steps that changed in later versions of the plan, in their order."""
         ...
 
     async def away(self, after: BindingName | None, limit: int) -> Sequence[Binding]:
-        """Bindings that are placed, and not in the first of their affinity groups, by ascending
-        (namespace, name); without those that only a newer release can read.
+        """Return placed bindings that are not in the first of their affinity groups.
+
+        They come by ascending (namespace, name), without those that only a newer release can read.
         """
         ...
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
-        """Forgets old plans that do not run; how many."""
+        """Forget old plans that do not run; return how many."""
         ...
 
 
@@ -97,12 +96,12 @@ class Timer(Clock, Protocol):
         ...
 
 
-# Told, after the commit, of a cluster whose resource model in force changed.
+# It is called, after the commit, with a cluster whose resource model in force changed.
 ModelObserver = Callable[[str], None]
 
 
 class StoredFailover(Protocol):
-    """Whether failover is frozen, who has to move, and the graceful evictions."""
+    """The breaker of failover, bindings that have to move, and graceful evictions."""
 
     async def get(self) -> Breaker: ...
 
@@ -111,7 +110,7 @@ class StoredFailover(Protocol):
         ...
 
     async def put(self, breaker: Breaker) -> None:
-        """In place of the one that is locked."""
+        """Replace the breaker that is locked."""
         ...
 
     async def in_clusters(
@@ -129,17 +128,15 @@ class StoredFailover(Protocol):
         ...
 
     async def evicted(self, after: BindingName | None, limit: int) -> Sequence[Binding]:
-        """Bindings with graceful evictions of ours that this release can read, by ascending
-        (namespace, name).
-        """
+        """Return readable bindings with evictions of ours, by ascending (namespace, name)."""
         ...
 
     async def evictions(self) -> int:
-        """How many graceful evictions of ours there are."""
+        """Count the graceful evictions of ours."""
         ...
 
     async def put_evictions(self, tasks: Mapping[int, Sequence[EvictionTask]]) -> None:
-        """All that bindings have, by their ids, in place of what they had; they are locked."""
+        """Replace all evictions of locked bindings, by their ids."""
         ...
 
     async def leave(self, cluster: str, binding_ids: Collection[int]) -> None:
@@ -147,7 +144,7 @@ class StoredFailover(Protocol):
         ...
 
     async def replicas(self) -> int:
-        """How many replicas all bindings have in clusters; looks at all of them."""
+        """Count the replicas of all bindings in clusters; looks at all of them."""
         ...
 
 
@@ -224,22 +221,22 @@ CONNECTION_LOST = "CONNECTION_LOST"
 
 
 class Store(Protocol):
-    """Where everything is kept. Raises Unavailable when it cannot be reached in time."""
+    """The database. Raises Unavailable when it cannot be reached in time."""
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
-        """Commits when the block ends, and rolls back when it raises.
+        """Commit when the block ends, and roll back when it raises.
 
         When the connection is lost while committing, Unavailable says that the outcome is unknown.
         """
         ...
 
     def reading(self) -> AbstractAsyncContextManager[Transaction]:
-        """For reads alone: every statement by itself, nothing to commit."""
+        """Read only: every statement by itself, nothing to commit."""
         ...
 
 
 class CheckedStore(Store, Protocol):
-    """A store that knows whether it is of use."""
+    """A store that can check whether it is usable."""
 
     async def check(self) -> None:
         """Raise Unavailable, saying why, when the store cannot be used in full."""
@@ -248,7 +245,7 @@ class CheckedStore(Store, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewToken:
-    """A token to be kept: whose it is, what it may do and see, where from, and for how long."""
+    """A token to be stored: its owner, rights, addresses, and lifetime."""
 
     name: str
     role: Role
@@ -296,75 +293,75 @@ class AccessTokens(Protocol):
     async def add(self, token_id: str, secret_hash: bytes, token: NewToken) -> StoredToken: ...
 
     async def count(self) -> int:
-        """How many are neither expired nor revoked."""
+        """Count the tokens that are neither expired nor revoked."""
         ...
 
     async def find(self, token_id: str) -> StoredToken | None:
-        """Expired or revoked as well, until it is forgotten."""
+        """Return a token, even expired or revoked, until it is forgotten."""
         ...
 
     async def page(self, after: str, limit: int) -> Sequence[StoredToken]:
-        """By ascending id, those that come after ``after``."""
+        """Return tokens by ascending id, behind ``after``."""
         ...
 
     async def revoke(self, token_id: str) -> StoredToken | None:
-        """Ends it, unless it was revoked before; None where there is none."""
+        """Revoke a token, unless it was revoked already; None: there is none."""
         ...
 
     async def unrevoked(self, token_ids: Collection[str]) -> Collection[str]:
-        """Those of the ids that are there and not revoked."""
+        """Return the ids whose tokens exist and are not revoked."""
         ...
 
     async def put_uses(self, uses: Mapping[str, TokenUse]) -> None:
-        """Keeps the last use of each by id, where it is later than what is kept."""
+        """Store the last use of tokens by id, if it is later than the stored one."""
         ...
 
     async def prune(self, limit: int) -> int:
-        """Forgets those that ended a while ago; how many."""
+        """Forget tokens that ended a while ago; return how many."""
         ...
 
 
 class NamespaceQuotas(Protocol):
-    """How much namespaces may hold promised, and what they hold; amounts as the model has them."""
+    """Quotas of namespaces, and the amounts that they hold, as in the model."""
 
     async def put(self, quota: NamespaceQuota) -> None:
-        """In place of the one before; one without limits is forgotten."""
+        """Replace the quota of a namespace; one without limits is deleted."""
         ...
 
     async def count(self) -> int: ...
 
     async def page(self, after: str, limit: int) -> Sequence[NamespaceQuota]:
-        """By ascending namespace, those that come after ``after``."""
+        """Return quotas by ascending namespace, behind ``after``."""
         ...
 
     async def namespaces(self) -> Collection[str]:
-        """Those that have one."""
+        """Return the namespaces that have a quota."""
         ...
 
     async def version(self) -> str:
-        """Another one after every change."""
+        """Return a version, which is another one after every change."""
         ...
 
     async def find(
         self, namespaces: Collection[str], *, lock: bool = False
     ) -> Mapping[str, NamespaceQuota]:
-        """Those of these namespaces; ``lock``: nobody else has them until the transaction ends."""
+        """Return the quotas of namespaces; ``lock`` holds them until the transaction ends."""
         ...
 
     async def used(self, namespaces: Collection[str]) -> Mapping[str, Mapping[str, int]]:
-        """What all bindings of each hold."""
+        """Return the amounts that all bindings of namespaces hold."""
         ...
 
     async def held(
         self, keys: Collection[tuple[str, str]]
     ) -> Mapping[tuple[str, str], Mapping[str, int]]:
-        """What each of these bindings holds, where it holds something."""
+        """Return the amounts of these bindings, without empty ones."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilter:
-    """Which records; times are Unix seconds, from ``since`` on, before ``until``."""
+    """A filter of records; times are Unix seconds, from ``since`` on, before ``until``."""
 
     since: float | None = None
     until: float | None = None
@@ -377,21 +374,21 @@ class Audit(Protocol):
     async def add(self, records: Sequence[AuditRecord]) -> None: ...
 
     async def page(
-        self, wanted: AuditFilter, after: tuple[int, int] | None, limit: int
+        self, query: AuditFilter, after: tuple[int, int] | None, limit: int
     ) -> Sequence[AuditRecord]:
-        """The newest first, those that come after a time in microseconds and an id."""
+        """Return records, the newest first, behind a time in microseconds and an id."""
         ...
 
     async def head(self) -> AuditHead: ...
 
     async def chain(self, after: int, limit: int) -> Sequence[AuditRecord]:
-        """By ascending seal, those that come after ``after``."""
+        """Return sealed records by ascending seal, behind ``after``."""
         ...
 
     async def seal(self, limit: int) -> int:
-        """Seals the oldest that are not; how many. One transaction at a time does."""
+        """Seal the oldest unsealed records; return how many. One transaction at a time does."""
         ...
 
     async def prune(self, keep_seconds: float, limit: int) -> int:
-        """Forgets sealed ones that are older, the first in the chain first; how many."""
+        """Forget older sealed records, the first in the chain first; return how many."""
         ...

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 ID_BYTES = 8
 SECRET_BYTES = 32
-# What the ids of people's and programs' tokens begin with: they are told from other secrets by it.
+# The prefix of ids of people's and programs' tokens tells them from other secrets.
 TOKEN_PREFIX = "tok-"  # noqa: S105 - no secret
 MAX_TOKEN_CHARACTERS = 256  # What callers send is hashed: bound the work.
 
@@ -43,13 +43,13 @@ def make_secret() -> Secret:
 
 
 def make_token() -> Secret:
-    """The secret of a token with a role."""
-    made = make_secret()
-    return Secret(id=TOKEN_PREFIX + made.id, secret=made.secret)
+    """Make the secret of a token with a role."""
+    secret = make_secret()
+    return Secret(id=TOKEN_PREFIX + secret.id, secret=secret.secret)
 
 
 def parse_secret(token: str) -> Secret | None:
-    """The parts of a token; None when it does not have the form of one."""
+    """Parse a token; None if it does not have the form of one."""
     if len(token) > MAX_TOKEN_CHARACTERS or not token.isascii() or "\0" in token:
         return None
     identifier, dot, secret = token.partition(".")

@@ -1,6 +1,6 @@
-"""A process that is told of everything that happens and asked about it: bytes in, bytes out.
+"""A process that gets all changes and answers questions about them: bytes in, bytes out.
 
-Must not know what it is told or asked. Nobody waits for it to start: until then it has no answers.
+Must not know the content. Callers do not wait for its start: until then it has no answers.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from federation.model.errors import LimitExceeded
 from federation.runtime.measures import Distribution
 from federation.services.workers import HEADER, LENGTH, READY, AnswerKind, WorkerAnswer
 
-# What is asked at once; others wait for their turn, and are not sent when they give up before.
+# Questions that are sent at once; others wait for their turn, unless they give up before.
 ASKED_AT_ONCE: Final = 16
-# A burst is answered late rather than refused, as by a process that was just started, but nobody
-# waits in vain: who would wait longer than this, or than they have time, is told at once.
+# A burst is answered late rather than refused. A question that would wait longer than this, or
+# than its caller has time, is refused at once.
 PATIENCE_SECONDS: Final = 10.0
-MOST_WAITING: Final = 1_000
-# One that ended is not started again before.
+MAX_WAITING: Final = 1_000
+# The pause before a process that ended is started again.
 AGAIN_SECONDS: Final = 5.0
-# One that has no answer by then is ended.
-MOST_SECONDS: Final = 20.0
+# A process without an answer by then is ended.
+MAX_SECONDS: Final = 20.0
 
 logger = logging.getLogger(__name__)
 
 
-class Teller(Protocol):
-    """What the process is told, in parts."""
+class ChangeSource(Protocol):
+    """The source of changes for the process, in parts."""
 
     def begin_anew(self) -> None:
-        """The next part is the first one that a new process hears."""
+        """Begin with the first part, for a new process."""
         ...
 
     @property
     def has_more(self) -> bool:
-        """Whether anything is still to be told."""
+        """Whether there are changes that were not sent."""
         ...
 
     def next_part(self) -> bytes: ...
@@ -49,75 +49,75 @@ class Teller(Protocol):
 class StandingProcess:
     """Belongs to one event loop. Started by ``begin`` or the first question; again when it ends."""
 
-    def __init__(self, kind: str, command: Sequence[str], teller: Teller) -> None:
+    def __init__(self, kind: str, command: Sequence[str], changes: ChangeSource) -> None:
         self._kind = kind
         self._command = command
-        self._teller = teller
+        self._changes = changes
         self._turns = asyncio.Semaphore(ASKED_AT_ONCE)
-        # Since when they wait, who came first before the others.
+        # Since when questions wait, the oldest first.
         self._waiting: dict[object, float] = {}
         self.starts = 0
         # From a question to its answer, its turn included.
         self.durations = Distribution()
         self._keeper: asyncio.Task[None] | None = None
         self._process: Process | None = None
-        # Once it was told everything.
+        # The input of a process that has got all changes.
         self._into: asyncio.StreamWriter | None = None
         self._asked: deque[asyncio.Future[WorkerAnswer | None]] = deque()
 
     @property
     def is_ready(self) -> bool:
-        """Whether it was told everything."""
+        """Whether the process has got all changes."""
         return self._into is not None
 
     @property
     def waiting(self) -> int:
-        """How many questions wait for their turn."""
+        """Count the questions that wait for their turn."""
         return len(self._waiting)
 
     @property
     def pid(self) -> int | None:
-        """None: there is none now."""
+        """The id of the process, None while there is none."""
         process = self._process
         return None if process is None or process.returncode is not None else process.pid
 
     def begin(self) -> None:
-        """It will be asked."""
+        """Start the process, which will be asked."""
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep())
 
     async def ask(
         self, question: Callable[[], bytes], seconds: float | None = None
     ) -> WorkerAnswer | None:
-        """The answer; None where it cannot be asked now, or ends meanwhile.
+        """Ask a question; None if the process is not ready, or ends meanwhile.
 
-        ``question`` is made when its turn has come, after the process was told everything. Raises
-        LimitExceeded when too many wait for somebody with so many ``seconds``, None: any.
+        ``question`` is called when its turn has come, after all changes were sent. Raises
+        LimitExceeded when too many wait for a caller with these ``seconds``, None: any.
         """
         self.begin()
         if self._into is None:
             return None
-        asked = asyncio.get_running_loop().time()
+        asked_at = asyncio.get_running_loop().time()
         patience = PATIENCE_SECONDS if seconds is None else min(seconds, PATIENCE_SECONDS)
-        await self._turn(asked, patience)
+        await self._turn(asked_at, patience)
         try:
             answer = await self._answered(question)
         finally:
             self._turns.release()
         if answer is not None:
-            self.durations.add(asyncio.get_running_loop().time() - asked)
+            self.durations.add(asyncio.get_running_loop().time() - asked_at)
         return answer
 
     async def close(self) -> None:
-        """It ends."""
+        """End the process."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
 
     async def _turn(self, now: float, patience: float) -> None:
-        # Who came first has waited as long as who comes now will.
+        # A new question will wait as long as the oldest one has.
         longest = now - next(iter(self._waiting.values()), now)
-        if len(self._waiting) >= MOST_WAITING or longest > patience:
+        if len(self._waiting) >= MAX_WAITING or longest > patience:
             raise LimitExceeded(f"Too many {self._kind} wait for their turn; try again later.")
         place = object()
         self._waiting[place] = now
@@ -133,19 +133,19 @@ class StandingProcess:
         await self._tell_all(into)
         if self._into is not into:
             return None
-        # Nothing happens in between: the answer is about all that was told.
+        # Nothing happens in between, so that the answer is about all changes.
         body = question()
         answer: asyncio.Future[WorkerAnswer | None] = asyncio.get_running_loop().create_future()
         self._asked.append(answer)
         _send(into, body)
         try:
-            async with asyncio.timeout(MOST_SECONDS):
+            async with asyncio.timeout(MAX_SECONDS):
                 await into.drain()
                 return await answer
         except ConnectionError:
             return None
         except TimeoutError:
-            # It hangs. Whoever reads its answers finds that it ended.
+            # It hangs. The reader of its answers finds that it ended.
             self._kill()
             return None
 
@@ -160,7 +160,7 @@ class StandingProcess:
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _run(self) -> int:
-        """The exit code of one process, which answered until then."""
+        """Run one process; return its exit code."""
         process = self._process = await asyncio.create_subprocess_exec(
             *self._command, stdin=PIPE, stdout=PIPE, process_group=0
         )
@@ -171,7 +171,7 @@ class StandingProcess:
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError):
                 await out.readexactly(len(READY))
-                self._teller.begin_anew()
+                self._changes.begin_anew()
                 await self._tell_all(into)
                 self._into = into
                 await self._take_answers(out)
@@ -192,10 +192,10 @@ class StandingProcess:
                 self._process.kill()
 
     async def _tell_all(self, into: asyncio.StreamWriter) -> None:
-        """Part by part: others have their turn between two of them."""
-        while self._teller.has_more:
-            _send(into, self._teller.next_part())
-            if self._teller.has_more:
+        """Send all changes part by part, with turns for other work in between."""
+        while self._changes.has_more:
+            _send(into, self._changes.next_part())
+            if self._changes.has_more:
                 await into.drain()
                 await asyncio.sleep(0)
 

@@ -17,23 +17,23 @@ from federation.model.errors import FederationError, PluginFailed
 
 # Causes remembered.
 MAX_CAUSES = 100
-# Of what happens to one of many, while others succeed.
+# The pause between logs of failures that happen to one of many.
 TOLD_AGAIN_SECONDS = 60.0
 
 
 @dataclass(slots=True)
 class _Told:
-    """When a cause was told last, and how often it was met since."""
+    """The time when a cause was logged last, and how often it was met since."""
 
     at: float
     again: int = 0
 
 
 class Trouble:
-    """Of one kind of work; ``message`` says what does not get done, at ``level`` if expected.
+    """Failures of one kind of work; ``message`` says what is not done, at ``level`` if expected.
 
-    The same cause is told again after ``again_seconds``, or when it was over in between; what
-    comes meanwhile is counted.
+    The same cause is logged again after ``again_seconds``, or after a success; failures in between
+    are counted.
     """
 
     def __init__(
@@ -55,31 +55,31 @@ class Trouble:
     def met(
         self, error: Exception, *, stack_of: BaseException | None = None, **fields: object
     ) -> None:
-        """It happened, perhaps again; what nobody expected is told with its stack.
+        """Log a failure, unless its cause was logged; an unexpected one with its stack.
 
-        Of an expected error, that of ``stack_of`` is told, which it was made of.
+        An expected error is logged with the stack of ``stack_of``, its cause.
         """
         is_expected = isinstance(error, FederationError)
         raised = stack_of if is_expected else error
         cause = str(error) if raised is None else _place_of(raised)
         now = self._clock()
-        told = self._told.get(cause)
-        if told is not None and now - told.at < self._again_seconds:
-            told.again += 1
+        last = self._told.get(cause)
+        if last is not None and now - last.at < self._again_seconds:
+            last.again += 1
             return
         if len(self._told) >= MAX_CAUSES:
             self._told.clear()
         self._told[cause] = _Told(now)
-        extra = {"fields": {**fields, "why": str(error), **_counted(told.again if told else 0)}}
+        extra = {"fields": {**fields, "why": str(error), **_counted(last.again if last else 0)}}
         if is_expected:
             self._logger.log(self._level, self._message, exc_info=stack_of, extra=extra)
         else:
             self._logger.error(self._message, exc_info=error, extra=extra)
 
     def over(self) -> None:
-        """It worked this time."""
+        """Note that the work succeeded, and log that if it had failed."""
         if self._told:
-            again = sum(each.again for each in self._told.values())
+            again = sum(cause.again for cause in self._told.values())
             self._told.clear()
             self._logger.info("over: %s", self._message, extra={"fields": _counted(again)})
 
@@ -90,7 +90,7 @@ PLUGIN_FAILURES: Final = Trouble(
 
 
 def tell_plugin_failure(error: PluginFailed) -> None:
-    """With what the plugin raised, if it did: who wrote it needs to see where."""
+    """Log a failure of a plugin with the plugin's own stack, if it raised."""
     PLUGIN_FAILURES.met(error, stack_of=error.__cause__)
 
 
@@ -99,7 +99,7 @@ def _counted(again: int) -> dict[str, int]:
 
 
 def _place_of(error: BaseException) -> str:
-    """The kind of an error and where it was raised: what it says may differ each time."""
+    """Return the kind of an error and its place, because its text may differ each time."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
@@ -115,7 +115,7 @@ _FAILURES: Final = Trouble(
 
 
 def tell(observers: Iterable[Callable[P, None]], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Each of them; one that raises keeps no other from being told, nor whoever tells."""
+    """Call all observers; one that raises stops neither the others nor the caller."""
     for observer in observers:
         try:
             observer(*args, **kwargs)

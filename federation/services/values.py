@@ -1,4 +1,4 @@
-"""What the use cases take and answer, beside the model's own values.
+"""Parameters and results of the use cases, in addition to the model's own values.
 
 Plain values. Must not hold secrets longer than their one answer, nor anything of the wire.
 """
@@ -31,7 +31,7 @@ from federation.services.journal import Position
 
 
 class PrincipalKind(StrEnum):
-    """Who a credential belongs to."""
+    """The kind of owner of a credential."""
 
     ADMIN = "admin"
     AGENT = "agent"
@@ -42,10 +42,10 @@ class PrincipalKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who calls. ``cluster`` is the agent's own cluster, empty for everybody else.
+    """A caller. ``cluster`` is the agent's own cluster, empty for all others.
 
-    ``role`` is None for agents and control planes; ``name`` is that of a token, or of a subject: of
-    who has no token of ours, and others vouch for.
+    ``role`` is None for agents and control planes. ``name`` is that of a token, or of a subject: a
+    caller without a token of ours that others vouch for.
     """
 
     kind: PrincipalKind
@@ -57,7 +57,7 @@ class Principal:
     name: str = ""
 
     def __str__(self) -> str:
-        """As people are told of it."""
+        """The caller as people read it."""
         match self.kind:
             case PrincipalKind.TOKEN | PrincipalKind.SUBJECT:
                 return f"{self.kind} {self.name} ({self.credential_id})"
@@ -96,15 +96,15 @@ class KnownCluster:
 
     @property
     def newest_epoch(self) -> int:
-        """Of the agent's sessions, as far as anything of them is known; 0: nothing."""
+        """The newest known session of the agent; 0: none is known."""
         return max(self.presence.epoch, self.state.report.epoch if self.state.report else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView(KnownCluster):
-    """``room`` has the report's pools, and what is promised in them and on no node yet.
+    """A cluster with its ``room``: the report's pools, and outstanding promises in them.
 
-    ``outstanding`` is the latter where the cluster has no pools, and no room.
+    ``outstanding`` are the promises if the cluster has no pools, and no room.
     """
 
     room: Room | None = None
@@ -112,23 +112,23 @@ class ClusterView(KnownCluster):
 
     @classmethod
     def of(
-        cls, known: KnownCluster, room: Room | None, outstanding: tuple[Outstanding, ...]
+        cls, base: KnownCluster, room: Room | None, outstanding: tuple[Outstanding, ...]
     ) -> ClusterView:
-        return cls(state=known.state, presence=known.presence, room=room, outstanding=outstanding)
+        return cls(state=base.state, presence=base.presence, room=room, outstanding=outstanding)
 
     @property
     def overcommitted(self) -> int:
-        """How many promised replicas find no room in the report."""
+        """How many promised replicas fit nowhere in the report."""
         return self.room.stuck() if self.room else 0
 
     @property
     def promised(self) -> Sequence[Outstanding]:
-        """What is promised and on no node of the report."""
+        """The promises that are on no node of the report."""
         return self.room.outstanding if self.room else self.outstanding
 
     @property
     def careful_reserve(self) -> int:
-        """How many replicas of a careful promise are kept back there at most."""
+        """The largest number of replicas that a careful promise keeps back."""
         return self.room.held.most_kept_back if self.room else 0
 
 
@@ -159,7 +159,7 @@ class EstimateAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactQuestion:
-    """What an agent is to look up on its nodes now: every shape, or the sets of one workload.
+    """A question to an agent about its nodes now: every shape, or the sets of one workload.
 
     ``assumed`` workloads are promised and not yet there: one set each is placed first.
     """
@@ -171,9 +171,9 @@ class ExactQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportEvidence:
-    """Which reports a decision was made on, in the order of its trace's clusters.
+    """The reports that a decision was made on, in the order of its trace's clusters.
 
-    ``age_seconds`` at the decision; both are 0 where a cluster had none.
+    ``age_seconds`` are as of the decision; both are 0 for a cluster without a report.
     """
 
     sequences: tuple[int, ...] = ()
@@ -181,9 +181,9 @@ class ReportEvidence:
 
 
 class ClusterPromise(NamedTuple):
-    """What one cluster's share is worth, and the report whose cells it was packed into.
+    """The certificate of one cluster's share, and the report whose cells it was packed into.
 
-    ``note`` says why it is worth less than was asked for.
+    ``note`` says why it is a lesser one than was asked for.
     """
 
     cluster: str
@@ -196,13 +196,13 @@ class ClusterPromise(NamedTuple):
 def worth_now(
     promises: Iterable[ClusterPromise], plans: Iterable[NodePlan]
 ) -> tuple[ClusterPromise, ...]:
-    """What was promised; where no agent keeps the plan it is careful, and says why."""
+    """Return promises, of which planned ones are careful if an agent did not keep the plan."""
     unkept = {plan.cluster: plan.message for plan in plans if not plan.claimed}
     return tuple(
-        each._replace(certificate=PromiseCertificate.CAREFUL, note=unkept[each.cluster])
-        if each.certificate is PromiseCertificate.PLANNED and each.cluster in unkept
-        else each
-        for each in promises
+        promise._replace(certificate=PromiseCertificate.CAREFUL, note=unkept[promise.cluster])
+        if promise.certificate is PromiseCertificate.PLANNED and promise.cluster in unkept
+        else promise
+        for promise in promises
     )
 
 
@@ -213,17 +213,17 @@ class Verdict:
     decision: Decision
     evidence: ReportEvidence
     promises: tuple[ClusterPromise, ...] = ()
-    # For replays; as they were packed where it comes from a preview.
+    # For replays; already packed if they come from a preview.
     inputs: DecisionInputs | KeptInputs | None = None
-    # Why shares found no room, by cluster, or under "" why a plugin kept nothing for them.
+    # Reasons of refused shares, by cluster, or under "" the refusal of a plugin.
     refused: Mapping[str, Reason] = field(default_factory=dict)
-    # What it lacks, where the decision comes from a preview, which keeps its reason as a text.
+    # The scarce resource of a decision from a preview, which stores its reason as text.
     short_of: Reason = NO_REASON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRecord:
-    """A decision with where it came from; an empty ``id`` means that it was not stored.
+    """A decision with its binding; an empty ``id`` means that it was not stored.
 
     ``created_at`` is in Unix seconds. ``node_plans`` holds what agents have answered so far, by
     ascending cluster name.
@@ -248,7 +248,7 @@ class DecisionRecord:
 class Scheduled:
     """The answer to a scheduling request; ``binding`` as stored, None when nothing was stored.
 
-    ``queued``: it waits for what has no place. ``superseded``: the answer was given before, and the
+    ``queued``: it waits for the rest. ``superseded``: the answer was given before, and the
     binding was decided again since. ``others`` of its gang were decided with it.
     """
 
@@ -265,7 +265,7 @@ PlacedObserver: TypeAlias = Callable[[Sequence[Scheduled]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Previewed:
-    """A decision that was not stored, and what commits it; no token: it would store nothing.
+    """A decision that was not stored, and the token to commit it; none: it would store nothing.
 
     ``expires_at`` is in Unix seconds.
     """
@@ -277,7 +277,7 @@ class Previewed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Once:
-    """A request that is to be answered once: whose it is, its key, and the SHA-256 of its body."""
+    """A request to be answered once: its caller, its key, and the SHA-256 of its body."""
 
     caller: str
     key: str
@@ -286,7 +286,7 @@ class Once:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldReservation:
-    """Replicas of one component that a binding holds in a cluster, and what became of them.
+    """Replicas of one component that a binding holds in a cluster, and their pods.
 
     ``outstanding`` are on no node yet, by the newest report; ``bound``, ``unbound`` and
     ``finished`` are what that report counts.
@@ -323,7 +323,7 @@ class BindingView:
 class BindingPage:
     """Bindings by ascending (namespace, name); ``next_after`` is None on the last page.
 
-    Nothing that happened after ``position`` is missed by who follows the journal from there.
+    A reader that follows the journal from ``position`` on misses no change.
     """
 
     bindings: tuple[Binding, ...]

@@ -34,14 +34,14 @@ logger = logging.getLogger(__name__)
 
 
 class AnswerKind(IntEnum):
-    """What a worker's bytes are."""
+    """The kind of a worker's answer."""
 
     ANSWER = 0
     REFUSAL = 1
 
 
 class WorkerAnswer(NamedTuple):
-    """What a worker said; its bytes are read by who asked."""
+    """An answer of a worker; its caller reads the bytes."""
 
     kind: AnswerKind
     body: bytes

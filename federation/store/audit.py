@@ -66,15 +66,15 @@ class AuditStatements:
         await ADD.execute(self._connection, {"rows": msgspec.json.encode(rows).decode()})
 
     async def page(
-        self, wanted: AuditFilter, after: tuple[int, int] | None, limit: int
+        self, query: AuditFilter, after: tuple[int, int] | None, limit: int
     ) -> Sequence[AuditRecord]:
         statement = select(table).order_by(table.c.at.desc(), table.c.id.desc()).limit(limit)
-        if wanted.since is not None:
-            statement = statement.where(table.c.at >= time_at(round(wanted.since * 1_000_000)))
-        if wanted.until is not None:
-            statement = statement.where(table.c.at < time_at(round(wanted.until * 1_000_000)))
-        if wanted.credential_id:
-            statement = statement.where(table.c.credential_id == wanted.credential_id)
+        if query.since is not None:
+            statement = statement.where(table.c.at >= time_at(round(query.since * 1_000_000)))
+        if query.until is not None:
+            statement = statement.where(table.c.at < time_at(round(query.until * 1_000_000)))
+        if query.credential_id:
+            statement = statement.where(table.c.credential_id == query.credential_id)
         if after is not None:
             place = time_at(after[0]), after[1]
             statement = statement.where(tuple_(table.c.at, table.c.id) < place)

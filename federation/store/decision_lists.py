@@ -44,16 +44,16 @@ _place_columns: Final = tuple_(table.c.created_at, table.c.id)
 
 
 async def decision_page(
-    connection: AsyncConnection, wanted: DecisionFilter, after: DecisionPlace | None, limit: int
+    connection: AsyncConnection, query: DecisionFilter, after: DecisionPlace | None, limit: int
 ) -> DecisionPage:
     """What ``decision_ports.Decisions.page`` says."""
-    listed = select(*_COLUMNS).where(*_ranges(wanted, after))
+    listed = select(*_COLUMNS).where(*_ranges(query, after))
     last = None
-    if wanted.cluster or wanted.outcomes or wanted.among:
-        last = await _last_looked_at(connection, wanted, after)
+    if query.cluster or query.outcomes or query.among:
+        last = await _last_looked_at(connection, query, after)
         if last is not None:
             listed = listed.where(_place_columns >= last)
-        listed = listed.where(*_choices(wanted))
+        listed = listed.where(*_choices(query))
     rows = (
         await connection.execute(named("decisions.page", _newest_first(listed).limit(limit + 1)))
     ).all()
@@ -64,27 +64,27 @@ async def decision_page(
 
 
 async def _last_looked_at(
-    connection: AsyncConnection, wanted: DecisionFilter, after: DecisionPlace | None
+    connection: AsyncConnection, query: DecisionFilter, after: DecisionPlace | None
 ) -> tuple[datetime, UUID] | None:
     """The last one that this page looks at; None where it comes to the end. The index has it."""
-    found: Select[Any] = select(table.c.created_at, table.c.id).where(*_ranges(wanted, after))
+    found: Select[Any] = select(table.c.created_at, table.c.id).where(*_ranges(query, after))
     found = _newest_first(found).offset(LOOKED_AT - 1).limit(1)
     row = (await connection.execute(named("decisions.last_looked_at", found))).one_or_none()
     return None if row is None else (row.created_at, row.id)
 
 
 async def recorded_after(
-    connection: AsyncConnection, wanted: DecisionFilter, after: DecisionPlace, most_bytes: int
+    connection: AsyncConnection, query: DecisionFilter, after: DecisionPlace, max_bytes: int
 ) -> Sequence[TracedDecision]:
     """What ``decision_ports.Decisions.recorded_after`` says."""
     sizes = select(table.c.id, func.octet_length(table.c.trace).label("size"))
-    sizes = sizes.where(*_ranges(wanted, None), _place_columns > key_at(after))
+    sizes = sizes.where(*_ranges(query, None), _place_columns > key_at(after))
     sizes = sizes.order_by(table.c.created_at, table.c.id).limit(_MOST_RECORDED)
     chosen: list[UUID] = []
     total = 0
     for row in (await connection.execute(named("decisions.recorded_sizes", sizes))).all():
         total += row.size
-        if chosen and total > most_bytes:
+        if chosen and total > max_bytes:
             break
         chosen.append(row.id)
     if not chosen:
@@ -110,27 +110,27 @@ async def deletions_between(
     return [_deletion(row) for row in rows]
 
 
-def _ranges(wanted: DecisionFilter, after: DecisionPlace | None) -> Iterator[ColumnElement[bool]]:
+def _ranges(query: DecisionFilter, after: DecisionPlace | None) -> Iterator[ColumnElement[bool]]:
     """What an index finds."""
-    if wanted.namespace or wanted.name:
-        yield table.c.namespace == wanted.namespace
-    if wanted.name:
-        yield table.c.name == wanted.name
-    if wanted.since is not None:
-        yield table.c.created_at >= time_at(round(wanted.since * 1_000_000))
-    if wanted.until is not None:
-        yield table.c.created_at < time_at(round(wanted.until * 1_000_000))
+    if query.namespace or query.name:
+        yield table.c.namespace == query.namespace
+    if query.name:
+        yield table.c.name == query.name
+    if query.since is not None:
+        yield table.c.created_at >= time_at(round(query.since * 1_000_000))
+    if query.until is not None:
+        yield table.c.created_at < time_at(round(query.until * 1_000_000))
     if after is not None:
         yield _place_columns < key_at(after)
 
 
-def _choices(wanted: DecisionFilter) -> Iterator[ColumnElement[bool]]:
+def _choices(query: DecisionFilter) -> Iterator[ColumnElement[bool]]:
     """What is looked for in each."""
-    yield from in_namespaces(table.c.namespace, "", wanted.among)
-    if wanted.outcomes:
-        yield is_one_of(table.c.outcome, sorted(wanted.outcomes))
-    if wanted.cluster:
-        yield table.c.clusters.contains(cast([{"name": wanted.cluster}], JSONB))
+    yield from in_namespaces(table.c.namespace, "", query.among)
+    if query.outcomes:
+        yield is_one_of(table.c.outcome, sorted(query.outcomes))
+    if query.cluster:
+        yield table.c.clusters.contains(cast([{"name": query.cluster}], JSONB))
 
 
 def _newest_first(statement: Select[Any]) -> Select[Any]:

@@ -300,14 +300,14 @@ class DecisionStatements:
         return await self._bodies.prune(unused_seconds, limit)
 
     async def page(
-        self, wanted: DecisionFilter, after: DecisionPlace | None, limit: int
+        self, query: DecisionFilter, after: DecisionPlace | None, limit: int
     ) -> DecisionPage:
-        return await decision_page(self._connection, wanted, after, limit)
+        return await decision_page(self._connection, query, after, limit)
 
     async def recorded_after(
-        self, wanted: DecisionFilter, after: DecisionPlace, most_bytes: int
+        self, query: DecisionFilter, after: DecisionPlace, max_bytes: int
     ) -> Sequence[TracedDecision]:
-        return await recorded_after(self._connection, wanted, after, most_bytes)
+        return await recorded_after(self._connection, query, after, max_bytes)
 
     async def deletions_between(self, since: int, until: int) -> Sequence[TracedDeletion]:
         return await deletions_between(self._connection, since, until)

@@ -178,22 +178,22 @@ class JournalStatements:
         return list(appended.one().ids)
 
     async def read(
-        self, after: Position, limit: int, known: Mapping[int, Change] = NONE_KNOWN
+        self, after: Position, limit: int, cached: Mapping[int, Change] = NONE_KNOWN
     ) -> Sequence[Entry]:
-        given = {"xid": after.xid, "id": after.id, "limit": limit}
-        rows = (await self._connection.execute(READ, given)).all()
+        values = {"xid": after.xid, "id": after.id, "limit": limit}
+        rows = (await self._connection.execute(READ, values)).all()
         return [
-            Entry(Position(xid, entry_id), known.get(entry_id) or change_of(kind, body, nonce))
+            Entry(Position(xid, entry_id), cached.get(entry_id) or change_of(kind, body, nonce))
             for xid, entry_id, kind, body, nonce in rows
         ]
 
     async def read_ahead(
-        self, after: Position, limit: int, known: Mapping[int, Change] = NONE_KNOWN
+        self, after: Position, limit: int, cached: Mapping[int, Change] = NONE_KNOWN
     ) -> Sequence[Change]:
-        given = {"xid": after.xid, "id": after.id, "limit": limit}
-        rows = (await self._connection.execute(READ_AHEAD, given)).all()
+        values = {"xid": after.xid, "id": after.id, "limit": limit}
+        rows = (await self._connection.execute(READ_AHEAD, values)).all()
         return [
-            known.get(entry_id) or change_of(kind, body, nonce)
+            cached.get(entry_id) or change_of(kind, body, nonce)
             for entry_id, kind, body, nonce in rows
         ]
 

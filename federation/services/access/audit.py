@@ -146,11 +146,11 @@ class AuditTrail:
         self._filled.set()
 
     async def list(
-        self, wanted: AuditFilter, after: tuple[int, int] | None, limit: int
+        self, query: AuditFilter, after: tuple[int, int] | None, limit: int
     ) -> Sequence[AuditRecord]:
         """The newest first, those that come after a time and an id."""
         async with self._store.reading() as read:
-            return await read.audit.page(wanted, after, limit)
+            return await read.audit.page(query, after, limit)
 
     async def chain(self, after: int, limit: int) -> tuple[Sequence[AuditRecord], AuditHead]:
         """Sealed records in the order of their seals, those after ``after``, and the head."""
