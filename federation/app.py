@@ -54,9 +54,8 @@ from federation.services.access.namespace_quotas import QuotaService
 from federation.services.access.tokens import Tokens
 from federation.services.journal import ClusterChanged, ReportAdvanced
 from federation.services.members.identity import Vouchers
-from federation.services.members.join import Registration
+from federation.services.members.join import Registration, Renewal
 from federation.services.members.lifecycle import Membership
-from federation.services.members.renewal import Renewal
 from federation.services.members.reports import MISSED_BEATS, Reporting
 from federation.services.ports import Timer
 from federation.services.watching.watches import WatchPace

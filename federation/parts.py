@@ -45,8 +45,8 @@ from federation.services.fleet.report_requests import Refreshing
 from federation.services.history import DecisionHistory
 from federation.services.journal import Change, ReportAdvanced
 from federation.services.journal_ports import PreemptionLimits
+from federation.services.members.event_loop_lag import LoopWatch
 from federation.services.members.finished_jobs import Finishing
-from federation.services.members.hearing import LoopWatch
 from federation.services.members.identity import Identity, Vouchers
 from federation.services.members.kept_reports import (
     KEEP_EVERY_SECONDS,

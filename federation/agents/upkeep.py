@@ -16,7 +16,7 @@ from federation.agents.session import Session
 from federation.agents.sessions import LEAST_SPREAD_SECONDS, Sessions
 from federation.model.errors import NotFound, Unauthenticated, Unavailable
 from federation.services.journal import Change, ClusterChanged
-from federation.services.members.renewal import Renewal
+from federation.services.members.join import Renewal
 from federation.services.members.reports import Reporting
 from federation.services.ports import Clock
 from federation.services.troubles import Trouble

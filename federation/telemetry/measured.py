@@ -21,7 +21,7 @@ from federation.services.fleet.conditions import Overcommitment
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import DutyFailure
-from federation.services.members.hearing import LoopWatch
+from federation.services.members.event_loop_lag import LoopWatch
 from federation.services.members.settling import Settling
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.measures import DecisionMeasures

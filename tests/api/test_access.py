@@ -313,7 +313,7 @@ async def test_what_may_not_be_done_is_refused_with_what_may(fleet: Plane) -> No
 
 
 async def test_there_are_not_too_many_tokens(fresh: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "MOST_TOKENS", 2)
+    monkeypatch.setattr(tokens, "MAX_TOKENS", 2)
     _, first = await made(fresh, VIEWER)
     await made(fresh, VIEWER)
     assert (await refused(made(fresh, VIEWER))).code is EXHAUSTED

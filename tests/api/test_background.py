@@ -12,7 +12,7 @@ import pytest
 
 from federation import database
 from federation.model.audit import AuditRecord
-from federation.services.access.audit import MOST_WAITING
+from federation.services.access.audit import MAX_WAITING
 from lab.commanded_stores import CommandedStore
 from lab.control_planes import Plane, running_control_plane
 from lab.patience import PATIENCE_SECONDS, until
@@ -187,7 +187,7 @@ async def test_a_loop_goes_on_after_what_nobody_expected_which_is_told_once(
     members = "federation.services.members"
     for pause in (
         "federation.services.fleet.conditions.LOOK_SECONDS",
-        f"{members}.hearing.TICK_SECONDS",
+        f"{members}.event_loop_lag.TICK_SECONDS",
         f"{members}.finished_jobs.AGAIN_SECONDS",
         f"{members}.finished_jobs.LONGEST_PAUSE_SECONDS",
         "federation.services.fleet.journal_reader.FIRST_PAUSE_SECONDS",
@@ -270,7 +270,7 @@ async def test_refusals_that_cannot_be_written_are_counted_and_written_by_themse
     known = AuditRecord(actor="token ci (tok-1)", method="Scheduling/Schedule")
     trail = world.plane.plane.parts.trail
     world.store.is_reachable = False
-    for _ in range(MOST_WAITING + 100):
+    for _ in range(MAX_WAITING + 100):
         for record in (stranger, known):
             trail.refused(record, sparingly=record is stranger)
     world.store.is_reachable = True
@@ -284,6 +284,6 @@ async def test_refusals_that_cannot_be_written_are_counted_and_written_by_themse
 
     rows, _ = await until(told, lambda found: found[0] > 0)
     # Those kept, and one that counts for each sort.
-    assert rows <= MOST_WAITING + 2
+    assert rows <= MAX_WAITING + 2
     await trail.finish()
-    assert (await told())[1] == 2 * (MOST_WAITING + 100)
+    assert (await told())[1] == 2 * (MAX_WAITING + 100)

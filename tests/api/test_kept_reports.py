@@ -194,7 +194,7 @@ async def test_what_is_not_kept_is_said(
     assert refusal.reason == "REPORTS_NOT_KEPT", "kept after the decision"
     made = (await scheduled(running, binding("b"))).decision
     assert (await beside(running, made.id)).equal
-    monkeypatch.setattr(history, "MOST_REPORTED", 10)
+    monkeypatch.setattr(history, "MAX_REPORTED", 10)
     refusal = await refused(beside(running, made.id))
     assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     connection = await connect(database_url)

@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from federation.model.errors import Conflict
-from federation.services.members import hearing
+from federation.services.members import event_loop_lag
 from federation.services.members.reports import MISSED_BEATS
 from federation.v1.agents_pb2 import Sight
 from lab.commanded_stores import CommandedStore
@@ -452,10 +452,10 @@ async def test_agents_are_forgiven_the_time_that_the_loop_stood_still(
     async with stream_at(pair.a, agent, sequence=1) as stream:
         await stream.hang_up()
         await pair.pass_time(SILENCE_SECONDS, pair.clocks[0])
-        stood_still = hearing.TICK_SECONDS + 2 * hearing.TOLERATED_SECONDS
+        stood_still = event_loop_lag.TICK_SECONDS + 2 * event_loop_lag.TOLERATED_SECONDS
         caplog.clear()
         time.sleep(stood_still)  # noqa: ASYNC251 - it is to stand still
-        pair.clocks[0].advance(hearing.TOLERATED_SECONDS)
+        pair.clocks[0].advance(event_loop_lag.TOLERATED_SECONDS)
 
         async def told() -> str:
             return caplog.text
@@ -471,11 +471,11 @@ async def test_agents_are_forgiven_the_time_that_the_loop_stood_still(
 async def test_short_stops_are_told_to_who_looks_for_them(
     pair: Pair, caplog: pytest.LogCaptureFixture, level: int
 ) -> None:
-    with caplog.at_level(level, logger=hearing.__name__):
+    with caplog.at_level(level, logger=event_loop_lag.__name__):
         async with pair.third():
-            time.sleep(hearing.TOLERATED_SECONDS)  # noqa: ASYNC251 - it is to stand still
+            time.sleep(event_loop_lag.TOLERATED_SECONDS)  # noqa: ASYNC251 - it is to stand still
             # The next tick is due before this, however late both are.
-            await asyncio.sleep(2 * hearing.FINE_TICK_SECONDS)
+            await asyncio.sleep(2 * event_loop_lag.FINE_TICK_SECONDS)
     late = [
         vars(each)["fields"]["ms"] for each in caplog.records if "loop was late" in each.message
     ]

@@ -119,7 +119,7 @@ async def test_an_emptied_database_is_told_until_it_is_restored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(presences, "MOST_SECONDS", 0.05)
+    monkeypatch.setattr(presences, "MAX_ROUND_SECONDS", 0.05)
     async with (
         running_control_plane(fresh_database_url, tmp_path) as running,
         running.connected("member1", report=report(sequence=1)) as stream,

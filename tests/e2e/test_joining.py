@@ -19,7 +19,7 @@ from estimator.options import OPTIONS
 from estimator.settings import run_settings
 from federation.cli.__main__ import fedctl
 from federation.parts import SystemClock
-from federation.services.members.reports import MOST_AHEAD_SECONDS
+from federation.services.members.reports import MAX_AHEAD_SECONDS
 from federation.v1.resource_pb2 import Cluster
 from lab.agents import (
     DUMPS,
@@ -205,7 +205,7 @@ async def test_a_clock_that_went_back_does_not_keep_an_agent_out(
 ) -> None:
     arguments = ("run", *flags(plane, "member1", tmp_path), *SOURCE)
     # As far as an agent's clock may be ahead.
-    path, ahead = await keep_epoch(plane, tmp_path, MOST_AHEAD_SECONDS - 10)
+    path, ahead = await keep_epoch(plane, tmp_path, MAX_AHEAD_SECONDS - 10)
     for epoch in (ahead + 1, ahead + 2):
         async with estimator(*arguments):
             await cluster_where(plane, "member1", partial(is_of_epoch, epoch))

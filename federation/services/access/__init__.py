@@ -1,4 +1,4 @@
-"""Who may call, and what was done: tokens with roles, and the audit.
+"""Access: tokens with roles, quotas of namespaces, and the audit.
 
 - ``audit``: the audit: refusals are recorded, records are sealed in a chain, forgotten, and listed
 - ``namespace_quotas``: namespace quotas: set, and listed with what is held

@@ -25,7 +25,7 @@ REFUSALS_PER_SECOND: Final = 20.0
 SPARSE_AT_ONCE: Final = 300
 SPARSE_PER_SECOND: Final = 0.5
 # While the database is away no more than these are kept.
-MOST_WAITING: Final = REFUSALS_AT_ONCE + SPARSE_AT_ONCE
+MAX_WAITING: Final = REFUSALS_AT_ONCE + SPARSE_AT_ONCE
 # Refusals within this time are written together.
 GATHERED_SECONDS: Final = 0.2
 # What is counted is written within this time and the pace, also where no other refusal follows.
@@ -140,8 +140,8 @@ class AuditTrail:
 
     def _keep_again(self, taken: Sequence[tuple[PacedRefusals, AuditRecord]]) -> None:
         waiting = [*taken, *self._waiting]
-        self._waiting = waiting[:MOST_WAITING]
-        for pacing, record in waiting[MOST_WAITING:]:
+        self._waiting = waiting[:MAX_WAITING]
+        for pacing, record in waiting[MAX_WAITING:]:
             pacing.count(record)
         self._filled.set()
 

@@ -12,7 +12,7 @@ from federation.model.errors import LimitExceeded, NotFound
 from federation.services.ports import NewToken, Store, StoredToken
 from federation.services.secrets import Secret, make_token
 
-MOST_TOKENS: Final = 10_000
+MAX_TOKENS: Final = 10_000
 
 
 class Tokens:
@@ -26,8 +26,8 @@ class Tokens:
         """The secret, which is nowhere else, and what is kept. Raises LimitExceeded."""
         secret = make_token()
         async with self._store.transaction() as tx:
-            if await tx.tokens.count() >= MOST_TOKENS:
-                raise LimitExceeded(f"{MOST_TOKENS} tokens are valid: revoke some of them first")
+            if await tx.tokens.count() >= MAX_TOKENS:
+                raise LimitExceeded(f"{MAX_TOKENS} tokens are valid: revoke some of them first")
             stored = await tx.tokens.add(secret.id, secret.hash, token)
         return secret, stored
 

@@ -27,7 +27,7 @@ from federation.services.failover.moving import Moving
 from federation.services.failover.pending import PendingReplicas
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged
-from federation.services.members.hearing import forgive
+from federation.services.members.event_loop_lag import shift_deadlines
 from federation.services.members.presences import Presences
 from federation.services.ports import Store, Timer
 from federation.services.scheduling.pipeline import DecisionPipeline
@@ -122,10 +122,10 @@ class Failover:
         now, last, fleet = self._clock.now(), self.silences, self._fleet
         slept = now - last.looked_at
         if slept > MAX_DEAF_SECONDS and not self._is_held_back:
-            forgive(fleet, fleet.snapshot.names, slept, last.looked_at)
+            shift_deadlines(fleet, fleet.snapshot.names, slept, last.looked_at)
         if self._is_held_back:
             # Changes by peers are not seen: a cluster that is back may look lost.
-            forgive(fleet, fleet.snapshot.names, slept, last.looked_at)
+            shift_deadlines(fleet, fleet.snapshot.names, slept, last.looked_at)
             last = Silences.begun(last.looked_at)
         could_hear_at = self._presences.shared_at
         is_cut_off = now - could_hear_at > MAX_DEAF_SECONDS

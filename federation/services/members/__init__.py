@@ -1,17 +1,15 @@
-"""Member clusters and who speaks for them: joining, credentials, reports, presence.
+"""Member clusters and their agents: joining, credentials, reports, presence.
 
-- ``finished_jobs``: pods of Jobs that finished, kept with the reservations they stood for: they
-  go, their work stays
-- ``hearing``: whether we could hear agents at all: silence counts only while somebody listened
-- ``identity``: who calls: bearer tokens to principals
-- ``join``: member clusters: joining, reading, and changing what people say about them
-- ``lifecycle``: members that are kept off, change hands, lose their credentials, or leave
-- ``presences``: who hears which agent, shared by all control planes: told, read, and followed
-- ``releases``: agents of other releases: one release apart is told of, two are refused, by the
-  cluster's name
-- ``renewal``: agents' credentials over time: which are still good, which are due, the new one
-- ``replicas``: one control plane among its peers: known to them, let in by them, and knowing them
-- ``reports``: what agents tell on their streams: hello, reports, heartbeats, goodbye
+- ``event_loop_lag``: times in which the event loop could not hear agents
+- ``finished_jobs``: pods of Jobs that finished, stored with their reservations
+- ``identity``: callers by their bearer tokens
+- ``join``: member clusters: joining, reading, changing specs, credentials of agents
+- ``kept_reports``: pictures of clusters, stored once a minute for replays
+- ``lifecycle``: members that are cordoned, accepted, replaced, revoked, or deleted
+- ``presences``: the control planes that hear agents, shared by all control planes
+- ``replicas``: one control plane among its peers
+- ``reports``: messages of agents: hello, reports, heartbeats, goodbye
+- ``settling``: promised replicas that are on nodes, and that wait for one
 """
 
 from __future__ import annotations

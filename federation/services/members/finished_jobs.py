@@ -1,7 +1,7 @@
-"""Pods of Jobs that finished, kept with the reservations they stood for: they go, their work stays.
+"""Pods of Jobs that finished, stored with their reservations, which they outlive.
 
-Must not write what a later state of the ledger does not say: a binding of the same name may have
-been made anew meanwhile.
+Must not write counts that the newest ledger does not have: a binding of the same name may have been
+created anew meanwhile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class Finishing:
-    """Writes behind the reports: a crash in between makes them outstanding again, never lost."""
+    """Counts of finished pods, written after reports: a crash makes them outstanding again."""
 
     def __init__(self, store: Store, fleet: FleetOwner) -> None:
         self._store = store
@@ -69,7 +69,11 @@ class Finishing:
                 if self._fleet.has(name) and versions.get(name) == self._fleet.version(name)
             ]
             await tx.reservations.finish(
-                [each for name in current for each in self._newest(name, self._unwritten[name])]
+                [
+                    finished
+                    for name in current
+                    for finished in self._newest(name, self._unwritten[name])
+                ]
             )
         for name in clusters:
             if name in current or name not in versions:
@@ -91,6 +95,8 @@ class Finishing:
         ]
 
     def _finished(self, cluster: str, key: ReservationKey) -> int:
-        """As far as the ledger knows."""
+        """Return the finished pods by the ledger."""
         held = self._fleet.ledger(cluster).of_binding(key.binding)
-        return max((each.finished for each in held if each.key == key), default=0)
+        return max(
+            (reservation.finished for reservation in held if reservation.key == key), default=0
+        )

@@ -1,4 +1,4 @@
-"""Who calls: bearer tokens to principals.
+"""Callers by their bearer tokens.
 
 Must not decide what a principal may do.
 """
@@ -23,12 +23,12 @@ from federation.services.troubles import Trouble
 from federation.services.values import Principal, PrincipalKind
 
 TRUSTED_SECONDS = 30.0
-# While the store is away: what people have, which may have been revoked elsewhere, is believed for
-# less long than the credentials of agents and of other control planes.
+# While the store is away, credentials of people, which may have been revoked elsewhere, are trusted
+# for less long than those of agents and of other control planes.
 OUTAGE_SECONDS = 600.0
 MEMBER_OUTAGE_SECONDS = 3600.0
 MAX_REMEMBERED = 20_000
-# A token that is revoked at another control plane ends here within so long.
+# A token that is revoked at another control plane ends here within this time.
 LOOK_SECONDS = 1.0
 # Between two times that the last uses of tokens are written.
 USES_SECONDS = 10.0
@@ -51,7 +51,7 @@ class TrustedCredential:
 
 
 class Authenticator(Protocol):
-    """Tells callers by credentials that others made."""
+    """A reader of credentials that others made."""
 
     def takes(self, bearer: str) -> bool:
         """Whether it is a credential of that form."""
@@ -67,7 +67,7 @@ class Authenticator(Protocol):
 
 
 class CertificateReader(Protocol):
-    """Tells callers by client certificates that the TLS handshake has verified."""
+    """A reader of client certificates that the TLS handshake has verified."""
 
     def identify(self, pem: bytes) -> Principal:
         """Raises Unauthenticated and PermissionRefused."""
@@ -76,20 +76,19 @@ class CertificateReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vouchers:
-    """What tells callers by credentials that others made."""
+    """Readers of credentials that others made."""
 
     bearers: Sequence[Authenticator] = ()
     certificates: CertificateReader | None = None
 
 
 class Identity:
-    """Tells callers by their bearer tokens.
+    """Principals by bearer tokens.
 
-    A credential is believed for ``TRUSTED_SECONDS`` after the store confirmed it, so revoking one
-    takes that long to be felt; and for ``OUTAGE_SECONDS`` while the store cannot be reached (those
-    of members for ``MEMBER_OUTAGE_SECONDS``), so that what is answered from memory stays answered.
-    Tokens in use are looked at every
-    ``LOOK_SECONDS`` by ``keep_looking``.
+    A credential is trusted for ``TRUSTED_SECONDS`` after the store confirmed it, so that a
+    revocation takes that long. While the store cannot be reached, it is trusted for
+    ``OUTAGE_SECONDS`` (one of a member for ``MEMBER_OUTAGE_SECONDS``), so that answers from memory
+    go on. ``keep_looking`` looks at tokens in use every ``LOOK_SECONDS``.
     """
 
     def __init__(
@@ -109,10 +108,10 @@ class Identity:
         self._uses_written_at = 0.0
 
     async def identify(self, bearer: str, address: str = "") -> Principal:
-        """Who calls from an address (empty: not known).
+        """Return the caller with this token, from an address (empty: not known).
 
-        Raises Unauthenticated, saying the same whatever was wrong, but to who has the secret; and
-        PermissionRefused from where a token may not be used.
+        Raises Unauthenticated, with a reason only for a caller that has the secret, and
+        PermissionRefused for an address that the token may not be used from.
         """
         if (authenticator := self._authenticator(bearer)) is not None:
             return await authenticator.identify(bearer)
@@ -127,18 +126,18 @@ class Identity:
         return self._principal(credential, address)
 
     def recognized(self, bearer: str, address: str = "") -> Principal | None:
-        """What ``identify`` says, of one that the store need not be asked about; None of others.
+        """Return the caller if the store need not be asked, else None.
 
-        Raises as ``identify`` does, for who has the secret.
+        Raises as ``identify`` does, for a caller that has the secret.
         """
         presented = None if self._authenticator(bearer) else parse_secret(bearer)
-        known = self._remembered.get(presented.id) if presented else None
-        if presented is None or known is None:
+        trusted = self._remembered.get(presented.id) if presented else None
+        if presented is None or trusted is None:
             return None
-        is_trusted = known.is_trusted_at(self._clock.now(), TRUSTED_SECONDS)
-        if not is_trusted or not presented.matches(known.credential.secret_hash):
+        is_trusted = trusted.is_trusted_at(self._clock.now(), TRUSTED_SECONDS)
+        if not is_trusted or not presented.matches(trusted.credential.secret_hash):
             return None
-        return self._principal(known.credential, address)
+        return self._principal(trusted.credential, address)
 
     def _principal(self, credential: StoredSecret, address: str) -> Principal:
         """Raises Unauthenticated, and PermissionRefused."""
@@ -173,19 +172,19 @@ class Identity:
         )
 
     def revocation(self, token_id: str) -> asyncio.Future[None]:
-        """Is done once a token is found to be revoked. Not to be cancelled: others wait as well."""
+        """Return a future that ends once a token is revoked; it is shared: do not cancel it."""
         if token_id not in self._revocations:
             self._revocations[token_id] = asyncio.get_running_loop().create_future()
         return self._revocations[token_id]
 
     def forget(self, token_id: str) -> None:
-        """A token was revoked: the store is asked about it again, and who waits is told."""
+        """Forget a token that was revoked, and end the future of its revocation."""
         self._remembered.pop(token_id, None)
         if (waiting := self._revocations.pop(token_id, None)) is not None:
             waiting.set_result(None)
 
     async def keep_looking(self) -> None:
-        """Forgets tokens that are revoked elsewhere, and writes uses, until cancelled."""
+        """Forget tokens that are revoked elsewhere, and write uses, until cancelled."""
         trouble = Trouble(logger, "tokens not looked at")
         while True:
             try:
@@ -196,12 +195,12 @@ class Identity:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Forgets tokens that are revoked elsewhere, and writes uses when it is time."""
-        known = {key for key in self._remembered if key.startswith(TOKEN_PREFIX)}
-        if known := known | self._revocations.keys():
+        """Forget tokens that are revoked elsewhere, and write uses when it is time."""
+        ids = {key for key in self._remembered if key.startswith(TOKEN_PREFIX)}
+        if ids := ids | self._revocations.keys():
             async with self._store.reading() as read:
-                left = await read.tokens.unrevoked(known)
-            for token_id in known.difference(left):
+                valid = await read.tokens.unrevoked(ids)
+            for token_id in ids.difference(valid):
                 self.forget(token_id)
         now = self._clock.now()
         if self._uses and now - self._uses_written_at >= USES_SECONDS:
@@ -210,36 +209,44 @@ class Identity:
                 await tx.tokens.put_uses(uses)
 
     def is_known(self, bearer: str) -> bool:
-        """Whether it was found valid before: asking about it again costs no stranger's share."""
+        """Whether the token was valid before: then it costs no stranger's share."""
         if (authenticator := self._authenticator(bearer)) is not None:
             return authenticator.knows(bearer)
         presented = parse_secret(bearer)
-        known = self._remembered.get(presented.id) if presented else None
+        trusted = self._remembered.get(presented.id) if presented else None
         return (
             presented is not None
-            and known is not None
-            and presented.matches(known.credential.secret_hash)
+            and trusted is not None
+            and presented.matches(trusted.credential.secret_hash)
         )
 
     def of_certificate(self, pem: bytes) -> Principal:
-        """Who has a client certificate that was verified. Raises Unauthenticated, and
-        PermissionRefused.
+        """Return the caller with a verified client certificate.
+
+        Raises Unauthenticated, and PermissionRefused.
         """
         if self._vouchers.certificates is None:
             raise Unauthenticated
         return self._vouchers.certificates.identify(pem)
 
     def is_of_others(self, bearer: str) -> bool:
-        """Whether somebody else made it: then no look into the store tells whose it is."""
+        """Whether others made the token: then the store does not know it."""
         return self._authenticator(bearer) is not None
 
     def _authenticator(self, bearer: str) -> Authenticator | None:
-        return next((each for each in self._vouchers.bearers if each.takes(bearer)), None)
+        return next(
+            (
+                authenticator
+                for authenticator in self._vouchers.bearers
+                if authenticator.takes(bearer)
+            ),
+            None,
+        )
 
     async def ensure_admin_token(self, keep: Callable[[str], None]) -> bool:
-        """Makes the admin's token unless there is one; True when this made it.
+        """Make the admin's token unless there is one; return whether this made it.
 
-        ``keep`` gets the token before it is committed: one that is valid was always kept.
+        ``keep`` gets the token before the commit, so that no valid one is lost.
         """
         async with self._store.transaction() as tx:
             if await tx.credentials.lock_admin():
@@ -249,58 +256,61 @@ class Identity:
 
     async def _find(self, credential_id: str) -> StoredSecret | None:
         now = self._clock.now()
-        known = self._remembered.get(credential_id)
-        if known is not None and known.is_trusted_at(now, TRUSTED_SECONDS):
-            return known.credential
+        trusted = self._remembered.get(credential_id)
+        if trusted is not None and trusted.is_trusted_at(now, TRUSTED_SECONDS):
+            return trusted.credential
         try:
             async with self._store.reading() as read:
-                found: StoredSecret | None
+                credential: StoredSecret | None
                 if credential_id.startswith(TOKEN_PREFIX):
-                    found = await read.tokens.find(credential_id)
+                    credential = await read.tokens.find(credential_id)
                 else:
-                    found = await read.credentials.find(credential_id)
-                if found is None:
+                    credential = await read.credentials.find(credential_id)
+                if credential is None:
                     # In a database that was emptied every credential is unknown.
                     await read.histories.check()
         except Unavailable:
-            if known is not None and known.is_trusted_at(now, _outage_seconds(known.credential)):
-                return known.credential
+            if trusted is not None and trusted.is_trusted_at(
+                now, _outage_seconds(trusted.credential)
+            ):
+                return trusted.credential
             raise
-        self._remember(credential_id, found, now)
-        return found
+        self._remember(credential_id, credential, now)
+        return credential
 
-    def _remember(self, credential_id: str, found: StoredSecret | None, now: float) -> None:
+    def _remember(self, credential_id: str, credential: StoredSecret | None, now: float) -> None:
         self._remembered.pop(credential_id, None)
-        if found is None or (isinstance(found, StoredToken) and found.has_ended):
+        if credential is None or (isinstance(credential, StoredToken) and credential.has_ended):
             return
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.pop(next(iter(self._remembered)))  # The one looked up longest ago.
-        self._remembered[credential_id] = TrustedCredential(credential=found, seen_at=now)
+        self._remembered[credential_id] = TrustedCredential(credential=credential, seen_at=now)
 
 
 async def replace_admin_token(store: Store, actor: str) -> str:
-    """A new admin token, in place of all others, as the audit says with its ``actor``. Where one of
-    the others was used lately, it opens for ``TRUSTED_SECONDS`` more.
+    """Replace all admin tokens by a new one, with an audit record of the ``actor``.
+
+    An old one that was used lately is valid for ``TRUSTED_SECONDS`` more.
     """
     async with store.transaction() as tx:
         await tx.credentials.lock_admin()
         await tx.credentials.revoke_admins()
-        made = await _add_admin(tx)
-        record = AuditRecord(actor=actor, method="federation admin-token", objects=(made.id,))
+        secret = await _add_admin(tx)
+        record = AuditRecord(actor=actor, method="federation admin-token", objects=(secret.id,))
         await tx.audit.add([record])
-    return made.token
+    return secret.token
 
 
 async def _add_admin(tx: Transaction) -> Secret:
-    made = make_secret()
+    secret = make_secret()
     await tx.credentials.add(
-        credential_id=made.id,
-        secret_hash=made.hash,
+        credential_id=secret.id,
+        secret_hash=secret.hash,
         kind=PrincipalKind.ADMIN,
         cluster_id=None,
         ttl_seconds=None,
     )
-    return made
+    return secret
 
 
 def _outage_seconds(credential: StoredSecret) -> float:

@@ -1,14 +1,18 @@
-"""Member clusters: joining, reading, and changing what people say about them.
+"""Member clusters: joining, reading, changing their specs, and the credentials of their agents.
 
-Must not write anything when it refuses: every refusal happens before the commit.
+Must not write anything when it refuses: every refusal happens before the commit. Must not end a
+credential in use: an agent that misses the new one comes back with it.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from importlib.metadata import version
 from itertools import islice
 
 from federation.model.access import EVERYTHING, Scope
@@ -18,16 +22,17 @@ from federation.model.errors import (
     Conflict,
     InvalidRequest,
     NotFound,
+    PreconditionFailed,
     Unauthenticated,
     Violation,
 )
 from federation.model.grades import validate_model
+from federation.model.releases import TOO_FAR, releases_apart
 from federation.services.agent_values import AgentFacts, Enrollment, JoinToken
 from federation.services.audited_calls import current_call
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged
 from federation.services.member_ports import StoredCluster, StoredJoinToken
-from federation.services.members.releases import check_release
 from federation.services.ports import Store, Transaction
 from federation.services.secrets import make_secret, parse_secret
 from federation.services.values import ClusterPage, ClusterView, IssuedCredential, PrincipalKind
@@ -35,7 +40,7 @@ from federation.services.values import ClusterPage, ClusterView, IssuedCredentia
 DEFAULT_TOKEN_SECONDS = 3600
 MAX_TOKEN_SECONDS = 7 * 24 * 3600
 CREDENTIAL_SECONDS = 30 * 24 * 3600
-# The new one and the one it replaces: an agent that lost the answer can still come back.
+# The new credential and the last one: an agent that lost the answer can still come back.
 CREDENTIALS_PER_CLUSTER = 2
 MAX_NAME_CHARACTERS = 48
 logger = logging.getLogger(__name__)
@@ -47,7 +52,7 @@ TOKEN_REFUSED = "The join token is unknown, used, expired, or for another cluste
 class Registration:
     """Join tokens, enrolment, and the clusters' specs.
 
-    ``holds_joiners``: a new cluster gets nothing until somebody accepts it.
+    ``holds_joiners``: a new cluster gets no replicas until it is accepted.
     """
 
     def __init__(self, store: Store, fleet: FleetOwner, *, holds_joiners: bool = False) -> None:
@@ -58,38 +63,41 @@ class Registration:
     async def create_join_token(
         self, cluster: str, ttl_seconds: int = DEFAULT_TOKEN_SECONDS
     ) -> JoinToken:
-        """A token with which one agent may join, once, under this name."""
+        """Make a token with which one agent may join once, under this name."""
         violations = name_violations(cluster, "cluster")
         if not 1 <= ttl_seconds <= MAX_TOKEN_SECONDS:
             rule = f"must be between 1 and {MAX_TOKEN_SECONDS}"
             violations.append(Violation(field="ttlSeconds", rule=rule))
         if violations:
             raise InvalidRequest(violations)
-        made = make_secret()
+        secret = make_secret()
         async with self._store.transaction() as tx:
             expires_at = await tx.credentials.add_join_token(
-                token_id=made.id, secret_hash=made.hash, cluster=cluster, ttl_seconds=ttl_seconds
+                token_id=secret.id,
+                secret_hash=secret.hash,
+                cluster=cluster,
+                ttl_seconds=ttl_seconds,
             )
-        return JoinToken(token=made.token, cluster=cluster, expires_at=expires_at)
+        return JoinToken(token=secret.token, cluster=cluster, expires_at=expires_at)
 
     async def list_join_tokens(
         self, after: str, limit: int, *, scope: Scope = EVERYTHING
     ) -> Sequence[StoredJoinToken]:
-        """Those that may still be used, by ascending id, those that come after ``after``."""
-        found: list[StoredJoinToken] = []
+        """Return usable join tokens by ascending id, behind ``after``."""
+        tokens: list[StoredJoinToken] = []
         async with self._store.reading() as read:
-            while len(found) < limit:
+            while len(tokens) < limit:
                 page = await read.credentials.join_tokens(after, limit)
-                found += [token for token in page if scope.sees_cluster(token.cluster)]
+                tokens += [token for token in page if scope.sees_cluster(token.cluster)]
                 if len(page) < limit:
                     break
                 after = page[-1].id
-        return found[:limit]
+        return tokens[:limit]
 
     async def revoke_join_token(
         self, token_id: str, *, scope: Scope = EVERYTHING
     ) -> StoredJoinToken:
-        """Raises NotFound where it may not be used any more."""
+        """Revoke a join token. Raises NotFound if it is not usable any more."""
         async with self._store.transaction() as tx:
             token = await tx.credentials.cancel_join_token(token_id)
             if token is None or not scope.sees_cluster(token.cluster):
@@ -97,7 +105,7 @@ class Registration:
         return token
 
     async def enroll(self, enrollment: Enrollment) -> IssuedCredential:
-        """Joins a cluster, or gives one that is known another credential.
+        """Let a cluster join, or give a known one another credential.
 
         Raises Unauthenticated for any fault of the token, and AlreadyExists when the name belongs
         to a cluster with another uid.
@@ -108,14 +116,14 @@ class Registration:
         if violations:
             raise InvalidRequest(violations)
         check_release(enrollment.cluster, enrollment.agent_version)
-        made = make_secret()
+        secret = make_secret()
         async with self._store.transaction() as tx:
             await _spend_token(tx, enrollment)
             stored = await _known_or_added(tx, enrollment, held=self._holds_joiners)
             await tx.credentials.keep_newest(stored.id, CREDENTIALS_PER_CLUSTER - 1)
             expires_at = await tx.credentials.add(
-                credential_id=made.id,
-                secret_hash=made.hash,
+                credential_id=secret.id,
+                secret_hash=secret.hash,
                 kind=PrincipalKind.AGENT,
                 cluster_id=stored.id,
                 ttl_seconds=CREDENTIAL_SECONDS,
@@ -125,7 +133,7 @@ class Registration:
         self._fleet.put_facts(stored.cluster.name, stored.facts)
         self._warn_of_twins(stored.cluster)
         return IssuedCredential(
-            credential=made.token,
+            credential=secret.token,
             expires_at=expires_at or 0.0,
             last_epoch=self._fleet.known(stored.cluster.name).newest_epoch,
         )
@@ -176,16 +184,16 @@ class Registration:
             stored = await tx.clusters.lock(cluster.name)
             if stored is None:
                 raise NotFound(f"There is no cluster {cluster.name!r}.")
-            before = stored.cluster
-            if expected_version is not None and before.resource_version != expected_version:
+            old = stored.cluster
+            if expected_version is not None and old.resource_version != expected_version:
                 raise Conflict(
-                    f"Cluster {cluster.name!r} is at version {before.resource_version}, "
+                    f"Cluster {cluster.name!r} is at version {old.resource_version}, "
                     f"not {expected_version}: read it again."
                 )
-            wanted = _with_spec_of(before, cluster, now)
-            after = before
-            if wanted != before:
-                after = await tx.clusters.put(stored.id, wanted)
+            new = _with_spec_of(old, cluster, now)
+            after = old
+            if new != old:
+                after = await tx.clusters.put(stored.id, new)
                 await tx.journal.append([ClusterChanged(cluster=cluster.name)])
         self._fleet.put_cluster(after)
         return self._fleet.view(cluster.name)
@@ -251,33 +259,112 @@ def _facts(enrollment: Enrollment) -> AgentFacts:
     )
 
 
-def _with_spec_of(before: Cluster, wanted: Cluster, now: float) -> Cluster:
-    """What people say, from ``wanted``; what fedsched and the agent say stays."""
+def _with_spec_of(old: Cluster, new: Cluster, now: float) -> Cluster:
+    """Return the cluster with people's spec from ``new``; facts of fedsched and the agent stay."""
     said = replace(
-        before,
-        provider=wanted.provider,
-        region=wanted.region,
-        zones=wanted.zones,
-        taints=_taints(before.taints, wanted.taints, now),
-        model=wanted.model,
-        modeling_enabled=wanted.modeling_enabled,
+        old,
+        provider=new.provider,
+        region=new.region,
+        zones=new.zones,
+        taints=_taints(old.taints, new.taints, now),
+        model=new.model,
+        modeling_enabled=new.modeling_enabled,
     )
-    generation = before.generation + (said != before)
-    return replace(
-        said, labels=wanted.labels, annotations=wanted.annotations, generation=generation
-    )
+    generation = old.generation + (said != old)
+    return replace(said, labels=new.labels, annotations=new.annotations, generation=generation)
 
 
-def _taints(before: Iterable[Taint], wanted: Iterable[Taint], now: float) -> tuple[Taint, ...]:
-    """Those that people want, and ours. One that evicts says since when: it may be tolerated for
-    a time.
+def _taints(old: Iterable[Taint], new: Iterable[Taint], now: float) -> tuple[Taint, ...]:
+    """Return people's new taints and ours.
+
+    A taint that evicts is dated, because it may be tolerated for a time.
     """
-    known = {replace(each, time_added=None): each.time_added for each in before}
-    people = (each for each in wanted if each.key != UNREACHABLE_KEY)
+    times = {replace(taint, time_added=None): taint.time_added for taint in old}
+    people = (taint for taint in new if taint.key != UNREACHABLE_KEY)
     dated = (
-        replace(each, time_added=known.get(each) or now)
-        if each.effect is TaintEffect.NO_EXECUTE and each.time_added is None
-        else each
-        for each in people
+        replace(taint, time_added=times.get(taint) or now)
+        if taint.effect is TaintEffect.NO_EXECUTE and taint.time_added is None
+        else taint
+        for taint in people
     )
-    return (*dated, *(each for each in before if each.key == UNREACHABLE_KEY))
+    return (*dated, *(taint for taint in old if taint.key == UNREACHABLE_KEY))
+
+
+# Parts of the interval after which credentials are renewed, so that agents that joined together do
+# not come together. While its agent is connected no credential is older than the interval.
+EARLIEST, LATEST = 0.7, 0.95
+
+
+class Renewal:
+    """Renewal of credentials that are nearly ``renew_seconds`` old."""
+
+    def __init__(self, store: Store, *, renew_seconds: float) -> None:
+        self._store = store
+        self._renew_seconds = renew_seconds
+
+    async def ages(self, credential_ids: Sequence[str]) -> Mapping[str, float]:
+        """Return the ages of valid credentials in seconds, by id.
+
+        Raises Unavailable.
+        """
+        async with self._store.reading() as read:
+            ages = await read.credentials.ages(credential_ids)
+            if len(ages) < len(credential_ids):
+                # In a database that was emptied none is revoked.
+                await read.histories.check()
+        return ages
+
+    def is_due(self, credential_id: str, age_seconds: float) -> bool:
+        """Whether it is time for a new one; each credential has a moment of its own."""
+        part = EARLIEST + (LATEST - EARLIEST) * _fraction(credential_id)
+        return age_seconds >= part * self._renew_seconds
+
+    async def renew(self, cluster: str, in_use: str) -> IssuedCredential:
+        """Make a new credential; only the one in use stays valid, too.
+
+        Raises NotFound, and Unauthenticated when the one in use is not valid any more.
+        """
+        secret = make_secret()
+        async with self._store.transaction() as tx:
+            stored = await tx.clusters.lock(cluster)
+            if stored is None:
+                raise NotFound(f"There is no cluster {cluster!r}.")
+            if in_use not in await tx.credentials.ages([in_use]):
+                raise Unauthenticated(f"The credential of cluster {cluster!r} was revoked.")
+            await tx.credentials.keep_only(stored.id, in_use)
+            expires_at = await tx.credentials.add(
+                credential_id=secret.id,
+                secret_hash=secret.hash,
+                kind=PrincipalKind.AGENT,
+                cluster_id=stored.id,
+                ttl_seconds=CREDENTIAL_SECONDS,
+            )
+        return IssuedCredential(credential=secret.token, expires_at=expires_at or 0.0)
+
+
+def _fraction(credential_id: str) -> float:
+    """Return a number from 0 to 1 that depends on the id alone."""
+    return zlib.crc32(credential_id.encode()) / 2**32
+
+
+logger = logging.getLogger(__name__)
+
+
+def check_release(cluster: str, theirs: str) -> None:
+    """Refuse agents two releases apart, log those one apart. Raises PreconditionFailed."""
+    ours = _own_version()
+    apart = releases_apart(ours, theirs)
+    if apart >= TOO_FAR:
+        raise PreconditionFailed(
+            f"The agent of cluster {cluster!r} runs {theirs[:64]!r} and this control plane {ours}: "
+            "they may be one release apart, so bring the older one forward first.",
+            reason="RELEASES_APART",
+        )
+    if apart:
+        fields = {"cluster": cluster, "agent": theirs, "control_plane": ours}
+        logger.warning("agent of another release", extra={"fields": fields})
+
+
+@cache
+def _own_version() -> str:
+    return version("fedsched")

@@ -1,7 +1,7 @@
-"""What reports say, and what is promised beside them, kept once a minute for replays.
+"""Pictures of reports and of promises beside them, stored once a minute for replays.
 
-Must not be in the way of a decision: it reads a snapshot of the fleet, after the commit. One
-control plane at a time does it.
+Must not delay a decision: it reads a snapshot of the fleet, after the commit. One control plane at
+a time does it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from federation.services.threads import PACKING
 
 KEPT_AT_ONCE: Final = 100
 KEEP_EVERY_SECONDS: Final = 60.0
-# For so long it is remembered what was decided: by its time alone one that was just committed is
-# not known to be in a picture. Commits take less, or readers of pictures have to be told.
+# Decisions are remembered for this time, because the time of a fresh one alone does not say whether
+# it is in a picture. Commits take less time.
 DECIDED_SECONDS: Final = 20.0
-MOST_DECIDED: Final = 50_000
+MAX_DECIDED: Final = 50_000
 
 
 class _Source(NamedTuple):
-    """What a picture is made of; ``pools`` are None where no nodes are seen."""
+    """The source of a picture; ``pools`` are None if no nodes are seen."""
 
     cluster: str
     report: CapacityReport | None
@@ -47,7 +47,7 @@ class _Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Kept:
-    """A picture that was written on a day, and what it was made of."""
+    """A picture that was written on a day, and its source."""
 
     source: _Source
     day: date
@@ -55,29 +55,28 @@ class _Kept:
 
 
 class ReportKeeping:
-    """Belongs to one event loop. Implements JournalObserver."""
+    """Pictures of all clusters, in turn. Belongs to one event loop. Implements JournalObserver."""
 
     def __init__(self, fleet: FleetOwner, clock: Callable[[], float] = time.monotonic) -> None:
         self._fleet = fleet
         self._clock = clock
         self._after = ""
         self._kept: dict[str, _Kept] = {}
-        self._decided: deque[tuple[float, str]] = deque(maxlen=MOST_DECIDED)
+        self._decided: deque[tuple[float, str]] = deque(maxlen=MAX_DECIDED)
         self._told_since = clock()
         fleet.observe(self._note, BindingChanged)
 
     def changed(self, change: Change) -> None:
-        """It is told of that once it was applied."""
+        """Ignore a change: it is announced after it was applied."""
 
     def lost(self) -> None:
-        """What was decided shortly before is in the ledgers by now, and was told to nobody."""
+        """Note that recent decisions, which are in the ledgers, were not announced."""
         self._told_since = self._clock()
 
     async def keep(self, begin: Callable[[], AbstractAsyncContextManager[Transaction]]) -> int:
-        """The next clusters, in the order of their names; how many. Then it begins anew.
+        """Store pictures of the next clusters by name, then begin anew; return how many.
 
-        None, as long as it does not know all that was decided shortly before: a replay would reckon
-        in twice what it does not know.
+        0 as long as recent decisions are not all known: a replay would count unknown ones twice.
         """
         if self._clock() < self._told_since + DECIDED_SECONDS:
             return 0
@@ -87,42 +86,45 @@ class ReportKeeping:
         decided = self._recently_decided()
         names = snapshot.names_after(self._after, KEPT_AT_ONCE)
         sources = [_source(snapshot, name) for name in names]
-        new = [each for each in sources if self._known(each, moment.day) is None]
+        new = [source for source in sources if self._known(source, moment.day) is None]
         packed = await PACKING.run(_packed, new)
-        kept = {
-            each.cluster: _Kept(source=each, day=moment.day, name=name)
-            for each, (name, _) in zip(new, packed, strict=True)
+        new_pictures = {
+            source.cluster: _Kept(source=source, day=moment.day, name=name)
+            for source, (name, _) in zip(new, packed, strict=True)
         }
         pictures = {
-            each.cluster: known.name
-            for each in sources
-            if (known := kept.get(each.cluster) or self._known(each, moment.day)) is not None
+            source.cluster: picture.name
+            for source in sources
+            if (picture := new_pictures.get(source.cluster) or self._known(source, moment.day))
+            is not None
         }
         if pictures:
             body = packed_round(moment.at, pictures, decided)
             async with begin() as tx:
                 await tx.kept_reports.add(moment.day, body, dict(packed))
-        self._kept |= kept
+        self._kept |= new_pictures
         is_over = len(names) < KEPT_AT_ONCE
         if is_over:
-            self._kept = {name: each for name, each in self._kept.items() if self._fleet.has(name)}
+            self._kept = {
+                name: picture for name, picture in self._kept.items() if self._fleet.has(name)
+            }
         self._after = "" if is_over else names[-1]
         return len(names)
 
     def _known(self, source: _Source, day: date) -> _Kept | None:
-        """Its picture, if it was written on that day: what it is made of is the very same."""
-        known = self._kept.get(source.cluster)
-        if known is None or known.day != day:
+        """Return its picture, if it was written on that day from the very same source."""
+        picture = self._kept.get(source.cluster)
+        if picture is None or picture.day != day:
             return None
-        before = known.source
+        last = picture.source
         is_same = (
-            before.ledger is source.ledger
-            and before.pools is source.pools
-            and before.follows_claims == source.follows_claims
-            and before.model == source.model
-            and _id_of(before.report) == _id_of(source.report)
+            last.ledger is source.ledger
+            and last.pools is source.pools
+            and last.follows_claims == source.follows_claims
+            and last.model == source.model
+            and _id_of(last.report) == _id_of(source.report)
         )
-        return known if is_same else None
+        return picture if is_same else None
 
     def _note(self, change: Change) -> None:
         if isinstance(change, BindingChanged) and change.decision and change.clusters:
@@ -152,21 +154,25 @@ def _id_of(report: CapacityReport | None) -> tuple[int, int] | None:
 
 
 def _packed(sources: Sequence[_Source]) -> list[tuple[bytes, bytes]]:
-    """Name and body of each."""
+    """Return the names and bodies of pictures."""
     return [
         packed_picture(
-            each.report,
-            each.pools,
-            each.model,
-            [OpenPromise(one, _decision(each.ledger, one)) for one in each.ledger.outstanding()],
-            follows_claims=each.follows_claims,
+            source.report,
+            source.pools,
+            source.model,
+            [
+                OpenPromise(one, _decision(source.ledger, one))
+                for one in source.ledger.outstanding()
+            ],
+            follows_claims=source.follows_claims,
         )
-        for each in sources
+        for source in sources
     ]
 
 
 def _decision(ledger: ClusterLedger, outstanding: Outstanding) -> str:
     held: Mapping[str, str] = {
-        each.component: each.decision for each in ledger.newest(outstanding.binding)
+        reservation.component: reservation.decision
+        for reservation in ledger.newest(outstanding.binding)
     }
     return held.get(outstanding.component, "")

@@ -1,6 +1,6 @@
-"""Members that are kept off, change hands, lose their credentials, or leave.
+"""Members that are cordoned, accepted, replaced, revoked, or deleted.
 
-Must not end a stream before what ends it is committed.
+Must not end a stream before the change that ends it is committed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BINDINGS_NAMED = 3
 
 
 class Membership:
-    """What an operator does to a member cluster, beside describing it."""
+    """Use cases of operators with member clusters, except their specs."""
 
     def __init__(self, store: Store, fleet: FleetOwner, streams: AgentStreams) -> None:
         self._store = store
@@ -41,20 +41,20 @@ class Membership:
     async def cordon(
         self, name: str, *, cordoned: bool, reason: str = "", by: str = ""
     ) -> ClusterView:
-        """Keeps new replicas away, or lets them in again; what is there stays. Raises NotFound."""
+        """Keep new replicas away, or let them in again; others stay. Raises NotFound."""
         async with self._store.transaction() as tx:
             stored = await _locked(tx, name)
             cluster = stored.cluster
             if not cordoned:
                 reason = by = ""
             if cluster.cordoned != cordoned or (reason and reason != cluster.cordon_reason):
-                wanted = replace(cluster, cordoned=cordoned, cordon_reason=reason, cordoned_by=by)
-                cluster = await _put(tx, stored, wanted)
+                changed = replace(cluster, cordoned=cordoned, cordon_reason=reason, cordoned_by=by)
+                cluster = await _put(tx, stored, changed)
         self._fleet.put_cluster(cluster)
         return self._fleet.view(name)
 
     async def accept(self, name: str) -> ClusterView:
-        """Lets new replicas into a cluster that is held. Raises NotFound, PreconditionFailed."""
+        """Let new replicas into a held cluster. Raises NotFound, PreconditionFailed."""
         async with self._store.transaction() as tx:
             stored = await _locked(tx, name)
             _check_held(stored.cluster)
@@ -63,7 +63,7 @@ class Membership:
         return self._fleet.view(name)
 
     async def reject(self, name: str) -> None:
-        """Forgets a cluster that is held. Raises NotFound, PreconditionFailed."""
+        """Forget a held cluster. Raises NotFound, PreconditionFailed."""
         async with self._store.transaction() as tx:
             await tx.credentials.cancel_join_tokens(name)
             stored = await _locked(tx, name)
@@ -74,14 +74,14 @@ class Membership:
         self._streams.dismiss(name, PermissionRefused(f"Cluster {name!r} was rejected."))
 
     async def delete(self, name: str, *, force: bool) -> None:
-        """Forgets a cluster and everything that lets its agent in.
+        """Forget a cluster and all credentials of its agent.
 
         Raises NotFound, and PreconditionFailed while bindings hold replicas there, unless forced.
         """
         async with self._store.transaction() as tx:
             await tx.credentials.cancel_join_tokens(name)
             stored = await _locked(tx, name)
-            # Nobody is placed there from now on, and who was placed before is committed.
+            # From now on no binding is placed there, and all earlier placements are committed.
             await tx.journal.lock([name])
             holding = await tx.bindings.holding(name, BINDINGS_NAMED + 1)
             if holding and not force:
@@ -92,7 +92,7 @@ class Membership:
         self._streams.dismiss(name, PermissionRefused(f"Cluster {name!r} was deleted."))
 
     async def replace(self, name: str, cluster_uid: str) -> ClusterView:
-        """Gives the name to the Kubernetes cluster with that uid; what was known of it is gone.
+        """Give the name to the Kubernetes cluster with that uid, and forget the old one.
 
         Raises NotFound, and InvalidRequest for a uid that is empty or already the cluster's.
         """
@@ -117,12 +117,12 @@ class Membership:
         return self._fleet.view(name)
 
     async def revoke(self, name: str) -> int:
-        """Ends all credentials and join tokens of a cluster; how many credentials. NotFound."""
+        """End all credentials and join tokens of a cluster; return how many credentials."""
         async with self._store.transaction() as tx:
             await tx.credentials.cancel_join_tokens(name)
             await _locked(tx, name)
             ended = await tx.credentials.revoke_all(name)
-            # Whoever serves the agent looks whether its credential is still good.
+            # The control plane that serves the agent looks whether its credential is valid.
             await tx.journal.append([ClusterChanged(cluster=name)])
         self._streams.dismiss(
             name, Unauthenticated(f"The credential of cluster {name!r} was revoked.")
@@ -149,14 +149,14 @@ def _check_held(cluster: Cluster) -> None:
         )
 
 
-async def _put(tx: Transaction, stored: StoredCluster, wanted: Cluster) -> Cluster:
-    cluster = await tx.clusters.put(stored.id, wanted)
+async def _put(tx: Transaction, stored: StoredCluster, changed: Cluster) -> Cluster:
+    cluster = await tx.clusters.put(stored.id, changed)
     await tx.journal.append([ClusterChanged(cluster=cluster.name)])
     return cluster
 
 
 async def _forget(tx: Transaction, stored: StoredCluster) -> Sequence[BindingChanged]:
-    """Delete the cluster, whose join tokens were cancelled; its bindings are asked again."""
+    """Delete a cluster without join tokens; return the changes of its bindings."""
     name = stored.cluster.name
     _, asked_again = await _emptied(tx, name, f"cluster {name} was deleted")
     await tx.clusters.delete(stored.id)
@@ -185,9 +185,9 @@ async def _emptied(tx: Transaction, name: str, why: str) -> tuple[int, list[Bind
 
 def _still_holding(name: str, holding: Sequence[tuple[str, str]]) -> str:
     keys = [binding_key(namespace, binding) for namespace, binding in holding[:BINDINGS_NAMED]]
-    more = " and others" if len(holding) > BINDINGS_NAMED else ""
+    suffix = " and others" if len(holding) > BINDINGS_NAMED else ""
     return (
-        f"Bindings {', '.join(keys)}{more} hold replicas in cluster {name!r}: "
+        f"Bindings {', '.join(keys)}{suffix} hold replicas in cluster {name!r}: "
         "move them first, or force it."
     )
 
@@ -216,13 +216,13 @@ async def _leave(tx: Transaction, cluster: str) -> list[StoredBinding]:
 
 
 def _share(stored: StoredBinding, cluster: str) -> int | None:
-    """Return its replicas there, None where it is not there."""
-    shares = {each.name: each.replicas for each in stored.binding.clusters}
+    """Return its replicas in the cluster, None if it is not there."""
+    shares = {target.name: target.replicas for target in stored.binding.clusters}
     return shares.get(cluster)
 
 
 def _without(binding: Binding, cluster: str) -> Binding:
-    clusters = tuple(each for each in binding.clusters if each.name != cluster)
+    clusters = tuple(target for target in binding.clusters if target.name != cluster)
     return replace(binding, clusters=clusters)
 
 

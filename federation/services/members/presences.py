@@ -1,8 +1,7 @@
-"""Who hears which agent, shared by all control planes: told, read, and followed.
+"""The control planes that hear agents, shared by all of them: written, read, and followed.
 
-Must not compare clocks: an agent counts as heard by a peer when the peer's row is seen to change;
-nor call an agent silent for as long as no row could be read; nor keep agents of which it can tell
-nobody.
+Must not compare clocks: an agent counts as heard by a peer when the peer's row changes. Must not
+call an agent silent while rows cannot be read, nor keep agents while rows cannot be written.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from federation.services.agent_values import AgentPresence
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import Change, ReportAdvanced
 from federation.services.journal_ports import Replica, StoredPresence
-from federation.services.members.hearing import forgive
+from federation.services.members.event_loop_lag import shift_deadlines
 from federation.services.members.replicas import Replicas
 from federation.services.members.reports import Reporting, same_or_new
 from federation.services.ports import Store, Timer
 from federation.services.troubles import Trouble
 
-LEAST_SECONDS, MOST_SECONDS = 1.0, 5.0
-# Rows in a fleet's thousands are followed so many at a time, between other work of the loop.
+MIN_ROUND_SECONDS, MAX_ROUND_SECONDS = 1.0, 5.0
+# Thousands of rows are followed in parts of this size, between other work of the loop.
 ROWS_AT_ONCE = 250
-# What a peer tells is dated by the begin of its transaction, and seen at its end.
+# A peer's row is dated by the begin of its transaction, and seen at its end.
 COMMITTED_SECONDS = 10.0
-# Who can tell nobody of its agents for so long sends them to its peers, or sooner: half of the time
-# until they would be lost is theirs. A database that fails over takes less.
+# A control plane that cannot write rows for this time sends its agents to peers, or sooner: after
+# half of the time until they would be lost. A database that fails over takes less.
 CUT_OFF_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
 
-# Of one round, where clusters are deleted while it writes.
+# Tries of one round, if clusters are deleted while it writes.
 MAX_TRIES: Final = 3
 
 
@@ -52,7 +51,7 @@ class HeldStreams(Protocol):
         ...
 
     def forget(self, ended: Mapping[str, int]) -> None:
-        """These were told of."""
+        """Forget ended sessions that were written."""
         ...
 
     def dismiss(self, cluster: str, error: FederationError) -> None:
@@ -69,14 +68,14 @@ class HeldStreams(Protocol):
 
 
 class LastHeard(NamedTuple):
-    """What was last written of a stream of ours: its session, and when it was heard, our time."""
+    """A stream of ours as last written: its session, and when it was heard, our time."""
 
     epoch: int
     heard_at: float
 
 
 class Presences:
-    """Rounds of telling and reading. Belongs to one event loop."""
+    """Rounds of writing and reading presences. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -96,23 +95,23 @@ class Presences:
         self._reporting = reporting
         self._clock = clock
         self._cut_off_seconds = min(CUT_OFF_SECONDS, lost_seconds / 2)
-        self._told: dict[str, LastHeard] = {}
+        self._written: dict[str, LastHeard] = {}
         self._seen: dict[str, StoredPresence] = {}
         self._since = 0.0
         self._has_begun = False
         self._could_read_at = clock.now()
-        # When a round last came to its end: then all that peers heard was known here.
+        # When a round last ended, after which all agents that peers heard were known.
         self.shared_at = self._could_read_at
 
     @property
     def round_seconds(self) -> float:
-        """How long a round lasts: three of them for every heartbeat, within limits."""
-        wanted = self._reporting.heartbeat_seconds / 3
-        return min(max(wanted, LEAST_SECONDS), MOST_SECONDS)
+        """The time of a round: a third of a heartbeat, within limits."""
+        third = self._reporting.heartbeat_seconds / 3
+        return min(max(third, MIN_ROUND_SECONDS), MAX_ROUND_SECONDS)
 
     @property
     def silence_seconds(self) -> float:
-        """After how long without a word an agent is silent."""
+        """The time without a message after which an agent is silent."""
         return self._reporting.silence_seconds
 
     @property
@@ -120,13 +119,14 @@ class Presences:
         return self._replicas.id
 
     def holder(self, cluster: str) -> Replica | None:
-        """The peer that serves a cluster's agent, as far as is known."""
+        """Return the peer that serves a cluster's agent, if known."""
         row = self._seen.get(cluster)
         return self._replicas.peer(row.replica) if row else None
 
     def note_report(self, change: Change) -> None:
-        """A report is a word of its agent, and its picture: of a cluster that has joined at a peer
-        just now it comes before the peer tells whom it hears.
+        """Count a report as a message of its agent.
+
+        The report of a cluster that has just joined at a peer comes before the peer's row.
         """
         if not isinstance(change, ReportAdvanced):
             return
@@ -145,37 +145,37 @@ class Presences:
         return bool(peer) and self._replicas.peer(peer) is None
 
     async def keep_sharing(self) -> None:
-        """Round after round until cancelled."""
+        """Do rounds until cancelled."""
         trouble = Trouble(logger, "presences not shared")
         while True:
             await self._clock.sleep(self.round_seconds)
             try:
-                await self.share_or_forgive()
+                await self.share_or_shift()
                 trouble.over()
             except Exception as error:  # noqa: BLE001 - told; without rounds every cluster of a peer goes stale
                 trouble.met(error)
 
-    async def share_or_forgive(self) -> None:
-        """One round; as long as nothing can be read, nobody whom only peers hear goes stale."""
+    async def share_or_shift(self) -> None:
+        """Do a round; while rows cannot be read, no cluster that only peers hear goes stale."""
         sharing = asyncio.create_task(self.share())
         try:
             while not sharing.done():
                 await asyncio.wait({sharing}, timeout=self.round_seconds)
                 if not sharing.done() or sharing.exception() is not None:
-                    self._forgive()
+                    self._shift_deadlines()
                     self._send_away()
             await sharing
         finally:
             sharing.cancel()
 
-    def _forgive(self) -> None:
+    def _shift_deadlines(self) -> None:
         since, self._could_read_at = self._could_read_at, self._clock.now()
         held = self._streams.epochs()
-        others = [name for name in self._fleet.snapshot.names if name not in held]
-        forgive(self._fleet, others, self._could_read_at - since, since)
+        unheld = [name for name in self._fleet.snapshot.names if name not in held]
+        shift_deadlines(self._fleet, unheld, self._could_read_at - since, since)
 
     def _send_away(self) -> None:
-        """Peers that hear nothing of our agents would call them lost: they are to dial a peer."""
+        """Send our agents to peers, which would call them lost without our rows."""
         silent_seconds = self._clock.now() - self.shared_at
         held = self._streams.epochs()
         if silent_seconds < self._cut_off_seconds or not (held and self._replicas.endpoints):
@@ -187,16 +187,16 @@ class Presences:
         )
 
     async def share(self) -> None:
-        """One round. Raises Unavailable."""
+        """Do a round. Raises Unavailable."""
         await self._replicas.keep_credential()
         gone = self._streams.ended()
         news = await self._news({**gone, **self._streams.epochs()})
         ended = self._ended(news)
         peers_changed, rows, unheard = await self._exchange(news, ended)
-        self._told.update(news)
+        self._written.update(news)
         self._streams.forget(gone)
         for cluster in ended:
-            self._told.pop(cluster, None)
+            self._written.pop(cluster, None)
         self._could_read_at = self.shared_at = self._clock.now()
         self._await(unheard)
         await self._take(rows)
@@ -206,10 +206,10 @@ class Presences:
     async def _exchange(
         self, news: Mapping[str, LastHeard], ended: Sequence[str]
     ) -> tuple[bool, Sequence[StoredPresence], Mapping[str, float]]:
-        """Write what is news here, and read what others wrote: whether peers changed, the rows, and
-        as the process starts for how long agents were unheard.
+        """Write our news, and read the rows of others.
 
-        A cluster that is deleted meanwhile must not keep all others from being told of.
+        Return whether peers changed, the rows, and at the start of the process how long agents were
+        unheard. A cluster that is deleted meanwhile must not keep others from being written.
         """
         tries_left = MAX_TRIES
         while True:
@@ -231,31 +231,31 @@ class Presences:
                 return peers_changed, rows, unheard
 
     async def _news(self, sessions: Mapping[str, int]) -> dict[str, LastHeard]:
-        """Of these, whose agents were heard here since they were last told of."""
-        found = {}
-        every = [*sessions.items()]
-        for start in range(0, len(every), ROWS_AT_ONCE):
-            for cluster, epoch in every[start : start + ROWS_AT_ONCE]:
+        """Return the sessions whose agents were heard here since they were last written."""
+        news = {}
+        all_sessions = [*sessions.items()]
+        for start in range(0, len(all_sessions), ROWS_AT_ONCE):
+            for cluster, epoch in all_sessions[start : start + ROWS_AT_ONCE]:
                 presence = self._fleet.presence(cluster)
                 if presence is None or presence.last_heartbeat_at is None or presence.peer:
                     continue
-                told = LastHeard(epoch, presence.last_heartbeat_at)
-                if told != self._told.get(cluster):
-                    found[cluster] = told
+                heard = LastHeard(epoch, presence.last_heartbeat_at)
+                if heard != self._written.get(cluster):
+                    news[cluster] = heard
             await asyncio.sleep(0)
-        return found
+        return news
 
     def _ended(self, news: Collection[str]) -> list[str]:
         held = self._streams.epochs()
-        return sorted(cluster for cluster in {*self._told, *news} if cluster not in held)
+        return sorted(cluster for cluster in {*self._written, *news} if cluster not in held)
 
-    def _row(self, cluster: str, told: LastHeard) -> StoredPresence:
+    def _row(self, cluster: str, heard: LastHeard) -> StoredPresence:
         presence = self._fleet.presence(cluster) or AgentPresence()
         blindness = presence.blindness
         return StoredPresence(
             cluster=cluster,
             replica=self._replicas.id,
-            epoch=told.epoch,
+            epoch=heard.epoch,
             heard_at=0.0,
             clock_offset_seconds=presence.clock_offset_seconds,
             confirmed_sequence=presence.confirmed_sequence,
@@ -266,13 +266,13 @@ class Presences:
         )
 
     async def _take(self, rows: Sequence[StoredPresence]) -> None:
-        """Follow what is new in rows. One that the store lost is still the newest known."""
+        """Follow new rows. One that the store lost is still the newest known."""
         changed = [row for row in rows if row != self._seen.get(row.cluster)]
-        # What a start finds may be of any age.
+        # Rows that a start finds may be of any age.
         heard = frozenset(row.cluster for row in changed) if self._has_begun else frozenset[str]()
         self._seen.update((row.cluster, row) for row in changed)
         self._has_begun = True
-        # Nothing new at all: everything is read next, as the store's clock may have gone back.
+        # Without rows everything is read next, because the store's clock may have gone back.
         newest = max((row.heard_at for row in rows), default=0.0)
         self._since = newest - COMMITTED_SECONDS if rows else 0.0
         if len(self._seen) > self._fleet.size:
@@ -281,8 +281,10 @@ class Presences:
         await self._follow_all(changed, heard)
 
     def _await(self, unheard_seconds: Mapping[str, float]) -> None:
-        """As the process starts: an agent that nobody heard for so long that it would be silent has
-        to say first that what is stored is still its picture. The database may be a restored one.
+        """Await agents at the start of the process that were unheard for too long.
+
+        They have to confirm first that the stored reports are still theirs, because the database
+        may be a restored one.
         """
         for name, seconds in unheard_seconds.items():
             if seconds > self._reporting.silence_seconds and self._fleet.has(name):
@@ -321,13 +323,13 @@ class Presences:
             blindness=self._blindness(row, presence, is_heard=is_heard),
             skipped_objects=row.skipped_objects,
         )
-        # A session that is new and has ended was heard when it began, just now.
+        # A new session that has ended was heard when it began, just now.
         if is_heard and (row.replica or row.epoch > presence.epoch):
             now = self._clock.now()
             followed = replace(
                 followed,
                 last_heartbeat_at=now,
-                # It was told a round late at most, and is read a round late at most.
+                # It was written a round late at most, and is read a round late at most.
                 silent_after=now + self._reporting.silence_seconds + 2 * self.round_seconds,
                 clock_offset_seconds=row.clock_offset_seconds,
                 confirmed_sequence=row.confirmed_sequence,
@@ -339,24 +341,24 @@ class Presences:
     def _blindness(
         self, row: StoredPresence, presence: AgentPresence, *, is_heard: bool
     ) -> Blindness | None:
-        """What the peer told, dated by our clock; what is no news leaves the date as it is."""
-        known = presence.blindness
+        """Return the blindness of a row, dated by our clock, or by the old date if the same."""
+        last = presence.blindness
         if row.blind_reason == AGENT_AWAITED:
-            # A peer that has just started awaits the agent. Who ran all the while need not.
-            return known
+            # Only a peer that has just started has to await the agent.
+            return last
         if not row.blind_reason:
-            return known if presence.is_awaited and not is_heard else None
-        if known is not None and not is_heard:
-            return known
-        told = Blindness(
+            return last if presence.is_awaited and not is_heard else None
+        if last is not None and not is_heard:
+            return last
+        new = Blindness(
             since=self._clock.now() - row.blind_seconds,
             reason=row.blind_reason,
             message=row.blind_message,
         )
-        return same_or_new(known, told)
+        return same_or_new(last, new)
 
     def _confirm(self, row: StoredPresence, blindness: Blindness | None) -> None:
-        """The report that the agent still stands by is as old here as where the agent is."""
+        """Let the report that the agent confirmed be as old here as at the peer."""
         report = self._fleet.known(row.cluster).state.report
         if report and (report.epoch, report.sequence) == (row.epoch, row.confirmed_sequence):
             as_of = blindness.since if blindness else self._clock.now()

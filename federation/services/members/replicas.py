@@ -1,6 +1,6 @@
-"""One control plane among its peers: known to them, let in by them, and knowing them.
+"""One control plane among its peers: their endpoints, and the credential for them.
 
-Must not dial anybody.
+Must not dial peers.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from federation.services.secrets import Secret, make_secret
 from federation.services.values import PrincipalKind
 
 CREDENTIAL_SECONDS = 24 * 3600
-# Long before its end: a database that is away for hours locks nobody out.
+# Long before its end, so that an outage of hours locks no control plane out.
 RENEW_SECONDS = CREDENTIAL_SECONDS / 4
-# Three rounds of the slowest: one that has not been heard for so long is gone.
+# A control plane that was not heard for three of the slowest rounds is gone.
 LOST_SECONDS = 15.0
 
 
 class Replicas:
-    """The control planes that run now, as of the last meeting.
+    """The control planes that run, as of the last round.
 
     ``id`` is this one's, which no other process ever has; ``endpoint`` is where peers dial it.
     """
@@ -36,47 +36,47 @@ class Replicas:
 
     @property
     def bearer(self) -> str:
-        """What peers let us in with; empty before the first ``keep_credential``."""
+        """The token for peers, empty before the first ``keep_credential``."""
         return self._credential.token if self._credential else ""
 
     @property
     def endpoints(self) -> frozenset[str]:
-        """Where peers are dialled."""
+        """The endpoints of peers."""
         return frozenset(peer.endpoint for peer in self._peers.values())
 
     def peer(self, replica_id: str) -> Replica | None:
-        """Another control plane, if it runs."""
+        """Return another control plane, if it runs."""
         return self._peers.get(replica_id)
 
     async def meet(self, tx: Transaction) -> bool:
-        """Tell that this one runs, and learn who else does: whether that changed."""
-        before = self._peers
+        """Write that this one runs, and read the others; return whether they changed."""
+        last = self._peers
         await tx.replicas.put(Replica(id=self.id, endpoint=self.endpoint))
         self._peers = {
             replica.id: replica
             for replica in await tx.replicas.all(LOST_SECONDS)
             if replica.id != self.id
         }
-        return self._peers != before
+        return self._peers != last
 
     async def keep_credential(self) -> None:
-        """Make a credential when there is none or it is due; the one before ends by itself."""
+        """Make a credential when there is none or it is due; the old one ends by itself."""
         now = self._clock.now()
         if now < self._renew_at:
             return
-        made = make_secret()
+        secret = make_secret()
         async with self._store.transaction() as tx:
             await tx.credentials.add(
-                credential_id=made.id,
-                secret_hash=made.hash,
+                credential_id=secret.id,
+                secret_hash=secret.hash,
                 kind=PrincipalKind.REPLICA,
                 cluster_id=None,
                 ttl_seconds=CREDENTIAL_SECONDS,
             )
-        self._credential, self._renew_at = made, now + RENEW_SECONDS
+        self._credential, self._renew_at = secret, now + RENEW_SECONDS
 
     async def leave(self) -> None:
-        """Peers do not dial this one any more, and its credential is good for nothing."""
+        """Remove this control plane, so that peers do not dial it, and its credential."""
         async with self._store.transaction() as tx:
             if self._credential is not None:
                 await tx.credentials.discard([self._credential.id])

@@ -1,4 +1,4 @@
-"""What agents tell on their streams: hello, reports, heartbeats, goodbye.
+"""Messages of agents on their streams: hello, reports, heartbeats, goodbye.
 
 Must not answer a report before it is committed, nor let one bad report harm another.
 """
@@ -37,24 +37,24 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged, new_nonce
 from federation.services.member_ports import NamedReport, ReportVerdict
 from federation.services.members.finished_jobs import Finishing
-from federation.services.members.releases import check_release
+from federation.services.members.join import check_release
 from federation.services.members.settling import Settling
 from federation.services.ports import Clock, Store
 
 MAX_WAITING = 20_000
-# An agent that missed so many heartbeats is silent, and its cluster stale.
+# An agent that missed this many heartbeats is silent, and its cluster stale.
 MISSED_BEATS = 3
-# Moments that are so close are one, told twice.
+# Times that differ by less are the same.
 SAME_SECONDS = 5.0
 # How far an agent's clock may be ahead of ours.
-MOST_AHEAD_SECONDS = 300.0
-# What one process is spoken to; a larger fleet speaks less often.
+MAX_AHEAD_SECONDS = 300.0
+# Heartbeats that one process takes; agents of a larger fleet send them less often.
 BEATS_PER_SECOND = 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportTimes:
-    """How often agents speak at least, and how long reports are collected before being written."""
+    """The longest pauses of agents, and how long reports are collected before they are written."""
 
     heartbeat_seconds: float = 10.0
     report_seconds: float = 10.0
@@ -84,11 +84,11 @@ class Reporting:
         self._batches = Batcher(self._write, seconds=self._beat.batch_seconds)
 
     async def connected(self, cluster: str, hello: AgentHello, credential_id: str) -> WelcomeFacts:
-        """An agent's stream opened, with a credential that from now on is the one in use.
+        """Note that an agent's stream opened, with a credential that is the one in use then.
 
-        Raises NotFound, Unauthenticated when the credential is not valid any more, Conflict
-        when the epoch is outdated, and PreconditionFailed when it lies in the future, or where the
-        agent is of a release too far from ours.
+        Raises NotFound, Unauthenticated when the credential is not valid any more, and Conflict
+        when the epoch is outdated. PreconditionFailed: the epoch lies in the future, or the
+        agent's release is too far from ours.
         """
         check_release(cluster, hello.agent_version)
         self._refuse_future(cluster, hello)
@@ -105,8 +105,8 @@ class Reporting:
             if not await tx.credentials.settle(stored.id, credential_id):
                 raise Unauthenticated(f"The credential of cluster {cluster!r} was revoked.")
             self._refuse_outdated(stored.cluster, hello)
-            # An older cluster of this name may have left, and the journal may not show it here yet:
-            # the agent must not be told of promises in that one.
+            # An older cluster of this name may have left, and the journal may not show it here yet.
+            # The agent must not get promises in that one.
             await self._following.catch_up(tx, await tx.journal.lock([cluster]))
             if facts != stored.facts:
                 await tx.clusters.put_facts(stored.id, facts)
@@ -124,16 +124,16 @@ class Reporting:
 
     @property
     def heartbeat_seconds(self) -> float:
-        """How often agents are to be heard now: less often the more of them there are."""
+        """The time between heartbeats: the longer the more agents there are."""
         return max(self._beat.heartbeat_seconds, self._fleet.size / BEATS_PER_SECOND)
 
     @property
     def silence_seconds(self) -> float:
-        """After how long without a word an agent is silent."""
+        """The time without a message after which an agent is silent."""
         return MISSED_BEATS * self.heartbeat_seconds
 
     def welcome(self, cluster: str) -> WelcomeFacts:
-        """What the agent needs to work, as of now: said again when the model changes."""
+        """Return the facts that the agent needs, which are sent again when the model changes."""
         model = self._fleet.model_in_force(cluster)
         return WelcomeFacts(
             model=model,
@@ -144,14 +144,14 @@ class Reporting:
         )
 
     async def accept(self, cluster: str, report: CapacityReport) -> None:
-        """Returns when the report is committed.
+        """Commit a report.
 
         Raises NotFound, InvalidRequest, Conflict when the stored report is as new or newer, and
         Unavailable.
         """
         uid = self._fleet.known(cluster).cluster.uid
         if report.interest_version > self._fleet.ledger(cluster).version:
-            # Another control plane may have told the agent what is not known here yet.
+            # Another control plane may have sent the agent changes that are not known here yet.
             await self._catch_up(cluster)
         version = self._fleet.ledger(cluster).version
         if report.interest_version > version and self._following.believe(
@@ -176,7 +176,7 @@ class Reporting:
         self._see_again(cluster, REPORT_MISSING)
 
     def see(self, cluster: str, sight: AgentSight) -> None:
-        """What the agent says of its sight counts until it says something else."""
+        """Note the sight of an agent, which counts until its next message about it."""
         presence = self._fleet.known(cluster).presence
         blindness = presence.blindness if presence.is_awaited else None
         if sight.blind and not presence.is_awaited:
@@ -202,39 +202,38 @@ class Reporting:
         agent_time: float,
         sight: AgentSight | None = None,
     ) -> bool:
-        """Whether the stored report still is the agent's picture; False: it must send it again.
+        """Return whether the stored report is still the agent's picture; else it sends another.
 
-        In step, the report is as old as the agent says: as of ``agent_time`` by its clock. A report
-        that is neither confirmed nor replaced for so long that an agent would be silent is no
-        picture of the cluster any more.
+        A confirmed report is as of ``agent_time`` by the agent's clock. A report that is neither
+        confirmed nor replaced within the time of silence does not count any more.
         """
-        known = self._fleet.known(cluster)
-        report = known.state.report
+        stored = self._fleet.known(cluster)
+        report = stored.state.report
         in_step = (
             report is not None
-            and report.epoch == known.presence.epoch
+            and report.epoch == stored.presence.epoch
             and (report.sequence, report.content_hash) == (sequence, content_hash)
         )
         if in_step and not (sight and sight.blind):
             self._see_again(cluster, AGENT_AWAITED)
         confirmed = sequence if in_step else 0
-        self._mark_alive(cluster, known.presence.epoch, confirmed_sequence=confirmed)
+        self._mark_alive(cluster, stored.presence.epoch, confirmed_sequence=confirmed)
         self.see(cluster, sight or AgentSight())
         if report is not None and in_step:
             later = replace(report, snapshot_time=max(report.snapshot_time, agent_time))
             self._fleet.confirm_report(cluster, later, self._as_of(cluster, sight))
-        elif known.state.as_of is not None:
-            self._miss_report(cluster, known.state.as_of)
+        elif stored.state.as_of is not None:
+            self._miss_report(cluster, stored.state.as_of)
         return in_step
 
     def _see_again(self, cluster: str, reason: str) -> None:
-        """It is not blind any more for that reason: what is stored is the agent's picture."""
+        """End a blindness of that reason, because the stored report is the agent's picture."""
         presence = self._fleet.known(cluster).presence
         if presence.blindness and presence.blindness.reason == reason:
             self._fleet.put_presence(cluster, replace(presence, blindness=None))
 
     def _as_of(self, cluster: str, sight: AgentSight | None) -> float:
-        """When the report that an agent stands by was last known to be true."""
+        """Return when the report that an agent confirmed was last known to be true."""
         blindness = self._fleet.known(cluster).presence.blindness
         if blindness is not None:
             return blindness.since
@@ -251,7 +250,7 @@ class Reporting:
             self._fleet.put_presence(cluster, replace(presence, blindness=missing))
 
     def disconnected(self, cluster: str, epoch: int) -> None:
-        """The stream of that epoch ended; that of a newer one is not concerned."""
+        """Note that the stream of an epoch ended, unless there is a newer one."""
         if not self._fleet.has(cluster):
             return
         presence = self._fleet.known(cluster).presence
@@ -274,7 +273,7 @@ class Reporting:
         self._fleet.put_presence(cluster, alive)
 
     def _compare(self, cluster: str, hello: AgentHello, stored: tuple[int, int] | None) -> None:
-        """What was acknowledged was stored: a store without it has lost it."""
+        """Notice a store that has lost a report that was acknowledged."""
         acknowledged = hello.epoch, hello.acknowledged_sequence
         if hello.acknowledged_sequence and stored is not None and acknowledged > stored:
             self._following.believe(
@@ -282,13 +281,13 @@ class Reporting:
             )
 
     def _refuse_future(self, cluster: str, hello: AgentHello) -> None:
-        """Epochs are the time in milliseconds: one of next year would shut out all until then."""
+        """Refuse an epoch (milliseconds) in the future, which would shut out all until then."""
         ahead_seconds = hello.epoch / 1000 - self._clock.now()
-        if ahead_seconds > MOST_AHEAD_SECONDS:
+        if ahead_seconds > MAX_AHEAD_SECONDS:
             raise PreconditionFailed(
                 f"A clock is off, the agent's or this control plane's: epoch {hello.epoch} of "
                 f"cluster {cluster!r} is {ahead_seconds:.0f} s ahead of this control plane's clock,"
-                f" and {MOST_AHEAD_SECONDS:.0f} s are tolerated.",
+                f" and {MAX_AHEAD_SECONDS:.0f} s are tolerated.",
                 reason=EPOCH_AHEAD,
                 facts={SERVER_TIME: f"{self._clock.now():.3f}"},
             )
@@ -307,8 +306,8 @@ class Reporting:
             await self._following.catch_up(tx, await tx.journal.lock([cluster]))
 
     async def _write(self, reports: Sequence[NamedReport]) -> Sequence[ReportVerdict]:
-        """Commit reports of different clusters, and apply to the fleet which were newer."""
-        await self._fleet.pack_ahead((each.cluster, each.report) for each in reports)
+        """Commit reports of different clusters, and apply newer ones to the fleet."""
+        await self._fleet.pack_ahead((named.cluster, named.report) for named in reports)
         async with self._store.transaction() as tx:
             verdict_of = {verdict.cluster: verdict for verdict in await tx.reports.advance(reports)}
         verdicts = [verdict_of[named.cluster] for named in reports]
@@ -328,19 +327,19 @@ class Reporting:
         return verdicts
 
 
-def same_or_new(known: Blindness | None, told: Blindness | None) -> Blindness | None:
-    """What is told, dated as what is known of the same: messages take their time."""
-    if known is None or told is None or known.reason != told.reason:
-        return told
-    if abs(known.since - told.since) > SAME_SECONDS:
-        return told
-    return replace(told, since=known.since)
+def same_or_new(last: Blindness | None, new: Blindness | None) -> Blindness | None:
+    """Return the new blindness, with the old date if it is the same: messages take time."""
+    if last is None or new is None or last.reason != new.reason:
+        return new
+    if abs(last.since - new.since) > SAME_SECONDS:
+        return new
+    return replace(new, since=last.since)
 
 
 def report_violations(report: CapacityReport, ledger_version: int) -> list[Violation]:
-    """Broken rules between the parts of a report; each part by itself was checked on arrival.
+    """Return violations between the parts of a report, whose parts were checked on arrival.
 
-    Agents were told of no later version than the ledger's.
+    Agents were sent no later version than the ledger's.
     """
     violations = [
         Violation(field=f"gradeCounts[{grade}]", rule="must not be negative")
@@ -365,8 +364,8 @@ def report_violations(report: CapacityReport, ledger_version: int) -> list[Viola
 def _echo_violations(report: CapacityReport, ledger_version: int) -> list[Violation]:
     violations = [
         Violation(field=f"echoes[{place}]", rule="must not count less than nothing")
-        for place, each in enumerate(report.echoes)
-        if min(each.bound, each.unbound, each.finished) < 0
+        for place, echo in enumerate(report.echoes)
+        if min(echo.bound, echo.unbound, echo.finished) < 0
     ]
     if report.interest_version > ledger_version:
         rule = f"must be one that the agent was told of: at most {ledger_version}"

@@ -1,11 +1,9 @@
 """Watches of what is committed: resumable, coalesced, bounded.
 
-- ``listings``: what begins a watch: all that is there in a scope, read and written once for all
-  who begin
-- ``subjects``: what can be watched: bindings, as they are in the store, and clusters, as they are
-  in memory
-- ``watches``: watches: what has changed since a place in the journal, told in few messages,
-  nothing missed
+- ``listings``: the beginning of watches: all objects of a scope, read once for many watchers
+- ``resumes``: watchers that resume from a place in the journal, in one pass for all
+- ``subjects``: objects to watch: bindings from the store, and clusters from memory
+- ``watches``: changes since a place in the journal, sent in few messages, without a gap
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What begins a watch: all that is there in a scope, read and written once for all who begin.
+"""The beginning of watches: all objects of a scope, read and written once for many watchers.
 
-Must not keep more than a bounded part of it: the rest is read for everybody anew. Belongs to one
-event loop.
+Must not keep more than a bounded part of it: the rest is read anew for every watcher. Belongs to
+one event loop.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
-# Who begins later has another one made.
+# The time for which a listing is shared.
 SHARED_SECONDS: Final = 10.0
-# Of all scopes together.
-MOST_BYTES: Final = 64 * 1024 * 1024
+# The size of all shared listings.
+MAX_SHARED_BYTES: Final = 64 * 1024 * 1024
 
 K = TypeVar("K")
 E = TypeVar("E")
 
 
 class ListedObjects(Protocol[K, E]):
-    """What is listed: objects by key, told as events."""
+    """Objects to list by key, sent as events."""
 
     def concerns(self, key: K, scope: str) -> bool:
         """Whether an object is in a scope; the empty one holds everything."""
         ...
 
     async def keys(self, scope: str, after: K | None, limit: int) -> Sequence[K]:
-        """The keys of what is there, ascending, that come after one; few, or none, at the end."""
+        """Return keys of objects, ascending, behind ``after``; few, or none, at the end."""
         ...
 
     async def events(self, changed: Mapping[K, None]) -> Mapping[K, E]:
-        """The objects as they are now; without those that are not there."""
+        """Return the existing objects as they are now."""
         ...
 
     def size(self, event: E) -> int:
-        """In bytes."""
+        """Return the size of an event in bytes."""
         ...
 
 
@@ -50,10 +50,9 @@ class Listings(Generic[K, E]):
         self._shared: dict[str, _Listing[K, E]] = {}
 
     async def pages(self, scope: str) -> AsyncGenerator[Collection[E]]:
-        """All that is there, as it is when a page is given, or was a moment before.
+        """Yield all objects, as of when a page is yielded, or a moment before.
 
-        Whoever iterates hears of each change from its beginning on: what changes behind it, here
-        or in the store, it is told of.
+        The watcher gets every change from the beginning of its iteration on.
         """
         listing, place, after = self._joined(scope), 0, None
         while listing.is_shared:
@@ -69,14 +68,14 @@ class Listings(Generic[K, E]):
             after = keys[-1]
 
     def changed(self, key: K) -> None:
-        """The object is another one now, or is not there any more."""
+        """Note that an object changed, or was deleted."""
         self._drop_old()
         for scope, listing in self._shared.items():
             if self._subject.concerns(key, scope):
                 listing.stale.add(key)
 
     def forget(self) -> None:
-        """Nobody knows what has changed."""
+        """Forget all listings, because changes were lost."""
         self._shared.clear()
 
     def _joined(self, scope: str) -> _Listing[K, E]:
@@ -92,14 +91,14 @@ class Listings(Generic[K, E]):
             del self._shared[next(iter(self._shared))]
 
     def _shrink(self) -> None:
-        while sum(listing.size for listing in self._shared.values()) > MOST_BYTES:
+        while sum(listing.size for listing in self._shared.values()) > MAX_SHARED_BYTES:
             self._shared.pop(next(iter(self._shared))).is_shared = False
 
 
 class _Listing(Generic[K, E]):
-    """The pages of one scope that were asked for so far; ``last`` is where each ends.
+    """The pages of one scope that were read so far; ``last`` are their last keys.
 
-    ``stale``: keys of what changed since it was read, or came since.
+    ``stale``: keys of objects that changed since they were read, or came since.
     """
 
     def __init__(self, subject: ListedObjects[K, E], scope: str, events_at_once: int) -> None:
@@ -114,11 +113,11 @@ class _Listing(Generic[K, E]):
         self._pages: list[dict[K, E]] = []
         self._page_of: dict[K, int] = {}
         self._is_whole = False
-        # Who comes first reads a page, and the others wait for it.
+        # The first watcher reads a page, and the others wait for it.
         self._reading = asyncio.Lock()
 
     async def page(self, place: int) -> Mapping[K, E] | None:
-        """One page, brought up to date; None behind the last. All before it was asked for."""
+        """Return a page, brought up to date; None behind the last. Pages are read in order."""
         async with self._reading:
             if place == len(self._pages):
                 keys = await self._next_keys()
@@ -132,7 +131,7 @@ class _Listing(Generic[K, E]):
             return self._pages[place]
 
     async def _next_keys(self) -> Sequence[K]:
-        """At the end those that came since their place was passed."""
+        """Return the next keys; at the end those of objects that came behind the iteration."""
         if not self._is_whole:
             after = self.last[-1] if self.last else None
             keys = await self._subject.keys(self._scope, after, self._events_at_once)
@@ -143,8 +142,8 @@ class _Listing(Generic[K, E]):
         return list(islice(came, self._events_at_once))
 
     async def _read(self, keys: Sequence[K], place: int) -> None:
-        """Into a page that is there, or the next one."""
-        # Before it is read: what changes meanwhile is read once more.
+        """Read objects into an existing page, or the next one."""
+        # First, because objects that change meanwhile are read again.
         self.stale.difference_update(keys)
         try:
             events = await self._subject.events(dict.fromkeys(keys))
@@ -157,8 +156,8 @@ class _Listing(Generic[K, E]):
         page = self._pages[place]
         for key in keys:
             self._page_of[key] = place
-            before = page.pop(key, None)
-            self.size -= 0 if before is None else self._subject.size(before)
+            last = page.pop(key, None)
+            self.size -= 0 if last is None else self._subject.size(last)
             if key in events:
                 page[key] = events[key]
                 self.size += self._subject.size(events[key])

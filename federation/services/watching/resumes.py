@@ -1,7 +1,7 @@
-"""Watchers that resume from a place in the journal: all who wait are told in one pass over it.
+"""Watchers that resume from a place in the journal, all of them in one pass over it.
 
-Must not hold a connection between two parts of a pass, nor run two passes at once: a hundred
-watchers that resume cost what one costs, and decisions go on beside them.
+Must not hold a connection between two parts of a pass, nor run two passes at once. A hundred
+watchers that resume cost as much as one, and decisions go on meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from federation.services.journal import Change, Position
 from federation.services.ports import Store
 
 RELIST: Final = "RELIST"
-# Entries of one part, and what watchers note of them in one: about 5 ms of the event loop.
+# Entries of one part, and notes of watchers in it: about 5 ms of the event loop.
 MAX_PART_ENTRIES: Final = 500
 MAX_PART_NOTES: Final = 10_000
 MIN_PART_ENTRIES: Final = 20
@@ -25,7 +25,7 @@ MIN_PART_ENTRIES: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Resume:
-    """A watcher that waits for what came after ``since``; ``note`` takes it, or raises."""
+    """A watcher that waits for changes after ``since``; ``note`` takes them, or raises."""
 
     since: Position
     note: Callable[[Change], None]
@@ -40,15 +40,15 @@ class _Resume:
 
 
 class Resumes:
-    """Belongs to one event loop."""
+    """Watchers that resume. Belongs to one event loop."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: list[_Resume] = []
         self._passing: asyncio.Task[None] | None = None
 
-    async def told(self, since: Position, note: Callable[[Change], None]) -> None:
-        """Once ``note`` has taken all that can be read by now and came after ``since``.
+    async def resume(self, since: Position, note: Callable[[Change], None]) -> None:
+        """Return once ``note`` has taken all changes after ``since`` that can be read by now.
 
         Raises Conflict with reason RELIST for a place that is too old, or later than anything, and
         what ``note`` raises as Conflict.
@@ -65,13 +65,13 @@ class Resumes:
             await asyncio.gather(self._passing, return_exceptions=True)
 
     async def _pass(self) -> None:
-        """One after the other, until nobody waits."""
+        """Do one pass after the other, until no watcher waits."""
         resumes: list[_Resume] = []
         try:
             while self._waiting:
                 resumes, self._waiting = self._waiting, []
                 try:
-                    await self._tell(resumes)
+                    await self._read(resumes)
                 except Exception as error:  # noqa: BLE001 - each watcher answers for it
                     _fail(resumes, error)
         finally:
@@ -79,20 +79,20 @@ class Resumes:
             for resume in (*resumes, *self._waiting):
                 resume.done.cancel()
 
-    async def _tell(self, resumes: Sequence[_Resume]) -> None:
+    async def _read(self, resumes: Sequence[_Resume]) -> None:
         async with self._store.reading() as read:
             newest = await read.journal.position()
-        # It was given out before the database was put back.
+        # Such a place was given out before the database was restored.
         late = [resume for resume in resumes if resume.since > newest]
         _fail(late, relist("the resource version is later than anything that happened"))
-        last = min((each.since for each in _open(resumes)), default=newest)
+        last = min((resume.since for resume in _open(resumes)), default=newest)
         while open_resumes := _open(resumes):
             size = max(MIN_PART_ENTRIES, MAX_PART_NOTES // len(open_resumes))
             async with self._store.reading() as read:
                 entries = await read.journal.read(last, min(size, MAX_PART_ENTRIES))
-                # After the read: what was pruned before it is missing in it.
+                # Second, because entries that were pruned before the read are missing in it.
                 oldest = await read.journal.oldest()
-            behind = [each for each in open_resumes if max(each.since, last) < oldest]
+            behind = [resume for resume in open_resumes if max(resume.since, last) < oldest]
             _fail(behind, relist("the resource version is too old"))
             if not entries:
                 break
@@ -106,12 +106,12 @@ class Resumes:
 
 
 def relist(why: str) -> Conflict:
-    """A refusal after which a watcher lists anew."""
+    """Return a refusal after which a watcher lists anew."""
     return Conflict(f"{why}: list again, and watch from there", reason=RELIST)
 
 
 def _open(resumes: Sequence[_Resume]) -> list[_Resume]:
-    """Those that wait still; others were failed, or their calls have ended."""
+    """Return the watchers that still wait."""
     return [resume for resume in resumes if not resume.done.done()]
 
 

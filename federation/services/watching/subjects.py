@@ -1,6 +1,6 @@
-"""What can be watched: bindings, as they are in the store, and clusters, as they are in memory.
+"""Objects to watch: bindings as they are in the store, and clusters as they are in memory.
 
-Must not know who watches, nor how events travel: each is written by a function that is given.
+Must not know watchers, nor how events travel: a function of the caller writes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from federation.services.journal import BindingChanged, Change, ClusterChanged, 
 from federation.services.ports import Store
 from federation.services.values import ClusterView
 
-# So many are read, or written, in less than 5 ms of the event loop.
+# This many are read, or written, in less than 5 ms of the event loop.
 EVENTS_AT_ONCE = 50
 
 E = TypeVar("E")
@@ -30,8 +30,7 @@ E = TypeVar("E")
 class BindingEvent:
     """A binding as it is now, with the newest decision about it; no ``binding``: it was deleted.
 
-    ``certificates`` are what its shares are worth now, by cluster; ``wait`` is None when it does
-    not wait.
+    ``certificates`` of its shares are by cluster; ``wait`` is None when it does not wait.
     """
 
     namespace: str
@@ -52,7 +51,7 @@ class ClusterEvent:
 
 
 class BindingSubject(Generic[E]):
-    """Implements ``watches.Subject``; a scope is a namespace."""
+    """Bindings as a subject of watches; a scope is a namespace."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class BindingSubject(Generic[E]):
         return self._size(event)
 
     def is_current(self) -> bool:
-        """What is committed is in the store."""
+        """Return True, because the store has all committed changes."""
         return True
 
     async def events(self, changed: Mapping[BindingName, Change | None]) -> Mapping[BindingName, E]:
@@ -93,36 +92,38 @@ class BindingSubject(Generic[E]):
         events: dict[BindingName, BindingEvent] = {}
         for key, change in changed.items():
             namespace, name = key
-            if (found := stored.get(key)) is not None:
+            if (row := stored.get(key)) is not None:
                 events[key] = BindingEvent(
                     namespace=namespace,
                     name=name,
-                    uid=found.binding.uid,
-                    decision_id=found.decision_id,
-                    binding=found.binding,
-                    certificates=self._certificates(found.binding.key, change),
-                    wait=found.wait,
+                    uid=row.binding.uid,
+                    decision_id=row.decision_id,
+                    binding=row.binding,
+                    certificates=self._certificates(row.binding.key, change),
+                    wait=row.wait,
                 )
             elif isinstance(change, BindingChanged):
                 events[key] = BindingEvent(namespace=namespace, name=name, uid=change.uid)
         return await _written(events, self._write)
 
     def _certificates(self, key: str, change: Change | None) -> Mapping[str, PromiseCertificate]:
-        """By what is in memory, and by the change itself, which may not be applied there yet."""
+        """Return certificates by the ledgers, and by the change, which may not be applied yet."""
         shares: dict[str, Sequence[Share | Reservation]] = {
             cluster: self._fleet.ledger(cluster).newest(key)
             for cluster in self._fleet.holdings(key)
             if self._fleet.has(cluster)
         }
         if isinstance(change, BindingChanged):
-            shares |= {name: each.shares for name, each in change.clusters.items()}
-        return {name: each[0].certificate for name, each in sorted(shares.items()) if each}
+            shares |= {
+                name: cluster_shares.shares for name, cluster_shares in change.clusters.items()
+            }
+        return {name: parts[0].certificate for name, parts in sorted(shares.items()) if parts}
 
 
 class ClusterSubject(Generic[E]):
-    """Implements ``watches.Subject``; there is one scope.
+    """Clusters as a subject of watches; there is one scope.
 
-    What is applied later than the journal was read comes by ``FleetOwner.observe``.
+    Changes that are applied after the journal was read come by ``FleetOwner.observe``.
     """
 
     def __init__(
@@ -148,14 +149,14 @@ class ClusterSubject(Generic[E]):
         return self._size(event)
 
     def is_current(self) -> bool:
-        """Reports may wait for what came before them."""
+        """Whether no report waits for earlier changes."""
         return not self._fleet.behind()
 
     async def events(self, changed: Mapping[str, Change | None]) -> Mapping[str, E]:
         events = {
-            name: ClusterEvent(name=name, view=self._fleet.view(name) if known else None)
-            for name, known in ((name, self._fleet.has(name)) for name in changed)
-            if known or changed[name] is not None
+            name: ClusterEvent(name=name, view=self._fleet.view(name) if exists else None)
+            for name, exists in ((name, self._fleet.has(name)) for name in changed)
+            if exists or changed[name] is not None
         }
         return await _written(events, self._write)
 
@@ -165,7 +166,7 @@ V = TypeVar("V")
 
 
 async def _written(events: Mapping[K, V], write: Callable[[V], E]) -> Mapping[K, E]:
-    """Each written once, whoever is told of it."""
+    """Write events once for all watchers."""
     written: dict[K, E] = {}
     for keys in batched(events, EVENTS_AT_ONCE):
         written.update((key, write(events[key])) for key in keys)
@@ -174,7 +175,7 @@ async def _written(events: Mapping[K, V], write: Callable[[V], E]) -> Mapping[K,
 
 
 def batched(keys: Iterable[K], size: int) -> Iterator[tuple[K, ...]]:
-    """The keys, so many at a time."""
-    left = iter(keys)
-    while batch := tuple(islice(left, size)):
+    """Yield keys in batches of ``size``."""
+    rest = iter(keys)
+    while batch := tuple(islice(rest, size)):
         yield batch

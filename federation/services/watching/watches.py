@@ -1,6 +1,6 @@
-"""Watches: what has changed since a place in the journal, told in few messages, nothing missed.
+"""Watches: changes since a place in the journal, sent in few messages, without a gap.
 
-Must not keep objects for slow watchers: names are kept, and what is there is read when it is told.
+Must not keep objects for slow watchers: keys are kept, and objects are read when they are sent.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from federation.services.watching.resumes import Resumes, relist
 
 JOURNAL_ENTRIES: Final = 1000
 
-# Two whole numbers, written in one way only: what was given out can be compared as text. Then the
-# beginning of the history's id: a database that was put back has other changes at the same places.
+# Two whole numbers, written in one way only, so that versions can be compared as text. Then the
+# beginning of the history's id: a restored database has other changes at the same places.
 _VERSION: Final = re.compile(
     r"(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,18})(?:\.([0-9a-f]{8}))?", re.ASCII
 )
@@ -37,48 +37,48 @@ E = TypeVar("E")
 
 
 class Feed(Protocol):
-    """The journal as this process reads it; everything before ``position`` was told of."""
+    """The journal as this process reads it; all changes before ``position`` were announced."""
 
     @property
     def position(self) -> Position: ...
 
     @property
     def history(self) -> str:
-        """The id of the database's history that it is read of."""
+        """The id of the database's history."""
         ...
 
     def observe(self, observer: JournalObserver) -> None:
-        """From now on tell ``observer`` of everything that is read."""
+        """Announce everything that is read to ``observer`` from now on."""
         ...
 
 
 class Subject(ListedObjects[K, E], Protocol[K, E]):
-    """What is watched: objects by key, told as events."""
+    """Objects to watch by key, sent as events."""
 
     def key_of(self, change: Change) -> K | None:
-        """Which object changed; None: one that is not watched here."""
+        """Return the object that changed; None: one that is not watched here."""
         ...
 
     def is_current(self) -> bool:
-        """Whether ``events`` would tell everything that the journal was read for."""
+        """Whether ``events`` would show all changes that were read."""
         ...
 
     async def events(self, changed: Mapping[K, Change | None]) -> Mapping[K, E]:
-        """The objects as they are now, or their deletion, with what last happened to each.
+        """Return the objects as they are now, or their deletion, by their last changes.
 
-        What is not there any more, and nothing is known to have happened to, is left out.
+        A missing object without a change is left out.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPace:
-    """How often watchers are told, and what they may cost.
+    """The pace of messages to watchers, and the bounds of their cost.
 
-    A message comes at least ``interval_seconds`` after the one before it and has at most
-    ``events``; after ``bookmark_seconds`` without one there is a bookmark. About ``round_events``
-    go to all watchers within an interval. What is kept for a watcher that does not read is at most
-    ``buffer_keys``, and less where all of them would keep more than ``buffer_keys_in_all``.
+    A message comes at least ``interval_seconds`` after the last one and has at most ``events``;
+    after ``bookmark_seconds`` without one there is a bookmark. About ``round_events`` go to all
+    watchers within an interval. A watcher that does not read has at most ``buffer_keys``, and less
+    if all of them would have more than ``buffer_keys_in_all``.
     """
 
     interval_seconds: float = 0.1
@@ -102,7 +102,7 @@ class WatchUpdate(Generic[E]):
 
 
 class Watches(Generic[K, E]):
-    """All watchers of one subject in this process. They share what is read for them."""
+    """All watchers of one subject in this process, which share reads."""
 
     def __init__(
         self,
@@ -126,23 +126,23 @@ class Watches(Generic[K, E]):
 
     @property
     def size(self) -> int:
-        """How many watchers there are."""
+        """Count the watchers."""
         return len(self._watchers)
 
     @property
     def position(self) -> Position:
-        """Whoever knows what is there now is told of everything else when watching from here."""
+        """The place from which on a watcher that has all current objects misses no change."""
         if self._subject.is_current():
             self._settled = self._feed.position
         return self._settled
 
     @property
     def history(self) -> str:
-        """The id of the history of the database that is known."""
+        """The id of the database's history."""
         return self._feed.history
 
     def resource_version(self, position: Position) -> str:
-        """A place in the journal as callers are told of it."""
+        """Return a place in the journal as callers see it."""
         return version_of(position, self._feed.history)
 
     @property
@@ -153,22 +153,21 @@ class Watches(Generic[K, E]):
     async def watch(
         self, scope: str, resource_version: str, actor: str = ""
     ) -> AsyncGenerator[WatchUpdate[E]]:
-        """What is there now, when no version is given, and every change from there on.
+        """Yield all objects, unless a version is passed, and every change from there on.
 
-        An ``actor`` has at most half of the watches that the others leave free; "" is nobody.
+        An ``actor`` has at most half of the watches that the others leave free; "" has no bound.
 
-        Raises InvalidRequest for a version that was never given out, Conflict with reason RELIST
-        for one that is too old, or of a database that was put back since, and for a watcher that
-        is too slow, LimitExceeded when there are too many watchers, Unavailable when the process
-        stops.
+        Raises InvalidRequest for a version that was never given out, LimitExceeded for too many
+        watchers, and Unavailable when the process stops. Conflict with reason RELIST: the version
+        is too old or of a database that was restored since, or the watcher is too slow.
         """
         since = self._since(resource_version) if resource_version else None
         watcher = self._attached(scope, actor)
         try:
             if since is None:
                 async with aclosing(self._present(watcher)) as present:
-                    async for told in present:
-                        yield told
+                    async for event in present:
+                        yield event
                         await asyncio.sleep(self._pace.interval_seconds)
             else:
                 await self._catch_up(watcher, since)
@@ -184,7 +183,7 @@ class Watches(Generic[K, E]):
         return position
 
     def changed(self, change: Change) -> None:
-        """All who watch what it is about are told of it."""
+        """Note a change for all watchers that it concerns."""
         key = self._subject.key_of(change)
         if key is None:
             return
@@ -193,13 +192,13 @@ class Watches(Generic[K, E]):
             self._note(watcher, key, change)
 
     def lost(self) -> None:
-        """Nobody can be told of everything any more."""
+        """End all watches, because changes were lost."""
         self._listings.forget()
         for watcher in self._watchers:
             watcher.fail(relist("what has changed is not kept any more"))
 
     async def close(self) -> None:
-        """Ends all watches, and refuses new ones."""
+        """End all watches, and refuse new ones."""
         self._closed = True
         for watcher in self._watchers:
             watcher.fail(Unavailable("the control plane is stopping; watch again"))
@@ -223,7 +222,7 @@ class Watches(Generic[K, E]):
         return watcher
 
     async def _present(self, watcher: _Watcher[K, E]) -> AsyncGenerator[WatchUpdate[E]]:
-        """All objects, without a version to resume from, then a bookmark that has one."""
+        """Yield all objects without a version to resume from, then a bookmark with one."""
         async with self._store.reading() as read:
             since = await read.journal.position()
             await self._mark_unread(read)
@@ -236,7 +235,7 @@ class Watches(Generic[K, E]):
         yield WatchUpdate(resource_version=self.resource_version(since))
 
     async def _mark_unread(self, read: Transaction) -> None:
-        """Listings that were begun before know of what this process did not read yet."""
+        """Note changes that this process has not read yet in listings that have begun."""
         last = self._feed.position
         while entries := await read.journal.read(last, JOURNAL_ENTRIES):
             last = entries[-1].position
@@ -246,7 +245,7 @@ class Watches(Generic[K, E]):
                     self._listings.changed(key)
 
     async def _catch_up(self, watcher: _Watcher[K, E], since: Position) -> None:
-        """What can be read by now; what this process reads from now on the watcher is told of."""
+        """Note changes that can be read by now; later ones come as this process reads them."""
 
         def note(change: Change) -> None:
             key = self._subject.key_of(change)
@@ -254,7 +253,7 @@ class Watches(Generic[K, E]):
                 self._note(watcher, key, change)
             watcher.check()
 
-        await self._resumes.told(since, note)
+        await self._resumes.resume(since, note)
         watcher.version = since
 
     def _note(self, watcher: _Watcher[K, E], key: K, change: Change) -> None:
@@ -288,7 +287,7 @@ class Watches(Generic[K, E]):
             await asyncio.sleep(self._pace.interval_seconds)
 
     def _next_due(self, now: float) -> list[_Watcher[K, E]]:
-        """Who is told now: those that have waited longest, for as many events as a round has."""
+        """Return the watchers that waited longest, for as many events as a round has."""
         due = [watcher for watcher in self._watchers if watcher.is_due_at(now)]
         due.sort(key=lambda watcher: watcher.waiting_since)
         events = accumulate(min(watcher.pending, self._pace.events) for watcher in due)
@@ -296,8 +295,10 @@ class Watches(Generic[K, E]):
         return due[: max(count, 1)]
 
     async def _woken(self, now: float) -> None:
-        """By a change, by a watcher that waits again, or by a bookmark that is due."""
-        bookmarks = [each.bookmark_at for each in self._watchers if each.waiter is not None]
+        """Wait for a change, for a watcher that waits again, or for a bookmark that is due."""
+        bookmarks = [
+            watcher.bookmark_at for watcher in self._watchers if watcher.waiter is not None
+        ]
         try:
             async with asyncio.timeout(max(0.0, min(bookmarks) - now) if bookmarks else None):
                 await self._wake.wait()
@@ -306,8 +307,8 @@ class Watches(Generic[K, E]):
         self._wake.clear()
 
     async def _tell(self, due: Sequence[_Watcher[K, E]]) -> None:
-        """Reads what changed once for all who are told of it."""
-        # Before it is read: what happens meanwhile is noted, and told the next time.
+        """Read changed objects once for all watchers that get them."""
+        # First, because changes meanwhile are noted, and sent the next time.
         position = self.position
         taken = [(watcher, watcher.take()) for watcher in due]
         union = {key: change for _, changed in taken for key, change in changed.items()}
@@ -322,7 +323,7 @@ class Watches(Generic[K, E]):
 
 
 class _Watcher(Generic[K, E]):
-    """One watcher: what it has to be told of, and up to where it was told everything."""
+    """One watcher: its pending changes, and the place up to which it has got all."""
 
     def __init__(self, scope: str, actor: str, pace: WatchPace) -> None:
         self.scope = scope
@@ -338,11 +339,11 @@ class _Watcher(Generic[K, E]):
 
     @property
     def pending(self) -> int:
-        """Of how many keys it has to be told."""
+        """Count the keys that changed for it."""
         return len(self._pending)
 
     def wait(self) -> asyncio.Future[WatchUpdate[E]]:
-        """For the next message, from now on."""
+        """Wait for the next message from now on."""
         loop = asyncio.get_running_loop()
         self.waiter, self.waiting_since = loop.create_future(), loop.time()
         return self.waiter
@@ -359,7 +360,7 @@ class _Watcher(Generic[K, E]):
         return waits and (bool(self._pending) or self.bookmark_at <= now)
 
     def take(self) -> dict[K, Change | None]:
-        """What changed first, as much as one message may have."""
+        """Take the first changes, as many as one message may have."""
         taken: dict[K, Change | None] = {}
         for key in list(self._pending)[: self._pace.events]:
             taken[key] = self._pending.pop(key)
@@ -378,24 +379,24 @@ class _Watcher(Generic[K, E]):
             fail(self.waiter, error)
 
     def check(self) -> None:
-        """Raises why the watch has to end."""
+        """Raise the reason why the watch has to end."""
         if self._failure is not None:
             raise self._failure
 
 
 def version_of(position: Position, history: str) -> str:
-    """A place in the journal of a history as callers see it: an opaque text."""
+    """Return a place in the journal of a history as an opaque text."""
     beginning = f".{history[:_HISTORY_CHARACTERS]}" if history else ""
     return f"{position.xid}.{position.id}{beginning}"
 
 
 def position_of(resource_version: str) -> Position:
-    """Raises InvalidRequest."""
+    """Parse a resource version. Raises InvalidRequest."""
     return _read(resource_version)[0]
 
 
 def _read(resource_version: str) -> tuple[Position, str]:
-    """The place, and the beginning of the history's id; older releases gave out none."""
+    """Return the place, and the beginning of the history's id, which old versions lack."""
     match = _VERSION.fullmatch(resource_version)
     if match is None:
         raise InvalidRequest.of("resourceVersion", "is not one that was given out")

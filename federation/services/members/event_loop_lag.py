@@ -1,6 +1,6 @@
-"""Whether we could hear agents at all: silence counts only while somebody listened.
+"""Times in which the event loop could not hear agents, which do not count as silence.
 
-Must not tell who was heard. Belongs to one event loop.
+Must not decide which agents are silent. Belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from federation.services.ports import Clock
 from federation.services.troubles import Trouble
 
 TICK_SECONDS = 0.5
-# A loop that is late by less is busy, and hears all the same.
+# A loop that is late by less is busy, but hears agents.
 TOLERATED_SECONDS = 0.25
-# At log level debug: what holds up callers is far shorter.
+# At log level debug, because far shorter lags delay callers.
 FINE_TICK_SECONDS, NOTED_SECONDS = 0.01, 0.01
 
 logger = logging.getLogger(__name__)
 
 
-def forgive(fleet: FleetOwner, names: Iterable[str], seconds: float, since: float) -> None:
-    """Clusters that were not stale at ``since`` (Unix seconds) become so that much later.
+def shift_deadlines(fleet: FleetOwner, names: Iterable[str], seconds: float, since: float) -> None:
+    """Let clusters that were not stale at ``since`` (Unix seconds) become so that much later.
 
-    To be called after, or while, nobody could hear their agents for so many seconds.
+    To be called after, or while, their agents could not be heard for so many seconds.
     """
     for name in names:
         presence = fleet.presence(name)
@@ -38,9 +38,9 @@ def forgive(fleet: FleetOwner, names: Iterable[str], seconds: float, since: floa
 
 
 class LoopWatch:
-    """Notices when the event loop stood still, and forgives all agents the time.
+    """A watch that notices when the event loop stood still, and shifts all deadlines by that.
 
-    ``delays`` is by how much each tick came late, in seconds.
+    ``delays`` are the delays of its ticks, in seconds.
     """
 
     def __init__(self, fleet: FleetOwner, clock: Clock) -> None:
@@ -49,7 +49,7 @@ class LoopWatch:
         self.delays = Distribution()
 
     async def keep_watching(self) -> None:
-        """Until cancelled. After a stop this goes on before anybody can decide on what it made."""
+        """Watch until cancelled. After a stop this runs before any decision on its results."""
         loop = asyncio.get_running_loop()
         is_fine = logger.isEnabledFor(logging.DEBUG)
         tick = FINE_TICK_SECONDS if is_fine else TICK_SECONDS
@@ -68,16 +68,16 @@ class LoopWatch:
                 trouble.met(error)
 
     def late_by(self, seconds: float) -> None:
-        """The loop went on that much later than it should have."""
+        """Shift deadlines, if the loop was late by more than it may be."""
         if seconds <= TOLERATED_SECONDS:
             return
         since = self._clock.now() - seconds - TICK_SECONDS
-        forgive(self._fleet, self._fleet.snapshot.names, seconds, since)
+        shift_deadlines(self._fleet, self._fleet.snapshot.names, seconds, since)
         fields = {"seconds": round(seconds, 1)}
         logger.warning("the event loop stood still", extra={"fields": fields})
 
 
 def _note(seconds: float, cpu_seconds: float) -> None:
-    """``cpu_seconds`` of it the loop was at work; else other threads and programs had its turn."""
+    """Log a lag, of which the loop was at work ``cpu_seconds``; else others had its turn."""
     millis = {"ms": round(seconds * 1000, 1), "cpu_ms": round(cpu_seconds * 1000, 1)}
     logger.debug("the event loop was late", extra={"fields": millis})
