@@ -1,6 +1,6 @@
-"""Promises in many clusters at once, beside all there is: all are packed in the same steps.
+"""Promises of new replicas in many clusters at once: all are packed in the same steps.
 
-Pure. Must not look at clusters that cannot tell.
+Pure. Must not pack where pools do not carry the labels of a claim.
 """
 
 from __future__ import annotations
@@ -24,58 +24,67 @@ from federation.model.reasons import Amount, Reason
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
 
-# What is wanted of one cluster, and those where the very same is.
+# Promises, and the clusters that get exactly these.
 _Group: TypeAlias = tuple[tuple[Outstanding, ...], list[int]]
-# The fleet with what was promised, made for whoever goes on with it: a preview does not.
+# Makes the fleet with the promises: a preview never calls it.
 Promised: TypeAlias = Callable[[], FleetRooms]
-# Whether so few find room is told sooner by packing them than by what is left in the whole fleet.
+# Up to so many clusters, packing is faster than a look at the free cells of the whole fleet.
 _FEW: Final = 256
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Round:
-    """What is wanted of the same requirements, each with the clusters where it is."""
+    """Promises of the same requirements, with the clusters that get each."""
 
     requirements: ReplicaRequirements
-    wanted: list[tuple[Outstanding, list[int]]] = field(default_factory=list)
+    promises: list[tuple[Outstanding, list[int]]] = field(default_factory=list)
 
     def is_for(self, requirements: ReplicaRequirements) -> bool:
         return self.requirements is requirements or self.requirements == requirements
 
     @property
     def strict(self) -> list[int]:
-        """Where what is wanted is promised strictly."""
+        """The clusters with a strict promise."""
         strict = PromiseCertificate.STRICT
-        return [c for each, here in self.wanted if each.certificate is strict for c in here]
+        return [
+            c
+            for promise, positions in self.promises
+            if promise.certificate is strict
+            for c in positions
+        ]
 
 
 def simple_asks(
     fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]
 ) -> dict[int, tuple[Outstanding, ...]]:
-    """The asks of a binding in clusters where it needs room of its own that cells prove."""
-    plain = [position for position in asks if fleet.held[position] is not None]
+    """Return the asks in clusters where all replicas need new room that cells can prove."""
+    reported = [position for position in asks if fleet.held[position] is not None]
     simple: dict[int, tuple[Outstanding, ...]] = {}
-    for wanted, positions in _groups(plain, asks):
-        if wanted and all(each.certificate.is_packed and not each.credited for each in wanted):
+    for promises, positions in _groups(reported, asks):
+        if promises and all(
+            promise.certificate.is_packed and not promise.credited for promise in promises
+        ):
             telling = positions
-            for each in wanted:
-                telling = fleet.telling(telling, each.requirements.node_claim)
-            simple |= dict.fromkeys(telling, wanted)
+            for promise in promises:
+                telling = fleet.telling(telling, promise.requirements.node_claim)
+            simple |= dict.fromkeys(telling, promises)
     return simple
 
 
 def _groups(
     positions: Iterable[int], asks: Mapping[int, tuple[Outstanding, ...]]
 ) -> Iterable[_Group]:
-    """Clusters by what is wanted there. Those of a decision mostly share a few values, which are
-    told apart by identity: to compare them would take longer than to do the same twice.
+    """Group clusters by their promises.
+
+    Promises are compared by identity: those of a decision mostly share a few values, and to
+    compare values would take longer than to do the same work twice.
     """
     groups: dict[int, _Group] = {}
     for position in positions:
-        wanted = asks[position]
-        group = groups.get(id(wanted))
+        promises = asks[position]
+        group = groups.get(id(promises))
         if group is None:
-            group = groups[id(wanted)] = wanted, []
+            group = groups[id(promises)] = promises, []
         group[1].append(position)
     return groups.values()
 
@@ -83,9 +92,9 @@ def _groups(
 def promised_together(
     fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]
 ) -> Promised | dict[int, Reason]:
-    """Pack all that is wanted, component after component; every cluster's ask is a simple one.
+    """Pack simple asks, component after component.
 
-    The fleet with all of it, or why there is too little room, by the clusters where there is.
+    Return the fleet with all of them, or the reasons by cluster where room is short.
     """
     if not asks:
         return lambda: fleet
@@ -95,18 +104,18 @@ def promised_together(
 
 
 def _surely_fit(fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]) -> bool:
-    """Whether all of it finds room by what is left alone, so that it need not be packed before the
-    fleet with it is asked for.
-    """
-    one, *others = _rounds(_groups(asks, asks))
-    if others or _strict_c(fleet, one) is not None:
+    """Tell whether all promises fit by the free cells alone, so that packing can wait."""
+    first, *rest = _rounds(_groups(asks, asks))
+    if rest or _strict_c(fleet, first) is not None:
         return False
-    least_c = np.minimum(*fleet.most_by_view(one.requirements))
-    return all(int(least_c[here].min()) >= wanted.to_pack for wanted, here in one.wanted)
+    least_c = np.minimum(*fleet.most_by_view(first.requirements))
+    return all(
+        int(least_c[positions].min()) >= promise.to_pack for promise, positions in first.promises
+    )
 
 
 def _with_all(fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]) -> FleetRooms:
-    """The fleet with what surely fits."""
+    """Return the fleet with promises that surely fit."""
     packed = _packed_together(fleet, asks)
     if callable(packed):
         return packed()
@@ -116,80 +125,83 @@ def _with_all(fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]) ->
 def _packed_together(
     fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]
 ) -> Promised | dict[int, Reason]:
+    """Pack round after round; return the fleet with all of them, or the reasons by cluster."""
     positions, residues = fleet.layers.gathered(list(asks))
     place_by = {position: place for place, position in enumerate(positions)}
     promised: dict[int, tuple[Assignment, ...]] = {}
     reasons: dict[int, Reason] = {}
-    known: KnownRoom | None = None
+    room: KnownRoom | None = None
     strict: list[int] = []
-    for turn, each in enumerate(_rounds(_groups((c for c in positions if c in asks), asks))):
+    rounds = _rounds(_groups((c for c in positions if c in asks), asks))
+    for turn, current in enumerate(rounds):
         replicas_c = np.zeros(len(positions), dtype=np.int64)
-        for wanted, here in each.wanted:
-            replicas_c[[place_by[position] for position in here]] = wanted.to_pack
-        verdict_p = fleet.kinds.verdicts(each.requirements.node_claim)
+        for promise, clusters in current.promises:
+            replicas_c[[place_by[position] for position in clusters]] = promise.to_pack
+        verdict_p = fleet.kinds.verdicts(current.requirements.node_claim)
         suiting_p = None if verdict_p is None else verdict_p == Match.YES
-        # A gathered table has room for the pieces of one packing: the next ones gather it anew.
+        # A gathered table has spare columns for one packing: later rounds copy it.
         packed_on = pack if turn else packed_in_place
-        packing = packed_on(residues, each.requirements.request, replicas_c, suiting_p)
+        packing = packed_on(residues, current.requirements.request, replicas_c, suiting_p)
         residues = packing.left
-        # The next binding mostly asks for the same.
-        known = None
+        # Kept for the next binding, which mostly asks for the same.
+        room = None
         if packing.room_s is not None and verdict_p is None:
-            known = each.requirements.request, packing.room_s.reshape(-1, VIEWS)
-        strict += each.strict
-        strict_c = _strict_c(fleet, each)
+            room = current.requirements.request, packing.room_s.reshape(-1, VIEWS)
+        strict += current.strict
+        strict_c = _strict_c(fleet, current)
         if (packing.placed_s < replicas_c.repeat(VIEWS)).any() or strict_c is not None:
-            most_c = _packed_c(packing, each, place_by, len(fleet))
+            max_c = _packed_c(packing, current, place_by, len(fleet))
             if strict_c is not None:
-                more = {c: [one.contending for one in every] for c, every in promised.items()}
-                most_c = fleet.strict_most_c(each.requirements, strict_c, most_c, more)
-            for wanted, here in each.wanted:
-                for position in here:
-                    if most_c[position] < wanted.to_pack:
-                        reason = shortage(int(most_c[position]), wanted)
+                earlier = {c: [part.contending for part in parts] for c, parts in promised.items()}
+                max_c = fleet.strict_most_c(current.requirements, strict_c, max_c, earlier)
+            for promise, clusters in current.promises:
+                for position in clusters:
+                    if max_c[position] < promise.to_pack:
+                        reason = shortage(int(max_c[position]), promise)
                         reasons.setdefault(position, reason)
-        for wanted, here in each.wanted:
-            for c in here:
-                one = Assignment(wanted, packing.takes, place_by[c], fleet.resources(c))
-                promised[c] = (*promised[c], one) if c in promised else (one,)
+        for promise, clusters in current.promises:
+            for c in clusters:
+                part = Assignment(promise, packing.takes, place_by[c], fleet.resources(c))
+                promised[c] = (*promised[c], part) if c in promised else (part,)
     if reasons:
         return reasons
-    return partial(fleet.with_promise, positions, residues, promised, known, strict)
+    return partial(fleet.with_promise, positions, residues, promised, room, strict)
 
 
 def _rounds(groups: Iterable[_Group]) -> list[_Round]:
-    """Everything that is wanted, what is alike in one round, each cluster's in its own order: a
-    room by itself, and every other control plane, packs in that.
+    """Divide all promises into rounds of equal requirements.
+
+    Each cluster's promises keep their order, because other control planes pack in that order.
     """
     rounds: list[_Round] = []
-    for wanted, positions in groups:
+    for promises, positions in groups:
         turn = 0
-        for each in wanted:
-            while turn < len(rounds) and not rounds[turn].is_for(each.requirements):
+        for promise in promises:
+            while turn < len(rounds) and not rounds[turn].is_for(promise.requirements):
                 turn += 1
             if turn == len(rounds):
-                rounds.append(_Round(requirements=each.requirements))
-            rounds[turn].wanted.append((each, positions))
+                rounds.append(_Round(requirements=promise.requirements))
+            rounds[turn].promises.append((promise, positions))
             turn += 1
     return rounds
 
 
-def _packed_c(packing: Packing, one: _Round, place_by: Mapping[int, int], size: int) -> IntArray:
-    """How many of what is wanted find room in both views, by cluster of the fleet."""
+def _packed_c(
+    packing: Packing, current: _Round, place_by: Mapping[int, int], size: int
+) -> IntArray:
+    """Return how many replicas found room in both views, by cluster of the fleet."""
     least_c = np.minimum(*(packing.placed_s[view::VIEWS] for view in View))
-    most_c = np.zeros(size, dtype=np.int64)
-    for _, positions in one.wanted:
-        most_c[positions] = least_c[[place_by[position] for position in positions]]
-    return most_c
+    packed_c = np.zeros(size, dtype=np.int64)
+    for _, positions in current.promises:
+        packed_c[positions] = least_c[[place_by[position] for position in positions]]
+    return packed_c
 
 
-def _strict_c(fleet: FleetRooms, one: _Round) -> BoolArray | None:
-    """Where what is wanted is promised strictly; None where no strict promise is to be looked at,
-    theirs or another.
-    """
-    strict = one.strict
-    asked = [position for _, positions in one.wanted for position in positions]
-    if not strict and not fleet.strict_c[asked].any():
+def _strict_c(fleet: FleetRooms, current: _Round) -> BoolArray | None:
+    """Tell where the round promises strictly; None where no strict promise of any binding is."""
+    strict = current.strict
+    asking = [position for _, positions in current.promises for position in positions]
+    if not strict and not fleet.strict_c[asking].any():
         return None
     strict_c = np.zeros(len(fleet), dtype=np.bool_)
     strict_c[strict] = True
@@ -197,7 +209,7 @@ def _strict_c(fleet: FleetRooms, one: _Round) -> BoolArray | None:
 
 
 def shortage(max_replicas: int, promise: Outstanding, held: int = 0) -> Reason:
-    """Why something is refused for want of room, beside so many replicas that it is more of."""
+    """Return the reason of a refusal for want of room; the promise adds to ``held`` replicas."""
     return Reason.of(
         ReasonCode.FEWER_FIT, Amount(held + max_replicas), Amount(held + promise.to_pack)
     )

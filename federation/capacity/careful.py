@@ -1,8 +1,7 @@
-"""How many replicas may be promised in a cluster beside what is outstanding, and why no more.
+"""The limit of promises in a cluster beside all outstanding ones, and why there are no more.
 
-Pure. One limit holds for every way to a promise: for what is available, and for a share that is
-reserved, packed again under a lock, or committed from a preview, a plan or a gang. Must not pack
-what is promised.
+Pure. The same limit holds for an estimate, and for a share that is reserved, packed again under a
+lock, or committed from a preview, a plan or a gang. Must not pack what is promised.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ NOTHING_OWN: Final[Mapping[int, OwnReplicas]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromiseTerms:
-    """What a binding's shares may take of the room, unless they are promised strictly.
+    """The rules for the shares of one binding, unless they are strict.
 
     ``keeps_margin``: shares of Duplicated and of static weights ignore capacity, so they may take
-    all that fits. Shares ``in_sets`` keep the margin back once a set. Where the binding is
-    ``placed``, by position, only the margin is kept back. A binding that is placed nowhere may take
-    what a second look grants to ``refined_replicas``; 0: nothing.
+    all that fits. Shares ``in_sets`` keep the margin back once a set. At the ``placed`` positions,
+    where the binding is, only the margin is kept back. A binding that is placed nowhere may get
+    what a second look grants to ``refined_replicas``, 0 for nothing.
     """
 
     keeps_margin: bool = True
@@ -58,19 +57,19 @@ class PromiseTerms:
     refined_replicas: int = 0
 
 
-# Shares that ignore capacity, and room that is set aside without a promise.
+# For shares that ignore capacity, and for room that is set aside without a promise.
 WHATEVER_FITS: Final = PromiseTerms(keeps_margin=False)
 CAREFULLY: Final = PromiseTerms()
 
 
 class RoomLimit(NamedTuple):
-    """The most replicas that may be promised; ``kept_back`` says why not all that fit."""
+    """The most replicas that may be promised; ``kept_back`` is why no more are, though they fit."""
 
     replicas: int
     kept_back: Reason = NO_REASON
 
     def shortage(self, requested: int, held: int) -> Reason:
-        """Why so many are refused beside those that are held."""
+        """Return the reason to refuse a number of replicas beside those that are held."""
         amounts = Amount(held + self.replicas), Amount(held + requested)
         if not self.kept_back:
             return Reason.of(ReasonCode.FEWER_FIT, *amounts)
@@ -78,24 +77,26 @@ class RoomLimit(NamedTuple):
 
 
 class LookedAt(NamedTuple):
-    """Positions of a few clusters with most room: ``large`` where promises leave room for large
-    pods, ``crowded`` where promises are held to a rehearsal.
+    """Positions of a few clusters with most room, which get a closer look.
+
+    Promises leave room for large pods at ``large``, and are limited by a rehearsal at ``crowded``.
     """
 
     large: frozenset[int]
     crowded: frozenset[int]
 
     @classmethod
-    def of(cls, fleet: FleetRooms, requirements: ReplicaRequirements, most_c: IntArray) -> Self:
+    def of(cls, fleet: FleetRooms, requirements: ReplicaRequirements, max_c: IntArray) -> Self:
         return cls(
-            large=frozenset(ranked_mixed(fleet, requirements, most_c)),
-            crowded=frozenset(ranked_crowded(fleet, requirements, most_c)),
+            large=frozenset(ranked_mixed(fleet, requirements, max_c)),
+            crowded=frozenset(ranked_crowded(fleet, requirements, max_c)),
         )
 
 
 class RoomLimits:
-    """The limits of one binding's shares in a fleet's clusters, by the same rules by which rooms
-    are available; ``own`` is what it holds there, by position. Belongs to one thread.
+    """The limits of one binding's shares in a fleet's clusters, equal to those of estimates.
+
+    ``own`` are the replicas that it holds there, by position. Belongs to one thread.
     """
 
     def __init__(
@@ -107,77 +108,77 @@ class RoomLimits:
         self._fleet = fleet
         self._own = own
         self._terms = terms
-        # A second look costs a rehearsal.
+        # Clusters that got a second look, which costs a rehearsal.
         self._refined_positions = set[int]()
-        # The requirements that were asked about last.
+        # The latest requirements, and the clusters that get a closer look for them.
         self._ranked: tuple[ReplicaRequirements, LookedAt] | None = None
 
-    def lacks(self, room: Room, position: int, wanted: Outstanding) -> RoomLimit | None:
-        """How little of what is wanted may be promised; None where all of it may."""
-        limit = self._limit(room, position, wanted)
-        if limit.replicas >= wanted.to_pack:
+    def lacks(self, room: Room, position: int, promise: Outstanding) -> RoomLimit | None:
+        """Return the limit if it is lower than the promise, else None."""
+        limit = self._limit(room, position, promise)
+        if limit.replicas >= promise.to_pack:
             return None
-        return limit if self._refined(room, position, wanted) < wanted.to_pack else None
+        return limit if self._refined(room, position, promise) < promise.to_pack else None
 
-    def lacks_set(self, room: Room, wanted: Sequence[Outstanding]) -> bool:
-        """Whether a room has too little for what a set needs there, beside what is kept back."""
+    def lacks_set(self, room: Room, promises: Sequence[Outstanding]) -> bool:
+        """Tell whether the promises of one set do not fit beside the margin."""
         if not (self._terms.keeps_margin and self._terms.in_sets):
             return False
-        parts = _parts(wanted)
-        own = _own_in(room, wanted[0].binding)
-        return bool(parts) and max_sets(room, parts, _asked(wanted), own.replicas) == 0
+        parts = _parts(promises)
+        own = _own_in(room, promises[0].binding)
+        return bool(parts) and max_sets(room, parts, _certificate(promises), own.replicas) == 0
 
     def within(self, asks: Mapping[int, tuple[Outstanding, ...]]) -> set[int]:
-        """The clusters where what a binding asks for beside its own stays within the limits of
-        first sight. Strict shares are not looked at, nor whether they fit at all.
+        """Return the clusters whose asks, beside the binding's own, are within the limits.
+
+        No second look is taken. Strict asks are not checked, nor whether an ask fits at all.
         """
         if not self._terms.keeps_margin:
             return set(asks)
         within = set[int]()
-        for wanted, positions in _by_value(asks):
-            if _asked(wanted) is Certificate.STRICT:
+        for promises, positions in _by_value(asks):
+            if _certificate(promises) is Certificate.STRICT:
                 within.update(positions)
-            elif self._terms.in_sets or len(wanted) > 1:
-                first = [position for position in positions if position not in self._own]
-                within.update(
-                    with_room_for_a_set(self._fleet, first, _parts(wanted), _asked(wanted))
-                )
+            elif self._terms.in_sets or len(promises) > 1:
+                new = [position for position in positions if position not in self._own]
+                parts, certificate = _parts(promises), _certificate(promises)
+                within.update(with_room_for_a_set(self._fleet, new, parts, certificate))
             else:
-                within.update(self._careful_positions(wanted[0], positions))
+                within.update(self._careful_positions(promises[0], positions))
         return within
 
-    def _careful_positions(self, wanted: Outstanding, positions: list[int]) -> Iterable[int]:
-        """The positions where so much is within the limit."""
-        fleet, requirements = self._fleet, wanted.requirements
-        is_enough_c = careful_c(fleet, requirements, self._own) >= wanted.to_pack
-        # Where nothing is reported there is no limit of ours.
+    def _careful_positions(self, promise: Outstanding, positions: list[int]) -> Iterable[int]:
+        """Return the positions where the promise is within the limit."""
+        fleet, requirements = self._fleet, promise.requirements
+        is_enough_c = careful_c(fleet, requirements, self._own) >= promise.to_pack
+        # Without a report there is no limit here.
         is_enough_c |= fleet.layers.unknown_c
         looked_at = self._looked_at(requirements)
         for position in looked_at.large | looked_at.crowded:
             room = fleet.rooms[position]
             if room and position not in self._terms.placed and is_enough_c[position]:
-                replicas = self._limit(room, position, wanted).replicas
-                is_enough_c[position] = replicas >= wanted.to_pack
+                replicas = self._limit(room, position, promise).replicas
+                is_enough_c[position] = replicas >= promise.to_pack
         within: list[int] = np.array(positions)[is_enough_c[positions]].tolist()
         return within
 
-    def _limit(self, room: Room, position: int, wanted: Outstanding) -> RoomLimit:
-        """The most replicas of what is wanted that may be promised at first sight."""
-        requirements, certificate = wanted.requirements, wanted.certificate
+    def _limit(self, room: Room, position: int, promise: Outstanding) -> RoomLimit:
+        """Return the most replicas of a promise, without a second look."""
+        requirements, certificate = promise.requirements, promise.certificate
         is_free = self._terms.in_sets or not self._terms.keeps_margin
         if certificate is PromiseCertificate.STRICT or is_free:
-            return RoomLimit(room.most(requirements, certificate, wanted.to_pack))
+            return RoomLimit(room.most(requirements, certificate, promise.to_pack))
         filled, spread = room.most_by_view(requirements)
         shape = request_shape(requirements.request)
-        own = _own_in(room, wanted.binding)
+        own = _own_in(room, promise.binding)
         replicas, why = careful_most(filled, spread, room.held, shape, own), NO_REASON
         if replicas < min(filled, spread):
             why = Reason.of(ReasonCode.MARGIN_KEPT, Amount(min(filled, spread) - replicas))
-        if replicas >= wanted.to_pack and self._leaves_room_for_large(position, requirements):
+        if replicas >= promise.to_pack and self._leaves_room_for_large(position, requirements):
             beside = max_beside_large(room, requirements, replicas)
             if beside.replicas < replicas:
                 replicas, why = beside
-        if replicas >= wanted.to_pack and self._is_rehearsed(position, requirements):
+        if replicas >= promise.to_pack and self._is_rehearsed(position, requirements):
             rehearsed = max_rehearsed(room, requirements, replicas)
             if rehearsed < replicas:
                 kept_back = Amount(min(filled, spread) - rehearsed)
@@ -185,27 +186,27 @@ class RoomLimits:
         return RoomLimit(room.most(requirements, certificate, replicas), why)
 
     def _leaves_room_for_large(self, position: int, requirements: ReplicaRequirements) -> bool:
-        """Whether it is one of the clusters where room for large pods is looked at."""
+        """Tell whether the cluster leaves room for large pods."""
         if position in self._terms.placed or not is_mixed(self._fleet, position, requirements):
             return False
         return position in self._looked_at(requirements).large
 
     def _is_rehearsed(self, position: int, requirements: ReplicaRequirements) -> bool:
-        """Whether it is one of the clusters where promises are held to a rehearsal."""
+        """Tell whether promises in the cluster are limited by a rehearsal."""
         if position in self._terms.placed:
             return False
         return position in self._looked_at(requirements).crowded
 
     def _looked_at(self, requirements: ReplicaRequirements) -> LookedAt:
         if self._ranked is None or self._ranked[0] is not requirements:
-            most_c = careful_c(self._fleet, requirements)
-            self._ranked = requirements, LookedAt.of(self._fleet, requirements, most_c)
+            max_c = careful_c(self._fleet, requirements)
+            self._ranked = requirements, LookedAt.of(self._fleet, requirements, max_c)
         return self._ranked[1]
 
-    def _refined(self, room: Room, position: int, wanted: Outstanding) -> int:
-        """The most replicas of what is wanted that a second look grants."""
+    def _refined(self, room: Room, position: int, promise: Outstanding) -> int:
+        """Return the most replicas that a second look grants."""
         terms = self._terms
-        if wanted.certificate is PromiseCertificate.STRICT or room.holds_strict:
+        if promise.certificate is PromiseCertificate.STRICT or room.holds_strict:
             return 0
         if terms.in_sets or (terms.keeps_margin and not terms.refined_replicas):
             return 0
@@ -214,12 +215,12 @@ class RoomLimits:
             return 0
         refined.add(position)
         if terms.keeps_margin:
-            return refined_most(room, wanted.requirements, terms.refined_replicas)
-        return rehearsed_most(room, wanted.requirements, wanted.to_pack)
+            return refined_most(room, promise.requirements, terms.refined_replicas)
+        return rehearsed_most(room, promise.requirements, promise.to_pack)
 
 
 def _own_in(room: Room, binding: str) -> OwnReplicas:
-    """Count the replicas that a binding holds in a room."""
+    """Count the replicas that a binding holds in a cluster."""
     own = room.holdings_of(binding)
     return OwnReplicas(
         sum([holding.outstanding.to_pack for holding in own]),
@@ -232,37 +233,38 @@ def careful_c(
     requirements: ReplicaRequirements,
     own: Mapping[int, OwnReplicas] = NOTHING_OWN,
 ) -> IntArray:
-    """How many more replicas may be promised in each cluster (axis c), room for large pods apart,
-    to a binding that holds its ``own`` by position.
+    """Return how many more replicas may be promised in each cluster (axis c).
 
-    Some are kept back where best fit and spreading leave unequal room, and where much of other
-    shapes is outstanding. Other shapes are packed in neither of the two ways. Agents choose the
-    nodes of planned replicas, by other rules and in another order.
+    The margin is kept back where best fit and spreading leave unequal room, and where much of
+    other shapes is outstanding, which is packed in neither of the two ways. Agents choose the
+    nodes of planned replicas by other rules, too. ``own`` is what the binding holds
+    by position. Room for large pods is not looked at.
     """
     filled_c, spread_c = fleet.most_by_view(requirements)
     reserve_c = np.minimum(np.abs(filled_c - spread_c), fleet.sums.reserve_c)
     on_way_c = fleet.sums.on_their_way_c(request_shape(requirements.request))
     if own:
-        # An array of pairs would take ten times as long to make.
+        # An array of pairs would take ten times as long.
         replicas, stuck = (list(column) for column in zip(*own.values(), strict=True))
         places = list(own)
         on_way_c[places] = np.maximum(on_way_c[places] - replicas, 0)
         reserve_c[places] += stuck
     reserve_c += -(-on_way_c // RESERVE_PART)
-    most_c: IntArray = np.maximum(np.minimum(filled_c, spread_c) - reserve_c, 0)
-    return most_c
+    careful_c: IntArray = np.maximum(np.minimum(filled_c, spread_c) - reserve_c, 0)
+    return careful_c
 
 
 def careful_beside_large(
     fleet: FleetRooms, requirements: ReplicaRequirements
 ) -> tuple[IntArray, dict[int, Reason]]:
-    """``careful_c``, held to room for large pods and to rehearsals where these are looked at; and
-    where room for large pods is less, why.
+    """Return ``careful_c`` less room for large pods, limited by rehearsals, in a few clusters.
+
+    The second value says why where room is kept for large pods.
     """
-    most_c, reasons = careful_c(fleet, requirements), dict[int, Reason]()
-    looked_at = LookedAt.of(fleet, requirements, most_c)
+    max_c, reasons = careful_c(fleet, requirements), dict[int, Reason]()
+    looked_at = LookedAt.of(fleet, requirements, max_c)
     for position in looked_at.large | looked_at.crowded:
-        room, replicas = fleet.rooms[position], int(most_c[position])
+        room, replicas = fleet.rooms[position], int(max_c[position])
         if room is None:
             continue
         if position in looked_at.large:
@@ -271,30 +273,32 @@ def careful_beside_large(
                 reasons[position] = reason
         if position in looked_at.crowded:
             replicas = max_rehearsed(room, requirements, replicas)
-        most_c[position] = replicas
-    return most_c, reasons
+        max_c[position] = replicas
+    return max_c, reasons
 
 
-def _parts(wanted: Iterable[Outstanding]) -> list[Component]:
-    """What of a set needs room."""
+def _parts(promises: Iterable[Outstanding]) -> list[Component]:
+    """Return the components of a set that need room."""
     return [
-        Component(name=each.component, replicas=each.to_pack, requirements=each.requirements)
-        for each in wanted
-        if each.to_pack > 0
+        Component(
+            name=promise.component, replicas=promise.to_pack, requirements=promise.requirements
+        )
+        for promise in promises
+        if promise.to_pack > 0
     ]
 
 
-def _asked(wanted: Sequence[Outstanding]) -> Certificate:
-    """The certificate by which the shares of one cluster are promised."""
-    strict = any(each.certificate is PromiseCertificate.STRICT for each in wanted)
+def _certificate(promises: Sequence[Outstanding]) -> Certificate:
+    """Return the certificate by which a cluster's shares are promised."""
+    strict = any(promise.certificate is PromiseCertificate.STRICT for promise in promises)
     return Certificate.STRICT if strict else Certificate.CAREFUL
 
 
 def _by_value(
     asks: Mapping[int, tuple[Outstanding, ...]],
 ) -> Iterable[tuple[tuple[Outstanding, ...], list[int]]]:
-    """The clusters by what is asked for there, which those of a decision mostly share."""
+    """Group clusters by their promises, which are mostly the same values in a decision."""
     groups: dict[int, tuple[tuple[Outstanding, ...], list[int]]] = {}
-    for position, wanted in asks.items():
-        groups.setdefault(id(wanted), (wanted, []))[1].append(position)
+    for position, promises in asks.items():
+        groups.setdefault(id(promises), (promises, []))[1].append(position)
     return groups.values()

@@ -1,7 +1,7 @@
-"""What is promised and not yet in any report, deducted where nodes cannot be seen.
+"""Deductions of promises that no report shows yet, for clusters whose nodes are not reported.
 
-Pure. The levels ``summary`` and ``models`` only: into cells it is packed (``room``). Must not
-decide anything.
+Pure. For the levels ``summary`` and ``models`` only; in cells, promises are packed
+(``cluster_room``). Must not decide anything.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from federation.model.workload import ReplicaRequirements
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitRequest:
-    """What one unit (a replica, or a whole set of components) asks for, and how many pods it is."""
+    """A unit's request: of a replica, or of a whole set of components with so many pods."""
 
     requirements: ReplicaRequirements
     pods: int = 1
 
     @property
     def request(self) -> dict[str, int]:
-        """The positive amounts, pods aside."""
+        """The positive amounts, without pods."""
         return positive_amounts(self.requirements)
 
 
 class Taken(NamedTuple):
-    """Units of one shape that a cluster has promised: what each asks for, and its pods."""
+    """Units of one shape that a cluster has promised: the request and the pods of each."""
 
     request: tuple[tuple[str, int], ...]
     units: int
@@ -58,7 +58,7 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class _Cell:
-    """Equal nodes: how many, and what each has free."""
+    """Equal nodes, and the free amounts and pod slots of each."""
 
     nodes: int
     free: dict[str, int]
@@ -71,17 +71,17 @@ class _Cell:
         )
 
     def after(self, nodes: int, request: Mapping[str, int], units: int) -> _Cell:
-        """So many of its nodes, each with so many units placed."""
-        left = {name: free - request.get(name, 0) * units for name, free in self.free.items()}
-        return _Cell(nodes=nodes, free=left, pods=self.pods - units)
+        """Return so many of the nodes, with units placed on each."""
+        rest = {name: free - request.get(name, 0) * units for name, free in self.free.items()}
+        return _Cell(nodes=nodes, free=rest, pods=self.pods - units)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Deductions:
-    """What a fleet has outstanding, by position, as both levels deduct it.
+    """Outstanding promises of a fleet by position, as both levels deduct them.
 
-    Pods that wait for a node are in the totals of a report already, and in no node's free amounts:
-    ``left`` has the totals as if all pods that are outstanding waited, ``taken`` is on no node.
+    Pods that wait for a node are in the totals of a report already, but in no node's free amounts.
+    ``left`` has the totals as if the pods of all promises waited; ``taken`` is on no node yet.
     """
 
     capacity: FleetCapacity
@@ -99,7 +99,7 @@ class Deductions:
     def after(
         self, capacity: FleetCapacity, outstanding: Mapping[int, Sequence[Outstanding]]
     ) -> Deductions:
-        """Those of a newer state of the fleet; only clusters that changed are worked out again."""
+        """Return the deductions of a newer state; only clusters that changed are computed."""
         if len(capacity) != len(self.capacity):
             return Deductions.of(capacity, outstanding)
         changed = {
@@ -119,51 +119,49 @@ class Deductions:
             position: with_waiting(
                 capacity.states[position],
                 [
-                    Taken.of(each.requirements, each.in_summary)
-                    for each in outstanding.get(position, ())
+                    Taken.of(promise.requirements, promise.in_summary)
+                    for promise in outstanding.get(position, ())
                 ],
             )
             for position in changed
         }
-        left = self.left.with_clusters(waiting) if waiting else self.left
-        return Deductions(capacity=capacity, outstanding=outstanding, left=left, taken=taken)
+        totals = self.left.with_clusters(waiting) if waiting else self.left
+        return Deductions(capacity=capacity, outstanding=outstanding, left=totals, taken=taken)
 
-    def with_more(self, more: Mapping[int, Sequence[Outstanding]]) -> Deductions:
-        """With more outstanding at some positions, behind what is there: by what comes, however
-        much there is.
-        """
-        more = {position: promised for position, promised in more.items() if promised}
-        if not more:
+    def with_more(self, added: Mapping[int, Sequence[Outstanding]]) -> Deductions:
+        """Add promises at some positions; the cost depends on these only."""
+        added = {position: promised for position, promised in added.items() if promised}
+        if not added:
             return self
         waiting = {
             position: with_waiting(
                 self.left.states[position],
-                [Taken.of(each.requirements, each.in_summary) for each in promised],
+                [Taken.of(promise.requirements, promise.in_summary) for promise in promised],
             )
-            for position, promised in more.items()
+            for position, promised in added.items()
         }
         taken = dict(self.taken)
-        for position, promised in more.items():
+        for position, promised in added.items():
             taken[position] = _in_runs(taken.get(position, ()), promised)
-        # What comes ``after`` is worked out anew there.
-        known = {c: each for c, each in self.outstanding.items() if c not in more}
-        left = self.left.with_clusters(waiting)
-        return replace(self, outstanding=known, left=left, taken=taken)
+        # Without these positions, so that ``after`` computes them again.
+        unchanged = {c: promised for c, promised in self.outstanding.items() if c not in added}
+        totals = self.left.with_clusters(waiting)
+        return replace(self, outstanding=unchanged, left=totals, taken=taken)
 
-    def with_others(self, others: Mapping[int, Sequence[Outstanding]]) -> Deductions:
-        """Where all that is outstanding at some positions is this."""
-        if not others:
+    def with_others(self, replaced: Mapping[int, Sequence[Outstanding]]) -> Deductions:
+        """Replace all promises at some positions."""
+        if not replaced:
             return self
-        return self.after(self.capacity, {**self.outstanding, **others})
+        return self.after(self.capacity, {**self.outstanding, **replaced})
 
     def estimates(self, requirements: ReplicaRequirements, options: EstimateOptions) -> Estimates:
-        """Of summaries and grade counts, less what is outstanding."""
+        """Estimate by summaries and grade counts, less what is outstanding."""
         return self.estimates_of_each([requirements], options)[0]
 
     def estimates_of_each(
         self, shapes: Sequence[ReplicaRequirements], options: EstimateOptions
     ) -> list[Estimates]:
-        """The same for many shapes at once."""
+        """Estimate many shapes at once."""
         return [
             less_in_models(self.left, estimates, shape, options.model_rule, self.taken)
             for shape, estimates in zip(
@@ -173,13 +171,13 @@ class Deductions:
 
 
 def _in_runs(taken: Sequence[Taken], promised: Iterable[Outstanding]) -> Sequence[Taken]:
-    """With what is promised behind it; alike ones in a row are one, which changes no deduction."""
+    """Append promises; equal neighbours become one, which changes no deduction."""
     runs = list(taken)
-    for each in promised:
-        more = Taken.of(each.requirements, each.in_cells)
-        if runs and runs[-1].request == more.request and runs[-1].pods == more.pods:
-            more = more._replace(units=more.units + runs.pop().units)
-        runs.append(more)
+    for promise in promised:
+        added = Taken.of(promise.requirements, promise.in_cells)
+        if runs and runs[-1].request == added.request and runs[-1].pods == added.pods:
+            added = added._replace(units=added.units + runs.pop().units)
+        runs.append(added)
     return tuple(runs)
 
 
@@ -190,9 +188,9 @@ def less_in_models(
     rule: ModelRule,
     taken: Mapping[int, Sequence[Taken]],
 ) -> Estimates:
-    """The estimates with what was taken deducted where grade counts answered.
+    """Deduct what was taken from estimates by grade counts.
 
-    Of ``capacity`` only the totals know of it.
+    The totals of ``capacity`` have it deducted already.
     """
     request = positive_amounts(requirements)
     changed = [c for c in taken if estimates.source_c[c] == Source.MODELS]
@@ -201,32 +199,32 @@ def less_in_models(
     free_pods_c = capacity.free_pods_c
     replicas_c, sure_c = estimates.replicas_c.copy(), estimates.sure_c
     if rule is ModelRule.SIMULATED:
-        left_by_position = {c: _simulated(capacity.states[c], request, taken[c]) for c in changed}
+        rest_by_position = {c: _simulated(capacity.states[c], request, taken[c]) for c in changed}
     else:
         whole_c = _whole(capacity, request, rule)
-        lost = cache(partial(_displaced, request=request))
-        lost_c = {c: sum(each.units * lost(each.request) for each in taken[c]) for c in changed}
-        left_by_position = {c: max(0, int(whole_c[c]) - less) for c, less in lost_c.items()}
+        displaced = cache(partial(_displaced, request=request))
+        lost_c = {c: sum(run.units * displaced(run.request) for run in taken[c]) for c in changed}
+        rest_by_position = {c: max(0, int(whole_c[c]) - lost) for c, lost in lost_c.items()}
         if sure_c is not None:
             whole_c, sure_c = _whole(capacity, request, SURE_RULE), sure_c.copy()
-            for c, less in lost_c.items():
-                sure_c[c] = min(max(0, int(whole_c[c]) - less), int(free_pods_c[c]))
-    for position, left in left_by_position.items():
-        replicas_c[position] = min(left, int(free_pods_c[position]))
+            for c, lost in lost_c.items():
+                sure_c[c] = min(max(0, int(whole_c[c]) - lost), int(free_pods_c[c]))
+    for position, rest in rest_by_position.items():
+        replicas_c[position] = min(rest, int(free_pods_c[position]))
     if sure_c is not None:
         sure_c = np.minimum(sure_c, replicas_c)
     return replace(estimates, replicas_c=replicas_c, sure_c=sure_c)
 
 
 def with_waiting(state: ClusterState, taken: Iterable[Taken]) -> ClusterState:
-    """The cluster as its next report would show it: the pods wait for a node."""
+    """Return the cluster as its next report would show it, with pods waiting for a node."""
     if state.report is None:
         return state
     summary = state.report.summary
     waiting = dict(summary.allocating)
-    for each in taken:
-        for name, amount in (*each.request, (PODS, each.pods)):
-            waiting[name] = waiting.get(name, 0) + amount * each.units
+    for run in taken:
+        for name, amount in (*run.request, (PODS, run.pods)):
+            waiting[name] = waiting.get(name, 0) + amount * run.units
     summary = ResourceSummary(
         allocatable=summary.allocatable, allocated=summary.allocated, allocating=waiting
     )
@@ -235,15 +233,15 @@ def with_waiting(state: ClusterState, taken: Iterable[Taken]) -> ClusterState:
 
 def _simulated(state: ClusterState, request: Mapping[str, int], taken: Sequence[Taken]) -> int:
     cells = _cells(state)
-    for each in taken:
-        cells = _packed(cells, each)
+    for run in taken:
+        cells = _packed(cells, run)
     return sum(cell.nodes * min(cell.fits(request), cell.pods) for cell in cells)
 
 
 def _whole(
     capacity: FleetCapacity, request: Mapping[str, int], rule: ModelRule
 ) -> npt.NDArray[np.float64]:
-    """What the nodes of all grades hold in each cluster, pod slots aside; 0 without a model."""
+    """Return how many replicas all nodes hold in each cluster, without pod slots; 0 unmodelled."""
     whole_c = np.zeros(len(capacity))
     for position, model in enumerate(capacity.models):
         if request.keys() <= model.minimums.keys():
@@ -254,7 +252,7 @@ def _whole(
 
 
 def _cells(state: ClusterState) -> list[_Cell]:
-    """A cell for each grade: nodes with exactly the grade's minimums, as in the model."""
+    """Return a cell for each grade: nodes with exactly the grade's minimums."""
     counts = state.report.grade_counts if state.report else {}
     bounds = minimums(state.cluster.model)
     return [
@@ -268,20 +266,20 @@ def _cells(state: ClusterState) -> list[_Cell]:
 
 
 def _displaced(held: tuple[tuple[str, int], ...], request: Mapping[str, int]) -> int:
-    """How many replicas of ``request`` a unit that asks for this stands in the way of, at most."""
+    """Return the most replicas of ``request`` that a unit with the request ``held`` prevents."""
     held_by_name = dict(held)
     return max(divide_up(held_by_name.get(name, 0), amount) for name, amount in request.items())
 
 
 def _packed(cells: Sequence[_Cell], taken: Taken) -> list[_Cell]:
-    """First fit in the order of the cells; units for which no node is left are dropped."""
-    request, left = dict(taken.request), taken.units
+    """Pack first fit in the order of the cells; units without a node are dropped."""
+    request, units = dict(taken.request), taken.units
     packed: list[_Cell] = []
     for cell in cells:
         fit = min(cell.fits(request), cell.pods // taken.pods)
-        full = min(cell.nodes, left // fit) if fit else 0
-        rest = min(left - full * fit, fit) if full < cell.nodes else 0
-        left -= full * fit + rest
+        full = min(cell.nodes, units // fit) if fit else 0
+        rest = min(units - full * fit, fit) if full < cell.nodes else 0
+        units -= full * fit + rest
         packed.append(cell.after(full, request, fit))
         packed.append(cell.after(1 if rest else 0, request, rest))
         packed.append(cell.after(cell.nodes - full - (1 if rest else 0), request, 0))

@@ -1,6 +1,6 @@
-"""How many replicas fit into every cluster, by the best of the levels that reports feed.
+"""Estimates of how many replicas fit in each cluster, by the best level that its report allows.
 
-Pure. Must not ask agents: the level ``exact`` comes on top of this.
+Pure. Must not ask agents: the level ``exact`` is added elsewhere.
 """
 
 from __future__ import annotations
@@ -39,10 +39,9 @@ def improved_by_pools(
     options: EstimateOptions,
     is_open_above_c: BoolArray,
 ) -> Estimates:
-    """What the lesser levels ``estimate``, where they count, with what pools prove.
+    """Merge the estimates of lesser levels with the bounds of pools.
 
-    Where pools answer they also say how many fit at most, but for where more may fit on nodes
-    that are in no pool.
+    Pools also give an upper bound, except where the claim may reach nodes that are in no pool.
     """
     bounds = replace(bounds, upper_c=np.where(is_open_above_c, -1, bounds.upper_c))
     if options.merge is Merge.QUALITY and bounds.answered_c.all():
@@ -54,9 +53,7 @@ def improved_by_pools(
 
 
 def open_above_c(capacity: FleetCapacity, cells: FleetCells, claim: NodeClaim | None) -> BoolArray:
-    """Where the claim may reach nodes that are in no pool, as cordoned and unready ones are: more
-    fit there than pools know.
-    """
+    """Tell where a claim may reach nodes that are in no pool, as cordoned and unready ones."""
     if reaches_nodes_out_of_use(claim):
         return capacity.nodes_c > cells.nodes_c
     return np.zeros(len(cells), dtype=np.bool_)
@@ -67,35 +64,39 @@ def estimate_sets(
     cells: FleetCells,
     components: Sequence[Component],
     options: EstimateOptions,
-    wanted: Collection[int] | None = None,
+    positions: Collection[int] | None = None,
 ) -> Estimates:
-    """Whole sets of components: packed into cells, or else by the sum that a set asks for.
+    """Estimate whole sets of components: packed into cells, or else by the total of a set.
 
-    Grades do not count sets: their nodes cannot be told apart by what was put on them. Packing
-    takes milliseconds a cluster: only those at the ``wanted`` positions are packed, None: all.
+    Grade counts cannot count sets, because their nodes are not told apart. Packing takes
+    milliseconds a cluster, so only the clusters at the positions are packed, None: all.
     """
     summary = summary_level(capacity, positive_amounts(shape_of_set(components)))
-    if not options.ignore_claims and any(each.requirements.chooses_nodes for each in components):
+    if not options.ignore_claims and any(part.requirements.chooses_nodes for part in components):
         summary = without_nodes(summary)
-    # A set without replicas asks for nothing, which only pod slots limit.
-    if options.highest < Source.POOLS or not any(each.replicas for each in components):
+    # A set without replicas asks for nothing, so that only pod slots limit it.
+    if options.highest < Source.POOLS or not any(part.replicas for part in components):
         return merge([summary], options.merge)
-    chosen = range(len(cells)) if wanted is None else wanted
+    chosen = range(len(cells)) if positions is None else positions
     return merge([_packed(cells, components, chosen), summary], options.merge)
 
 
 def _packed(
-    cells: FleetCells, components: Sequence[Component], wanted: Collection[int]
+    cells: FleetCells, components: Sequence[Component], positions: Collection[int]
 ) -> LevelAnswer:
     fitting = [SetEstimate(sets=0, answered=False)] * len(cells)
-    for position in wanted:
+    for position in positions:
         pools = cells.pools[position]
         if pools is not None:
             fitting[position] = sets_that_fit(pools, components, MAX_REPLICAS)
     return LevelAnswer(
         source=Source.POOLS,
-        replicas_c=np.array([each.sets for each in fitting], dtype=np.int64),
-        answered_c=np.array([each.answered for each in fitting], dtype=np.bool_),
+        replicas_c=np.array([estimate.sets for estimate in fitting], dtype=np.int64),
+        answered_c=np.array([estimate.answered for estimate in fitting], dtype=np.bool_),
         bound_c=np.full(len(fitting), Bound.LOWER, dtype=np.int8),
-        reasons={position: each.reason for position, each in enumerate(fitting) if each.reason},
+        reasons={
+            position: estimate.reason
+            for position, estimate in enumerate(fitting)
+            if estimate.reason
+        },
     )

@@ -1,4 +1,4 @@
-"""The reports of a fleet as arrays: what every estimate of a whole fleet is computed from.
+"""The newest reports of a fleet as arrays, from which whole-fleet estimates are computed.
 
 Pure. Must not estimate anything; ``federation.capacity.summary_estimates`` does.
 """
@@ -21,18 +21,18 @@ from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import NO_REASON, Reason
 from federation.model.resources import MAX_AMOUNT, PODS
 
-# Stands for the model of a cluster without grade counts that can be used.
+# Marks a cluster without usable grade counts.
 UNMODELLED: Final = -1
-# Resources and models that one cluster alone may have do not make those of all others be read anew.
+# Resources and models that one cluster may add before the arrays of all are built anew.
 MAX_ADDED: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InternedModel:
-    """A resource model of the fleet, once for all clusters that have it.
+    """A resource model, once for all clusters that have it.
 
-    ``minimums`` are the lower ends of its grades by resource name; ``columns`` is the place of
-    each grade number among them.
+    ``minimums`` are the lower ends of its grades by resource name; ``columns`` is the place of each
+    grade number among them.
     """
 
     hash: str
@@ -42,15 +42,15 @@ class InternedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FleetCapacity:
-    """What the newest reports leave free, by cluster position (axis c). Arrays are read-only.
+    """The amounts that the newest reports leave free, by cluster (axis c). Arrays are read-only.
 
-    ``free_rc`` is allocatable - allocated - allocating in base units, below 0 where overdrawn and
-    0 where a cluster lacks the resource; ``rows`` finds a resource's row, and pods always have
-    one. ``model_c`` is a position in ``models`` or UNMODELLED, and ``ungraded`` says why.
-    ``count_cg`` holds nodes by grade, as floats because only those multiply fast: counts stop at
-    MAX_REPLICAS, and any sum that is not exact is far beyond it. ``nodes_c`` counts all nodes, in
-    use or not. ``as_of_c`` is when each picture was true, Unix seconds, endless where there is
-    none; ``sequence_c`` is of the report, 0 where there is none.
+    ``free_rc`` is allocatable - allocated - allocating in base units: below 0 where overdrawn, 0
+    where a cluster lacks the resource. ``rows`` is the row (axis r) of a resource; pods always
+    have one. ``model_c`` is a position in ``models`` or UNMODELLED; ``ungraded`` says why.
+    ``count_cg`` is nodes by grade (axis g), as floats because only those multiply fast. Counts
+    stop at MAX_REPLICAS, and sums that are not exact are far beyond it. ``nodes_c`` counts all
+    nodes, in use or not. ``as_of_c`` is the time of each snapshot in Unix seconds, infinite
+    without one; ``sequence_c`` is of the report, 0 without one.
     """
 
     states: tuple[ClusterState, ...]
@@ -66,15 +66,15 @@ class FleetCapacity:
     nodes_c: npt.NDArray[np.int64]
     as_of_c: npt.NDArray[np.float64]
     sequence_c: npt.NDArray[np.int64]
-    # Resources and models since it was built anew.
+    # Resources and models added since the arrays were built.
     added: int = 0
 
     @classmethod
     def of(cls, states: Iterable[ClusterState], *, modeling_enabled: bool = True) -> FleetCapacity:
-        """The arrays of a fleet; ``modeling_enabled`` False switches models off everywhere."""
+        """Build the arrays; ``modeling_enabled`` False switches models off for all clusters."""
         states = tuple(states)
         rows = {PODS: 0}
-        # By identity first: nearly all clusters share one model, and hashing it takes a while.
+        # By identity first, because nearly all clusters share a model and its hash is slow.
         by_identity: dict[int, int] = {}
         model_positions: dict[ResourceModel, int] = {}
         for state in states:
@@ -105,10 +105,10 @@ class FleetCapacity:
     def with_clusters(
         self, changes: Mapping[int, ClusterState], moves: Moves = UNMOVED
     ) -> FleetCapacity:
-        """The fleet with newer states at some positions, and at all where clusters came since.
+        """Return the fleet with newer states at some positions, and at those of new clusters.
 
-        This one stays as it is. Resources and models that nobody had are added behind the others,
-        up to ``MAX_ADDED`` of them: then all is rebuilt, without those that nobody has any more.
+        New resources and models are added behind the others, up to ``MAX_ADDED`` of them. Then all
+        is built anew, without those that no cluster has any more.
         """
         states = list(moves.items(self.states, [changes[c] for c in moves.taken]))
         for position, state in changes.items():
@@ -138,18 +138,18 @@ class FleetCapacity:
         return len(self.states)
 
     def free(self, name: str) -> npt.NDArray[np.int64] | None:
-        """What is free of a resource in each cluster; None when no cluster has it."""
+        """Return the free amount of a resource in each cluster; None when no cluster has it."""
         row = self.rows.get(name)
         return None if row is None else self.free_rc[row]
 
     def age_seconds_c(self, now: float) -> npt.NDArray[np.float64]:
-        """How old each cluster's picture is, 0 where there is none; clocks may disagree."""
+        """Return the age of each snapshot, 0 without one, and where clocks disagree."""
         ages_c: npt.NDArray[np.float64] = np.maximum(now - self.as_of_c, 0.0)
         return ages_c
 
     @property
     def free_pods_c(self) -> npt.NDArray[np.int64]:
-        """Free pod slots, 0..MAX_REPLICAS: no cluster takes more replicas, whatever they ask."""
+        """Free pod slots, 0..MAX_REPLICAS: a limit of replicas, whatever they request."""
         free_c: npt.NDArray[np.int64] = np.minimum(self.free_rc[self.rows[PODS]], MAX_REPLICAS)
         return np.maximum(free_c, 0, out=free_c)
 
@@ -164,7 +164,7 @@ class FleetCapacity:
         return ungraded
 
     def _with_room_for(self, states: Collection[ClusterState]) -> FleetCapacity | None:
-        """The same with rows and models for these states; None where too many were added."""
+        """Add rows and models for these states; None where too many were added."""
         reports = [state.report for state in states if state.report is not None]
         named = chain.from_iterable(report.summary.allocatable for report in reports)
         resources = dict.fromkeys(name for name in named if name not in self.rows)
@@ -177,26 +177,26 @@ class FleetCapacity:
             return None
         interned = (*self.models, *map(_interned, new_models))
         width = max((len(model.columns) for model in interned), default=0)
-        more_rows = np.zeros((len(resources), len(self.states)), dtype=np.int64)
-        more_grades = np.zeros((len(self.states), width - self.count_cg.shape[1]))
+        new_rows = np.zeros((len(resources), len(self.states)), dtype=np.int64)
+        new_grades = np.zeros((len(self.states), width - self.count_cg.shape[1]))
         return replace(
             self,
             added=added,
             rows={**self.rows, **{n: len(self.rows) + i for i, n in enumerate(resources)}},
-            free_rc=np.concatenate((self.free_rc, more_rows)),
+            free_rc=np.concatenate((self.free_rc, new_rows)),
             models=interned,
             model_positions={
                 **self.model_positions,
                 **{model: len(self.models) + i for i, model in enumerate(new_models)},
             },
-            count_cg=np.concatenate((self.count_cg, more_grades), axis=1),
+            count_cg=np.concatenate((self.count_cg, new_grades), axis=1),
         )
 
 
 def _filled(
     capacity: FleetCapacity, positions: Iterable[int], models_by_identity: Mapping[int, int]
 ) -> FleetCapacity:
-    """Write the states at ``positions`` into arrays that nobody else has yet, and seal those."""
+    """Write the states at the positions into arrays of the caller, and make these read-only."""
     ungraded = dict(capacity.ungraded)
     for position in positions:
         state = capacity.states[position]
@@ -242,7 +242,7 @@ def _why_ungraded(
     *,
     modeling_enabled: bool,
 ) -> Reason:
-    """Why the grade counts of a report cannot be used; empty when they can."""
+    """Return why the grade counts of a report cannot be used; empty when they can."""
     if not modeling_enabled:
         return Reason(ReasonCode.MODELLING_OFF)
     if not state.cluster.modeling_enabled:

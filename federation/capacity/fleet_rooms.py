@@ -1,6 +1,6 @@
-"""The rooms of a fleet's clusters: dense arrays of all that is left, cheap to change a few of.
+"""Free capacity of a fleet's clusters: dense arrays of free cells, of which a few change cheaply.
 
-Pure and immutable. Must not decide who gets room.
+Pure and immutable. Must not decide which promise gets room.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from federation.capacity.layers import KnownRoom, Layers
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.promise_sums import PromiseSums
 from federation.capacity.room_packing import PackedCells, pack_groups
-from federation.capacity.strict_bounds import KnownHolds, strict_most_c
+from federation.capacity.strict_bounds import StrictHolds, strict_most_c
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.matching import Match, keys_not_carried, untold_by_pools
@@ -44,8 +44,9 @@ _NOTHING: Final[Mapping[int, Sequence[Outstanding]]] = MappingProxyType({})
 
 
 class UnpackedRoom(NamedTuple):
-    """What a room is made of; what is outstanding is packed in its order, or in another where
-    that leaves less without room.
+    """A cluster as reported, and its promises, which are not packed yet.
+
+    They are packed in their order, or in another one that leaves fewer without room.
     """
 
     report: ReportId
@@ -56,10 +57,12 @@ class UnpackedRoom(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FleetRooms:
-    """The rooms of a fleet's clusters by position (axis c), None where a cluster has no pools.
+    """The capacity of each cluster by position (axis c), None for a cluster without pools.
 
-    ``sums`` are of what is outstanding. ``cells_c`` is how many cells each cluster reported, and
-    ``largest`` are its largest nodes.
+    ``sites`` are the clusters as reported, ``held`` their promises, ``layers`` their free cells,
+    and ``sums`` the sums of promises. ``planned_c``: plans are followed. ``cells_c`` is the number
+    of reported cells, ``largest`` has the largest nodes. ``filled_cells``, ``reported_cells``,
+    ``lazy_contention`` and ``strict_holds`` are computed on the first read.
     """
 
     sites: tuple[Site | None, ...]
@@ -70,10 +73,10 @@ class FleetRooms:
     cells_c: IntArray
     sums: PromiseSums
     largest: LargestNodes
-    known_filled: LazyCells
-    known_reported: LazyCells
-    known_contention: LazyContention
-    known_holds: KnownHolds
+    filled_cells: LazyCells
+    reported_cells: LazyCells
+    lazy_contention: LazyContention
+    strict_holds: StrictHolds
 
     @classmethod
     def of(cls, rooms: Iterable[Room | UnpackedRoom | None]) -> FleetRooms:
@@ -82,7 +85,7 @@ class FleetRooms:
 
     @classmethod
     def none(cls, size: int) -> FleetRooms:
-        """The rooms of so many clusters that have no pools."""
+        """Return the capacity of so many clusters without pools."""
         return cls(
             sites=(None,) * size,
             held=(None,) * size,
@@ -92,47 +95,44 @@ class FleetRooms:
             cells_c=np.zeros(size, dtype=np.int64),
             sums=PromiseSums.none(size),
             largest=LargestNodes.none(size),
-            known_filled=LazyCells(),
-            known_reported=LazyCells(),
-            known_contention=LazyContention(),
-            known_holds=KnownHolds(),
+            filled_cells=LazyCells(),
+            reported_cells=LazyCells(),
+            lazy_contention=LazyContention(),
+            strict_holds=StrictHolds(),
         )
 
     def after(self, moves: Moves) -> FleetRooms:
-        """Of the fleet after clusters left and came; newcomers have no pools yet."""
-        nobody = (None,) * len(moves.taken)
+        """Follow clusters that left and joined; new clusters have no pools yet."""
+        newcomers = (None,) * len(moves.taken)
         gone = [site.kind_p for position in moves.left if (site := self.sites[position])]
         return FleetRooms(
-            sites=moves.items(self.sites, nobody),
-            held=moves.items(self.held, nobody),
+            sites=moves.items(self.sites, newcomers),
+            held=moves.items(self.held, newcomers),
             layers=self.layers.after(moves),
             kinds=self.kinds.with_pools((), gone),
             planned_c=moves.array(self.planned_c, newcomers=False),
             cells_c=moves.array(self.cells_c, 0),
             sums=self.sums.after(moves),
             largest=self.largest.after(moves),
-            known_filled=self.known_filled.moved(moves),
-            known_reported=self.known_reported.moved(moves),
-            known_contention=LazyContention(),
-            known_holds=self.known_holds,
+            filled_cells=self.filled_cells.moved(moves),
+            reported_cells=self.reported_cells.moved(moves),
+            lazy_contention=LazyContention(),
+            strict_holds=self.strict_holds,
         )
 
     def with_rooms(self, changes: Mapping[int, Room | UnpackedRoom | None]) -> FleetRooms:
-        """The same fleet with newer rooms at some positions; this one stays as it is.
-
-        All that are not packed yet are packed in the same steps.
-        """
-        there = {position: room for position, room in changes.items() if room is not None}
+        """Replace the capacity of some clusters; those not packed yet are packed together."""
+        present = {position: room for position, room in changes.items() if room is not None}
         gone = [site.kind_p for position in changes if (site := self.sites[position])]
-        kinds = self.kinds.with_pools((room.pools for room in there.values()), gone)
-        held = {c: room.held for c, room in there.items() if isinstance(room, Room)}
-        left = [
-            (_left_among(kinds, room), [0]) for room in there.values() if isinstance(room, Room)
+        kinds = self.kinds.with_pools((room.pools for room in present.values()), gone)
+        held = {c: room.held for c, room in present.items() if isinstance(room, Room)}
+        free = [
+            (_left_among(kinds, room), [0]) for room in present.values() if isinstance(room, Room)
         ]
         layers = self.layers.without(list(changes))
-        if left:
-            layers = layers.with_newest(list(held), gathered(left))
-        unpacked = {c: room for c, room in there.items() if isinstance(room, UnpackedRoom)}
+        if free:
+            layers = layers.with_newest(list(held), gathered(free))
+        unpacked = {c: room for c, room in present.items() if isinstance(room, UnpackedRoom)}
         if unpacked:
             newly_held, cells = _packed(list(unpacked.values()), kinds)
             held |= zip(unpacked, newly_held, strict=True)
@@ -144,24 +144,24 @@ class FleetRooms:
             c: Site.of(
                 room.report, room.pools, kinds, follows_claims=room.follows_claims
             ).remembering(self.sites[c])
-            for c, room in there.items()
+            for c, room in present.items()
         }
-        taken = {c: (site, held[c]) for c, site in sites.items()}
-        return self._with(dict.fromkeys(changes) | taken, layers, kinds)
+        changed = {c: (site, held[c]) for c, site in sites.items()}
+        return self._with(dict.fromkeys(changes) | changed, layers, kinds)
 
     def _with(
-        self, taken: Mapping[int, tuple[Site, Held] | None], layers: Layers, kinds: PoolKinds
+        self, changed: Mapping[int, tuple[Site, Held] | None], layers: Layers, kinds: PoolKinds
     ) -> FleetRooms:
         sites, held = list(self.sites), list(self.held)
         planned_c, cells_c = self.planned_c.copy(), self.cells_c.copy()
         reported = []
-        for position, found in taken.items():
-            before = sites[position]
-            sites[position], held[position] = found or (None, None)
-            if before is None or found is None or before.pools is not found[0].pools:
+        for position, newer in changed.items():
+            older = sites[position]
+            sites[position], held[position] = newer or (None, None)
+            if older is None or newer is None or older.pools is not newer[0].pools:
                 reported.append(position)
-            planned_c[position] = found is not None and found[0].follows_claims
-            cells_c[position] = len(found[0].pools.cells) if found is not None else 0
+            planned_c[position] = newer is not None and newer[0].follows_claims
+            cells_c[position] = len(newer[0].pools.cells) if newer is not None else 0
         return FleetRooms(
             sites=tuple(sites),
             held=held,
@@ -169,12 +169,12 @@ class FleetRooms:
             kinds=kinds,
             planned_c=planned_c,
             cells_c=cells_c,
-            sums=self.sums.with_clusters({position: held[position] for position in taken}),
-            largest=self.largest.with_sites({c: sites[c] for c in taken}),
-            known_filled=self.known_filled.after(taken),
-            known_reported=self.known_reported.after(reported),
-            known_contention=self.known_contention.after(taken),
-            known_holds=self.known_holds,
+            sums=self.sums.with_clusters({position: held[position] for position in changed}),
+            largest=self.largest.with_sites({c: sites[c] for c in changed}),
+            filled_cells=self.filled_cells.after(changed),
+            reported_cells=self.reported_cells.after(reported),
+            lazy_contention=self.lazy_contention.after(changed),
+            strict_holds=self.strict_holds,
         )
 
     def with_promise(
@@ -182,106 +182,106 @@ class FleetRooms:
         positions: Sequence[int],
         residues: Residues,
         promised: Mapping[int, tuple[Assignment, ...]],
-        known: KnownRoom | None,
+        room: KnownRoom | None,
         strict: Sequence[int],
     ) -> FleetRooms:
-        """The same fleet with more held in some clusters, all of it with room, and some of it, at
-        ``strict``, promised strictly.
+        """Add assignments that have room in some clusters; at ``strict`` some are strict.
 
-        What is left now is told of the clusters at ``positions``, which may be more; ``known`` is
-        how much room that is for one request.
+        ``residues`` are the free cells at ``positions``, which may be more clusters. ``room`` is
+        their room for one request.
         """
         held, strict_positions = list(self.held), frozenset(strict)
-        # Those of a decision share their requirements.
+        # By identity, because promises of a decision share their requirements.
         shapes: dict[int, Shape] = {}
-        for position, more in promised.items():
-            before = held[position]
-            replicas, only = (before.replicas, before.only) if before else (0, None)
-            is_strict = position in strict_positions or (before is not None and before.is_strict)
-            for one in more:
-                outstanding = one.outstanding
+        for position, added in promised.items():
+            earlier = held[position]
+            replicas, only = (earlier.replicas, earlier.only) if earlier else (0, None)
+            is_strict = position in strict_positions or (earlier is not None and earlier.is_strict)
+            for part in added:
+                outstanding = part.outstanding
                 key = id(outstanding.requirements)
                 if key not in shapes:
                     shapes[key] = outstanding.shape
                 replicas, only = tallied(replicas, only, outstanding.to_pack, shapes[key])
-            # By name they would take twice as long, in every cluster of every decision.
-            arrived = before.arrived if before else ()
+            # Keyword arguments would take twice as long, in each cluster of each decision.
+            arrived = earlier.arrived if earlier else ()
             if arrived:
-                arrived = (*arrived, *[one.outstanding for one in more])
-            is_stuck = before is not None and before.is_overcommitted
-            held[position] = Held(before, more, is_stuck, is_strict, replicas, only, arrived)
+                arrived = (*arrived, *[part.outstanding for part in added])
+            is_stuck = earlier is not None and earlier.is_overcommitted
+            held[position] = Held(earlier, added, is_stuck, is_strict, replicas, only, arrived)
         return FleetRooms(
             sites=self.sites,
             held=held,
-            layers=self.layers.with_newest(positions, residues, known),
+            layers=self.layers.with_newest(positions, residues, room),
             kinds=self.kinds,
             planned_c=self.planned_c,
             cells_c=self.cells_c,
             sums=self.sums.with_clusters({position: held[position] for position in promised}),
             largest=self.largest.with_promises(promised),
-            known_filled=self.known_filled.after(promised),
-            known_reported=self.known_reported,
-            known_contention=self.known_contention.with_more(promised),
-            known_holds=self.known_holds,
+            filled_cells=self.filled_cells.after(promised),
+            reported_cells=self.reported_cells,
+            lazy_contention=self.lazy_contention.with_more(promised),
+            strict_holds=self.strict_holds,
         )
 
     def report(self, position: int) -> ReportId | None:
-        """The report that a cluster's cells are from."""
+        """Return the report that a cluster's cells are from."""
         site = self.sites[position]
         return site.report if site else None
 
     def resources(self, position: int) -> tuple[str, ...]:
-        """The resources of a cluster's cells."""
+        """Return the resources of a cluster's cells."""
         site = self.sites[position]
         return site.pools.cells.resources if site else ()
 
     @property
     def overcommitted_c(self) -> BoolArray:
-        """Where promises lost their room."""
+        """Clusters where promises lost their room."""
         return self.sums.overcommitted_c
 
     @property
     def strict_c(self) -> BoolArray:
-        """Where strict promises are outstanding, which later ones must leave their room."""
+        """Clusters with strict promises, whose room later promises must leave."""
         return self.sums.strict_c
 
     def most_by_view(self, requirements: ReplicaRequirements) -> tuple[IntArray, IntArray]:
-        """How many replicas the cells hold in every cluster, in both views, 0..MAX_REPLICAS.
+        """Return how many replicas fit in each cluster, in both views, 0..MAX_REPLICAS.
 
-        0 where nothing is reported, or the pools cannot tell.
+        0 without a report, and where the pools do not carry the labels of the claim.
         """
         verdict_p = self.kinds.verdicts(requirements.node_claim)
-        # The last one more is where those stand that left the fleet.
-        most_cv = np.zeros((len(self) + 1, VIEWS), dtype=np.int64)
+        # The last entry collects the clusters of layers that left the fleet (GONE).
+        max_cv = np.zeros((len(self) + 1, VIEWS), dtype=np.int64)
         for layer in self.layers:
-            most_cv[layer.position_c] = layer.room(requirements.request, verdict_p)
-        most_cv = most_cv[:GONE]
-        most_cv[self.layers.unknown_c] = 0
-        np.minimum(most_cv, MAX_REPLICAS, out=most_cv)
-        return most_cv[:, View.FILLED].copy(), most_cv[:, View.SPREAD].copy()
+            max_cv[layer.position_c] = layer.room(requirements.request, verdict_p)
+        max_cv = max_cv[:GONE]
+        max_cv[self.layers.unknown_c] = 0
+        np.minimum(max_cv, MAX_REPLICAS, out=max_cv)
+        return max_cv[:, View.FILLED].copy(), max_cv[:, View.SPREAD].copy()
 
     def strict_most_c(
         self,
         requirements: ReplicaRequirements,
         is_strict_c: BoolArray,
         limit_c: IntArray,
-        more: Mapping[int, Sequence[Outstanding]] = _NOTHING,
+        added: Mapping[int, Sequence[Outstanding]] = _NOTHING,
     ) -> IntArray:
-        """The most replicas, up to ``limit_c``, beside which every strict promise is sure of its
-        room, theirs included where they are strict; with ``more`` outstanding.
+        """Return the most replicas, up to ``limit_c``, that leave all strict promises their room.
+
+        They are strict themselves at ``is_strict_c``. ``added`` promises count as outstanding.
         """
-        others = self.known_contention.contention(self.held)
+        contention = self.lazy_contention.contention(self.held)
         return strict_most_c(
             self.reported,
-            self.known_holds,
-            others.with_more(more) if more else others,
+            self.strict_holds,
+            contention.with_more(added) if added else contention,
             requirements,
             is_strict_c,
             limit_c,
         )
 
     def told(self, requirements: ReplicaRequirements) -> tuple[BoolArray, dict[int, Reason]]:
-        """Which clusters' pools can tell where replicas may run, and why others cannot."""
+        """Return which clusters' pools carry the labels of a claim, and why others do not."""
         told_c = ~self.layers.unknown_c
         verdict_p = self.kinds.verdicts(requirements.node_claim)
         if verdict_p is None or Match.UNKNOWN not in verdict_p:
@@ -296,7 +296,7 @@ class FleetRooms:
         return told_c, reasons
 
     def telling(self, positions: list[int], claim: NodeClaim | None) -> list[int]:
-        """Those of some clusters whose pools can tell where such replicas may run."""
+        """Return those of the positions whose pools carry the labels of a claim."""
         verdict_p = self.kinds.verdicts(claim)
         if verdict_p is None or Match.UNKNOWN not in verdict_p:
             return positions
@@ -304,36 +304,36 @@ class FleetRooms:
 
     @property
     def rooms(self) -> Sequence[Room | None]:
-        """The rooms one by one, made when asked for."""
+        """The capacity of each cluster, made when it is read."""
         return _Rooms(self)
 
     @property
     def filled(self) -> FleetCells:
-        """The cells that best fit leaves; made of those of the fleet that this one comes from."""
+        """The cells that best fit leaves free, derived from those of the previous fleet."""
         rooms = self.rooms
 
-        def left(position: int) -> Pools | None:
+        def pools_at(position: int) -> Pools | None:
             room = rooms[position]
             return room.filled if room else None
 
-        return self.known_filled.cells(len(self), left)
+        return self.filled_cells.cells(len(self), pools_at)
 
     @property
     def reported(self) -> FleetCells:
-        """The cells as reports have them, whatever is promised in them."""
+        """The cells as reported, without promises."""
 
-        def as_reported(position: int) -> Pools | None:
+        def pools_at(position: int) -> Pools | None:
             site = self.sites[position]
             return site.pools if site else None
 
-        return self.known_reported.cells(len(self), as_reported)
+        return self.reported_cells.cells(len(self), pools_at)
 
     def __len__(self) -> int:
         return len(self.sites)
 
 
 class _Rooms(Sequence[Room | None]):
-    """The rooms of a fleet by position."""
+    """The capacities of a fleet's clusters by position, made when they are read."""
 
     def __init__(self, fleet: FleetRooms) -> None:
         self._fleet = fleet
@@ -344,7 +344,7 @@ class _Rooms(Sequence[Room | None]):
     def __getitem__(self, position: slice) -> tuple[Room | None, ...]: ...
     def __getitem__(self, position: int | slice) -> Room | tuple[Room | None, ...] | None:
         if isinstance(position, slice):
-            return tuple(self[each] for each in range(*position.indices(len(self))))
+            return tuple(self[place] for place in range(*position.indices(len(self))))
         fleet = self._fleet
         site, held = fleet.sites[position], fleet.held[position]
         if site is None or held is None:
@@ -359,33 +359,36 @@ class _Rooms(Sequence[Room | None]):
 
 
 def _left_among(kinds: PoolKinds, room: Room) -> Residues:
-    """What is left in a room, whose pools are among the kinds."""
+    """Return the free cells of one cluster, numbered by the kinds of the fleet."""
     if room.kinds.numbers_like(kinds):
         return room.left
     return with_kinds(room.left, [kinds.of(room.pools)])
 
 
 def packed_room(unpacked: UnpackedRoom) -> Room:
-    """One room by itself, which is a fleet of one."""
+    """Pack one cluster by itself, as a fleet of one."""
     (room,) = FleetRooms.of([unpacked]).rooms
     if room is None:
         raise LookupError("a fleet of one room has none")
     return room
 
 
-def _packed(every: Sequence[UnpackedRoom], kinds: PoolKinds) -> tuple[Sequence[Held], PackedCells]:
-    """What is held in each of the rooms, whose pools are all among the kinds, and what is left."""
-    kinds_by_room = [kinds.of(each.pools) for each in every]
-    cells = PackedCells(residues=bare_residues([each.pools.cells for each in every], kinds_by_room))
-    groups = [runs_alike(each.outstanding) for each in every]
-    resources = [each.pools.cells.resources for each in every]
+def _packed(
+    unpacked: Sequence[UnpackedRoom], kinds: PoolKinds
+) -> tuple[Sequence[Held], PackedCells]:
+    """Pack clusters together; all their pools must be among the kinds."""
+    kinds_by_room = [kinds.of(room.pools) for room in unpacked]
+    reported = [room.pools.cells for room in unpacked]
+    cells = PackedCells(residues=bare_residues(reported, kinds_by_room))
+    groups = [runs_alike(room.outstanding) for room in unpacked]
+    resources = [site_cells.resources for site_cells in reported]
     held = [
-        Held().with_more(each) if each else Held()
-        for each in pack_groups(cells, groups, kinds, resources)
+        Held().with_more(assignments) if assignments else Held()
+        for assignments in pack_groups(cells, groups, kinds, resources)
     ]
-    for place, each in enumerate(held):
-        if each.is_overcommitted:
-            report, pools, follows_claims, outstanding = every[place]
+    for place, promises in enumerate(held):
+        if promises.is_overcommitted:
+            report, pools, follows_claims, outstanding = unpacked[place]
             room = Room.of(report, pools, outstanding, follows_claims=follows_claims)
             held[place] = room.held
             cells.moved[place] = with_kinds(room.left, [kinds.of(pools)]), 0

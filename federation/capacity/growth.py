@@ -1,7 +1,7 @@
-"""A binding's promises in a cluster, from one decision to the next: what stays, and what is new.
+"""Changes of a binding's promises in a cluster by a decision: which stay in place, which are new.
 
-Pure. More of the very same is new in addition: what was promised keeps its place. All else that
-grows is promised anew, as a whole. Must not pack.
+Pure. More replicas of the same are new in addition, and what was promised keeps its place. Any
+other promise that grows is made anew as a whole. Must not pack.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from federation.model.reservations import Outstanding, PromiseCertificate, is_re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromiseChange:
-    """The promises that a binding ``had``; of each what is ``kept``, None where it is dropped; and
-    ``more``, which comes after all that is promised.
+    """A change of promises: those that the binding ``had``, and what is ``kept`` of each.
+
+    A promise that is dropped is None in ``kept``. ``more`` come after all promises.
     """
 
     had: tuple[Outstanding, ...]
@@ -24,10 +25,10 @@ class PromiseChange:
 
     @classmethod
     def of(cls, had: tuple[Outstanding, ...], asks: tuple[Outstanding, ...]) -> PromiseChange:
-        """Return the change to all that is wanted of the binding's components."""
+        """Return the change to ``asks``, which are all promises of the binding afterwards."""
         change = cls._by_part(had, asks)
         if had and change.more and any(promise.component for promise in asks):
-            # Whole sets need more than one kind of room.
+            # A whole set needs room for several components at once.
             return cls(had=had, kept=(None,) * len(had), more=tuple(_by_component(asks).values()))
         return change
 
@@ -52,7 +53,7 @@ class PromiseChange:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether all that was promised stays as it is."""
+        """Tell whether all earlier promises stay as they are."""
         return self.kept == self.had
 
     def kept_of(self, component: str) -> int:
@@ -63,7 +64,7 @@ class PromiseChange:
 def kept_in(
     outstanding: Iterable[Outstanding], changes: Mapping[str, PromiseChange]
 ) -> tuple[Outstanding, ...]:
-    """Return all that stays promised in a cluster, in its order, by changes of some bindings."""
+    """Return the promises that stay in a cluster, in order, by the changes of some bindings."""
     parts = {binding: iter(change.kept) for binding, change in changes.items()}
     stays = (
         next(parts[promise.binding]) if promise.binding in parts else promise
@@ -80,8 +81,9 @@ def of_binding(outstanding: Iterable[Outstanding], binding: str) -> tuple[Outsta
 def with_parts_as_one(
     had: tuple[Outstanding, ...], outstanding: Sequence[Outstanding]
 ) -> tuple[Outstanding, ...] | None:
-    """Return what was promised in a cluster, with parts as one where ``outstanding`` has them so;
-    None where it does not begin with that.
+    """Return ``had`` with parts merged as in ``outstanding``, None if that has another beginning.
+
+    Parts of one promise become one when pods show up or when they are many.
     """
     if len(outstanding) >= len(had) and tuple(outstanding[: len(had)]) == had:
         return had
@@ -113,9 +115,9 @@ def _by_component(promises: Sequence[Outstanding]) -> dict[str, Outstanding]:
 
 
 def _continues(promise: Outstanding, ask: Outstanding, held: Outstanding) -> bool:
-    """Tell whether a promise is a part of what is wanted; ``held`` is all of its component.
+    """Tell whether a promise is a part of ``ask``; ``held`` is all of its component.
 
-    What does not grow may be worth less, or have been promised where nothing showed room.
+    An ask that does not grow may be worth less, or may have been promised without proof of room.
     """
     if ask.in_cells > held.in_cells:
         return is_repeated(promise, ask.requirements, ask.certificate)
@@ -128,13 +130,13 @@ def _continues(promise: Outstanding, ask: Outstanding, held: Outstanding) -> boo
 
 
 def _part_of(ask: Outstanding, promise: Outstanding) -> Outstanding:
-    """Return what of a promise stays: no more than is wanted, of which the oldest comes first."""
+    """Return the part of a promise that stays: the oldest promises fill the ask first."""
     in_cells = min(promise.in_cells, ask.in_cells)
     credited = min(in_cells, ask.credited)
-    # One that needed no room of its own and needs some now is as good as new.
+    # A credited replica that needs room of its own now is as good as new.
     if in_cells - credited > promise.to_pack:
         in_cells = promise.to_pack + credited
-    # Pods that wait for a node are those of the oldest, too.
+    # Pods that wait for a node belong to the oldest promise, too.
     waiting = min(in_cells, ask.in_cells - ask.in_summary)
     return promise._replace(
         requirements=ask.requirements,

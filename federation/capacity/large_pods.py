@@ -1,11 +1,11 @@
-"""Room for large pods whose small neighbours are made first: careful promises leave it.
+"""Room that careful promises leave for large pods on their way.
 
-Pure. A large pod fits on few nodes, mostly the emptiest, and there a stock kube-scheduler puts the
-small pods that are made before it. So small pods on their way take room first, wherever most is
-left, whatever was promised first; then large pods take nodes, the largest last. Luck differs, and
-pods come in other orders too: so room is left as if twice as many small pods were on their way.
-The work does not grow with the number of promises. Must not grant anything: it only says where less
-may be promised.
+Pure. A large pod fits on few nodes, mostly the emptiest ones, and a stock kube-scheduler puts the
+small pods created before it there. So small pods on their way are placed first, wherever most is
+free, in whatever order they were promised; then large pods take nodes, the largest last. Scores
+and orders differ in reality, so room is left as if twice as many small pods were on their way.
+The work does not grow with the number of promises. Must not grant anything: it only says where
+less may be promised.
 """
 
 from __future__ import annotations
@@ -41,81 +41,79 @@ from federation.model.reservations import Outstanding
 from federation.model.shapes import request_shape
 from federation.model.workload import ReplicaRequirements
 
-# Pods that ask for more than one in so many are put on nodes one by one; smaller ones are spread.
+# Pods that ask for more than 1/32 of a node are placed one by one; smaller ones are spread.
 LUMP_PART: Final = 32
-# Small pods are reckoned with as if so many times as many were on their way. In twelve bursts in
-# 200 to 300 unlike nodes, 1.5 left 3 of 177 large pods pending, 2 none of 185.
+# Small pods count as this many times their number. In twelve bursts in 200 to 300 unlike nodes,
+# 1.5 left 3 of 177 large pods pending, 2 none of 185.
 SMALL_MARGIN: Final = 2
-# Clusters in which one decision looks at room for large pods: about 1 ms each.
+# Clusters in which one decision leaves room for large pods: about 1 ms each.
 MAX_CLUSTERS: Final = 4
-# Looks at a cluster for one question: they tell about 100 from 115 replicas.
+# Trials in one cluster for one question: they tell about 100 from 115 replicas.
 MAX_LOOKS: Final = 6
 _TOLD_APART: Final = 8
-# Cells of nodes, and so many more, times kinds of pods, summed over all looks at a cluster: about
-# 10 ms. With fewer looks less is promised; where there is none, nothing is promised beside large
-# pods.
+# Steps of all trials in one cluster: (cells + KIND_STEPS) x kinds of pods, about 10 ms. With fewer
+# trials less is promised; without any, nothing is promised beside large pods.
 MAX_STEPS: Final = 200_000
 KIND_STEPS: Final = 1_000
-# Claims by which small pods choose nodes that are told apart; pods of further ones count as if
-# they might be on any node.
+# Distinct claims of small pods; pods of further claims count as if they might be on any node.
 MAX_CLAIMS: Final = 8
-# Small lumps whose memory by cpu differs by less than so many octaves are alike.
+# Small lumps whose ratios of memory to cpu differ by less than so many octaves are alike.
 _OCTAVES_ALIKE: Final = 2
 
 
 class BesideLarge(NamedTuple):
-    """How many replicas leave room for large pods, and why no more do."""
+    """How many replicas leave room for large pods; ``reason``: why no more do."""
 
     replicas: int
     reason: Reason = NO_REASON
 
 
 def is_mixed(fleet: FleetRooms, position: int, requirements: ReplicaRequirements) -> bool:
-    """Whether large pods and others are on their way to a cluster, or would be."""
+    """Tell whether a cluster gets both large pods and others, with one of the requirements."""
     site, held = fleet.sites[position], fleet.held[position]
     return site is not None and held is not None and _mixes(site, held, fleet.kinds, requirements)
 
 
 def mixed_c(fleet: FleetRooms, requirements: ReplicaRequirements) -> BoolArray:
-    """Tell where large pods and others are on their way, or would be (axis c)."""
+    """Tell where both large pods and others are on their way (axis c), with one of these."""
     largest = fleet.largest
-    others_c = fleet.sums.on_their_way_c(request_shape(requirements.request)) > 0
-    others_c &= largest.is_told_c
-    if not others_c.any():
-        return others_c
-    is_large_c = others_c & largest.is_large_c(fleet.kinds, requirements)
-    asked_c = others_c & ~is_large_c
-    return is_large_c | largest.holds_large_c(fleet.sites, fleet.held, fleet.kinds, asked_c)
+    mixed_c = fleet.sums.on_their_way_c(request_shape(requirements.request)) > 0
+    mixed_c &= largest.is_told_c
+    if not mixed_c.any():
+        return mixed_c
+    is_large_c = mixed_c & largest.is_large_c(fleet.kinds, requirements)
+    unsure_c = mixed_c & ~is_large_c
+    return is_large_c | largest.holds_large_c(fleet.sites, fleet.held, fleet.kinds, unsure_c)
 
 
 def ranked_mixed(
-    fleet: FleetRooms, requirements: ReplicaRequirements, most_c: IntArray
+    fleet: FleetRooms, requirements: ReplicaRequirements, max_c: IntArray
 ) -> list[int]:
-    """The clusters in which room for large pods is looked at: of those where large pods and others
-    are on their way, a few with most room.
-    """
-    (mixed,) = np.nonzero((most_c > 0) & mixed_c(fleet, requirements))
-    ranked = mixed[np.argsort(-most_c[mixed], kind="stable")]
+    """Return the clusters that leave room for large pods: a few mixed ones with most room."""
+    (mixed,) = np.nonzero((max_c > 0) & mixed_c(fleet, requirements))
+    ranked = mixed[np.argsort(-max_c[mixed], kind="stable")]
     positions: list[int] = ranked[:MAX_CLUSTERS].tolist()
     return positions
 
 
 def max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int) -> BesideLarge:
-    """The most of so many replicas that leave no more large pods without a node than are already,
-    and take none that others have taken by half; all where large pods do not mix with others.
+    """Return the most replicas with which no further large pod is left without a node.
+
+    Nor may they take a node that suits a large pod which small ones crowd out already. Return the
+    limit where large pods are not mixed with others.
     """
     site = room.site
     if limit <= 0 or not _mixes(site, room.held, room.kinds, requirements):
         return BesideLarge(limit)
     claim = requirements.node_claim
     question = request_shape(requirements.request), claim and claim.key, limit
-    held, found = site.beside_large.found
+    held, answers = site.beside_large.found
     if held is not room.held:
-        found = {}
-        site.beside_large.found = room.held, found
-    if question not in found:
-        found[question] = _max_beside_large(room, requirements, limit)
-    return BesideLarge(*found[question])
+        answers = {}
+        site.beside_large.found = room.held, answers
+    if question not in answers:
+        answers[question] = _max_beside_large(room, requirements, limit)
+    return BesideLarge(*answers[question])
 
 
 def _max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int) -> BesideLarge:
@@ -129,7 +127,7 @@ def _max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int)
     margins: tuple[int, ...] = (SMALL_MARGIN,)
     missing = [filled.missing]
     if filled.missing:
-        # Counts of pods that have no node anyway grow no more: so nodes are kept that suit them.
+        # Pods that lack a node already cannot be lost again, so nodes that suit them are kept.
         crowded_out = filled.missing - nodes.filled(demand, 0).missing
         large = [(key[0], demand.lumps[key].mean_r) for key in crowded_out]
         if nodes.may_take_node_of(large, kind.suiting, kind.amount_r):
@@ -147,25 +145,23 @@ def _max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int)
             for margin, now in zip(margins, missing, strict=True)
         )
 
-    most = limit if filled.late else min(limit, kind.room_in(filled))
-    likely = limit if most == limit else (most + 1) // 2
-    # With one look alone, few replicas are not looked for.
+    probably = limit if filled.late else min(limit, kind.room_in(filled))
+    likely = limit if probably == limit else (probably + 1) // 2
+    # With a single trial, few replicas are not tried.
     guesses = (1, likely) if filled.is_tight and looks > 1 else (likely,)
-    replicas = _most_that(leaves_room, limit, most, min(looks, MAX_LOOKS), guesses)
+    replicas = _most_that(leaves_room, limit, probably, min(looks, MAX_LOOKS), guesses)
     return BesideLarge(replicas, NO_REASON if replicas == limit else kept_for)
 
 
 def _most_that(
     holds: Callable[[int], bool], limit: int, probably: int, looks: int, guesses: tuple[int, ...]
 ) -> int:
-    """The most replicas, up to a limit, for which something holds, as far as so many looks tell,
-    with a look at the ``guesses`` before others.
+    """Return the most replicas, up to a limit, for which a condition holds, by so many trials.
 
-    It holds ``probably`` for no more than so many. Where it holds for all of those, pods may take
-    no node of a large one, and as many as the limit are looked at next.
-
-    Mostly it is from a quarter to a half of that. Where it is far less, the number of halvings is
-    found, so that few replicas are found as well as many.
+    It ``probably`` holds for no more than that. If it holds for all of these, large pods lose no
+    node, and the limit is tried next. The ``guesses`` are tried first. Usually the answer is a
+    quarter to a half of ``probably``. Where it is far less, the bisection is geometric, so that few
+    replicas are found as fast as many.
     """
     low, high, coming = 0, probably + 1, list(reversed(guesses))
     for _ in range(looks):
@@ -185,8 +181,9 @@ def _most_that(
 
 
 class _Kind(NamedTuple):
-    """What one replica asks for, and the pools that suit it; ``key`` is that of the lump that it is
-    a part of, None where it is small.
+    """A replica's request: the pools that match, and its ``share`` of the largest node.
+
+    ``key`` is that of its lump, None for a small pod.
     """
 
     suiting: Suiting
@@ -196,24 +193,24 @@ class _Kind(NamedTuple):
 
     @classmethod
     def of(cls, room: Room, requirements: ReplicaRequirements) -> _Kind:
-        wanted = Outstanding("", requirements, 1)
-        suiting = part_of(wanted, room.site.kind_p, room.kinds).suiting_p.tobytes()
+        promise = Outstanding("", requirements, 1)
+        suiting = part_of(promise, room.site.kind_p, room.kinds).suiting_p.tobytes()
         share = share_in(room.site, room.kinds, requirements)
-        asked = per_replica(requirements.request)
-        amounts = [float(asked.get(name, 0)) for name in room.pools.cells.resources]
+        demanded = per_replica(requirements.request)
+        amounts = [float(demanded.get(name, 0)) for name in room.pools.cells.resources]
         is_lump = share * LUMP_PART > 1
         key = _lump_key(requirements, suiting, share) if is_lump else None
         return cls(suiting, share, np.array(amounts), key)
 
     def room_in(self, filled: Filled) -> int:
-        """How many fit beside all that is on its way; small ones take so many times as much."""
+        """Return how many fit beside all on their way; small ones count SMALL_MARGIN times."""
         nodes = filled.nodes
         pod_count = int(nodes.fits_k(self.amount_r, suiting_pools(self.suiting)) @ nodes.count_k)
         return pod_count if self.share * LARGE_PART > 1 else pod_count // SMALL_MARGIN
 
 
 def _including(demand: DemandOnWay, pods: Iterable[tuple[_Kind, int]]) -> DemandOnWay:
-    """The demand with so many more of each of these kinds."""
+    """Add pods of these kinds to the demand."""
     small, lumps = dict(demand.small), dict(demand.lumps)
     for kind, replicas in pods:
         amount_r = kind.amount_r * replicas
@@ -228,8 +225,10 @@ def _including(demand: DemandOnWay, pods: Iterable[tuple[_Kind, int]]) -> Demand
 
 
 def _lump_key(requirements: ReplicaRequirements, suiting: Suiting, share: float) -> LumpKey:
-    """Large pods by what they ask for; others are alike by the octave of their share and by what is
-    scarcest for them, so that there are few kinds, however many requests differ.
+    """Return the key of a lump: large pods by request, others by the octave of their share.
+
+    Others are also told apart by their ratio of memory to cpu, so that there are few kinds even
+    where all requests differ.
     """
     request = requirements.request
     if share * LARGE_PART > 1:
@@ -239,16 +238,16 @@ def _lump_key(requirements: ReplicaRequirements, suiting: Suiting, share: float)
 
 
 def _demand(room: Room) -> DemandOnWay:
-    """What is on its way: mostly it is known of all but what came last."""
-    known, demand = room.site.beside_large.demand
+    """Return the demand on its way; usually it is cached for all but the last promises."""
+    cached, demand = room.site.beside_large.demand
     newest: Held | None = room.held
-    more: list[tuple[Assignment, ...]] = []
-    while newest is not None and newest is not known:
-        more.append(newest.more)
+    added: list[tuple[Assignment, ...]] = []
+    while newest is not None and newest is not cached:
+        added.append(newest.more)
         newest = newest.before
     if newest is None or demand is None:
         demand = DemandOnWay({}, {})
-    outstanding = [assignment.outstanding for part in reversed(more) for assignment in part]
+    outstanding = [assignment.outstanding for part in reversed(added) for assignment in part]
     demand = _including(
         demand,
         (
@@ -262,7 +261,7 @@ def _demand(room: Room) -> DemandOnWay:
 
 
 def _nodes(room: Room) -> ReportedNodes:
-    """The nodes as the cluster's report has them."""
+    """Return the reported nodes."""
     memo = room.site.beside_large
     if memo.nodes is None:
         memo.nodes = ReportedNodes.of(room.pools.cells)
@@ -270,7 +269,7 @@ def _nodes(room: Room) -> ReportedNodes:
 
 
 def _filled(room: Room, demand: DemandOnWay, nodes: ReportedNodes) -> Filled:
-    """The nodes with all that is on its way, small pods counted twice."""
+    """Return the nodes with all pods on their way, small ones counted twice."""
     memo = room.site.beside_large
     held, filled = memo.filled
     if held is not room.held or filled is None:

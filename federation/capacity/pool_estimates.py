@@ -1,4 +1,4 @@
-"""The level ``pools``: what the cells of a whole fleet prove of one shape.
+"""The level ``pools``: bounds of how many replicas of one shape fit in the cells of a fleet.
 
 Pure, whole-array. Must not promise: a promise is a packing (``federation.capacity.packing``).
 """
@@ -22,17 +22,17 @@ from federation.model.pools.matching import Match, keys_not_carried, untold_by_p
 from federation.model.reasons import Reason
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
-# Of a block's cells: where more have nodes that are not alike, the sums of all are looked at.
-_MOSTLY: Final = 0.75
+# With a larger part of uneven cells in a block, the sums of all its cells are read.
+_MAX_UNEVEN: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PoolBounds:
-    """What surely fits and what can at most, by cluster (axis c), 0..MAX_REPLICAS.
+    """Lower and upper bounds (LB+, UB) by cluster (axis c), 0..MAX_REPLICAS.
 
-    Both mean nothing where ``answered_c`` is false; ``reasons`` says why by cluster position.
-    ``beside_promises_c``: where something is promised whose pods are on no node yet, so that no
-    number is exact; None: nowhere.
+    Both mean nothing where ``answered_c`` is false; ``reasons`` says why by position.
+    ``beside_promises_c`` marks clusters with promises whose pods have no node yet, where no number
+    is exact; None: no cluster.
     """
 
     lower_c: IntArray
@@ -43,13 +43,13 @@ class PoolBounds:
 
     @classmethod
     def unanswered(cls, clusters: int) -> Self:
-        """Of so many clusters nothing is known yet: it may be ``put``."""
+        """Return bounds without an answer, to be filled by ``put``."""
         lower_c, upper_c = np.zeros((2, clusters), dtype=np.int64)
         answered_c = np.zeros(clusters, dtype=np.bool_)
         return cls(lower_c=lower_c, upper_c=upper_c, answered_c=answered_c, reasons={})
 
     def put(self, position_c: IntArray, some: PoolBounds) -> None:
-        """What is said of the clusters at some positions; of these nothing was known before."""
+        """Write the bounds of some clusters, which had none."""
         self.lower_c[position_c] = some.lower_c
         self.upper_c[position_c] = some.upper_c
         self.answered_c[position_c] = some.answered_c
@@ -58,9 +58,7 @@ class PoolBounds:
 
 
 def answer_of(bounds: PoolBounds) -> LevelAnswer:
-    """LB+ of every cluster that can tell; bound EXACT where the upper bound says the same, and
-    nothing is promised that may land on any node.
-    """
+    """Return the level's answer: LB+, which is EXACT where it equals UB beside no promises."""
     is_exact_c = bounds.lower_c == bounds.upper_c
     if bounds.beside_promises_c is not None:
         is_exact_c &= ~bounds.beside_promises_c
@@ -74,10 +72,10 @@ def answer_of(bounds: PoolBounds) -> LevelAnswer:
 
 
 def pool_bounds(cells: FleetCells, requirements: ReplicaRequirements) -> PoolBounds:
-    """LB+ and UB of every cluster."""
+    """Return LB+ and UB of each cluster."""
     even, uneven_c = [], [np.zeros(0, dtype=np.int64)]
     for block in cells.blocks:
-        if _MOSTLY * len(block.cells) < len(block.uneven):
+        if _MAX_UNEVEN * len(block.cells) < len(block.uneven):
             uneven_c.append(np.arange(block.start, block.here.stop))
         else:
             even.append(block)
@@ -90,11 +88,11 @@ def pool_bounds(cells: FleetCells, requirements: ReplicaRequirements) -> PoolBou
 def put_some(
     bounds: PoolBounds, cells: FleetCells, position_c: IntArray, requirements: ReplicaRequirements
 ) -> None:
-    """LB+ and UB of the clusters at some positions, ascending, of which nothing was known."""
+    """Write LB+ and UB of the clusters at some positions, in ascending order."""
     claim, demanded = requirements.node_claim, per_replica(requirements.request)
-    for here_c in in_tables(cells, position_c):
-        some = SomeClusters.of(cells, here_c, demanded, claim, with_sums=True)
-        bounds.put(here_c, _bounds_of_some(cells, some, requirements))
+    for some_c in in_tables(cells, position_c):
+        some = SomeClusters.of(cells, some_c, demanded, claim, with_sums=True)
+        bounds.put(some_c, _bounds_of_some(cells, some, requirements))
 
 
 def _bounds_of_some(
@@ -124,40 +122,38 @@ def _bounds_of_some(
 def _put_even(
     bounds: PoolBounds, blocks: Sequence[CellBlock], requirements: ReplicaRequirements
 ) -> None:
-    """LB+ and UB of the clusters of blocks most of whose cells have nodes that are all alike.
+    """Write LB+ and UB of the clusters of blocks, most of whose cells have equal nodes.
 
-    Where the least and the largest node of a cell hold the same number, both bounds are that number
-    times its nodes. The sums are looked at in the others alone, those of several blocks in the same
-    steps.
+    Where the smallest and the largest node of a cell hold the same number, both bounds are that
+    number times its nodes. Sums are read of the other cells only, of several blocks together.
     """
     claim, demanded = requirements.node_claim, per_replica(requirements.request)
-    together: list[tuple[CellBlock, _SimpleBounds]] = []
+    batch: list[tuple[CellBlock, _SimpleBounds]] = []
     for place, block in enumerate(blocks, start=1):
-        together.append((block, _SimpleBounds.of(block, demanded, claim)))
+        batch.append((block, _SimpleBounds.of(block, demanded, claim)))
         unknown_c = _any_c(block, block_verdicts(block, claim), Match.UNKNOWN)
         bounds.answered_c[block.here] = block.reported_c & ~unknown_c
         bounds.reasons.update(_reasons(block, unknown_c, claim))
-        apart = sum(len(each.apart_j) for _, each in together)
+        apart = sum(len(simple.apart_j) for _, simple in batch)
         if apart >= CELLS_A_TABLE or place == len(blocks):
-            for each, lower_c, upper_c in _with_sums(together, demanded):
-                bounds.lower_c[each.here], bounds.upper_c[each.here] = lower_c, upper_c
-            together = []
+            for summed, lower_c, upper_c in _with_sums(batch, demanded):
+                bounds.lower_c[summed.here], bounds.upper_c[summed.here] = lower_c, upper_c
+            batch = []
 
 
 def _with_sums(
-    together: Sequence[tuple[CellBlock, _SimpleBounds]], demanded: Mapping[str, int]
+    batch: Sequence[tuple[CellBlock, _SimpleBounds]], demanded: Mapping[str, int]
 ) -> Iterator[tuple[CellBlock, IntArray, IntArray]]:
-    """The bounds of each block's clusters, where what the sums prove is worked out of all blocks
-    in the same steps.
-    """
-    apart = [block.uneven.at(each.apart_j, demanded) for block, each in together]
+    """Yield the bounds of each block's clusters, with sums of several blocks read together."""
+    apart = [block.uneven.at(simple.apart_j, demanded) for block, simple in batch]
     table = side_by_side(apart, np.concatenate([cells.pool_k for cells in apart]))
     lower_j, upper_j = tighter_lower_k(table, demanded), upper_k(table, demanded)
     start = 0
-    for block, each in together:
-        here = slice(start, start + len(each.apart_j))
-        start = here.stop
-        yield block, each.total_c(block, lower_j[here]), each.total_c(block, upper_j[here])
+    for block, simple in batch:
+        columns = slice(start, start + len(simple.apart_j))
+        start = columns.stop
+        lower_c = simple.total_c(block, lower_j[columns])
+        yield block, lower_c, simple.total_c(block, upper_j[columns])
 
 
 def _total_c(bound_k: IntArray, first_c: IntArray) -> IntArray:
@@ -166,9 +162,10 @@ def _total_c(bound_k: IntArray, first_c: IntArray) -> IntArray:
 
 
 class _SimpleBounds(NamedTuple):
-    """What the least node of each suiting cell holds, times its nodes, by cluster of a block; and
-    the places among uneven cells where the largest node holds more, axis j, with what is counted
-    there already.
+    """Bounds of a block's clusters by the smallest node of each matching cell.
+
+    ``least_c`` is the sum of its replicas times the nodes of the cell. ``apart_j`` are the uneven
+    cells (axis j) whose largest node holds more; ``least_j`` of their replicas are in ``least_c``.
     """
 
     least_c: IntArray
@@ -179,8 +176,8 @@ class _SimpleBounds(NamedTuple):
     def of(cls, block: CellBlock, demanded: Mapping[str, int], claim: NodeClaim | None) -> Self:
         cells, uneven = block.cells, block.uneven
         least_k = fit_in_k(cells.resources, cells.min_rk, demanded)
-        most_u = fit_in_k(cells.resources, uneven.cells.max_rk, demanded)
-        is_apart_u = least_k.take(uneven.place_u) < most_u
+        largest_u = fit_in_k(cells.resources, uneven.cells.max_rk, demanded)
+        is_apart_u = least_k.take(uneven.place_u) < largest_u
         verdict_k = block_verdicts(block, claim)
         if verdict_k is not None:
             suits_k = verdict_k == Match.YES
@@ -195,7 +192,7 @@ class _SimpleBounds(NamedTuple):
         )
 
     def total_c(self, block: CellBlock, bound_j: IntArray) -> IntArray:
-        """What suiting cells add up to with better bounds there; at most MAX_REPLICAS."""
+        """Replace the replicas of uneven cells by better bounds; at most MAX_REPLICAS."""
         total_c = self.least_c.copy()
         cluster_j = block.cluster_k.take(block.uneven.place_u.take(self.apart_j))
         np.add.at(total_c, cluster_j, bound_j - self.least_j)
@@ -203,7 +200,7 @@ class _SimpleBounds(NamedTuple):
 
 
 def _any_c(block: CellBlock, verdict_k: npt.NDArray[np.int8] | None, verdict: Match) -> BoolArray:
-    """Whether a cluster has a cell with nodes and this verdict."""
+    """Tell which clusters have a cell with nodes and this verdict."""
     if verdict_k is None:
         return np.zeros(len(block), dtype=np.bool_)
     has_k = (verdict_k == verdict) & (block.cells.count_k > 0)

@@ -1,6 +1,6 @@
-"""What is to be taken of the nodes of cells before they hold so many replicas less.
+"""Price lists: how much of a resource must be taken of nodes before they hold a replica less.
 
-Pure, whole-array. Must not know who takes it.
+Pure, whole-array. Must not know which promises take it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import numpy as np
 from federation.capacity.fleet_cells import ClusterCells
 from federation.model.arrays import BoolArray, IntArray
 
-# Sums of prices stay below this, else anything taken counts as all: int64 holds twice as much.
+# Sums of prices fit in int64 below this; otherwise any amount taken counts as all.
 _SAFE: Final = 2.0**62
-# Of an int64, but for its sign.
+# Bits of an int64 without its sign.
 _BITS: Final = 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PriceLists:
-    """How much of each resource (axis r) buys how many replicas of each cluster of a block (axis
-    c): a list for each of both, those of a resource side by side.
+    """Prices by resource (axis r) and cluster (axis c) of a block: one list for each pair.
 
-    The prices (axis s) of the list at q begin at ``first_q[q]``, the cheapest first. All before
-    place s cost ``spent_s[s]`` and buy ``had_s[s]``, which have one place more than prices.
+    The prices (axis s) of list q begin at ``first_q[q]``, the cheapest first; the lists of a
+    resource are neighbours. All prices before place s cost ``spent_s[s]`` and buy ``had_s[s]``
+    replicas; both have one place more than the prices.
     """
 
     size: int
@@ -38,25 +38,26 @@ class PriceLists:
 
     @classmethod
     def of(
-        cls, block: ClusterCells, demanded: Mapping[str, int], fits_k: IntArray, sold_c: BoolArray
+        cls, block: ClusterCells, demanded: Mapping[str, int], fits_k: IntArray, listed_c: BoolArray
     ) -> PriceLists:
-        """The prices where a replica takes what is ``demanded``, and each node of a cell holds
-        ``fits_k``; only of the clusters that are sold.
+        """List the prices of replicas that take what is ``demanded``, in the clusters ``listed_c``.
+
+        Each node of a cell holds ``fits_k`` replicas.
         """
         cells, room_k = block.cells, fits_k * block.cells.count_k
-        (j,) = np.nonzero(room_k * sold_c.take(block.cluster_k))
+        (j,) = np.nonzero(room_k * listed_c.take(block.cluster_k))
         lists = _Lists.of(block.cluster_k.take(j))
         room_j, fits_j, count_j = room_k.take(j), fits_k.take(j), cells.count_k.take(j)
-        # What nobody has is not among the resources.
+        # A resource that no cluster has is not among the rows.
         rows = demanded.items() if len(j) else ()
         price_rs, count_rs = np.empty((2, len(rows), len(lists)), dtype=np.int64)
         for row, (name, amount) in enumerate(rows):
             free_j = cells.min_rk[cells.resources.index(name)].take(j)
             price_j, is_dear_j = _prices(free_j, fits_j, amount)
-            sold_j = np.where(is_dear_j, room_j, count_j)
-            # After the cells of each cluster comes what a whole request buys, in all of them.
+            priced_j = np.where(is_dear_j, room_j, count_j)
+            # Behind the cells of each cluster: the price of a whole request, in all of them.
             price_n = lists.with_last(price_j, amount)
-            count_n = lists.with_last(sold_j, np.add.reduceat(room_j - sold_j, lists.first_p))
+            count_n = lists.with_last(priced_j, np.add.reduceat(room_j - priced_j, lists.first_p))
             order_n = lists.order(price_n)
             price_n.take(order_n, out=price_rs[row], mode="clip")
             count_n.take(order_n, out=count_rs[row], mode="clip")
@@ -73,18 +74,19 @@ class PriceLists:
         )
 
     def bought(self, budget_rc: IntArray, cluster_c: IntArray) -> IntArray:
-        """How many replicas so much of each resource buys in all, in some clusters: of each the
-        cheapest first.
+        """Return how many replicas the amounts buy in some clusters, the cheapest first.
+
+        The replicas of all resources are added.
         """
         list_rc = cluster_c + np.arange(len(budget_rc))[:, np.newaxis] * self.size
         first_rc, stop_rc = self.first_q.take(list_rc), self.first_q.take(list_rc + 1)
         had_rc = self.had_s.take(first_rc)
         if not self.is_safe:
             all_rc = self.had_s.take(stop_rc) - had_rc
-            everything_c: IntArray = np.where(budget_rc > 0, all_rc, 0).sum(axis=0)
-            return everything_c
+            all_c: IntArray = np.where(budget_rc > 0, all_rc, 0).sum(axis=0)
+            return all_c
         until_rc = self.spent_s.take(first_rc) + budget_rc
-        # Places of no count cost nothing: they may stand behind a cluster's last.
+        # Places with a count of 0 cost nothing, so they may stand behind a cluster's last one.
         whole_rc = np.minimum(self.spent_s.searchsorted(until_rc, side="right") - 1, stop_rc)
         left_rc = (until_rc - self.spent_s.take(whole_rc)) // self.price_s.take(whole_rc)
         bought_rc = self.had_s.take(whole_rc) - had_rc
@@ -95,11 +97,11 @@ class PriceLists:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Lists:
-    """A list for each cluster (axis p) that has some of the cells (axis j): its cells, the first
-    of which is ``first_p``, and one place more.
+    """Places of the lists of clusters (axis p), all lists one after the other (axis n).
 
-    All lists stand one after the other (axis n): cell j at ``place_j``, the last ones at
-    ``last_p``. ``list_n`` says which list each place is of, ``within_n`` where it is in that.
+    A list has a place for each cell (axis j) of its cluster, and one place more. The cells of list
+    p begin at ``first_p``, and cell j is at ``place_j``. The last place is at ``last_p``.
+    ``list_n`` is the list of each place, ``within_n`` its position in the list.
     """
 
     cluster_p: IntArray
@@ -112,7 +114,7 @@ class _Lists:
 
     @classmethod
     def of(cls, cluster_j: IntArray) -> Self:
-        """Of cells that belong to these clusters, ascending."""
+        """Make lists of cells that belong to these clusters, in ascending order."""
         is_first_j = np.ones(len(cluster_j), dtype=np.bool_)
         np.not_equal(cluster_j[1:], cluster_j[:-1], out=is_first_j[1:])
         first_p = np.flatnonzero(is_first_j)
@@ -133,19 +135,19 @@ class _Lists:
         )
 
     def with_last(self, value_j: IntArray, last_p: IntArray | int) -> IntArray:
-        """What cells have, and what the last place of each list has."""
+        """Put values of cells, and of the last place of each list, in places."""
         value_n = np.empty(len(self), dtype=np.int64)
         value_n[self.place_j] = value_j
         value_n[self.last_p] = last_p
         return value_n
 
     def order(self, price_n: IntArray) -> IntArray:
-        """Where the prices come from once each list is sorted."""
+        """Return the order in which each list is sorted by price."""
         price_bits = int(price_n.max(initial=0)).bit_length()
         place_bits = int(self.length_p.max(initial=0)).bit_length()
         if len(self.length_p).bit_length() + price_bits + place_bits > _BITS:
             return np.lexsort((price_n, self.list_n))
-        # Three times as fast: whole numbers are sorted without being looked up.
+        # Three times as fast, because plain integers are sorted instead of indices.
         key_n = self.list_n << price_bits
         key_n |= price_n
         key_n <<= place_bits
@@ -160,23 +162,23 @@ class _Lists:
 
 
 def _prices(free_j: IntArray, fits_j: IntArray, amount: int) -> tuple[IntArray, BoolArray]:
-    """How much of a resource is to be taken of nodes that hold ``fits_j`` replicas, at least one,
-    before they hold one less; and whether that is so of all their replicas.
+    """Return the price of a replica by cell, and whether it holds for all its replicas.
 
-    The first costs one more than what a node has beyond them, each further one a whole request.
-    Where the first is dearer than the others, none is had without it: all cost the mean.
+    Nodes hold ``fits_j`` replicas, at least one. The first costs what a node has beyond them, and
+    one more; each further one costs a whole request. Where the first is dearer than the others,
+    none can be bought without it, so all cost the mean.
     """
     first_j = free_j - fits_j * amount
     first_j += 1
     is_dear_j = first_j > amount
-    # Unsigned division is faster: it need not round towards minus infinity.
+    # Unsigned division is faster, because it does not round towards minus infinity.
     mean_j = (free_j - (amount - 1)).view(np.uint64) // fits_j.view(np.uint64)
     np.copyto(first_j, mean_j.view(np.int64), where=is_dear_j)
     return first_j, is_dear_j
 
 
 def _sums(values: IntArray) -> IntArray:
-    """The sums of all before each place, and of all."""
+    """Return the sum before each place, and the sum of all."""
     sums = np.zeros(len(values) + 1, dtype=np.int64)
     np.cumsum(values, out=sums[1:])
     return sums

@@ -1,6 +1,6 @@
-"""What promises that are on no node yet leave of the bounds of cells, wherever their pods land.
+"""Bounds of the pool level beside promises whose pods have no node yet, wherever these land.
 
-Pure, whole-array. Holds for every placer, so it must not assume where anything goes.
+Pure, whole-array. Holds for every placer, so it must not assume where any pod goes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from federation.model.resources import PODS
 from federation.model.shapes import Shape, request_shape
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
-# Kinds that nothing is promised of any more are kept until there are so many.
-_MOST_UNUSED: Final = 256
+# Kinds without promises that are kept, beyond twice the number of promises.
+_MAX_UNUSED: Final = 256
 _NUMBERS: Final = count(1)
-# More than all that cells hold costs: see PriceLists.
+# More than the price of everything in a list: see PriceLists.
 _ENDLESS: Final = 2**62
 
 _Number = TypeVar("_Number", bound=np.generic)
@@ -43,7 +43,7 @@ def _nothing() -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What replicas are told apart by here."""
+    """A kind of replica: its shape and its node claim."""
 
     shape: Shape
     claim: NodeClaim | None
@@ -54,7 +54,7 @@ class Kind:
 
     @property
     def demanded(self) -> dict[str, int]:
-        """What one replica takes."""
+        """A replica's amount of each resource."""
         return per_replica(dict(self.shape))
 
     @property
@@ -64,50 +64,48 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Kinds:
-    """Distinct shapes and claims (axis g), and the place of each by its key."""
+    """Distinct kinds (axis g), and the place of each by its key."""
 
-    every: tuple[Kind, ...] = ()
+    kinds: tuple[Kind, ...] = ()
     places: Mapping[Hashable, int] = field(default_factory=dict)
 
-    def including(self, more: Mapping[Hashable, tuple[int, Kind]]) -> _Kinds:
-        """With more at the places behind the others; the very same where there are no more."""
-        if not more:
+    def including(self, newcomers: Mapping[Hashable, tuple[int, Kind]]) -> _Kinds:
+        """Append kinds at their places; return the very same without any."""
+        if not newcomers:
             return self
         return _Kinds(
-            every=(*self.every, *(kind for _, kind in more.values())),
-            places={**self.places, **{key: place for key, (place, _) in more.items()}},
+            kinds=(*self.kinds, *(kind for _, kind in newcomers.values())),
+            places={**self.places, **{key: place for key, (place, _) in newcomers.items()}},
         )
 
     @cached_property
     def claims(self) -> tuple[NodeClaim | None, ...]:
-        """The distinct claims of all kinds."""
-        return tuple({each.claim and each.claim.key: each.claim for each in self.every}.values())
+        """The distinct claims of all kinds (axis h)."""
+        return tuple({kind.claim and kind.claim.key: kind.claim for kind in self.kinds}.values())
 
     @cached_property
     def claim_g(self) -> IntArray:
-        """The place of each kind's claim among them."""
+        """The place of each kind's claim in ``claims``."""
         places = {claim and claim.key: place for place, claim in enumerate(self.claims)}
-        return np.array([places[each.claim and each.claim.key] for each in self.every], np.int64)
+        return np.array([places[kind.claim and kind.claim.key] for kind in self.kinds], np.int64)
 
     def taken_g(self, name: str) -> IntArray:
-        """What one replica of each kind takes of a resource."""
+        """Return a replica's amount of a resource, by kind."""
         taken_g = self._amounts.get(name)
-        return np.zeros(len(self.every), dtype=np.int64) if taken_g is None else taken_g
+        return np.zeros(len(self.kinds), dtype=np.int64) if taken_g is None else taken_g
 
     @cached_property
     def _amounts(self) -> Mapping[str, IntArray]:
-        names = dict.fromkeys(name for each in self.every for name, _ in each.shape)
-        amounts = {name: np.zeros(len(self.every), dtype=np.int64) for name in names}
-        for place, each in enumerate(self.every):
-            for name, amount in each.shape:
+        names = dict.fromkeys(name for kind in self.kinds for name, _ in kind.shape)
+        amounts = {name: np.zeros(len(self.kinds), dtype=np.int64) for name in names}
+        for place, kind in enumerate(self.kinds):
+            for name, amount in kind.shape:
                 amounts[name][place] = amount
-        return {**amounts, PODS: np.ones(len(self.every), dtype=np.int64)}
+        return {**amounts, PODS: np.ones(len(self.kinds), dtype=np.int64)}
 
 
 class _Part(NamedTuple):
-    """What is promised in one cluster, and the rows it comes to; known by its identity, and by a
-    number that nothing else has.
-    """
+    """The promises of one cluster and their rows, under a number that no others have."""
 
     promised: Sequence[Outstanding]
     rows: IntArray
@@ -116,12 +114,11 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PromisedColumns:
-    """All that is outstanding in the cells of a fleet, in columns (axis i); the rows of a cluster
-    stand together.
+    """Outstanding promises of a fleet in columns (axis i); rows of a cluster are neighbours.
 
-    Of ``to_pack_i`` replicas nothing else makes room; ``replicas_i`` also has those that take the
-    place of older pods. What was computed of a cluster's rows holds as long as they have the same
-    number of ``number_p``, which nothing else has; the cluster stands at ``position_p``.
+    ``replicas_i`` may still get nodes. ``to_pack_i`` of them need room of their own, and the
+    others take the place of older pods. Clusters with promises (axis p) are at ``position_p``.
+    A result for the rows of a cluster holds as long as ``number_p`` is the same.
     """
 
     position_i: IntArray = field(default_factory=_nothing)
@@ -138,8 +135,8 @@ class PromisedColumns:
         return cls().after(outstanding)
 
     def after(self, outstanding: Mapping[int, Sequence[Outstanding]]) -> PromisedColumns:
-        """Those of a newer state; only where something else is outstanding is it read again."""
-        if len(self.kinds.every) > _MOST_UNUSED + 2 * len(self.kind_i):
+        """Return the columns of a newer state; only promises that changed are read again."""
+        if len(self.kinds.kinds) > _MAX_UNUSED + 2 * len(self.kind_i):
             return PromisedColumns.of(outstanding)
         newcomers: dict[Hashable, tuple[int, Kind]] = {}
         parts = []
@@ -149,36 +146,36 @@ class PromisedColumns:
                 rows = _rows(promised, self.kinds.places, newcomers)
                 part = _Part(promised, rows, next(_NUMBERS))
             parts.append(part)
-        every = np.concatenate(
-            [np.zeros((3, 0), dtype=np.int64), *(each.rows for each in parts)], axis=1
+        columns = np.concatenate(
+            [np.zeros((3, 0), dtype=np.int64), *(part.rows for part in parts)], axis=1
         )
         positions = np.array(list(outstanding), dtype=np.int64)
         return PromisedColumns(
-            position_i=positions.repeat([each.rows.shape[1] for each in parts]),
-            kind_i=every[0],
-            replicas_i=every[1],
-            to_pack_i=every[2],
+            position_i=positions.repeat([part.rows.shape[1] for part in parts]),
+            kind_i=columns[0],
+            replicas_i=columns[1],
+            to_pack_i=columns[2],
             kinds=self.kinds.including(newcomers),
             position_p=positions,
-            number_p=np.array([each.number for each in parts], dtype=np.int64),
-            _parts={id(each.promised): each for each in parts},
+            number_p=np.array([part.number for part in parts], dtype=np.int64),
+            _parts={id(part.promised): part for part in parts},
         )
 
     def number_c(self, size: int) -> IntArray:
-        """The number of what is promised in each cluster of so many, 0 where nothing is."""
+        """Return the number of the promises of each cluster, 0 without promises."""
         number_c = np.zeros(size, dtype=np.int64)
         number_c[self.position_p] = self.number_p
         return number_c
 
     def sums(self, size: int, value_i: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-        """The sums of what rows are worth, by cluster of so many."""
+        """Return the sum of a value over the rows of each cluster."""
         sum_c = np.zeros(size, dtype=value_i.dtype)
         first_p = self._first_p
         sum_c[self.position_i[first_p]] = np.add.reduceat(value_i, first_p)
         return sum_c
 
     def to_pack_c(self, size: int, kind: Kind) -> IntArray:
-        """What is to be packed of one kind, by cluster of so many."""
+        """Return the replicas of one kind that need room of their own, by cluster."""
         place = self.kinds.places.get(kind.key)
         if place is None:
             return np.zeros(size, dtype=np.int64)
@@ -186,7 +183,7 @@ class PromisedColumns:
 
     @cached_property
     def _first_p(self) -> IntArray:
-        """Where the rows of each cluster begin that has any."""
+        """The first row of each cluster with promises."""
         return np.flatnonzero(np.diff(self.position_i, prepend=-1))
 
 
@@ -195,18 +192,16 @@ def _rows(
     places: Mapping[Hashable, int],
     newcomers: dict[Hashable, tuple[int, Kind]],
 ) -> IntArray:
-    """What one cluster has outstanding: kind, replicas, and those to pack; adds kinds that have no
-    place yet.
-    """
+    """Return the rows of one cluster: kind, replicas, replicas to pack; collect new kinds."""
     rows = []
-    for each in promised:
-        if each.in_cells > 0:
-            kind = Kind.of(each.requirements)
+    for promise in promised:
+        if promise.in_cells > 0:
+            kind = Kind.of(promise.requirements)
             key = kind.key
             place = places.get(key)
             if place is None:
                 place, _ = newcomers.setdefault(key, (len(places) + len(newcomers), kind))
-            rows.append((place, each.in_cells, each.to_pack))
+            rows.append((place, promise.in_cells, promise.to_pack))
     return np.array(rows, dtype=np.int64).reshape(len(rows), 3).T.copy()
 
 
@@ -215,17 +210,16 @@ def bounds_beside(
     bounds: PoolBounds,
     requirements: ReplicaRequirements,
     promised: PromisedColumns,
-    known_c: IntArray | None = None,
+    sure_c: IntArray | None = None,
 ) -> PoolBounds:
-    """The bounds of a fleet's cells beside what is promised in them; nothing is exact there.
+    """Return the bounds of a fleet's cells beside promises; nothing is exact there.
 
-    ``known_c``: lower bounds that were found of the same cells beside the same promises, negative
-    where none was.
+    ``sure_c``: lower bounds computed for the same cells and promises, negative where unknown.
 
-    A promised replica takes from the node it lands on at most what its largest amount is worth,
-    and all of them together at most what their amounts can buy: the lesser loss counts. Where
-    promised replicas of the same kind do not land, no more of them would either: so many less fit
-    at most.
+    A promised replica costs at most ceil(taken / requested) replicas, for the largest resource.
+    All together cost at most what their amounts buy (PriceLists). The lower of the two losses
+    counts. Where promised replicas of the same kind find no room, no more of them would either,
+    so the upper bound is lower by their number.
     """
     if not len(promised.position_i):
         return bounds
@@ -237,15 +231,15 @@ def bounds_beside(
     lost_c = _lost_by_replica(len(cells), demanded, promised, replicas_i)
     taken_rc = _taken(len(cells), demanded, promised, replicas_i)
     lower_c = np.maximum(bounds.lower_c - lost_c, 0)
-    if known_c is not None:
-        lower_c = np.where(known_c >= 0, known_c, lower_c)
-        lost_c *= known_c < 0
-    for here_c in in_tables(cells, np.flatnonzero(lost_c)):
-        some = SomeClusters.of(cells, here_c, demanded, claim, with_sums=False)
-        left_c = _left_by_amount(some, demanded, taken_rc[:, here_c], lower_c[here_c])
-        lower_c[here_c] = np.maximum(lower_c[here_c], left_c)
+    if sure_c is not None:
+        lower_c = np.where(sure_c >= 0, sure_c, lower_c)
+        lost_c *= sure_c < 0
+    for some_c in in_tables(cells, np.flatnonzero(lost_c)):
+        some = SomeClusters.of(cells, some_c, demanded, claim, with_sums=False)
+        left_c = _left_by_amount(some, demanded, taken_rc[:, some_c], lower_c[some_c])
+        lower_c[some_c] = np.maximum(lower_c[some_c], left_c)
     like_c = promised.to_pack_c(len(cells), Kind.of(requirements))
-    # What is more than can be told stays more.
+    # An upper bound of MAX_REPLICAS may stand for more, so it stays.
     less_c = np.where(bounds.upper_c < MAX_REPLICAS, bounds.upper_c - like_c, bounds.upper_c)
     beside_c = np.zeros(len(cells), dtype=np.bool_)
     beside_c[promised.position_i] = True
@@ -260,7 +254,7 @@ def bounds_beside(
 def _rivals(
     cells: FleetCells, claim: NodeClaim | None, promised: PromisedColumns
 ) -> BoolArray | None:
-    """Which of what is promised might land on a node that surely suits the claim; None: all."""
+    """Tell which rows may land on a node that surely suits the claim; None: all."""
     met_ch = np.ones((len(cells), len(promised.kinds.claims)), dtype=np.bool_)
     for block in cells.blocks:
         met_ch[block.here] = _met(block, claim, promised.kinds.claims)
@@ -270,13 +264,14 @@ def _rivals(
 
 
 def _met(
-    block: CellBlock, claim: NodeClaim | None, others: Sequence[NodeClaim | None]
+    block: CellBlock, claim: NodeClaim | None, rivals: Sequence[NodeClaim | None]
 ) -> BoolArray | bool:
-    """Whether each cluster of a block has a pool that surely suits the claim, and may suit each of
-    the others.
+    """Tell which clusters have a pool that surely suits the claim and may suit a rival's.
+
+    By cluster (axis c) and rival claim (axis h); True: all.
     """
     own_p = pool_verdicts(block, claim)
-    verdict_hp = [pool_verdicts(block, other) for other in others]
+    verdict_hp = [pool_verdicts(block, rival) for rival in rivals]
     if own_p is None and all(verdict_p is None for verdict_p in verdict_hp):
         return True
     has_cp = np.zeros((len(block), len(block.pools)), dtype=np.float32)
@@ -284,8 +279,8 @@ def _met(
     if own_p is not None:
         has_cp *= own_p == Match.YES
     may_hp = [
-        np.ones(len(block.pools), dtype=np.bool_) if each_p is None else each_p != Match.NO
-        for each_p in verdict_hp
+        np.ones(len(block.pools), dtype=np.bool_) if verdict_p is None else verdict_p != Match.NO
+        for verdict_p in verdict_hp
     ]
     return (has_cp @ np.array(may_hp, dtype=np.float32).T) > 0
 
@@ -293,8 +288,8 @@ def _met(
 def _lost_by_replica(
     size: int, demanded: Mapping[str, int], promised: PromisedColumns, replicas_i: IntArray
 ) -> IntArray:
-    """Replica by replica, by cluster; at most MAX_REPLICAS for each of what is promised."""
-    worth_g = np.ones(len(promised.kinds.every), dtype=np.int64)
+    """Return the loss by cluster, replica by replica; at most MAX_REPLICAS for each row."""
+    worth_g = np.ones(len(promised.kinds.kinds), dtype=np.int64)
     for name, amount in demanded.items():
         taken_g = promised.kinds.taken_g(name)
         np.maximum(worth_g, taken_g // amount + (taken_g % amount > 0), out=worth_g)
@@ -305,7 +300,7 @@ def _lost_by_replica(
 def _taken(
     size: int, demanded: Mapping[str, int], promised: PromisedColumns, replicas_i: IntArray
 ) -> IntArray:
-    """What so many replicas take of each resource in all, by cluster; at most _ENDLESS."""
+    """Return the amounts of all replicas by resource and cluster, at most _ENDLESS."""
     taken_rc = np.zeros((len(demanded), size), dtype=np.int64)
     for row, name in enumerate(demanded):
         taken_g = promised.kinds.taken_g(name)
@@ -318,14 +313,15 @@ def _taken(
 
 
 def _left_by_amount(
-    some: SomeClusters, demanded: Mapping[str, int], taken_rc: IntArray, known_c: IntArray
+    some: SomeClusters, demanded: Mapping[str, int], taken_rc: IntArray, lower_c: IntArray
 ) -> IntArray:
-    """What the minimums hold less what the amounts that are promised can buy of it, where that
-    might be more than is ``known_c``.
+    """Return what the minimums hold less what the promised amounts buy of it.
+
+    Prices are computed only where the answer may be more than ``lower_c``.
     """
     fits_k = some.suiting(fit_k(some.cells, demanded))
     left_c: IntArray = np.add.reduceat(fits_k * some.cells.count_k, some.first_c)
-    is_open_c = (left_c > known_c) & taken_rc.any(axis=0)
+    is_open_c = (left_c > lower_c) & taken_rc.any(axis=0)
     if is_open_c.any():
         prices = PriceLists.of(some, demanded, fits_k, is_open_c)
         left_c -= prices.bought(taken_rc, np.arange(len(some)))

@@ -1,7 +1,7 @@
-"""Where kube-scheduler puts pods: its stock scores over the nodes of a cluster, shape after shape.
+"""Rehearsal of kube-scheduler: where its stock scores put pods on the nodes of a cluster.
 
-Pure, whole-array; closed form, never a loop over pods. Must not promise anything: ``second_looks``
-does.
+Pure, whole-array; closed form, never a loop over pods. Must not promise anything:
+``second_looks`` does.
 """
 
 from __future__ import annotations
@@ -19,32 +19,31 @@ from federation.model.pools.bounds import fit_in_k, per_replica
 from federation.model.pools.values import SCORED, Cells
 from federation.model.resources import CPU, MEMORY
 
-# What pods that ask for none are scored as if they asked for.
+# Requests that the scores assume for pods without any, as kube-scheduler does.
 _UNASKED: Final = {CPU: 100, MEMORY: 200 * 1024 * 1024}
-# The releases from which on balance is scored in another way.
+# Kubernetes minor releases that changed the score of balance.
 _DEVIATION_FROM: Final = 22
 _CHANGE_FROM: Final = 36
-# More than any sum of scores.
+# Larger than any sum of scores.
 _SCORES: Final = 256
 _NEVER: Final = -1
-# How many more pods of a node are looked at where a few do not show where all pods go.
+# Factor by which more pods of a node are scored, if too few were to show where all pods go.
 _DEEPER: Final = 3
-# Nodes of all runs that take a pod, times the pods that one of them takes at most, summed over all
-# parts: the work of a rehearsal from its beginning, however much of it is remembered. 40 to 60 ms
-# of CPU on a busy machine, from 60 to 4,096 unlike nodes.
+# Steps of a whole rehearsal, from its beginning, however much of it is cached. Each part takes the
+# nodes of all runs with room, times the pods that one of them takes at most. 40 to 60 ms of CPU on
+# a busy machine, for 60 to 4,096 unlike nodes.
 MAX_STEPS: Final = 400_000
-# What a part costs beside, in such steps; and so many cells of nodes, whether they take any or not,
-# cost one more.
+# Each part takes these steps as well, and one step for each CELLS_A_STEP cells.
 PART_STEPS: Final = 2_000
 CELLS_A_STEP: Final = 3
 # Odd numbers without a pattern, for hashes.
 _MIXERS: Final = tuple(
-    np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+    np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
 
 
 class Balance(Enum):
-    """What NodeResourcesBalancedAllocation makes of the shares of cpu and memory, by release."""
+    """How NodeResourcesBalancedAllocation scores the shares of cpu and memory, by release."""
 
     DIFFERENCE = "to 1.21"
     DEVIATION = "1.22 to 1.35"
@@ -52,15 +51,17 @@ class Balance(Enum):
 
     @classmethod
     def of(cls, kubernetes_minor: int) -> Balance:
-        """By the second number of a release."""
+        """Return the balance of a Kubernetes minor release."""
         if kubernetes_minor >= _CHANGE_FROM:
             return cls.CHANGE
         return cls.DEVIATION if kubernetes_minor >= _DEVIATION_FROM else cls.DIFFERENCE
 
 
 class Placed(NamedTuple):
-    """Where the pods of a part went: ``pods_d`` on each of ``nodes_d`` nodes of the cells
-    ``cell_d`` that the stage had before, which are cells of all runs. It took so many ``steps``.
+    """Placement of the pods of a part (axis d): ``pods_d`` on each of ``nodes_d`` nodes.
+
+    The nodes are of the cells ``cell_d`` of the stage before, which has cells of all runs. The
+    placement took ``steps``.
     """
 
     cell_d: npt.NDArray[np.intp]
@@ -70,7 +71,7 @@ class Placed(NamedTuple):
 
 
 class Part(NamedTuple):
-    """So many pods of a shape; ``suiting_p`` are the cluster's pools that they may be in."""
+    """Equal pods: ``replicas`` of a request; ``suiting_p`` marks the pools that they may be in."""
 
     request: Mapping[str, int]
     suiting_p: BoolArray
@@ -78,9 +79,10 @@ class Part(NamedTuple):
 
 
 class RehearsedRoom(NamedTuple):
-    """How many replicas of one shape surely fit after a rehearsal; none where it gave up, as
-    ``is_too_much`` is on its way. Of its runs the unluckiest left room for ``least_replicas``, None
-    where nothing was rehearsed.
+    """How many replicas of a shape surely fit after a rehearsal.
+
+    None fit where the rehearsal took too many steps (``is_too_much``). ``least_replicas`` fit
+    after the run with least room, None where nothing was rehearsed.
     """
 
     replicas: int
@@ -90,13 +92,13 @@ class RehearsedRoom(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rehearsal:
-    """The nodes of a cluster in several runs (axis l), which differ in luck among equal nodes.
+    """The nodes of a cluster in several runs (axis l), which differ in draws among equal scores.
 
-    Cells of all runs side by side (axis k): ``count_k`` nodes alike, of the run ``run_k`` and the
-    cell ``origin_k`` of the report, in the pool at ``pool_k``. ``free_rk`` is what each has of
-    ``resources``, ``allocatable_sk`` all it has of what is SCORED. ``late_l`` pods found no node so
-    far, in as many ``turns`` as shapes came. Nodes are scored by the run's of the ``balances``.
-    ``steps_left`` are left of those that a rehearsal may take.
+    Cells of all runs side by side (axis k): ``count_k`` equal nodes of run ``run_k``, of the
+    reported cell ``origin_k`` and the pool ``pool_k``. Each has ``free_rk`` of ``resources`` (axis
+    r), and allocatable amounts ``allocatable_sk`` of those in SCORED (axis s). ``late_l`` pods
+    found no node, in ``turns`` parts so far. ``balances`` has the balance score of each run. The
+    rehearsal may take ``steps_left`` more steps.
     """
 
     resources: tuple[str, ...]
@@ -113,7 +115,7 @@ class Rehearsal:
 
     @classmethod
     def of(cls, cells: Cells, allocatable_sk: IntArray, balances: tuple[Balance, ...]) -> Rehearsal:
-        """As reported: nodes of a cell may have more than that."""
+        """Start with the reported minimums: nodes of a cell may have more."""
         runs, size = len(balances), len(cells)
         return cls(
             resources=cells.resources,
@@ -128,48 +130,47 @@ class Rehearsal:
         )
 
     def room_l(self, part: Part) -> IntArray:
-        """How many more pods of the shape all nodes take, in each run."""
+        """Return how many more pods of the shape fit on all nodes, by run."""
         return self._sums_l(self._fits_k(part) * self.count_k)
 
     def with_pods(self, part: Part) -> Rehearsal | None:
-        """Once the pods have nodes, or as many of them as find any; None where that takes more
-        steps than are left.
+        """Return the stage after the pods are placed; None where that takes too many steps.
+
+        Pods that find no node are late.
         """
-        found = self.placing(part)
-        return None if found is None else self.after(part, found)
+        placed = self.placing(part)
+        return None if placed is None else self.after(part, placed)
 
     def placing(self, part: Part) -> Placed | None:
-        """Where the pods go; None where that takes more steps than are left.
+        """Return where the pods go; None where that takes too many steps.
 
-        One after the other they go where the score is highest. A node's pods come in the order of
-        the least score on the way to each: so those with the highest such scores of all are taken,
-        and of those with the last score any.
+        Pods go one by one where the score is highest. The rank of a node's n-th pod is the least
+        score of its first n pods. Pods with the highest ranks are placed, and any of the last rank.
         """
-        most_k = np.minimum(self._fits_k(part), part.replicas)
-        replicas_l = np.minimum(self._sums_l(most_k * self.count_k), part.replicas)
-        # In full clusters few cells take any (axis i).
-        (cell_i,) = np.nonzero(most_k)
-        run_i, most_i, count_i = self.run_k[cell_i], most_k[cell_i], self.count_k[cell_i]
-        deepest = int(most_i.max(initial=0))
-        # Nodes mostly take a few pods each; what a node would take after a pod that nobody needs on
-        # it is not needed either.
-        depth = min(deepest, self._first_depth(replicas_l, most_k))
+        max_k = np.minimum(self._fits_k(part), part.replicas)
+        replicas_l = np.minimum(self._sums_l(max_k * self.count_k), part.replicas)
+        # In full clusters few cells have room (axis i).
+        (cell_i,) = np.nonzero(max_k)
+        run_i, max_i, count_i = self.run_k[cell_i], max_k[cell_i], self.count_k[cell_i]
+        deepest = int(max_i.max(initial=0))
+        # Usually a node takes few pods, and scores of further ones are not needed.
+        depth = min(deepest, self._first_depth(replicas_l, max_k))
         steps = PART_STEPS + len(self.count_k) // CELLS_A_STEP
         while True:
             steps += depth * len(cell_i)
             if steps > self.steps_left:
                 return None
             score_ji = self._scores(part, depth, cell_i)
-            score_ji[np.arange(depth)[:, np.newaxis] >= most_i] = _NEVER
+            score_ji[np.arange(depth)[:, np.newaxis] >= max_i] = _NEVER
             np.minimum.accumulate(score_ji, axis=0, out=score_ji)
             last_l = _last_scores(score_ji, run_i, count_i, replicas_l)
             last_i = last_l[run_i]
-            is_short_l = self._sums_l(np.minimum(most_k, depth) * self.count_k) < replicas_l
+            is_short_l = self._sums_l(np.minimum(max_k, depth) * self.count_k) < replicas_l
             may_take_i = is_short_l[run_i] | (score_ji[-1:] >= last_i)
-            if not ((most_i > depth) & may_take_i).any():
+            if not ((max_i > depth) & may_take_i).any():
                 break
             depth = min(deepest, depth * _DEEPER)
-        taken_k = np.zeros_like(most_k)
+        taken_k = np.zeros_like(max_k)
         taken_k[cell_i] = (score_ji > last_i).sum(axis=0)
         rest_l = replicas_l - self._sums_l(taken_k * self.count_k)
         lucky_j, lucky_i = np.nonzero(score_ji == last_i)
@@ -189,34 +190,34 @@ class Rehearsal:
             steps=steps,
         )
 
-    def after(self, part: Part, found: Placed) -> Rehearsal:
-        """What is left once the pods are there."""
+    def after(self, part: Part, placed: Placed) -> Rehearsal:
+        """Return the stage after the pods are placed."""
         count_k = self.count_k.copy()
-        np.subtract.at(count_k, found.cell_d, found.nodes_d)
-        (there_k,) = np.nonzero(count_k)
-        from_k = np.concatenate([there_k, found.cell_d])
-        pods_k = np.concatenate([np.zeros_like(there_k), found.pods_d])
+        np.subtract.at(count_k, placed.cell_d, placed.nodes_d)
+        (nonempty_k,) = np.nonzero(count_k)
+        from_k = np.concatenate([nonempty_k, placed.cell_d])
+        pods_k = np.concatenate([np.zeros_like(nonempty_k), placed.pods_d])
         amounts = per_replica(part.request)
         amount_r1 = np.array([[amounts.get(name, 0)] for name in self.resources], dtype=np.int64)
         placed_l = np.zeros_like(self.late_l)
-        np.add.at(placed_l, self.run_k[found.cell_d], found.nodes_d * found.pods_d)
+        np.add.at(placed_l, self.run_k[placed.cell_d], placed.nodes_d * placed.pods_d)
         return Rehearsal(
             resources=self.resources,
             run_k=self.run_k[from_k],
             origin_k=self.origin_k[from_k],
             pool_k=self.pool_k[from_k],
-            count_k=np.concatenate([count_k[there_k], found.nodes_d]),
+            count_k=np.concatenate([count_k[nonempty_k], placed.nodes_d]),
             free_rk=self.free_rk[:, from_k] - amount_r1 * pods_k,
             allocatable_sk=self.allocatable_sk[:, from_k],
             late_l=self.late_l + part.replicas - placed_l,
             balances=self.balances,
             turns=self.turns + 1,
-            steps_left=self.steps_left - found.steps,
+            steps_left=self.steps_left - placed.steps,
         )
 
-    def _first_depth(self, replicas_l: IntArray, most_k: IntArray) -> int:
-        """The pods of a node that are looked at first."""
-        nodes_l = np.maximum(self._sums_l((most_k > 0) * self.count_k), 1)
+    def _first_depth(self, replicas_l: IntArray, max_k: IntArray) -> int:
+        """Return the number of a node's pods that are scored at first."""
+        nodes_l = np.maximum(self._sums_l((max_k > 0) * self.count_k), 1)
         return int((replicas_l // nodes_l).max(initial=0)) + 2
 
     def _sums_l(self, number_k: IntArray) -> IntArray:
@@ -225,16 +226,17 @@ class Rehearsal:
         return sums_l
 
     def _fits_k(self, part: Part) -> IntArray:
-        """How many more pods of the shape each node takes."""
-        found_k = fit_in_k(self.resources, self.free_rk, per_replica(part.request))
-        suits_k: IntArray = found_k * part.suiting_p[self.pool_k]
+        """Return how many more pods of the shape each node takes."""
+        fits_k = fit_in_k(self.resources, self.free_rk, per_replica(part.request))
+        suits_k: IntArray = fits_k * part.suiting_p[self.pool_k]
         return suits_k
 
     def _lots(
         self, lucky_j: npt.NDArray[np.intp], lucky_k: npt.NDArray[np.intp], rest_l: IntArray
     ) -> IntArray:
-        """Which pods of equal score (axis i) find a node: how many nodes of the cell ``lucky_k``
-        take the one that would be their ``lucky_j``-th. Lots are drawn by hash.
+        """Draw which pods of equal score (axis i) find a node, by hash.
+
+        Return how many nodes of the cell ``lucky_k`` take a pod that is their ``lucky_j``-th.
         """
         run_i, count_i = self.run_k[lucky_k], self.count_k[lucky_k]
         order_i = np.lexsort((_hashed(lucky_j, lucky_k, self.turns), run_i))
@@ -248,35 +250,33 @@ class Rehearsal:
         return share_i
 
     def _scores(self, part: Part, depth: int, cell_i: npt.NDArray[np.intp]) -> IntArray:
-        """What the nodes of some cells (axis i) score for their first pod of the shape, their
-        second, and so on (axis j).
-        """
+        """Return the scores of nodes (axis i) for their first pod, their second, … (axis j)."""
         total_si = np.maximum(self.allocatable_sk[:, cell_i], 1).astype(np.float64)
         rows = [self.resources.index(name) for name in SCORED]
-        # What agents report need not go together.
+        # Reported amounts need not be consistent.
         used_si = np.clip(total_si - self.free_rk[rows][:, cell_i], 0.0, total_si)
         pods_j1 = np.arange(depth + 1, dtype=np.float64)[:, np.newaxis]
         fit_ji = np.zeros((depth, len(cell_i)))
         shares: list[FloatArray] = []
         for name, total_i, used_i in zip(SCORED, total_si, used_si, strict=True):
-            asked = part.request.get(name, 0)
-            scored = asked or _UNASKED[name]
+            requested = part.request.get(name, 0)
+            scored = requested or _UNASKED[name]
             left_ji = np.maximum(total_i - used_i - pods_j1[1:] * scored, 0.0)
             fit_ji += np.floor(left_ji * 100 / total_i)
-            shares.append(np.minimum((used_i + pods_j1 * asked) / total_i, 1.0))
+            shares.append(np.minimum((used_i + pods_j1 * requested) / total_i, 1.0))
         score_ji = np.floor(fit_ji / 2)
         for balance in set(self.balances):
-            is_so_l = np.array([each is balance for each in self.balances])
-            score_ji += _balance_scores(balance, *shares) * is_so_l[self.run_k[cell_i]]
+            is_run_l = np.array([run_balance is balance for run_balance in self.balances])
+            score_ji += _balance_scores(balance, *shares) * is_run_l[self.run_k[cell_i]]
         return score_ji.astype(np.int64)
 
 
 def _last_scores(
     score_ji: IntArray, run_i: npt.NDArray[np.intp], count_i: IntArray, replicas_l: IntArray
 ) -> IntArray:
-    """The score of the last pod that finds a node, by run."""
+    """Return the score of the last pod that finds a node, by run."""
     counts = np.bincount(
-        # The first of a run's numbers counts what takes no pod.
+        # The first number of each run counts nodes that take no pod.
         (score_ji - _NEVER + run_i * (_SCORES - _NEVER)).ravel(),
         weights=np.broadcast_to(count_i, score_ji.shape).ravel(),
         minlength=len(replicas_l) * (_SCORES - _NEVER),
@@ -287,7 +287,7 @@ def _last_scores(
 
 
 def _balance_scores(balance: Balance, cpu_jk: FloatArray, memory_jk: FloatArray) -> FloatArray:
-    """Of nodes with such shares taken before any pod and after each."""
+    """Return scores after each pod, from the shares taken before any pod and after each."""
     apart_jk = np.abs(cpu_jk - memory_jk)
     if balance is Balance.DIFFERENCE:
         is_full_jk = np.maximum(cpu_jk, memory_jk)[1:] >= 1.0
@@ -299,7 +299,7 @@ def _balance_scores(balance: Balance, cpu_jk: FloatArray, memory_jk: FloatArray)
 
 
 def _hashed(lucky_j: npt.NDArray[np.intp], lucky_k: npt.NDArray[np.intp], turns: int) -> UintArray:
-    """Numbers that look drawn, and are the same each time."""
+    """Return pseudo-random numbers that are the same in each process."""
     first, second, third = _MIXERS
     seed = np.uint64((turns + 1) * int(third) % 2**64)
     mixed_i: UintArray = lucky_k.astype(np.uint64) * first + lucky_j.astype(np.uint64) * second

@@ -1,6 +1,6 @@
-"""Promises: each an explicit packing into one report's cells, with what it is worth.
+"""Reservation: packing of a binding's shares into the newest reports' free cells, or a refusal.
 
-Pure. Must not keep what it promises: the caller commits, or forgets the answer.
+Pure. Must not store a promise: the caller commits the new fleet, or drops it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from federation.model.reasons import Reason
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
 
-# By the position of a cluster and what is left in it.
+# By the position of a cluster, and by the promises that remain in it.
 PackedRooms: TypeAlias = dict[Hashable, Room]
 
 __all__ = [
@@ -61,7 +61,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Nothing is promised to anybody. ``reasons`` say why by cluster name."""
+    """A refusal: no cluster gets anything. ``reasons`` are by cluster name."""
 
     reasons: Mapping[str, Reason]
 
@@ -69,53 +69,53 @@ class Refused:
 def packable_c(
     fleet: FleetRooms,
     requirements: ReplicaRequirements,
-    asked: Certificate | None,
+    requested: Certificate | None,
     own: OwnPromises = NOTHING_OWN,
 ) -> IntArray:
-    """``packable`` without reasons."""
-    return packable(fleet, requirements, asked, own)[0]
+    """Return ``packable`` without reasons."""
+    return packable(fleet, requirements, requested, own)[0]
 
 
 def packable(
     fleet: FleetRooms,
     requirements: ReplicaRequirements,
-    asked: Certificate | None,
+    requested: Certificate | None,
     own: OwnPromises = NOTHING_OWN,
     *,
     leaves_large: bool = True,
 ) -> tuple[IntArray, Mapping[int, Reason]]:
-    """How many more replicas can be promised in each cluster (axis c), 0..MAX_REPLICAS; by position
-    for what room is kept where it is.
+    """Return how many more replicas can be promised in each cluster (axis c), 0..MAX_REPLICAS.
 
-    0 where the cells cannot tell. Of promises that are not strict some are kept back, as
-    ``careful`` says. ``own`` is what the binding holds, where it is. Unless it ``leaves_large``,
-    room for large pods is not looked at; nor is it where the binding is.
+    The second value says by position why room is kept back. 0 where the pools do not carry the
+    labels of the claim. Unless strictly, a margin is kept back, as ``careful`` says. ``own`` are
+    the promises of the binding; in its clusters no room is left for large pods. Unless
+    ``leaves_large``, no cluster leaves room for them.
     """
     reasons: dict[int, Reason] = {}
     repeated = {position: replicas for position, (replicas, _) in own.repeated.items()}
-    if asked is Certificate.STRICT:
+    if requested is Certificate.STRICT:
         filled_c, spread_c = fleet.most_by_view(requirements)
-        # Spreading finds less where promises that lost their room keep nodes from others.
-        most_c = np.minimum(filled_c, spread_c)
+        # Spreading fits fewer where stuck promises reserve nodes.
+        max_c = np.minimum(filled_c, spread_c)
     elif leaves_large:
-        most_c, reasons = careful_beside_large(fleet, requirements)
+        max_c, reasons = careful_beside_large(fleet, requirements)
     else:
-        most_c = careful_c(fleet, requirements)
-    if repeated and asked is not Certificate.STRICT:
+        max_c = careful_c(fleet, requirements)
+    if repeated and requested is not Certificate.STRICT:
         places = list(repeated)
-        most_c[places] = careful_c(fleet, requirements, repeated)[places]
-    is_strict_c = np.full(len(fleet), asked is Certificate.STRICT)
-    looked_at_c = (fleet.strict_c | is_strict_c) & (most_c > 0)
-    looked_at_c[list(own.repacked)] = False
-    if looked_at_c.any():
-        strict_c = fleet.strict_most_c(requirements, is_strict_c, most_c * looked_at_c)
-        most_c = np.where(looked_at_c, strict_c, most_c)
-    most_c = own.with_own(most_c)
+        max_c[places] = careful_c(fleet, requirements, repeated)[places]
+    is_strict_c = np.full(len(fleet), requested is Certificate.STRICT)
+    is_checked_c = (fleet.strict_c | is_strict_c) & (max_c > 0)
+    is_checked_c[list(own.repacked)] = False
+    if is_checked_c.any():
+        strict_c = fleet.strict_most_c(requirements, is_strict_c, max_c * is_checked_c)
+        max_c = np.where(is_checked_c, strict_c, max_c)
+    max_c = own.with_own(max_c)
     for position, (room, replicas) in own.repacked.items():
-        certificate = certificate_for(asked, room, requirements)
-        max_replicas = room.packable(requirements, certificate) if room is not None else 0
-        most_c[position] = max(0, max_replicas - replicas)
-    return most_c, {
+        certificate = certificate_for(requested, room, requirements)
+        fitting = room.packable(requirements, certificate) if room is not None else 0
+        max_c[position] = max(0, fitting - replicas)
+    return max_c, {
         position: reason
         for position, reason in reasons.items()
         if position not in own.repeated and position not in own.repacked
@@ -132,7 +132,7 @@ def promise(
     *,
     allow_unproven: bool = False,
 ) -> FleetRooms | Refused:
-    """``promised``, and the fleet with that."""
+    """Return the fleet after ``promised``, or its refusal."""
     taken = promised(fleet, names, binding, asks, own, terms, allow_unproven=allow_unproven)
     return taken if isinstance(taken, Refused) else taken()
 
@@ -147,26 +147,26 @@ def promised(
     *,
     allow_unproven: bool = False,
 ) -> Promised | Refused:
-    """Promise a binding all it asks for, by cluster position, or nothing.
+    """Promise a binding all that it asks for, by cluster position, or refuse.
 
-    ``names`` are the fleet's clusters by position. ``asks`` are all that the binding has
-    outstanding in a cluster after the decision; nothing lets go of the cluster. At ``own`` it had
-    something outstanding before. What does not grow is always promised again: it was, and to
-    refuse would not make it go away. It is packed once the fleet with it is asked for. Of what
-    grows only the difference is packed, within what the ``terms`` leave available.
+    ``names`` are the fleet's clusters by position. ``asks`` are all promises that the binding has
+    in a cluster after the decision; a cluster that it leaves has none. At ``own`` it has promises
+    already. A share that does not grow is always promised again, because a refusal would not
+    undo it; it is packed once the new fleet is read. Of a share that grows only the difference is
+    packed, within the limits of the ``terms``.
     """
     changes = {c: _change(fleet, c, binding, asks[c]) for c in asks if c in own}
     growing = {c: change for c, change in changes.items() if change.more}
-    beside = {c: own_replicas(fleet, c, binding, change.had) for c, change in growing.items()}
-    limits = RoomLimits(fleet, terms, beside)
-    new_promises = _more_by_value(asks, changes)
+    own_at = {c: own_replicas(fleet, c, binding, change.had) for c, change in growing.items()}
+    limits = RoomLimits(fleet, terms, own_at)
+    new_promises = _new_by_value(asks, changes)
     simple = simple_asks(fleet, new_promises)
     within = limits.within(simple)
-    simple = {c: wanted for c, wanted in simple.items() if c in within}
+    simple = {c: promises for c, promises in simple.items() if c in within}
     together = promised_together(fleet, simple)
     if isinstance(together, dict):
-        # Some of these may be promised after all.
-        simple = {c: wanted for c, wanted in simple.items() if c not in together}
+        # Some of the refused ones may be promised by a second look.
+        simple = {c: promises for c, promises in simple.items() if c not in together}
         together = promised_together(fleet, simple)
     reasons = together if isinstance(together, dict) else {}
     apart = [c for c in asks.keys() - simple.keys() if c not in changes or c in growing]
@@ -185,22 +185,22 @@ def promised(
             rooms[position] = answer
     if reasons or isinstance(together, dict):
         return Refused(reasons={names[c]: reasons[c] for c in asks if c in reasons})
-    before = together
+    with_simple = together
 
     def with_all() -> FleetRooms:
         less = answered_together({c: _less(_ask(fleet, c, binding, asks[c])) for c in lessened})
-        return before().with_rooms(rooms | {c: room for c, room in less.items() if room})
+        return with_simple().with_rooms(rooms | {c: room for c, room in less.items() if room})
 
-    return with_all if rooms or lessened else before
+    return with_all if rooms or lessened else with_simple
 
 
 def _ask(fleet: FleetRooms, position: int, binding: str, promises: tuple[Outstanding, ...]) -> _Ask:
-    """The request of a binding to a cluster."""
+    """Return what a binding asks of one cluster."""
     return _Ask(
         binding=binding,
         position=position,
         room=fleet.rooms[position],
-        wanted=promises,
+        promises=promises,
         change=_change(fleet, position, binding, promises),
     )
 
@@ -208,15 +208,15 @@ def _ask(fleet: FleetRooms, position: int, binding: str, promises: tuple[Outstan
 def _change(
     fleet: FleetRooms, position: int, binding: str, promises: tuple[Outstanding, ...]
 ) -> PromiseChange:
-    """The change to a binding's promises in a cluster."""
+    """Return the change to a binding's promises in one cluster."""
     held = fleet.held[position]
     return PromiseChange.of(held.of_binding(binding) if held else (), promises)
 
 
-def _more_by_value(
+def _new_by_value(
     asks: Mapping[int, tuple[Outstanding, ...]], changes: Mapping[int, PromiseChange]
 ) -> Mapping[int, tuple[Outstanding, ...]]:
-    """The promises in addition to all that stay in their place; equal ones are one value."""
+    """Return the promises beyond those that stay in place; equal ones are one value."""
     if not changes:
         return asks
     values: dict[Hashable, tuple[Outstanding, ...]] = {}
@@ -239,64 +239,67 @@ def promise_less(
     *,
     allow_unproven: bool = False,
 ) -> FleetRooms | Refused:
-    """``promise`` to many bindings that lose some of what they have: all that each has outstanding
-    after it, by binding and cluster position.
+    """Promise many bindings less than they have: all promises of each after it, by position.
 
-    Each cluster is packed once for all of them, but for those that get more of something else; and
-    not again where it is among those ``packed`` for this fleet, which it is kept among.
+    A cluster is packed once for all of them, unless a binding gets more of something else there.
+    Clusters that are among those ``packed`` for this fleet are not packed again; new ones are
+    added to it.
     """
-    before = fleet
+    original = fleet
     less: dict[int, dict[str, tuple[Outstanding, ...]]] = {}
-    for binding, wanted_c in asks.items():
-        changes = {c: _change(fleet, c, binding, promises) for c, promises in wanted_c.items()}
+    for binding, asks_c in asks.items():
+        changes = {c: _change(fleet, c, binding, promises) for c, promises in asks_c.items()}
         if any(change.more for change in changes.values()):
             own = [position for position, change in changes.items() if change.had]
-            taken = promise(fleet, names, binding, wanted_c, own, allow_unproven=allow_unproven)
+            taken = promise(fleet, names, binding, asks_c, own, allow_unproven=allow_unproven)
             if isinstance(taken, Refused):
                 return taken
             fleet = taken
         else:
-            for position, wanted in wanted_c.items():
-                less.setdefault(position, {})[binding] = wanted
-    if fleet is not before:
+            for position, promises in asks_c.items():
+                less.setdefault(position, {})[binding] = promises
+    if fleet is not original:
         packed = {}
-    keys = {position: _left_in(position, wanted) for position, wanted in less.items()}
+    keys = {position: _key_of(position, promises) for position, promises in less.items()}
     rooms = fleet.rooms
-    asking = {
-        position: _lessened(room, wanted)
-        for position, wanted in less.items()
+    repackings = {
+        position: _lessened(room, promises)
+        for position, promises in less.items()
         if keys[position] not in packed and (room := rooms[position])
     }
-    packed |= {keys[position]: room for position, room in answered_together(asking).items()}
+    packed |= {keys[position]: room for position, room in answered_together(repackings).items()}
     return fleet.with_rooms({c: packed[key] for c, key in keys.items() if key in packed})
 
 
-def _left_in(position: int, wanted: Mapping[str, tuple[Outstanding, ...]]) -> Hashable:
-    """Equal where these bindings have as much left in a cluster; rooms keep the requirements."""
+def _key_of(position: int, remaining: Mapping[str, tuple[Outstanding, ...]]) -> Hashable:
+    """Return a key for what remains of bindings in a cluster; rooms keep the requirements alive."""
     return position, frozenset(
-        (binding, tuple((each.component, id(each.requirements), each.to_pack) for each in every))
-        for binding, every in wanted.items()
+        (
+            binding,
+            tuple((part.component, id(part.requirements), part.to_pack) for part in promises),
+        )
+        for binding, promises in remaining.items()
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Ask:
-    """The request of a binding to the cluster at a ``position``.
+    """The promises that a binding asks for in the cluster at a ``position``.
 
-    The ``room`` still has the binding's promises of before, to which the ``change`` applies.
+    ``room`` still has the binding's earlier promises, to which the ``change`` applies.
     """
 
     binding: str
     position: int
     room: Room | None
-    wanted: tuple[Outstanding, ...]
+    promises: tuple[Outstanding, ...]
     change: PromiseChange
 
 
 def _promised(
     ask: _Ask, limits: RoomLimits, *, allow_unproven: bool
 ) -> Repacking[Room | Reason | None]:
-    """The room with what is wanted, None where there is no room to show it, or why not."""
+    """Return the capacity with the promises, None without one, or the reason of a refusal."""
     promises = ask.change.more
     unproven = [
         promise for promise in promises if promise.certificate is PromiseCertificate.UNPROVEN
@@ -309,16 +312,16 @@ def _promised(
 
 
 def _less(ask: _Ask) -> Repacking[Room | None]:
-    """The room where the binding gets no more than it had."""
+    """Return the capacity after a change that adds nothing."""
     if ask.room is None:
         return None
-    if not ask.wanted:
+    if not ask.promises:
         return (yield from ask.room.leaving(ask.binding))
-    return (yield from _confirmed(ask.room, {ask.binding: ask.wanted}))
+    return (yield from _confirmed(ask.room, {ask.binding: ask.promises}))
 
 
 def _grown_room(ask: _Ask, room: Room, limits: RoomLimits) -> Repacking[Room | Reason]:
-    """The room with more of the binding beside what stays of it, or why it has none for that."""
+    """Return the capacity with the additional promises, or the reason of a refusal."""
     packed, promises = room, ask.change.more
     if not ask.change.is_in_place:
         packed = yield room, kept_in(room.outstanding, {ask.binding: ask.change})
@@ -328,59 +331,60 @@ def _grown_room(ask: _Ask, room: Room, limits: RoomLimits) -> Repacking[Room | R
         return Reason(ReasonCode.NO_WHOLE_SET)
     for promise in promises:
         if promise.certificate.is_packed:
-            lacks = limits.lacks(packed, ask.position, promise)
+            shortfall = limits.lacks(packed, ask.position, promise)
             held = ask.change.kept_of(promise.component)
-            after = yield from _with_packed(packed, promise, lacks, held)
-            if isinstance(after, Reason):
-                return after
-            packed = after
+            result = yield from _with_packed(packed, promise, shortfall, held)
+            if isinstance(result, Reason):
+                return result
+            packed = result
         else:
             packed = packed.with_one(promise)
-    # What is credited needs no room of its own, but may come before its place is free.
+    # Credited replicas need no room of their own, but their pods may start before it is free.
     if packed.holds_strict and not strict_promises_hold(packed.pools, packed.contending):
         return Reason(ReasonCode.STRICT_UNSURE)
     return packed
 
 
 def _with_packed(
-    room: Room, promise: Outstanding, lacks: RoomLimit | None, held: int
+    room: Room, promise: Outstanding, shortfall: RoomLimit | None, held: int
 ) -> Repacking[Room | Reason]:
-    """The room with all replicas of the promise, or the reason of its refusal.
+    """Return the capacity with all replicas of the promise, or the reason of a refusal.
 
-    The promise adds to ``held`` replicas. ``lacks`` is the limit where not all may be promised.
+    The promise adds to ``held`` replicas. ``shortfall`` is the limit, if it is too low.
     """
-    if lacks is not None:
-        return lacks.shortage(promise.to_pack, held)
-    most_filled, most_spread = room.most_by_view(promise.requirements)
-    if most_filled >= promise.to_pack:
+    if shortfall is not None:
+        return shortfall.shortage(promise.to_pack, held)
+    max_filled, max_spread = room.most_by_view(promise.requirements)
+    if max_filled >= promise.to_pack:
         return room.with_one(promise)
     packed = yield room, (*room.outstanding, promise)
     if packed.stuck() > room.stuck():
-        return shortage(min(most_filled, most_spread), promise, held)
+        return shortage(min(max_filled, max_spread), promise, held)
     return packed
 
 
-def _lessened(room: Room, wanted: Mapping[str, tuple[Outstanding, ...]]) -> Repacking[Room]:
-    """The room where these bindings have no more than this outstanding."""
-    gone = {key for key, each in wanted.items() if not each}
-    kept = tuple(each for each in room.outstanding if each.binding not in gone)
-    if len(kept) < len(room.holdings):
-        room = yield room, kept
-    return (yield from _confirmed(room, {key: each for key, each in wanted.items() if each}))
+def _lessened(room: Room, remaining: Mapping[str, tuple[Outstanding, ...]]) -> Repacking[Room]:
+    """Return the capacity where bindings hold no more than the remaining promises."""
+    gone = {binding for binding, promises in remaining.items() if not promises}
+    staying = tuple(promise for promise in room.outstanding if promise.binding not in gone)
+    if len(staying) < len(room.holdings):
+        room = yield room, staying
+    lessened = {binding: promises for binding, promises in remaining.items() if promises}
+    return (yield from _confirmed(room, lessened))
 
 
-def _confirmed(room: Room, wanted: Mapping[str, tuple[Outstanding, ...]]) -> Repacking[Room]:
-    """The room with no more than it had for these bindings, in the same places.
+def _confirmed(room: Room, asks: Mapping[str, tuple[Outstanding, ...]]) -> Repacking[Room]:
+    """Return the capacity where bindings hold no more than before, in the same places.
 
-    Where packing less makes the rest fit worse, which it can, the room is left as it was.
+    Where the others fit worse after it, which happens, the capacity is returned unchanged.
     """
-    had = room.outstanding
+    current = room.outstanding
     changes = {
-        binding: PromiseChange.of(of_binding(had, binding), promises)
-        for binding, promises in wanted.items()
+        binding: PromiseChange.of(of_binding(current, binding), promises)
+        for binding, promises in asks.items()
     }
-    remaining = kept_in(had, changes)
-    if remaining == had:
+    remaining = kept_in(current, changes)
+    if remaining == current:
         return room
     packed = yield room, remaining
     return room if packed.stuck() > room.stuck() else packed

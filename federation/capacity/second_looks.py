@@ -1,10 +1,9 @@
-"""Second looks: which promises may be made after all, unless strictly, before they are refused; and
-which must not be made although they seem to fit.
+"""Second looks: a rehearsal of kube-scheduler that grants promises, or refuses them, after all.
 
-Pure. Best fit, spreading and what is kept back know nothing of a cluster's scheduler. Here all that
-is on its way is rehearsed where a stock kube-scheduler puts it: what still fits after every
-rehearsal may be promised. Where little is left, no more is promised than fits after each run. Must
-not promise anything.
+Pure. Best fit, spreading and the margin know nothing of a cluster's scheduler. Here all pods on
+their way are rehearsed where a stock kube-scheduler puts them. A promise that fits after every run
+may be made after all; where little room is left, no more is promised than fits after each run.
+Must not promise anything.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from federation.model.reservations import Outstanding
 from federation.model.shapes import request_shape
 from federation.model.workload import ReplicaRequirements
 
-# So many standard deviations less than the runs of a rehearsal have on average are promised.
+# Promised: the mean of the runs minus this many standard deviations.
 DEVIATIONS: Final = 4.0
-# And so many less at least: where all runs agree, the next one need not.
+# Replicas kept free at least, even where all runs agree, because the next run may not.
 LEFT_FREE: Final = 1
-# Of so many clusters, those with most room, a second look is taken.
+# Clusters that get a second look in one decision: those with most room.
 MAX_REFINED_CLUSTERS: Final = 2
-# Crowded clusters in which one decision holds promises to a rehearsal: those with most room.
+# Crowded clusters in which one decision limits promises by a rehearsal: those with most room.
 MAX_CROWDED_CLUSTERS: Final = 4
-# Of so many shapes it is remembered what fits, for as long as nothing else is promised there.
-MOST_REMEMBERED: Final = 200
+# Shapes whose room is cached for a cluster, until something else is promised there.
+MAX_CACHED_SHAPES: Final = 200
 NOT_REHEARSED: Final = Reason.of(ReasonCode.NOT_REHEARSED)
 _NOTHING: Final = RehearsedRoom(0)
 
@@ -45,57 +44,62 @@ _NOTHING: Final = RehearsedRoom(0)
 def looked_again_c(
     fleet: FleetRooms,
     requirements: ReplicaRequirements,
-    asked: Certificate | None,
-    known_c: IntArray,
+    requested: Certificate | None,
+    available_c: IntArray,
     replicas: int,
 ) -> tuple[IntArray, dict[int, Reason]]:
-    """How many more replicas, of so many that are wanted, can be promised in each cluster (axis c):
-    as many as is known, and more where rehearsals show that; and where one would take too long.
+    """Return how many of ``replicas`` more can be promised in each cluster (axis c).
+
+    At least ``available_c``, and more where rehearsals show it. The second value has the clusters
+    where a rehearsal would take too many steps.
     """
-    may_c = (known_c < replicas) & ~fleet.overcommitted_c & ~fleet.strict_c
-    if asked is Certificate.STRICT or not may_c.any():
-        return known_c, {}
-    most_c, spread_c = fleet.most_by_view(requirements)
-    found_c, reasons = known_c.copy(), dict[int, Reason]()
-    order = np.argsort(-np.maximum(most_c, spread_c), kind="stable")
+    may_c = (available_c < replicas) & ~fleet.overcommitted_c & ~fleet.strict_c
+    if requested is Certificate.STRICT or not may_c.any():
+        return available_c, {}
+    filled_c, spread_c = fleet.most_by_view(requirements)
+    refined_c, reasons = available_c.copy(), dict[int, Reason]()
+    order = np.argsort(-np.maximum(filled_c, spread_c), kind="stable")
     for position in order[may_c[order]][:MAX_REFINED_CLUSTERS].tolist():
-        site, known = fleet.sites[position], int(known_c[position])
-        # A room has to be taken out of those of the whole fleet.
-        if site is None or _reported_most(site.pools.cells, requirements) <= known:
+        site, available = fleet.sites[position], int(available_c[position])
+        # To take one cluster out of the layers of the fleet costs more than this check.
+        if site is None or _reported_most(site.pools.cells, requirements) <= available:
             continue
         room = fleet.rooms[position]
         if room is not None:
-            found_c[position] = max(known, refined_most(room, requirements, replicas))
+            refined_c[position] = max(available, refined_most(room, requirements, replicas))
             if _rehearsed_room(room, requirements).is_too_much:
                 reasons[position] = NOT_REHEARSED
-    return found_c, reasons
+    return refined_c, reasons
 
 
 def refined_most(room: Room, requirements: ReplicaRequirements, replicas: int) -> int:
-    """How many of so many replicas that are wanted a second look grants, beside large pods."""
-    most = rehearsed_most(room, requirements, replicas)
-    return max_beside_large(room, requirements, most).replicas
+    """Return how many of ``replicas`` a second look grants, with room left for large pods."""
+    max_replicas = rehearsed_most(room, requirements, replicas)
+    return max_beside_large(room, requirements, max_replicas).replicas
 
 
 def ranked_crowded(
-    fleet: FleetRooms, requirements: ReplicaRequirements, most_c: IntArray
+    fleet: FleetRooms, requirements: ReplicaRequirements, max_c: IntArray
 ) -> list[int]:
-    """The clusters in which promises are held to a rehearsal: of those with room for no more
-    replicas than pods of other shapes are on their way, a few with most room.
+    """Return the clusters in which promises are limited by a rehearsal.
+
+    These are a few with most room, among those with room for no more replicas than pods of other
+    shapes are on their way.
     """
     on_way_c = fleet.sums.on_their_way_c(request_shape(requirements.request))
     if not on_way_c.any():
         return []
     filled_c, spread_c = fleet.most_by_view(requirements)
-    (crowded,) = np.nonzero((most_c > 0) & (np.minimum(filled_c, spread_c) <= on_way_c))
-    ranked = crowded[np.argsort(-most_c[crowded], kind="stable")]
+    (crowded,) = np.nonzero((max_c > 0) & (np.minimum(filled_c, spread_c) <= on_way_c))
+    ranked = crowded[np.argsort(-max_c[crowded], kind="stable")]
     positions: list[int] = ranked[:MAX_CROWDED_CLUSTERS].tolist()
     return positions
 
 
 def max_rehearsed(room: Room, requirements: ReplicaRequirements, limit: int) -> int:
-    """The most of so many replicas that fit after each run of a rehearsal, less LEFT_FREE; all
-    where none can be made.
+    """Return how many replicas fit after each run, less LEFT_FREE, at most ``limit``.
+
+    Return the limit where no rehearsal is possible.
     """
     least_replicas = _rehearsed_room(room, requirements).least_replicas
     if least_replicas is None:
@@ -104,53 +108,51 @@ def max_rehearsed(room: Room, requirements: ReplicaRequirements, limit: int) -> 
 
 
 def rehearsed_most(room: Room, requirements: ReplicaRequirements, limit: int) -> int:
-    """The most replicas, up to ``limit``, that fit after every run of a rehearsal of what is
-    outstanding.
+    """Return how many replicas surely fit after a rehearsal of the outstanding ones.
 
-    None where the cluster does not tell what its nodes have allocatable, where a rehearsal would
-    take more than its steps, or where something lost its room. None either where pods choose their
-    nodes: of large ones that do, made in any order, second looks left twice as many pending in
-    studies.
+    0 where the cluster does not report allocatable amounts, where a rehearsal would take too many
+    steps, and where a promise lost its room. 0 also where pods choose their nodes: in studies,
+    second looks left twice as many large pods of that kind pending, made in any order.
     """
     return min(limit, _rehearsed_room(room, requirements).replicas)
 
 
 def _rehearsed_room(room: Room, requirements: ReplicaRequirements) -> RehearsedRoom:
-    """What a rehearsal leaves room for: of what was asked already, it is remembered."""
+    """Return the room after a rehearsal, cached by shape."""
     if room.held.is_overcommitted or requirements.node_claim:
         return _NOTHING
     rehearsed, shape = room.site.rehearsed, request_shape(requirements.request)
     if rehearsed.found is None or rehearsed.found[0] is not room.held:
         rehearsed.found = room.held, {}
-    held, found = rehearsed.found
-    if held is not room.held or len(found) > MOST_REMEMBERED:
-        found = {}
-    if shape not in found:
-        found[shape] = _most(room, requirements)
-    return found[shape]
+    held, by_shape = rehearsed.found
+    if held is not room.held or len(by_shape) > MAX_CACHED_SHAPES:
+        by_shape = {}
+    if shape not in by_shape:
+        by_shape[shape] = _most(room, requirements)
+    return by_shape[shape]
 
 
 def _reported_most(cells: Cells, requirements: ReplicaRequirements) -> int:
-    """What the nodes hold as reported: no rehearsal leaves room for more."""
+    """Return how many replicas the reported nodes hold: no rehearsal leaves room for more."""
     fits_k = fit_in_k(cells.resources, cells.min_rk, per_replica(requirements.request))
     return int((fits_k * cells.count_k).sum())
 
 
 def _most(room: Room, requirements: ReplicaRequirements) -> RehearsedRoom:
-    if any(each.requirements.node_claim for each in room.outstanding):
+    if any(promise.requirements.node_claim for promise in room.outstanding):
         return _NOTHING
-    # Where that takes too many steps, counted from the first promise on, there is none.
+    # None where the steps, counted from the first promise on, are too many.
     stage = room.site.rehearse(room.kinds, room.outstanding).stage
     if stage is None:
         is_reported = room.pools.cells.allocatable_rk is not None
         return RehearsedRoom(0, is_too_much=is_reported)
     room_l = stage.room_l(part_of(Outstanding("", requirements, 1), room.site.kind_p, room.kinds))
     least_replicas = int(room_l.min())
-    # What nothing is on the way for is no matter of luck.
+    # With nothing on its way there is no chance involved.
     replicas = max(0, _surely(room_l) if stage.turns else least_replicas)
     return RehearsedRoom(replicas, least_replicas=least_replicas)
 
 
 def _surely(room_l: IntArray) -> int:
-    """As many as hardly any luck leaves no room for."""
+    """Return the number of replicas for which hardly any run leaves too little room."""
     return int(room_l.mean() - max(DEVIATIONS * float(room_l.std()), LEFT_FREE))

@@ -1,6 +1,6 @@
-"""What the bindings of one simulation have taken, and what is left for the next.
+"""Free totals of a fleet in a simulation, less what its bindings have taken.
 
-Pure. Must not decide anything: it deducts, at the level that answers for each cluster.
+Pure. Must not decide anything: it deducts at the level that answers for each cluster.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class RemainingCapacity:
         taken: Mapping[int, Sequence[Taken]] | None = None,
     ) -> None:
         self._capacity = capacity
-        # A simulation has nothing better where a cluster comes without pools.
+        # A simulation has nothing better for a cluster without pools.
         self._options = replace(options, ignore_claims=True)
-        known = {c: list(each) for c, each in (taken or {}).items()}
-        self._taken: defaultdict[int, list[Taken]] = defaultdict(list, known)
-        # What the capacity does not show yet: many may be taken before anybody asks.
+        lists = {c: list(runs) for c, runs in (taken or {}).items()}
+        self._taken: defaultdict[int, list[Taken]] = defaultdict(list, lists)
+        # Not deducted from the capacity yet: done on the next read.
         self._unshown: defaultdict[int, list[Taken]] = defaultdict(list)
 
     def copy(self) -> RemainingCapacity:
-        """The same, of which more may be taken by itself."""
+        """Return an independent copy."""
         self._show()
         return RemainingCapacity(self._capacity, self._options, self._taken)
 
     def _show(self) -> None:
-        """Deduct all that was taken since the last time."""
+        """Deduct what was taken since the last read."""
         if self._unshown:
             states = self._capacity.states
             self._capacity = self._capacity.with_clusters(
@@ -50,9 +50,9 @@ class RemainingCapacity:
             self._unshown.clear()
 
     def available(self, shape: UnitRequest) -> Estimates:
-        """How many units still fit into every cluster.
+        """Return how many units still fit in each cluster.
 
-        Sets of components are estimated from the summary, whose totals can hold a set.
+        Sets of components are estimated from the summary, whose totals may hold a set.
         """
         self._show()
         if shape.pods != 1:
@@ -61,35 +61,35 @@ class RemainingCapacity:
             return estimate_replicas(self._capacity, ReplicaRequirements(request=request), options)
         estimates = estimate_replicas(self._capacity, shape.requirements, self._options)
         rule = self._options.model_rule
-        left = less_in_models(self._capacity, estimates, shape.requirements, rule, self._taken)
-        return ignoring_claims(left) if shape.requirements.chooses_nodes else left
+        available = less_in_models(self._capacity, estimates, shape.requirements, rule, self._taken)
+        return ignoring_claims(available) if shape.requirements.chooses_nodes else available
 
     def take(self, units_c: Mapping[int, int], shape: UnitRequest) -> None:
-        """Deducts units from clusters, for every later question."""
+        """Take units of clusters, by position."""
         for position, units in units_c.items():
             if units > 0:
                 taken = Taken.of(shape.requirements, units, shape.pods)
                 self._taken[position].append(taken)
                 self._unshown[position].append(taken)
 
-    def give_back(self, given_c: Mapping[int, Iterable[tuple[int, UnitRequest]]]) -> None:
-        """So many units that were taken of clusters are free again: the newest first."""
+    def give_back(self, units_c: Mapping[int, Iterable[tuple[int, UnitRequest]]]) -> None:
+        """Free units that were taken of clusters, the newest first."""
         self._show()
         changes: dict[int, ClusterState] = {}
-        for position, given in given_c.items():
-            left = Counter[tuple[object, int]]()
-            for units, shape in given:
+        for position, returned in units_c.items():
+            open_units = Counter[tuple[object, int]]()
+            for units, shape in returned:
                 back = Taken.of(shape.requirements, units, shape.pods)
-                left[back.request, back.pods] += units
-            kept, free = list[Taken](), list[Taken]()
-            for each in reversed(self._taken[position]):
-                kind = each.request, each.pods
-                less = min(left[kind], each.units)
+                open_units[back.request, back.pods] += units
+            remaining, free = list[Taken](), list[Taken]()
+            for run in reversed(self._taken[position]):
+                kind = run.request, run.pods
+                less = min(open_units[kind], run.units)
                 if less:
-                    left[kind] -= less
-                    free.append(each._replace(units=-less))
-                if each.units > less:
-                    kept.append(each._replace(units=each.units - less) if less else each)
-            self._taken[position] = kept[::-1]
+                    open_units[kind] -= less
+                    free.append(run._replace(units=-less))
+                if run.units > less:
+                    remaining.append(run._replace(units=run.units - less) if less else run)
+            self._taken[position] = remaining[::-1]
             changes[position] = with_waiting(self._capacity.states[position], free)
         self._capacity = self._capacity.with_clusters(changes)

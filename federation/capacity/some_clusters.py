@@ -1,4 +1,4 @@
-"""The cells of some clusters of a fleet in one table, no wider than a question is.
+"""Cells of some clusters of a fleet in one table, with the resources of a question only.
 
 Pure. Must not estimate anything.
 """
@@ -23,27 +23,27 @@ _Amount = TypeVar("_Amount", bound=np.generic)
 
 
 class _Piece(NamedTuple):
-    """The cells of some clusters of one block: which of its table, and where in ours."""
+    """Cells of some clusters of one block: ``source`` columns of its table, ``target`` of ours."""
 
     block: CellBlock
-    there: IntArray | slice
-    here: slice
+    source: IntArray | slice
+    target: slice
 
     def copy(self, amount_k: npt.NDArray[_Amount], some_k: npt.NDArray[_Amount]) -> None:
-        """So much of each of the block's cells, to where they stand in ours."""
-        if isinstance(self.there, slice):
-            some_k[self.here] = amount_k[self.there]
+        """Copy a value of the block's cells to our columns."""
+        if isinstance(self.source, slice):
+            some_k[self.target] = amount_k[self.source]
         else:
-            amount_k.take(self.there, out=some_k[self.here], mode="clip")
+            amount_k.take(self.source, out=some_k[self.target], mode="clip")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SomeClusters:
-    """Clusters that stand at ``position_c`` in their fleet; the cells of cluster c begin at
-    ``first_c``, and ``cluster_k`` says whose each is.
+    """Cells (axis k) of clusters (axis c), which are at ``position_c`` in their fleet.
 
-    ``cells`` have a row for each resource that was named, and tell no pools; sums and maximums
-    have rows only where they were asked for. ``verdict_k`` None: all cells suit the claim.
+    The cells of cluster c begin at ``first_c``; ``cluster_k`` is the cluster of each cell.
+    ``cells`` has a row for each named resource and no pools; sums and maximums are empty unless
+    requested. ``verdict_k`` None: all cells suit the claim.
     """
 
     position_c: IntArray
@@ -62,22 +62,22 @@ class SomeClusters:
         *,
         with_sums: bool,
     ) -> Self:
-        """Of those at some positions, at least one, in ascending order."""
+        """Copy the clusters at some positions, at least one, in ascending order."""
         pieces, size_c = _pieces(cells, position_c)
-        cell_count = pieces[-1].here.stop
+        cell_count = pieces[-1].target.stop
         count_k = np.empty(cell_count, dtype=np.int64)
         sum_exact_k = np.ones(cell_count, dtype=np.bool_)
-        for each in pieces:
-            each.copy(each.block.cells.count_k, count_k)
-            each.copy(each.block.cells.sum_exact_k, sum_exact_k)
+        for piece in pieces:
+            piece.copy(piece.block.cells.count_k, count_k)
+            piece.copy(piece.block.cells.sum_exact_k, sum_exact_k)
 
         def rows(amounts: Callable[[Cells], IntArray]) -> IntArray:
             some_rk = np.zeros((len(names), cell_count), dtype=np.int64)
-            for each in pieces:
-                amount_rk, resources = amounts(each.block.cells), each.block.cells.resources
+            for piece in pieces:
+                amount_rk, resources = amounts(piece.block.cells), piece.block.cells.resources
                 for row, name in enumerate(names):
                     if name in resources:
-                        each.copy(amount_rk[resources.index(name)], some_rk[row])
+                        piece.copy(amount_rk[resources.index(name)], some_rk[row])
             return some_rk
 
         nothing_rk = np.zeros((0, cell_count), dtype=np.int64)
@@ -98,7 +98,7 @@ class SomeClusters:
         )
 
     def suiting(self, amount_k: IntArray) -> IntArray:
-        """So much of the cells that suit the claim, nothing of the others."""
+        """Set the value to 0 in cells that do not suit the claim."""
         return amount_k if self.verdict_k is None else amount_k * (self.verdict_k == Match.YES)
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ class SomeClusters:
 
 
 def in_tables(cells: FleetCells, position_c: IntArray) -> Sequence[IntArray]:
-    """Positions, ascending, in parts: the cells of each fit a core's own cache."""
+    """Divide positions, ascending, into parts whose cells fit a core's cache."""
     if not len(position_c):
         return []
     size_c = np.concatenate([block.size_c for block in cells.blocks])[position_c]
@@ -115,12 +115,12 @@ def in_tables(cells: FleetCells, position_c: IntArray) -> Sequence[IntArray]:
 
 
 def _pieces(cells: FleetCells, position_c: IntArray) -> tuple[list[_Piece], IntArray]:
-    """Where the cells of clusters stand, and how many each has."""
+    """Return where the cells of clusters stand, and how many each has."""
     pieces, sizes, start = [], [], 0
     for block, place_c in _places(cells, position_c):
         size_c = block.size_c.take(place_c)
-        there, cell_count = _cells_of(block, place_c, size_c)
-        pieces.append(_Piece(block, there, slice(start, start + cell_count)))
+        source, cell_count = _cells_of(block, place_c, size_c)
+        pieces.append(_Piece(block, source, slice(start, start + cell_count)))
         sizes.append(size_c)
         start += cell_count
     return pieces, np.concatenate(sizes)
@@ -129,8 +129,9 @@ def _pieces(cells: FleetCells, position_c: IntArray) -> tuple[list[_Piece], IntA
 def _cells_of(
     block: CellBlock, place_c: IntArray, size_c: IntArray
 ) -> tuple[IntArray | slice, int]:
-    """Where the cells of a block's clusters are, and how many: those of neighbours are next to each
-    other, and copied four times as fast.
+    """Return the columns of a block's clusters, and their number.
+
+    Neighbours are one slice, which is copied four times as fast.
     """
     first, cell_count = int(block.first_c[place_c[0]]), int(size_c.sum())
     if place_c[-1] - place_c[0] + 1 == len(place_c):
@@ -142,7 +143,7 @@ def _cells_of(
 
 
 def _places(cells: FleetCells, position_c: IntArray) -> Iterator[tuple[CellBlock, IntArray]]:
-    """The blocks that clusters are in, and where in each."""
+    """Yield the blocks of the clusters, and their places in each."""
     stops = position_c.searchsorted([block.here.stop for block in cells.blocks]).tolist()
     first = 0
     for block, stop in zip(cells.blocks, stops, strict=True):
@@ -154,11 +155,11 @@ def _places(cells: FleetCells, position_c: IntArray) -> Iterator[tuple[CellBlock
 def _verdicts(
     pieces: list[_Piece], claim: NodeClaim | None, cell_count: int
 ) -> npt.NDArray[np.int8] | None:
-    found = [(each, block_verdicts(each.block, claim)) for each in pieces]
-    if all(verdict_k is None for _, verdict_k in found):
+    verdicts = [(piece, block_verdicts(piece.block, claim)) for piece in pieces]
+    if all(verdict_k is None for _, verdict_k in verdicts):
         return None
     some_k = np.full(cell_count, Match.YES, dtype=np.int8)
-    for each, verdict_k in found:
+    for piece, verdict_k in verdicts:
         if verdict_k is not None:
-            each.copy(verdict_k, some_k)
+            piece.copy(verdict_k, some_k)
     return some_k

@@ -1,6 +1,6 @@
-"""The levels every report can feed: totals of the cluster, and node counts by grade.
+"""The levels ``summary`` and ``models``: estimates from cluster totals, and nodes by grade.
 
-Pure, whole-array. Must not look at nodes, selectors or pools: these two levels cannot see them.
+Pure, whole-array. Must not look at nodes, selectors or pools, which these levels do not have.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import Reason, Word
 from federation.model.workload import ReplicaRequirements
 
-# What Karmada's simulation takes as the pod slots of every node it makes up.
+# Pod slots of a simulated node, as in Karmada's simulation.
 PODS_PER_SIMULATED_NODE: Final = 110
 
-# The rule that counts what the lower ends of grades hold, and no more.
+# Counts replicas that surely fit: nodes of a grade have its lower end at least.
 SURE_RULE: Final = ModelRule.BOUNDARY
 NOT_REPORTED: Final = Reason(ReasonCode.NOT_REPORTED)
 
-# Shapes times clusters reckoned at once: more would leave a core's own cache.
+# Shapes times clusters of one pass: their numbers fit a core's cache.
 NUMBERS_AT_ONCE: Final = 50_000
 
 _Minimums = Mapping[str, Sequence[int]]
@@ -44,47 +44,48 @@ _Int64Array: TypeAlias = npt.NDArray[np.int64]
 def estimate_replicas(
     capacity: FleetCapacity, requirements: ReplicaRequirements, options: EstimateOptions
 ) -> Estimates:
-    """How many replicas fit into every cluster, from summaries and grade counts alone."""
+    """Estimate one shape from summaries and grade counts."""
     return estimate_shapes(capacity, [requirements], options)[0]
 
 
 def estimate_shapes(
     capacity: FleetCapacity, shapes: Sequence[ReplicaRequirements], options: EstimateOptions
 ) -> list[Estimates]:
-    """The same for each of many shapes; those that ask for the same resources go together.
+    """Estimate many shapes; those that ask for the same resources are computed together.
 
-    Estimates may share arrays, which are not to be written to.
+    Estimates may share arrays, which are read-only by convention.
     """
-    if not options.ignore_claims and any(each.chooses_nodes for each in shapes):
+    if not options.ignore_claims and any(shape.chooses_nodes for shape in shapes):
         return _seen(capacity, shapes, options)
-    requests = [positive_amounts(each) for each in shapes]
+    requests = [positive_amounts(shape) for shape in shapes]
     if options.highest < Source.MODELS:
-        return [merge([summary_level(capacity, each)], options.merge) for each in requests]
-    alike: dict[frozenset[str], list[int]] = {}
+        return [merge([summary_level(capacity, request)], options.merge) for request in requests]
+    by_resources: dict[frozenset[str], list[int]] = {}
     for position, request in enumerate(requests):
-        alike.setdefault(frozenset(request), []).append(position)
-    found: dict[int, Estimates] = {}
+        by_resources.setdefault(frozenset(request), []).append(position)
+    estimates: dict[int, Estimates] = {}
     at_once = max(1, NUMBERS_AT_ONCE // max(1, len(capacity)))
-    for positions in alike.values():
+    for positions in by_resources.values():
         for start in range(0, len(positions), at_once):
             some = positions[start : start + at_once]
-            together = _graded_or_summed(capacity, [requests[each] for each in some], options)
-            found.update(zip(some, together, strict=True))
-    return [found[position] for position in range(len(shapes))]
+            some_requests = [requests[position] for position in some]
+            answers = _graded_or_summed(capacity, some_requests, options)
+            estimates.update(zip(some, answers, strict=True))
+    return [estimates[position] for position in range(len(shapes))]
 
 
 def _seen(
     capacity: FleetCapacity, shapes: Sequence[ReplicaRequirements], options: EstimateOptions
 ) -> list[Estimates]:
-    """Unknown for shapes that choose their nodes, which these levels cannot see."""
-    others = [each for each in shapes if not each.chooses_nodes]
-    answered = iter(estimate_shapes(capacity, others, options))
+    """Answer shapes that choose their nodes with unknown, because these levels see no nodes."""
+    choosing_none = [shape for shape in shapes if not shape.chooses_nodes]
+    answered = iter(estimate_shapes(capacity, choosing_none, options))
     unseen = merge([without_nodes(summary_level(capacity, {}))], options.merge)
-    return [unseen if each.chooses_nodes else next(answered) for each in shapes]
+    return [unseen if shape.chooses_nodes else next(answered) for shape in shapes]
 
 
 def without_nodes(answer: LevelAnswer) -> LevelAnswer:
-    """What a level that cannot see nodes says where a request chooses its own: nothing."""
+    """Withdraw the answer of a level that sees no nodes, for a request that chooses its nodes."""
     reported = np.flatnonzero(answer.answered_c).tolist()
     return replace(
         answer,
@@ -96,7 +97,7 @@ def without_nodes(answer: LevelAnswer) -> LevelAnswer:
 def _graded_or_summed(
     capacity: FleetCapacity, requests: Sequence[Mapping[str, int]], options: EstimateOptions
 ) -> list[Estimates]:
-    """By models, and by summaries where those cannot answer; all ask for the same resources."""
+    """Estimate by models, else by summaries; all requests have the same resources."""
     graded = models_level(capacity, requests, options.model_rule)
     if graded.answered_c.all():
         source_c = np.full(len(capacity), Source.MODELS, dtype=np.int8)
@@ -117,12 +118,12 @@ def _graded_or_summed(
 
 
 def positive_amounts(requirements: ReplicaRequirements) -> dict[str, int]:
-    """What a replica asks for without its zeros: asking for nothing is no request."""
+    """Return the request without zeros, because an amount of 0 asks for nothing."""
     return {name: amount for name, amount in requirements.request.items() if amount > 0}
 
 
 def summary_level(capacity: FleetCapacity, request: Mapping[str, int]) -> LevelAnswer:
-    """Free totals over the request, at most the free pod slots; 0 where a resource is absent."""
+    """Divide free totals by the request, at most free pod slots; 0 without a resource."""
     replicas_c = capacity.free_pods_c
     for name, amount in request.items():
         free_c = capacity.free(name)
@@ -144,7 +145,7 @@ def summary_level(capacity: FleetCapacity, request: Mapping[str, int]) -> LevelA
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GradedAnswers:
-    """What grade counts say of shapes (axis s) that ask for the same resources; see LevelAnswer."""
+    """Answers of grade counts for shapes (axis s) with the same resources; see LevelAnswer."""
 
     replicas_sc: _Int64Array
     sure_sc: _Int64Array
@@ -153,7 +154,7 @@ class GradedAnswers:
     reasons: dict[int, Reason]
 
     def of(self, place: int) -> LevelAnswer:
-        """The level ``models`` for one of the shapes."""
+        """Return the answer of the level ``models`` for one shape."""
         return LevelAnswer(
             source=Source.MODELS,
             replicas_c=self.replicas_sc[place],
@@ -167,9 +168,9 @@ class GradedAnswers:
 def models_level(
     capacity: FleetCapacity, requests: Sequence[Mapping[str, int]], rule: ModelRule
 ) -> GradedAnswers:
-    """Nodes by grade times what a node of the grade takes, at most the free pod slots.
+    """Multiply nodes by grade with what a node of the grade holds; at most free pod slots.
 
-    Answers where grade counts can be used and their model has every requested resource, which are
+    Answers where grade counts can be used and their model has all requested resources, which are
     the same in all requests.
     """
     names = requests[0].keys()
@@ -205,7 +206,7 @@ def models_level(
 
 
 def _graded(fit_sg: _Int64Array, count_gc: npt.NDArray[np.float64]) -> _Int64Array:
-    """Replicas on the nodes of all grades. Only floats multiply fast: see FleetCapacity."""
+    """Return the replicas on the nodes of all grades. Only floats multiply fast: FleetCapacity."""
     total_sc = fit_sg.astype(np.float64) @ count_gc
     return np.minimum(total_sc, MAX_REPLICAS, out=total_sc).astype(np.int64)
 
@@ -213,32 +214,34 @@ def _graded(fit_sg: _Int64Array, count_gc: npt.NDArray[np.float64]) -> _Int64Arr
 def fits_by_grade(
     requests: Sequence[Mapping[str, int]], grade_minimums: _Minimums, rule: ModelRule
 ) -> _Int64Array:
-    """What one node of every grade takes of each request, 0..MAX_REPLICAS, by one of the rules.
+    """Return how many replicas a node of each grade holds by a rule, 0..MAX_REPLICAS.
 
-    Requests ask for the same resources, at least one, and amounts above 0; ``grade_minimums`` are
-    the lower ends of the grades for all of those.
+    All requests have the same resources, at least one, and positive amounts. ``grade_minimums``
+    are the lower ends of the grades for all of these.
     """
-    amount_rs = np.array([[each[name] for each in requests] for name in requests[0]], np.int64)
+    amount_rs = np.array(
+        [[request[name] for request in requests] for name in requests[0]], np.int64
+    )
     minimum_rg = np.array([grade_minimums[name] for name in requests[0]], np.int64)
     fit_sg = MODEL_RULES[rule](amount_rs, minimum_rg)
     return np.minimum(fit_sg, MAX_REPLICAS, out=fit_sg)
 
 
 def _documented(amount_rs: _Int64Array, minimum_rg: _Int64Array) -> _Int64Array:
-    """From the grade the request falls in: at least one, as some of its nodes can take it."""
+    """Count from the grade of the request on: at least 1, because some of its nodes hold it."""
     fit_sg = np.maximum(_fits_into_minimums(amount_rs, minimum_rg), 1)
     first_s = _first_grades(amount_rs, minimum_rg, "right") - 1
     return _from_grade(first_s, fit_sg)
 
 
 def _boundary(amount_rs: _Int64Array, minimum_rg: _Int64Array) -> _Int64Array:
-    """From the first grade whose minimums hold the request: Karmada 1.12 to 1.17."""
+    """Count from the first grade whose minimums hold the request: Karmada 1.12 to 1.17."""
     fit_sg = _fits_into_minimums(amount_rs, minimum_rg)
     return _from_grade(_first_grades(amount_rs, minimum_rg, "left"), fit_sg)
 
 
 def _simulated(amount_rs: _Int64Array, minimum_rg: _Int64Array) -> _Int64Array:
-    """First fit onto nodes of exactly the grade's minimums, in closed form: Karmada from 1.18."""
+    """Pack nodes with the grade's minimums first fit, in closed form: Karmada from 1.18."""
     return np.minimum(_fits_into_minimums(amount_rs, minimum_rg), PODS_PER_SIMULATED_NODE)
 
 
@@ -252,7 +255,7 @@ def _fits_into_minimums(amount_rs: _Int64Array, minimum_rg: _Int64Array) -> _Int
 def _first_grades(
     amount_rs: _Int64Array, minimum_rg: _Int64Array, side: Literal["left", "right"]
 ) -> _Int64Array:
-    """Each shape's place among the grades' lower ends, the highest of its resources'."""
+    """Return the place of each shape among the lower ends, the highest over its resources."""
     place_rs = [
         np.searchsorted(minimum_g, amount_s, side)
         for amount_s, minimum_g in zip(amount_rs, minimum_rg, strict=True)
@@ -262,13 +265,13 @@ def _first_grades(
 
 
 def _from_grade(first_s: _Int64Array, fit_sg: _Int64Array) -> _Int64Array:
-    """The fits without those in grades below each shape's first one."""
+    """Set the fits to 0 in grades below the first one of each shape."""
     fit_sg[np.arange(fit_sg.shape[1]) < first_s[:, np.newaxis]] = 0
     return fit_sg
 
 
-# Each says what one node of every grade (axis g) takes of each shape (axis s), given amounts above
-# 0 and the lower ends of the grades by resource (axis r).
+# Functions of positive amounts and the grades' lower ends by resource (axis r). They return how
+# many replicas of a shape (axis s) a node of a grade (axis g) holds.
 MODEL_RULES: Final[Mapping[ModelRule, Callable[[_Int64Array, _Int64Array], _Int64Array]]] = {
     ModelRule.DOCUMENTED: _documented,
     ModelRule.BOUNDARY: _boundary,

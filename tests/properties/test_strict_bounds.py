@@ -16,7 +16,7 @@ from federation.capacity.contention import Contention
 from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.reserve import FleetRooms, packable_c, promise
 from federation.capacity.strict_bounds import (
-    KnownHolds,
+    StrictHolds,
     strict_most,
     strict_most_c,
     strict_promises_hold,
@@ -70,7 +70,7 @@ def test_the_most_beside_strict_promises_is_what_the_obvious_loop_finds(
     """Also with few bytes for what is known, of which most is forgotten between two questions."""
     every = [None if each is None else table(each[0]) for each in drawn]
     held = [[] if each is None else each[1] for each in drawn]
-    cells, known, few = FleetCells.of(every), KnownHolds(), KnownHolds(1)
+    cells, known, few = FleetCells.of(every), StrictHolds(), StrictHolds(1)
     contention = Contention.of(CLUSTERS, dict(enumerate(held)))
     for requirements, is_strict, limit in asked:
         certificate = STRICT if is_strict else PromiseCertificate.CAREFUL

@@ -7,7 +7,7 @@ import numpy as np
 from federation.capacity import strict_bounds
 from federation.capacity.contention import Contention
 from federation.capacity.fleet_cells import FleetCells
-from federation.capacity.strict_bounds import MAX_FORMER_BLOCKS, KnownHolds, strict_most_c
+from federation.capacity.strict_bounds import MAX_FORMER_BLOCKS, StrictHolds, strict_most_c
 from federation.model.arrays import IntArray
 from federation.model.reported_pools import pools_of
 from federation.model.workload import ReplicaRequirements
@@ -16,7 +16,7 @@ from lab.reports import nodes
 CLUSTERS = 3
 
 
-def asked(cells: FleetCells, known: KnownHolds, cpu: int) -> IntArray:
+def asked(cells: FleetCells, known: StrictHolds, cpu: int) -> IntArray:
     requirements = ReplicaRequirements(request={"cpu": cpu, "pods": 1})
     limit_c = np.full(CLUSTERS, 100, dtype=np.int64)
     none = Contention.of(CLUSTERS, {})
@@ -28,20 +28,20 @@ def fleet(free: int) -> FleetCells:
 
 
 def test_blocks_that_reports_replaced_are_forgotten() -> None:
-    known = KnownHolds()
+    known = StrictHolds()
     for free in range(1000, 1000 + 5 * MAX_FORMER_BLOCKS):
         most_c = asked(fleet(free), known, 100)
-        assert most_c.tolist() == asked(fleet(free), KnownHolds(), 100).tolist()
+        assert most_c.tolist() == asked(fleet(free), StrictHolds(), 100).tolist()
         assert known.blocks <= len(fleet(free).blocks) + MAX_FORMER_BLOCKS + 1
     assert known.bytes > 0
 
 
 def test_kinds_asked_about_longest_ago_are_forgotten() -> None:
     cells = fleet(4000)
-    one = KnownHolds()
+    one = StrictHolds()
     asked(cells, one, 100)
-    known = KnownHolds(3 * one.bytes)
+    known = StrictHolds(3 * one.bytes)
     for cpu in range(100, 120):
-        assert asked(cells, known, cpu).tolist() == asked(cells, KnownHolds(), cpu).tolist()
+        assert asked(cells, known, cpu).tolist() == asked(cells, StrictHolds(), cpu).tolist()
         assert known.bytes <= 3 * one.bytes
     assert 3 * one.bytes <= strict_bounds.MAX_HOLD_BYTES
