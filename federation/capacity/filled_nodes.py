@@ -1,4 +1,4 @@
-"""Nodes of a cluster once pods on their way are there: small ones first, the largest last.
+"""Nodes of a cluster with all pods on their way placed: small pods first, the largest last.
 
 Pure, whole-array: nodes that are alike are one cell, and the work does not grow with the number of
 pods. Amounts are floats, as small pods are spread in parts: sums are exact up to 2**53. Must not
@@ -17,25 +17,25 @@ import numpy as np
 from federation.model.arrays import BoolArray, FloatArray, IntArray
 from federation.model.pools.values import SCORED, Cells
 
-# A large pod asks for more than one in so many of what the largest node that suits it has.
+# A pod is large if it requests more than 1/LARGE_PART of the largest node that suits it.
 LARGE_PART: Final = 4
 _MIN_SLOPE: Final = 1e-12
 _MIN_RATE: Final = 1e-12
-# Amounts are whole: what is left by less than this is what rounding took.
+# Amounts are integers: a smaller difference comes from the rounding of floats.
 _ROUNDING: Final = 1e-3
 
-# Which pools of a cluster suit, as bytes of truth values.
+# The pools of a cluster that suit a claim, as the bytes of a boolean array (axis p).
 Suiting: TypeAlias = bytes
 LumpKey: TypeAlias = tuple[Suiting, Hashable]
 
 
 def suiting_pools(suiting: Suiting) -> BoolArray:
-    """The truth values, by pool, of which these are the bytes."""
+    """Return the boolean array (axis p) of these bytes."""
     return np.frombuffer(suiting, dtype=np.bool_)
 
 
 class Lump(NamedTuple):
-    """Pods of one kind or much alike that take so much of a node that it matters where they go.
+    """Pods of equal or similar size, each so large that it matters which node it takes.
 
     All ``replicas`` together ask for ``amount_r``, each of them for ``share`` of a node.
     """
@@ -50,7 +50,7 @@ class Lump(NamedTuple):
 
     @property
     def mean_r(self) -> FloatArray:
-        """The amounts of one of the pods: of pods that are much alike, the mean."""
+        """The mean amounts of one pod, rounded up."""
         mean_r: FloatArray = np.ceil(self.amount_r / self.replicas)
         return mean_r
 
@@ -70,9 +70,10 @@ class DemandOnWay(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """Nodes with all pods of a demand. ``missing`` large pods of each kind found no node; ``late``
-    is whether any pods did not. Incomplete where more were missing than is of interest; tight where
-    one more of some large kind finds none.
+    """Nodes with all pods of a demand; ``missing`` large pods of each kind found no node.
+
+    ``late``: some pod found none. ``is_incomplete``: placing stopped, as too many were missing.
+    ``is_tight``: one more pod of some large kind finds no node.
     """
 
     nodes: _Placing
@@ -113,9 +114,9 @@ class ReportedNodes:
     def filled(
         self, demand: DemandOnWay, margin: int, allowed: Mapping[LumpKey, int] | None = None
     ) -> Filled:
-        """Put pods on nodes, with so many times as many small ones: first the small ones, then
-        lumps one kind after the other, the largest last. It ends where more large pods of a kind
-        are missing than ``allowed``.
+        """Place pods, with ``margin`` times the small ones: small ones first, the largest last.
+
+        Stop once more large pods of a kind are missing than ``allowed``.
         """
         free_rk, late = (self.free_rk, False) if not margin else self._beside(demand.small, margin)
         placing = _Placing(
@@ -144,9 +145,7 @@ class ReportedNodes:
     def may_take_node_of(
         self, large: Iterable[tuple[Suiting, FloatArray]], suiting: Suiting, amount_r: FloatArray
     ) -> bool:
-        """Whether a pod of these amounts may be on a node that takes one of the large pods before
-        any pod on its way is there.
-        """
+        """Tell whether a pod may take a reported node with room for one of the large pods."""
         may_k = suiting_pools(suiting)[self.pool_k] & self._has_room_k(amount_r)
         return any(
             bool((may_k & suiting_pools(pools)[self.pool_k] & self._has_room_k(large_r)).any())
@@ -154,15 +153,16 @@ class ReportedNodes:
         )
 
     def _has_room_k(self, amount_r: FloatArray) -> BoolArray:
-        """Which nodes take a pod that asks for so much, as reported."""
+        """Tell which nodes have room for a pod of these amounts, as reported."""
         (row_q,) = amount_r.nonzero()
         left_rk = self.free_rk[row_q] - amount_r[row_q, np.newaxis]
         has_room_k: BoolArray = (left_rk.min(axis=0, initial=0.0) >= 0) & (self.count_k > 0)
         return has_room_k
 
     def _beside(self, small: Mapping[Suiting, FloatArray], margin: int) -> tuple[FloatArray, bool]:
-        """The amounts that are left beside so many times as many small pods, those first that may
-        be on the fewest nodes; and whether some of them find no room.
+        """Return the amounts left beside ``margin`` times the small pods; True: some are late.
+
+        Pods that suit the fewest nodes come first.
         """
         demands = [
             (suiting_pools(suiting)[self.pool_k], amount_r * margin)
@@ -180,10 +180,10 @@ class ReportedNodes:
     def _parts_k(
         self, free_rk: FloatArray, suiting_k: BoolArray, demand_r: FloatArray
     ) -> tuple[FloatArray, bool]:
-        """The part of many pods' demand that each node takes, and whether that is all of it.
+        """Return the part of the demand that each node takes, and whether that is all of it.
 
-        Each pod goes where most is left as a share of what the node has: until all nodes that were
-        reached have the same share left, or are full.
+        Each pod goes to the node with the largest free share, so that all nodes with pods end at
+        the same free share, or are full.
         """
         (row_q,) = np.nonzero(demand_r)
         fits_k = (free_rk[row_q] / demand_r[row_q, np.newaxis]).min(axis=0)
@@ -200,8 +200,9 @@ class ReportedNodes:
 
 
 def _water_level(high_k: FloatArray, low_k: FloatArray, rate_k: FloatArray) -> float:
-    """The level at which all that is above it, down to ``low_k`` at most, comes to 1 at these
-    rates; it comes to more than that in all.
+    """Return the level at which sum(rate * (high - max(level, low))) over the cells above it is 1.
+
+    The sum down to ``low_k`` is more than 1.
     """
     edge_i = np.concatenate([high_k, low_k])
     order_i = np.argsort(-edge_i, kind="stable")
@@ -214,8 +215,9 @@ def _water_level(high_k: FloatArray, low_k: FloatArray, rate_k: FloatArray) -> f
 
 
 class _Placing(NamedTuple):
-    """Cells (axis k) of ``count_k`` nodes in the pool ``pool_k`` with ``free_rk`` left, which pods
-    take, and ``total_sk`` in all.
+    """Cells (axis k) of ``count_k`` nodes in the pool ``pool_k``, while pods are placed on them.
+
+    ``free_rk`` is what each node has left (axis r), ``total_sk`` all it has in SCORED (axis s).
     """
 
     free_rk: FloatArray
@@ -225,7 +227,7 @@ class _Placing(NamedTuple):
     scored: Sequence[int]
 
     def fits_k(self, amount_r: FloatArray, suiting_p: BoolArray) -> FloatArray:
-        """How many pods of these amounts each node takes."""
+        """Return how many pods of these amounts each node takes."""
         (row_q,) = amount_r.nonzero()
         quotient_k = (self.free_rk[row_q] / amount_r[row_q, np.newaxis]).min(axis=0)
         fits_k: FloatArray = np.floor(quotient_k) * suiting_p[self.pool_k]
@@ -234,8 +236,9 @@ class _Placing(NamedTuple):
     def with_pods(
         self, amount_r: FloatArray, suiting_p: BoolArray, replicas: int
     ) -> tuple[_Placing, int]:
-        """Take nodes for pods of one kind, each where most is left with it as a share of what the
-        node has; how many pods find none.
+        """Place pods of one kind, each on the node with the largest free share after it.
+
+        The second value is the number of pods without a node.
         """
         fits_k = self.fits_k(amount_r, suiting_p)
         (cell_i,) = ((fits_k > 0) & (self.count_k > 0)).nonzero()
@@ -247,7 +250,7 @@ class _Placing(NamedTuple):
         free_ri, total_si = self.free_rk[:, cell_i], self.total_sk[:, cell_i]
         slope_i = (amount_r[self.scored, np.newaxis] / total_si).sum(axis=0)
         left_i = (free_ri[self.scored] / total_si).sum(axis=0) - slope_i
-        # The share that is left with a node's first pod, its second, and so on (axis j).
+        # The free share of a node after its first pod, its second, and so on (axis j).
         pods_j1 = np.arange(int(fits_i.max()))[:, np.newaxis]
         left_ji = np.where(pods_j1 < fits_i, left_i - pods_j1 * slope_i, -np.inf)
         turn_t = np.argsort(-left_ji, axis=None, kind="stable")[:placed] % len(cell_i)
@@ -265,7 +268,7 @@ class _Placing(NamedTuple):
         return filled, replicas - placed
 
     def divided(self, cell: int, nodes: int, amount_r: FloatArray) -> _Placing:
-        """Take one more pod on some nodes of a cell."""
+        """Place one more pod on each of some nodes of a cell."""
         count_k = np.append(self.count_k, nodes)
         count_k[cell] -= nodes
         return self._replace(

@@ -1,7 +1,7 @@
 """The largest nodes of each cluster, and which pods are large there.
 
-Pure. A pod is large where it asks for more than one part in ``LARGE_PART`` of the largest node
-that suits it. Must not know how much room large pods need.
+Pure. A pod is large if it requests more than 1/``LARGE_PART`` of the largest node that suits it.
+Must not know how much room large pods need.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from federation.model.positions import GONE, Moves
 from federation.model.reservations import Outstanding
 from federation.model.workload import ReplicaRequirements
 
-# Requests of which a cluster remembers what share of a node they ask for.
+# Requests whose share of the largest node is cached for a cluster.
 MAX_SHARES: Final = 256
 NO_NODES: Final = -1
 UNSEEN: Final = -1
@@ -32,12 +32,12 @@ UNSEEN: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LargestNodes:
-    """The largest nodes of a fleet's clusters, pool by pool (axis p), of pools that have nodes.
+    """The largest nodes of all pools with nodes (axis p), over a fleet's clusters (axis c).
 
-    A pool is of the cluster at position ``cluster_p`` and of the kind ``kind_p``. A node of it has
-    ``most_sp`` at most of what is SCORED (axis s). ``is_told_c`` is false for a cluster
-    (axis c) that reports no allocatable amounts. ``large_c`` says where something large is on its
-    way, UNSEEN until ``holds_large_c`` looks.
+    The pool is of the cluster at ``cluster_p`` and of the kind ``kind_p``. ``most_sp`` are the
+    largest amounts of a node in SCORED (axis s). ``is_told_c`` is false for a cluster that reports
+    no allocatable amounts. ``large_c`` tells where large pods are on their way, UNSEEN until
+    ``holds_large_c`` looks.
     """
 
     cluster_p: IntArray
@@ -58,7 +58,7 @@ class LargestNodes:
         )
 
     def after(self, moves: Moves) -> LargestNodes:
-        """Return those of the fleet after clusters left and came; newcomers have no pools yet."""
+        """Follow clusters that left and joined; new clusters have no pools yet."""
         cluster_p = moves.positions(len(self.is_told_c))[self.cluster_p]
         stays_p = cluster_p != GONE
         return LargestNodes(
@@ -103,7 +103,7 @@ class LargestNodes:
         for name, amount_p in zip(SCORED, self.most_sp, strict=True):
             most_c = np.full(len(share_c), NO_NODES)
             np.maximum.at(most_c, self.cluster_p[suits_p], amount_p[suits_p])
-            # Where no node suits it, it is not large.
+            # A pod that no node suits is not large.
             nodes_c = np.where(most_c == NO_NODES, np.inf, np.maximum(most_c, 1))
             share_c = np.maximum(share_c, requirements.request.get(name, 0) / nodes_c)
         is_large_c: BoolArray = share_c * LARGE_PART > 1
@@ -116,10 +116,10 @@ class LargestNodes:
         kinds: PoolKinds,
         asked_c: BoolArray,
     ) -> BoolArray:
-        """Tell where something large is on its way, of the clusters at ``asked_c``.
+        """Tell where large pods are on their way, of the clusters at ``asked_c``.
 
-        A look at a cluster is remembered until its pools or its promises change. Several threads
-        may look at once: each finds the same.
+        The answer for a cluster is cached until its pools or promises change. Several threads may
+        compute it at once, with the same result.
         """
         for position in np.flatnonzero(asked_c & (self.large_c == UNSEEN)).tolist():
             site, promises = sites[position], held[position]
@@ -140,7 +140,7 @@ def is_large_in(site: Site, kinds: PoolKinds, requirements: ReplicaRequirements)
 
 
 def share_in(site: Site, kinds: PoolKinds, requirements: ReplicaRequirements) -> float:
-    """Return the largest share that a pod asks for of what the largest suitable node has."""
+    """Return a pod's largest share, over resources, of the largest node that suits it."""
     request, claim = requirements.request, requirements.node_claim
     key = *(request.get(name, 0) for name in SCORED), claim and claim.key
     shares = site.beside_large.shares
@@ -152,7 +152,7 @@ def share_in(site: Site, kinds: PoolKinds, requirements: ReplicaRequirements) ->
 
 
 def holds_large(site: Site, held: Held, kinds: PoolKinds) -> bool:
-    """Tell whether something large is on its way: mostly it is known of all but what came last."""
+    """Tell whether large pods are on their way; usually all but the last promises are cached."""
     seen, was_there = site.beside_large.large
     newest: Held | None = held
     is_there = False

@@ -1,7 +1,7 @@
 """Sums of the outstanding promises of each cluster, in columns that change with promises.
 
-Pure and immutable. A decision reads columns of all clusters, and no cluster one by one. Must not
-know what room is left.
+Pure and immutable. A decision reads the columns of all clusters, never one cluster after another.
+Must not know the free cells.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from federation.model.positions import GONE, Moves
 from federation.model.reservations import LEAST_RESERVE, MOST_RESERVE
 from federation.model.shapes import Shape
 
-# No number of a shape.
+# Stands for no shape, or several; no shape has this number.
 _NONE_OR_SEVERAL: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PromiseSums:
-    """Sums by cluster (axis c).
+    """Sums of outstanding promises by cluster (axis c).
 
-    ``replicas_c`` are the replicas to be packed, and ``shape_c`` is the number of their shape where
-    they have only one. ``late_c`` promised replicas lost their room; ``stuck`` has their promises
-    by position. At ``strict_c`` something is promised strictly.
+    ``replicas_c``: replicas to be packed; ``shape_c``: the number of their shape, if they have a
+    single one. ``late_c``: replicas that lost their room; ``stuck``: their promises by position.
+    ``strict_c``: whether any promise is strict.
     """
 
     replicas_c: IntArray
@@ -51,7 +51,7 @@ class PromiseSums:
         )
 
     def after(self, moves: Moves) -> PromiseSums:
-        """Return the sums after clusters left and came; newcomers have nothing outstanding."""
+        """Follow clusters that left and joined; new clusters have nothing outstanding."""
         moved_c = moves.positions(len(self.replicas_c))
         return PromiseSums(
             replicas_c=moves.array(self.replicas_c, 0),
@@ -63,13 +63,13 @@ class PromiseSums:
 
     @property
     def overcommitted_c(self) -> BoolArray:
-        """Tell where promises lost their room."""
+        """Clusters where promises lost their room."""
         overcommitted_c: BoolArray = self.late_c > 0
         return overcommitted_c
 
     @property
     def reserve_c(self) -> IntArray:
-        """Return ``careful_reserve`` of each cluster."""
+        """``careful_reserve`` of each cluster."""
         reserve_c: IntArray = np.minimum(LEAST_RESERVE + self.late_c, MOST_RESERVE)
         return reserve_c
 
@@ -79,7 +79,7 @@ class PromiseSums:
         return replicas_c
 
     def with_clusters(self, held: Mapping[int, Held | None]) -> PromiseSums:
-        """Return the sums with what some clusters hold now."""
+        """Replace the promises of some clusters."""
         replicas_c, shape_c = self.replicas_c.copy(), self.shape_c.copy()
         late_c, strict_c = self.late_c.copy(), self.strict_c.copy()
         stuck = {c: assignments for c, assignments in self.stuck.items() if c not in held}
