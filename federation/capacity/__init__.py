@@ -23,7 +23,6 @@ Cells and packing:
 - ``cluster_room``: free capacity of one cluster, with all outstanding promises packed in
 - ``stuck``: nodes that are reserved for promises that lost their room
 - ``fleet_rooms``: free capacity of a fleet's clusters
-- ``known_fleet``: lazy columns of a whole fleet, derived from those of an earlier fleet
 
 Promises:
 

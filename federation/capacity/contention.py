@@ -1,6 +1,6 @@
 """Sums of all outstanding replicas of a fleet, by kind of replica and cluster.
 
-Pure and immutable. Must not know bindings, nor judge whether replicas find room.
+Pure, immutable but for lazy values. Must not know bindings, nor judge whether replicas find room.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from federation.capacity.assignments import Assignment, Held
 from federation.capacity.promised_bounds import Kind
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.reservations import Outstanding, PromiseCertificate
@@ -91,3 +92,50 @@ def _added(
     np.add.at(replicas_c, position_i, replicas_i)
     strict_c[position_i[strict_i > 0]] = True
     return replicas_c, strict_c
+
+
+@dataclass(slots=True, eq=False)
+class LazyContention:
+    """All outstanding replicas of a fleet by kind, summed on the first read.
+
+    ``earlier`` has the sums of an earlier fleet, and the clusters that changed since. It is
+    replaced as one value, because several threads may read a fleet.
+    """
+
+    earlier: tuple[Contention, frozenset[int]] | None = None
+
+    def after(self, changed: Iterable[int]) -> LazyContention:
+        """Follow changes in some clusters."""
+        if self.earlier is None:
+            return LazyContention()
+        contention, stale = self.earlier
+        return LazyContention((contention, stale.union(changed)))
+
+    def with_more(self, assigned: Mapping[int, Sequence[Assignment]]) -> LazyContention:
+        """Add assignments by position."""
+        if self.earlier is None:
+            return LazyContention()
+        contention, stale = self.earlier
+        added = {position: _contending(promises) for position, promises in assigned.items()}
+        return LazyContention((contention.with_more(added), stale))
+
+    def contention(self, held: Sequence[Held | None]) -> Contention:
+        """Return the sums over all clusters, which hold ``held``."""
+        if self.earlier is None:
+            contention, stale = Contention(size=len(held)), frozenset(range(len(held)))
+        else:
+            contention, stale = self.earlier
+            contention = contention.without(stale) if stale else contention
+        contention = contention.with_more(
+            {
+                c: _contending(promises.every)
+                for c in sorted(stale)
+                if (promises := held[c]) is not None
+            }
+        )
+        self.earlier = contention, frozenset()
+        return contention
+
+
+def _contending(assignments: Iterable[Assignment]) -> list[Outstanding]:
+    return [assignment.contending for assignment in assignments]

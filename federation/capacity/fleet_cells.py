@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, count, islice
 from typing import Final, NamedTuple, Protocol
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.pools.values import Cells, NodePool, Pools
-from federation.model.positions import Moves
+from federation.model.positions import GONE, Moves
 
 # 128 KiB for each resource in int64: one pass stays within a core's own cache.
 CELLS_A_TABLE: Final = 16_384
@@ -25,6 +25,8 @@ CELLS_A_TABLE: Final = 16_384
 CLUSTERS_A_BLOCK: Final = 64
 # A block that grew beyond this is divided.
 _MAX_A_BLOCK: Final = 96
+# Moves of clusters that lazy cells replay; after more, all cells are made again.
+_MAX_MOVES: Final = 32
 # The cells of a cluster without any: one of no nodes.
 _NO_CELLS: Final = Cells(
     resources=(),
@@ -212,6 +214,53 @@ class FleetCells:
 
     def __len__(self) -> int:
         return len(self.pools)
+
+
+@dataclass(slots=True, eq=False)
+class LazyCells:
+    """The cells of all clusters, made on the first read.
+
+    ``earlier`` has the cells of an earlier fleet, and the changes and moves since. It is replaced
+    as one value, because several threads may read a fleet.
+    """
+
+    earlier: tuple[FleetCells, tuple[Moves | frozenset[int], ...]] | None = None
+
+    def after(self, changed: Iterable[int]) -> LazyCells:
+        """Follow changes of the pools at some positions."""
+        if self.earlier is None:
+            return LazyCells()
+        cells, later = self.earlier
+        newest = later[-1] if later else None
+        if isinstance(newest, frozenset):
+            return LazyCells((cells, (*later[:-1], newest.union(changed))))
+        return LazyCells((cells, (*later, frozenset(changed))))
+
+    def moved(self, moves: Moves) -> LazyCells:
+        """Follow clusters that left and joined."""
+        if self.earlier is None or len(self.earlier[1]) >= _MAX_MOVES:
+            return LazyCells()
+        cells, later = self.earlier
+        return LazyCells((cells, (*later, moves)))
+
+    def cells(self, size: int, pools_at: Callable[[int], Pools | None]) -> FleetCells:
+        """Return the cells of ``size`` clusters; ``pools_at`` has the pools that changed."""
+        if self.earlier is None:
+            cells = FleetCells.of(pools_at(position) for position in range(size))
+        else:
+            cells, later = self.earlier
+            stale = set[int]()
+            for change in later:
+                if isinstance(change, Moves):
+                    moved_c = change.positions(len(cells))
+                    stale = {int(moved_c[c]) for c in stale} - {GONE}
+                    cells = cells.after(change)
+                else:
+                    stale |= change
+            if stale:
+                cells = cells.with_clusters({c: pools_at(c) for c in sorted(stale)})
+        self.earlier = cells, ()
+        return cells
 
 
 _NUMBERS: Final = count()

@@ -22,8 +22,8 @@ from federation.capacity.cells import (
     with_kinds,
 )
 from federation.capacity.cluster_room import ReportId, Room, Site
-from federation.capacity.fleet_cells import FleetCells
-from federation.capacity.known_fleet import LazyCells, LazyContention
+from federation.capacity.contention import LazyContention
+from federation.capacity.fleet_cells import FleetCells, LazyCells
 from federation.capacity.largest_nodes import LargestNodes
 from federation.capacity.layers import KnownRoom, Layers
 from federation.capacity.pool_kinds import PoolKinds
