@@ -54,11 +54,9 @@ def part_of(outstanding: Outstanding, kind_p: IntArray, kinds: PoolKinds) -> Par
     As in other packings, a promise without proof may be in all pools that do not exclude it.
     """
     requirements = outstanding.requirements
-    verdict_p = kinds.verdicts(requirements.node_claim)
     least = Match.YES if outstanding.certificate.is_packed else Match.UNKNOWN
-    suiting_p = np.ones(kind_p.shape, dtype=np.bool_)
-    if verdict_p is not None:
-        suiting_p = verdict_p[kind_p] >= least
+    suiting = kinds.suiting(requirements.node_claim, least)
+    suiting_p = np.ones(kind_p.shape, dtype=np.bool_) if suiting is None else suiting[kind_p]
     return Part(requirements.request, suiting_p, outstanding.to_pack)
 
 

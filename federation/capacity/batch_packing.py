@@ -18,7 +18,6 @@ from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.layers import KnownRoom
 from federation.capacity.packing import Packing, pack, packed_in_place
 from federation.model.arrays import BoolArray, IntArray
-from federation.model.pools.matching import Match
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import Amount, Reason
 from federation.model.reservations import Outstanding, PromiseCertificate
@@ -137,15 +136,14 @@ def _packed_together(
         replicas_c = np.zeros(len(positions), dtype=np.int64)
         for promise, clusters in current.promises:
             replicas_c[[place_by[position] for position in clusters]] = promise.to_pack
-        verdict_p = fleet.kinds.verdicts(current.requirements.node_claim)
-        suiting_p = None if verdict_p is None else verdict_p == Match.YES
+        suiting_p = fleet.kinds.suiting(current.requirements.node_claim)
         # A gathered table has spare columns for one packing: later rounds copy it.
         packed_on = pack if turn else packed_in_place
         packing = packed_on(residues, current.requirements.request, replicas_c, suiting_p)
         residues = packing.left
         # Kept for the next binding, which mostly asks for the same.
         room = None
-        if packing.room_s is not None and verdict_p is None:
+        if packing.room_s is not None and suiting_p is None:
             room = current.requirements.request, packing.room_s.reshape(-1, VIEWS)
         strict += current.strict
         strict_c = _strict_c(fleet, current)

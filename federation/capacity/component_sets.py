@@ -17,10 +17,9 @@ from federation.capacity.packing import pack, room_by_segment
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
-from federation.model.pools.matching import Match
 from federation.model.reservations import RESERVE_PART, Outstanding
 from federation.model.shapes import request_shape
-from federation.model.workload import Component, ReplicaRequirements
+from federation.model.workload import Component
 
 
 class SetMargin(NamedTuple):
@@ -178,7 +177,9 @@ def _most_together(
     room_ics = np.array(
         [
             room_by_segment(
-                residues, part.requirements.request, _suiting(fleet, part.requirements)
+                residues,
+                part.requirements.request,
+                fleet.kinds.suiting(part.requirements.node_claim),
             ).reshape(-1, VIEWS)
             for part in parts
         ]
@@ -194,7 +195,7 @@ def _most_together(
         packed, fits_c = residues, np.ones(len(residues), dtype=np.bool_)
         for place, part in enumerate(parts):
             replicas_c = sets_c * part.replicas + margin.of(place, sets_c > 0)
-            suiting_p = _suiting(fleet, part.requirements)
+            suiting_p = fleet.kinds.suiting(part.requirements.node_claim)
             packing = pack(packed, part.requirements.request, replicas_c, suiting_p)
             packed, fits_c = packing.left, fits_c & enough_c(packing.placed_s, replicas_c)
         return fits_c
@@ -209,8 +210,3 @@ def _most_together(
         low_c = np.where(fits_c, middle_c, low_c)
         high_c = np.where(fits_c, high_c, middle_c - 1)
     return low_c
-
-
-def _suiting(fleet: FleetRooms, requirements: ReplicaRequirements) -> BoolArray | None:
-    verdict_p = fleet.kinds.verdicts(requirements.node_claim)
-    return None if verdict_p is None else verdict_p == Match.YES

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from federation.model.arrays import IntArray
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.pools.matching import Match, pool_match
 from federation.model.pools.values import NodePool, Pools
 from federation.model.workload import NodeClaim
@@ -93,6 +93,11 @@ class PoolKinds:
         """Return the kind of each pool of a cluster; one entry at least, for empty cells."""
         kinds = [self.numbers[_identity(pool, pools.label_keys)] for pool in pools.pools]
         return np.array(kinds or [0], dtype=np.int64)
+
+    def suiting(self, claim: NodeClaim | None, least: Match = Match.YES) -> BoolArray | None:
+        """Tell which kinds match the claim at ``least`` so well; None where all surely do."""
+        verdict_p = self.verdicts(claim)
+        return None if verdict_p is None else verdict_p >= least
 
     def verdicts(self, claim: NodeClaim | None) -> _Verdicts | None:
         """Return whether each kind matches the claim; None where all do, the usual case."""

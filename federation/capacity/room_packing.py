@@ -161,7 +161,6 @@ class _Turns(NamedTuple):
 
 def _want(outstanding: Outstanding, kinds: PoolKinds) -> Want:
     requirements = outstanding.requirements
-    verdict_p = kinds.verdicts(requirements.node_claim)
     # A promise without proof may land on all nodes that do not exclude it, so it is packed there.
     least = Match.YES if outstanding.certificate.is_packed else Match.UNKNOWN
-    return Want(requirements.request, None if verdict_p is None else verdict_p >= least)
+    return Want(requirements.request, kinds.suiting(requirements.node_claim, least))

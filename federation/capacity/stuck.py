@@ -15,7 +15,6 @@ from federation.capacity.cells import AMOUNTS, COUNT, KIND, Residues, View
 from federation.capacity.pool_kinds import PoolKinds
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.pools.bounds import per_replica
-from federation.model.pools.matching import Match
 
 
 def without_reserved_nodes(
@@ -30,8 +29,7 @@ def without_reserved_nodes(
     table_xk = free.table_xk.copy()
     for assignment in stuck:
         requirements = assignment.outstanding.requirements
-        verdict_p = kinds.verdicts(requirements.node_claim)
-        suiting_p = None if verdict_p is None else verdict_p == Match.YES
+        suiting_p = kinds.suiting(requirements.node_claim)
         demanded = per_replica(requirements.request)
         if not demanded.keys() <= set(free.resources):
             continue
