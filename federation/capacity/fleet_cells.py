@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from federation.capacity.pool_kinds import pool_identity
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.positions import GONE, Moves
@@ -374,7 +375,7 @@ def _carried(pools: Pools | None) -> dict[Hashable, CarriedPool]:
 
 
 def _identities(pools: Pools) -> list[Hashable]:
-    return [(pool.taints, pools.label_keys, *sorted(pool.labels.items())) for pool in pools.pools]
+    return [pool_identity(pool, pools.label_keys) for pool in pools.pools]
 
 
 def side_by_side(tables: Sequence[Cells], pool_k: npt.NDArray[np.int32]) -> Cells:

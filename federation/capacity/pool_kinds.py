@@ -17,7 +17,7 @@ from federation.model.pools.matching import Match, pool_match
 from federation.model.pools.values import NodePool, Pools
 from federation.model.workload import NodeClaim
 
-_Identity: TypeAlias = tuple[object, ...]
+PoolIdentity: TypeAlias = tuple[object, ...]
 _Member: TypeAlias = tuple[NodePool, tuple[str, ...]]
 _Verdicts: TypeAlias = npt.NDArray[np.int8]
 
@@ -34,7 +34,7 @@ class PoolKinds:
     """
 
     members: tuple[_Member | None, ...] = ()
-    numbers: Mapping[_Identity, int] = field(default_factory=dict)
+    numbers: Mapping[PoolIdentity, int] = field(default_factory=dict)
     counts: tuple[int, ...] = ()
     cached: list[tuple[NodeClaim | None, _Verdicts | None]] = field(default_factory=list)
 
@@ -45,10 +45,10 @@ class PoolKinds:
             for kind in kind_p.tolist():
                 counts[kind] -= 1
                 shrunk.add(kind)
-        new: dict[_Identity, list[_Member]] = {}
+        new: dict[PoolIdentity, list[_Member]] = {}
         for pools in added:
             for pool in pools.pools:
-                identity = _identity(pool, pools.label_keys)
+                identity = pool_identity(pool, pools.label_keys)
                 number = self.numbers.get(identity)
                 if number is None:
                     new.setdefault(identity, []).append((pool, pools.label_keys))
@@ -60,14 +60,14 @@ class PoolKinds:
         return self._changed(counts, empty, new)
 
     def _changed(
-        self, counts: list[int], empty: Iterable[int], new: Mapping[_Identity, list[_Member]]
+        self, counts: list[int], empty: Iterable[int], new: Mapping[PoolIdentity, list[_Member]]
     ) -> PoolKinds:
         """Return a copy with new kinds, and without the empty ones."""
         members, numbers = list(self.members), dict(self.numbers)
         for kind in empty:
             member = members[kind]
             if member is not None:
-                del numbers[_identity(*member)]
+                del numbers[pool_identity(*member)]
                 members[kind] = None
         free = [kind for kind, member in enumerate(members) if member is None] if new else []
         for identity, equal_pools in new.items():
@@ -91,7 +91,7 @@ class PoolKinds:
 
     def of(self, pools: Pools) -> IntArray:
         """Return the kind of each pool of a cluster; one entry at least, for empty cells."""
-        kinds = [self.numbers[_identity(pool, pools.label_keys)] for pool in pools.pools]
+        kinds = [self.numbers[pool_identity(pool, pools.label_keys)] for pool in pools.pools]
         return np.array(kinds or [0], dtype=np.int64)
 
     def suiting(self, claim: NodeClaim | None, least: Match = Match.YES) -> BoolArray | None:
@@ -115,5 +115,6 @@ class PoolKinds:
         return verdict_p
 
 
-def _identity(pool: NodePool, label_keys: tuple[str, ...]) -> _Identity:
+def pool_identity(pool: NodePool, label_keys: tuple[str, ...]) -> PoolIdentity:
+    """Return what makes two pools equal: taints, labels, and the label keys of their cluster."""
     return (pool.taints, label_keys, *sorted(pool.labels.items()))
