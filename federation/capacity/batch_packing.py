@@ -15,6 +15,7 @@ import numpy as np
 from federation.capacity.assignments import Assignment
 from federation.capacity.cells import VIEWS, View
 from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.growth import positions_by_promises
 from federation.capacity.layers import KnownRoom
 from federation.capacity.packing import Packing, pack, packed_in_place
 from federation.model.arrays import BoolArray, IntArray
@@ -59,7 +60,7 @@ def simple_asks(
     """Return the asks in clusters where all replicas need new room that cells can prove."""
     reported = [position for position in asks if fleet.held[position] is not None]
     simple: dict[int, tuple[Outstanding, ...]] = {}
-    for promises, positions in _groups(reported, asks):
+    for promises, positions in positions_by_promises(asks, reported):
         if promises and all(
             promise.certificate.is_packed and not promise.credited for promise in promises
         ):
@@ -68,24 +69,6 @@ def simple_asks(
                 telling = fleet.telling(telling, promise.requirements.node_claim)
             simple |= dict.fromkeys(telling, promises)
     return simple
-
-
-def _groups(
-    positions: Iterable[int], asks: Mapping[int, tuple[Outstanding, ...]]
-) -> Iterable[_Group]:
-    """Group clusters by their promises.
-
-    Promises are compared by identity: those of a decision mostly share a few values, and to
-    compare values would take longer than to do the same work twice.
-    """
-    groups: dict[int, _Group] = {}
-    for position in positions:
-        promises = asks[position]
-        group = groups.get(id(promises))
-        if group is None:
-            group = groups[id(promises)] = promises, []
-        group[1].append(position)
-    return groups.values()
 
 
 def promised_together(
@@ -104,7 +87,7 @@ def promised_together(
 
 def _surely_fit(fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]) -> bool:
     """Tell whether all promises fit by the free cells alone, so that packing can wait."""
-    first, *rest = _rounds(_groups(asks, asks))
+    first, *rest = _rounds(positions_by_promises(asks, asks))
     if rest or _strict_c(fleet, first) is not None:
         return False
     least_c = np.minimum(*fleet.most_by_view(first.requirements))
@@ -131,7 +114,8 @@ def _packed_together(
     reasons: dict[int, Reason] = {}
     room: KnownRoom | None = None
     strict: list[int] = []
-    rounds = _rounds(_groups((c for c in positions if c in asks), asks))
+    asking = [position for position in positions if position in asks]
+    rounds = _rounds(positions_by_promises(asks, asking))
     for turn, current in enumerate(rounds):
         replicas_c = np.zeros(len(positions), dtype=np.int64)
         for promise, clusters in current.promises:

@@ -16,6 +16,7 @@ import numpy as np
 from federation.capacity.cluster_room import Room
 from federation.capacity.component_sets import max_sets, with_room_for_a_set
 from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.growth import positions_by_promises
 from federation.capacity.large_pods import is_mixed, max_beside_large, ranked_mixed
 from federation.capacity.second_looks import (
     MAX_REFINED_CLUSTERS,
@@ -136,7 +137,7 @@ class RoomLimits:
         if not self._terms.keeps_margin:
             return set(asks)
         within = set[int]()
-        for promises, positions in _by_value(asks):
+        for promises, positions in positions_by_promises(asks, asks):
             if _certificate(promises) is Certificate.STRICT:
                 within.update(positions)
             elif self._terms.in_sets or len(promises) > 1:
@@ -292,13 +293,3 @@ def _certificate(promises: Sequence[Outstanding]) -> Certificate:
     """Return the certificate by which a cluster's shares are promised."""
     strict = any(promise.certificate is PromiseCertificate.STRICT for promise in promises)
     return Certificate.STRICT if strict else Certificate.CAREFUL
-
-
-def _by_value(
-    asks: Mapping[int, tuple[Outstanding, ...]],
-) -> Iterable[tuple[tuple[Outstanding, ...], list[int]]]:
-    """Group clusters by their promises, which are mostly the same values in a decision."""
-    groups: dict[int, tuple[tuple[Outstanding, ...], list[int]]] = {}
-    for position, promises in asks.items():
-        groups.setdefault(id(promises), (promises, []))[1].append(position)
-    return groups.values()

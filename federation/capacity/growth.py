@@ -6,7 +6,7 @@ other promise that grows is made anew as a whole. Must not pack.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from federation.model.reservations import Outstanding, PromiseCertificate, is_repeated
@@ -76,6 +76,24 @@ def kept_in(
 def of_binding(outstanding: Iterable[Outstanding], binding: str) -> tuple[Outstanding, ...]:
     """Return the promises of one binding, in their order."""
     return tuple([promise for promise in outstanding if promise.binding == binding])
+
+
+def positions_by_promises(
+    asks: Mapping[int, tuple[Outstanding, ...]], positions: Iterable[int]
+) -> Collection[tuple[tuple[Outstanding, ...], list[int]]]:
+    """Group the positions of clusters by their promises, which are compared by identity.
+
+    Promises of a decision mostly share a few values, and to compare values would take longer than
+    to do the same work twice.
+    """
+    groups: dict[int, tuple[tuple[Outstanding, ...], list[int]]] = {}
+    for position in positions:
+        promises = asks[position]
+        group = groups.get(id(promises))
+        if group is None:
+            group = groups[id(promises)] = promises, []
+        group[1].append(position)
+    return groups.values()
 
 
 def with_parts_as_one(
