@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, count, islice
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,16 +38,6 @@ _NO_CELLS: Final = Cells(
     max_rk=np.zeros((0, 1), dtype=np.int64),
     sum_exact_k=np.ones(1, dtype=np.bool_),
 )
-
-
-class ClusterCells(Protocol):
-    """Cells of some clusters in one table; ``cluster_k`` is the cluster of each."""
-
-    @property
-    def cells(self) -> Cells: ...
-    @property
-    def cluster_k(self) -> IntArray: ...
-    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from federation.capacity.fleet_cells import ClusterCells
+from federation.capacity.some_clusters import SomeClusters
 from federation.model.arrays import BoolArray, IntArray
 
 # Sums of prices fit in int64 below this; otherwise any amount taken counts as all.
@@ -22,7 +22,7 @@ _BITS: Final = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PriceLists:
-    """Prices by resource (axis r) and cluster (axis c) of a block: one list for each pair.
+    """Prices by resource (axis r) and cluster (axis c): one list for each pair.
 
     The prices (axis s) of list q begin at ``first_q[q]``, the cheapest first; the lists of a
     resource are neighbours. All prices before place s cost ``spent_s[s]`` and buy ``had_s[s]``
@@ -38,15 +38,15 @@ class PriceLists:
 
     @classmethod
     def of(
-        cls, block: ClusterCells, demanded: Mapping[str, int], fits_k: IntArray, listed_c: BoolArray
+        cls, some: SomeClusters, demanded: Mapping[str, int], fits_k: IntArray, listed_c: BoolArray
     ) -> PriceLists:
         """List the prices of replicas that take what is ``demanded``, in the clusters ``listed_c``.
 
         Each node of a cell holds ``fits_k`` replicas.
         """
-        cells, room_k = block.cells, fits_k * block.cells.count_k
-        (j,) = np.nonzero(room_k * listed_c.take(block.cluster_k))
-        lists = _Lists.of(block.cluster_k.take(j))
+        cells, room_k = some.cells, fits_k * some.cells.count_k
+        (j,) = np.nonzero(room_k * listed_c.take(some.cluster_k))
+        lists = _Lists.of(some.cluster_k.take(j))
         room_j, fits_j, count_j = room_k.take(j), fits_k.take(j), cells.count_k.take(j)
         # A resource that no cluster has is not among the rows.
         rows = demanded.items() if len(j) else ()
@@ -61,11 +61,11 @@ class PriceLists:
             order_n = lists.order(price_n)
             price_n.take(order_n, out=price_rs[row], mode="clip")
             count_n.take(order_n, out=count_rs[row], mode="clip")
-        length_c = np.zeros(len(block), dtype=np.int64)
+        length_c = np.zeros(len(some), dtype=np.int64)
         length_c[lists.cluster_p] = lists.length_p
         price_s, count_s = price_rs.ravel(), count_rs.ravel()
         return cls(
-            size=len(block),
+            size=len(some),
             first_q=_sums(np.tile(length_c, len(demanded))),
             price_s=np.append(price_s, 1),
             spent_s=_sums(price_s * count_s),
