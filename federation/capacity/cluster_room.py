@@ -148,11 +148,6 @@ class Room:
         (room,) = packed_anew(self.kinds, [(self.site, tuple(outstanding))])
         return room
 
-    def with_all(self, outstanding: Iterable[Outstanding]) -> Room:
-        """Add promises, one after the other."""
-        groups = [[promise] for promise in outstanding]
-        return self._with_groups(groups) if groups else self
-
     def holding(self, outstanding: tuple[Outstanding, ...]) -> Room:
         """Hold these promises, and no others; usually they are the current ones and further ones.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -137,4 +139,5 @@ def test_many_parts_of_one_cluster_leave_the_others_as_they_are() -> None:
     )
     answer = asked_of(FleetRooms.of([room] * 3), NAMES, "new", {0: parts, 1: parts})
     assert isinstance(answer, FleetRooms)
-    assert_same_rooms(answer, [room.with_all(parts), room.with_all(parts), room])
+    packed = reduce(Room.with_one, parts, room)
+    assert_same_rooms(answer, [packed, packed, room])

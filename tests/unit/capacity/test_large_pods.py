@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.capacity import large_pods
-from federation.capacity.cluster_room import ReportId
+from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.filled_nodes import (
     LARGE_PART,
     DemandOnWay,
@@ -387,7 +388,7 @@ def test_what_came_one_by_one_counts_as_all_at_once() -> None:
     (room,), (held,) = together.rooms, begun.rooms
     assert room is not None
     assert held is not None
-    grown = begun.with_rooms({0: held.with_all(room.outstanding[2:])})
+    grown = begun.with_rooms({0: reduce(Room.with_one, room.outstanding[2:], held)})
     for requirements in (SMALL, LARGE):
         for limit in (1, 5, 20):
             assert beside(grown, requirements, limit) == beside(together, requirements, limit)
@@ -408,7 +409,9 @@ def test_what_is_known_of_one_fleet_is_no_answer_for_another() -> None:
     assert held is not None
     together = [fleet_of((LARGE, 1), (SMALL, 2), *more) for more in continuations]
     rooms = [fleet.rooms[0] for fleet in together]
-    grown = [begun.with_rooms({0: held.with_all(r.outstanding[2:])}) for r in rooms if r]
+    grown = [
+        begun.with_rooms({0: reduce(Room.with_one, r.outstanding[2:], held)}) for r in rooms if r
+    ]
     for asked_first, first in enumerate(grown):
         for asked_next, fleet in enumerate(grown):
             limit = 30 + NODES * asked_first + asked_next
