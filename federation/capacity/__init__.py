@@ -43,7 +43,7 @@ kube-scheduler:
 - ``filled_nodes``: nodes with all pods on their way: small ones first, the largest last
 - ``largest_nodes``: the largest nodes of each cluster, and which pods are large there
 - ``large_pods``: room that careful promises leave for large pods on their way
-- ``remembered``: caches of results about the nodes of a report
+- ``node_caches``: caches of results about the nodes of a report
 
 Estimates:
 

@@ -20,9 +20,9 @@ from federation.capacity.assignments import (
 )
 from federation.capacity.cells import Residues, View, bare_residues, cells_left
 from federation.capacity.growth import with_parts_as_one
+from federation.capacity.node_caches import NEWEST_REHEARSED, NodeCaches
 from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
-from federation.capacity.remembered import NEWEST_REHEARSED, KnownBesideLarge, Rehearsed
 from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import strict_most
 from federation.capacity.stuck import without_reserved_nodes
@@ -56,15 +56,14 @@ class Site:
     """A cluster as reported, without promises: the ``pools`` of ``report``, and their kinds.
 
     ``follows_claims``: our binder places the cluster's pods on the nodes that its agent plans.
-    ``rehearsed`` and ``beside_large`` cache results about the nodes (``remembered``).
+    ``caches`` are of results about the nodes.
     """
 
     report: ReportId
     pools: Pools
     follows_claims: bool
     kind_p: IntArray
-    rehearsed: Rehearsed = field(default_factory=Rehearsed)
-    beside_large: KnownBesideLarge = field(default_factory=KnownBesideLarge)
+    caches: NodeCaches = field(default_factory=NodeCaches)
 
     @classmethod
     def of(cls, report: ReportId, pools: Pools, kinds: PoolKinds, *, follows_claims: bool) -> Site:
@@ -76,7 +75,7 @@ class Site:
         """Take over the caches of an earlier report with the very same pools."""
         if earlier is None or earlier.pools is not self.pools:
             return self
-        return replace(self, rehearsed=earlier.rehearsed, beside_large=earlier.beside_large)
+        return replace(self, caches=earlier.caches)
 
     def rehearse(
         self, kinds: PoolKinds, promises: tuple[Outstanding, ...], run: int | None = None
@@ -86,11 +85,11 @@ class Site:
         Usually they continue a cached rehearsal, of this state of the cluster or of another one.
         ``run`` is as in ``RehearsedPromises.going_on``.
         """
-        cached = self.rehearsed.known
+        cached = self.caches.rehearsed
         if not cached.begins(promises):
             cached = NEWEST_REHEARSED.get(self.pools, cached)
         cached = cached.going_on(self.pools, self.kind_p, kinds, promises, run)
-        self.rehearsed.known = NEWEST_REHEARSED[self.pools] = cached
+        self.caches.rehearsed = NEWEST_REHEARSED[self.pools] = cached
         return cached
 
     def is_told(self, verdict_p: LevelArray | None) -> bool:
@@ -410,8 +409,8 @@ class _Packed(NamedTuple):
 
     def room(self) -> Room:
         return Room(
-            # New caches, because several clusters may share the ones of the site.
-            site=replace(self.site, rehearsed=Rehearsed(), beside_large=KnownBesideLarge()),
+            # New caches, because those of the site are about other promises.
+            site=replace(self.site, caches=NodeCaches()),
             kinds=self.kinds,
             left=self.cells.only(self.place),
             held=self.held,

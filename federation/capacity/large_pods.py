@@ -107,10 +107,10 @@ def max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int) 
         return BesideLarge(limit)
     claim = requirements.node_claim
     question = request_shape(requirements.request), claim and claim.key, limit
-    held, answers = site.beside_large.found
+    held, answers = site.caches.beside_large
     if held is not room.held:
         answers = {}
-        site.beside_large.found = room.held, answers
+        site.caches.beside_large = room.held, answers
     if question not in answers:
         answers[question] = _max_beside_large(room, requirements, limit)
     return BesideLarge(*answers[question])
@@ -239,7 +239,7 @@ def _lump_key(requirements: ReplicaRequirements, suiting: Suiting, share: float)
 
 def _demand(room: Room) -> DemandOnWay:
     """Return the demand on its way; usually it is cached for all but the last promises."""
-    cached, demand = room.site.beside_large.demand
+    cached, demand = room.site.caches.demand
     newest: Held | None = room.held
     added: list[tuple[Assignment, ...]] = []
     while newest is not None and newest is not cached:
@@ -256,25 +256,25 @@ def _demand(room: Room) -> DemandOnWay:
             if promise.to_pack > 0
         ),
     )
-    room.site.beside_large.demand = room.held, demand
+    room.site.caches.demand = room.held, demand
     return demand
 
 
 def _nodes(room: Room) -> ReportedNodes:
     """Return the reported nodes."""
-    memo = room.site.beside_large
-    if memo.nodes is None:
-        memo.nodes = ReportedNodes.of(room.pools.cells)
-    return memo.nodes
+    caches = room.site.caches
+    if caches.nodes is None:
+        caches.nodes = ReportedNodes.of(room.pools.cells)
+    return caches.nodes
 
 
 def _filled(room: Room, demand: DemandOnWay, nodes: ReportedNodes) -> Filled:
     """Return the nodes with all pods on their way, small ones counted twice."""
-    memo = room.site.beside_large
-    held, filled = memo.filled
+    caches = room.site.caches
+    held, filled = caches.filled
     if held is not room.held or filled is None:
         filled = nodes.filled(demand, SMALL_MARGIN)
-        memo.filled = room.held, filled
+        caches.filled = room.held, filled
     return filled
 
 

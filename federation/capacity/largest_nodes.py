@@ -143,7 +143,7 @@ def share_in(site: Site, kinds: PoolKinds, requirements: ReplicaRequirements) ->
     """Return a pod's largest share, over resources, of the largest node that suits it."""
     request, claim = requirements.request, requirements.node_claim
     key = *(request.get(name, 0) for name in SCORED), claim and claim.key
-    shares = site.beside_large.shares
+    shares = site.caches.shares
     if key not in shares:
         if len(shares) >= MAX_SHARES:
             shares.clear()
@@ -153,7 +153,7 @@ def share_in(site: Site, kinds: PoolKinds, requirements: ReplicaRequirements) ->
 
 def holds_large(site: Site, held: Held, kinds: PoolKinds) -> bool:
     """Tell whether large pods are on their way; usually all but the last promises are cached."""
-    seen, was_there = site.beside_large.large
+    seen, was_there = site.caches.holds_large
     newest: Held | None = held
     is_there = False
     while newest is not None and not is_there:
@@ -165,7 +165,7 @@ def holds_large(site: Site, held: Held, kinds: PoolKinds) -> bool:
             for promise in [assignment.outstanding for assignment in newest.more]
         )
         newest = newest.before
-    site.beside_large.large = held, is_there
+    site.caches.holds_large = held, is_there
     return is_there
 
 

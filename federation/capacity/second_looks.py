@@ -121,10 +121,10 @@ def _rehearsed_room(room: Room, requirements: ReplicaRequirements) -> RehearsedR
     """Return the room after a rehearsal, cached by shape."""
     if room.held.is_overcommitted or requirements.node_claim:
         return _NOTHING
-    rehearsed, shape = room.site.rehearsed, request_shape(requirements.request)
-    if rehearsed.found is None or rehearsed.found[0] is not room.held:
-        rehearsed.found = room.held, {}
-    held, by_shape = rehearsed.found
+    caches, shape = room.site.caches, request_shape(requirements.request)
+    if caches.rehearsed_room is None or caches.rehearsed_room[0] is not room.held:
+        caches.rehearsed_room = room.held, {}
+    held, by_shape = caches.rehearsed_room
     if held is not room.held or len(by_shape) > MAX_CACHED_SHAPES:
         by_shape = {}
     if shape not in by_shape:

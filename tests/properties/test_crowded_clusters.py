@@ -97,4 +97,4 @@ def test_promises_are_not_held_to_a_rehearsal_where_there_is_much_room(seed: int
     assert site is not None
     found_c = packable_c(fleet, SMALL, Certificate.CAREFUL)
     assert found_c.tolist() == careful_c(fleet, SMALL).tolist()
-    assert site.rehearsed.known is None or not site.rehearsed.known.promises
+    assert not site.caches.rehearsed.promises

@@ -13,7 +13,7 @@ from federation.capacity.careful import PromiseTerms
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.large_pods import is_mixed, max_beside_large, mixed_c
-from federation.capacity.remembered import KnownBesideLarge, Rehearsed
+from federation.capacity.node_caches import NodeCaches
 from federation.capacity.reserve import Refused, promise, promise_less
 from federation.capacity.second_looks import rehearsed_most
 from federation.model.cluster import Taint, TaintEffect
@@ -190,12 +190,7 @@ class Fleet:
 
 def without_memory(room: Room) -> Room:
     """The same room on nodes that nobody has looked at."""
-    site = replace(
-        room.site,
-        pools=replace(room.pools),
-        rehearsed=Rehearsed(),
-        beside_large=KnownBesideLarge(),
-    )
+    site = replace(room.site, pools=replace(room.pools), caches=NodeCaches())
     return replace(room, site=site)
 
 

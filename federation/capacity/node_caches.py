@@ -23,30 +23,21 @@ NEWEST_REHEARSED: Final[WeakKeyDictionary[Pools, RehearsedPromises]] = WeakKeyDi
 
 
 @dataclass(slots=True, eq=False)
-class Rehearsed:
-    """The newest rehearsal on the nodes of a report; ``found`` caches the room that it left.
+class NodeCaches:
+    """Cached results about the nodes of a report; each is stored with the promises it holds for.
 
-    The rooms are by shape, beside the promises that come first in ``found``. Each field is
-    replaced as one value, because several threads may read it.
+    ``rehearsed``: the newest rehearsal; ``rehearsed_room``: the room it left, by shape.
+    ``holds_large``: whether any promise is large. ``demand``: the demand of all promises, and
+    ``filled``: the nodes with it. ``beside_large``: how many replicas fit beside large pods, by
+    question. ``shares``: the share of a node that a pod takes, by request. Each field is replaced
+    as one value, because several threads may read it.
     """
 
-    known: RehearsedPromises = field(default_factory=RehearsedPromises)
-    found: tuple[Held, dict[Shape, RehearsedRoom]] | None = None
-
-
-@dataclass(slots=True, eq=False)
-class KnownBesideLarge:
-    """Cached answers about large pods on the nodes of a report.
-
-    Each is stored with the promises that it holds for. ``large``: whether any of them is large.
-    ``demand``: their demand; ``filled``: the nodes with it. ``found``: by question, how many
-    replicas fit beside them. ``shares``: by request, the share of a node that a pod takes. Each
-    field is replaced as one value, because several threads may read it.
-    """
-
+    rehearsed: RehearsedPromises = field(default_factory=RehearsedPromises)
+    rehearsed_room: tuple[Held, dict[Shape, RehearsedRoom]] | None = None
     nodes: ReportedNodes | None = None
-    large: tuple[Held | None, bool] = (None, False)
+    holds_large: tuple[Held | None, bool] = (None, False)
     demand: tuple[Held | None, DemandOnWay | None] = (None, None)
     filled: tuple[Held | None, Filled | None] = (None, None)
-    found: tuple[Held | None, dict[Hashable, tuple[int, Reason]]] = (None, {})
+    beside_large: tuple[Held | None, dict[Hashable, tuple[int, Reason]]] = (None, {})
     shares: dict[Hashable, float] = field(default_factory=dict)
