@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from federation.model.arrays import BoolArray, IntArray
+from federation.model.arrays import BoolArray, FloatArray, IntArray
 from federation.model.pools.cell_order import size_k, weight_r1
 from federation.model.pools.values import Cells
 from federation.model.resources import MAX_AMOUNT
@@ -63,7 +63,7 @@ class Residues:
     table_xk: IntArray
     first_s: IntArray
     used_s: IntArray
-    weight_rc: npt.NDArray[np.float64]
+    weight_rc: FloatArray
 
     def __len__(self) -> int:
         return len(self.used_s) // VIEWS
@@ -120,7 +120,7 @@ def _in_both_views(
     resources: tuple[str, ...],
     cells_xk: IntArray,
     cluster_k: IntArray,
-    weight_rc: npt.NDArray[np.float64],
+    weight_rc: FloatArray,
 ) -> Residues:
     """Copy the columns of each cluster into both views, with spare columns."""
     used_c = np.bincount(cluster_k, minlength=weight_rc.shape[1])
@@ -186,7 +186,7 @@ class _Picked(NamedTuple):
     parts: list[IntArray]
     capacity_s: IntArray
     used_s: IntArray
-    weight_rc: npt.NDArray[np.float64]
+    weight_rc: FloatArray
 
 
 def _picked(

@@ -12,7 +12,6 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.summary_estimates import (
@@ -22,6 +21,7 @@ from federation.capacity.summary_estimates import (
     fits_by_grade,
     positive_amounts,
 )
+from federation.model.arrays import FloatArray
 from federation.model.cluster import ClusterState, ResourceSummary
 from federation.model.estimate import EstimateOptions, Estimates, ModelRule, Source
 from federation.model.grades import minimums
@@ -238,9 +238,7 @@ def _simulated(state: ClusterState, request: Mapping[str, int], taken: Sequence[
     return sum(cell.nodes * min(cell.fits(request), cell.pods) for cell in cells)
 
 
-def _whole(
-    capacity: FleetCapacity, request: Mapping[str, int], rule: ModelRule
-) -> npt.NDArray[np.float64]:
+def _whole(capacity: FleetCapacity, request: Mapping[str, int], rule: ModelRule) -> FloatArray:
     """Return how many replicas all nodes hold in each cluster, without pod slots; 0 unmodelled."""
     whole_c = np.zeros(len(capacity))
     for position, model in enumerate(capacity.models):

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from federation.capacity.pool_kinds import pool_identity
-from federation.model.arrays import BoolArray, IntArray
+from federation.model.arrays import BoolArray, IntArray, LevelArray
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.positions import GONE, Moves
 
@@ -120,7 +120,7 @@ class CellBlock:
     places: Mapping[Hashable, int]
     cells: Cells
     uneven: UnevenCells
-    cached_verdicts: dict[Hashable, npt.NDArray[np.int8] | None] = field(default_factory=dict)
+    cached_verdicts: dict[Hashable, LevelArray | None] = field(default_factory=dict)
 
     @property
     def here(self) -> slice:

@@ -11,8 +11,8 @@ from itertools import chain
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from federation.model.arrays import BoolArray, FloatArray, IntArray
 from federation.model.cluster import CapacityReport, ClusterState, ResourceSummary
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.grades import ResourceModel, minimums, model_hash
@@ -55,17 +55,17 @@ class FleetCapacity:
 
     states: tuple[ClusterState, ...]
     modeling_enabled: bool
-    reported_c: npt.NDArray[np.bool_]
+    reported_c: BoolArray
     rows: Mapping[str, int]
-    free_rc: npt.NDArray[np.int64]
+    free_rc: IntArray
     models: tuple[InternedModel, ...]
     model_positions: Mapping[ResourceModel, int]
-    model_c: npt.NDArray[np.int64]
-    count_cg: npt.NDArray[np.float64]
+    model_c: IntArray
+    count_cg: FloatArray
     ungraded: Mapping[int, Reason]
-    nodes_c: npt.NDArray[np.int64]
-    as_of_c: npt.NDArray[np.float64]
-    sequence_c: npt.NDArray[np.int64]
+    nodes_c: IntArray
+    as_of_c: FloatArray
+    sequence_c: IntArray
     # Resources and models added since the arrays were built.
     added: int = 0
 
@@ -137,20 +137,20 @@ class FleetCapacity:
     def __len__(self) -> int:
         return len(self.states)
 
-    def free(self, name: str) -> npt.NDArray[np.int64] | None:
+    def free(self, name: str) -> IntArray | None:
         """Return the free amount of a resource in each cluster; None when no cluster has it."""
         row = self.rows.get(name)
         return None if row is None else self.free_rc[row]
 
-    def age_seconds_c(self, now: float) -> npt.NDArray[np.float64]:
+    def age_seconds_c(self, now: float) -> FloatArray:
         """Return the age of each snapshot, 0 without one, and where clocks disagree."""
-        ages_c: npt.NDArray[np.float64] = np.maximum(now - self.as_of_c, 0.0)
+        ages_c: FloatArray = np.maximum(now - self.as_of_c, 0.0)
         return ages_c
 
     @property
-    def free_pods_c(self) -> npt.NDArray[np.int64]:
+    def free_pods_c(self) -> IntArray:
         """Free pod slots, 0..MAX_REPLICAS: a limit of replicas, whatever they request."""
-        free_c: npt.NDArray[np.int64] = np.minimum(self.free_rc[self.rows[PODS]], MAX_REPLICAS)
+        free_c: IntArray = np.minimum(self.free_rc[self.rows[PODS]], MAX_REPLICAS)
         return np.maximum(free_c, 0, out=free_c)
 
     def _ungraded_after(self, moves: Moves) -> Mapping[int, Reason]:

@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from federation.capacity.as_scheduled import part_of
 from federation.capacity.assignments import Held
 from federation.capacity.cluster_room import Site
 from federation.capacity.filled_nodes import LARGE_PART
 from federation.capacity.pool_kinds import PoolKinds
-from federation.model.arrays import BoolArray, IntArray
+from federation.model.arrays import BoolArray, IntArray, LevelArray
 from federation.model.pools.values import SCORED, Cells
 from federation.model.positions import GONE, Moves
 from federation.model.reservations import Outstanding
@@ -44,7 +43,7 @@ class LargestNodes:
     kind_p: IntArray
     most_sp: IntArray
     is_told_c: BoolArray
-    large_c: npt.NDArray[np.int8]
+    large_c: LevelArray
 
     @classmethod
     def none(cls, size: int) -> LargestNodes:
@@ -128,7 +127,7 @@ class LargestNodes:
         holds_large_c: BoolArray = asked_c & (self.large_c == 1)
         return holds_large_c
 
-    def _unseen_at(self, positions: Iterable[int]) -> npt.NDArray[np.int8]:
+    def _unseen_at(self, positions: Iterable[int]) -> LevelArray:
         large_c = self.large_c.copy()
         large_c[list(positions)] = UNSEEN
         return large_c

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from federation.capacity.fleet_cells import CELLS_A_TABLE, CellBlock, FleetCells, side_by_side
 from federation.capacity.pool_verdicts import block_verdicts
 from federation.capacity.some_clusters import SomeClusters, in_tables
-from federation.model.arrays import BoolArray, IntArray
+from federation.model.arrays import BoolArray, IntArray, LevelArray
 from federation.model.estimate import MAX_REPLICAS, Bound, LevelAnswer, Source
 from federation.model.pools.bounds import fit_in_k, per_replica, tighter_lower_k, upper_k
 from federation.model.pools.matching import Match, keys_not_carried, untold_by_pools
@@ -199,7 +199,7 @@ class _SimpleBounds(NamedTuple):
         return np.minimum(total_c, MAX_REPLICAS, out=total_c)
 
 
-def _any_c(block: CellBlock, verdict_k: npt.NDArray[np.int8] | None, verdict: Match) -> BoolArray:
+def _any_c(block: CellBlock, verdict_k: LevelArray | None, verdict: Match) -> BoolArray:
     """Tell which clusters have a cell with nodes and this verdict."""
     if verdict_k is None:
         return np.zeros(len(block), dtype=np.bool_)

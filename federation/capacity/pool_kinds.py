@@ -10,16 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from federation.model.arrays import BoolArray, IntArray
+from federation.model.arrays import BoolArray, IntArray, LevelArray
 from federation.model.pools.matching import Match, pool_match
 from federation.model.pools.values import NodePool, Pools
 from federation.model.workload import NodeClaim
 
 PoolIdentity: TypeAlias = tuple[object, ...]
 _Member: TypeAlias = tuple[NodePool, tuple[str, ...]]
-_Verdicts: TypeAlias = npt.NDArray[np.int8]
 
 _MAX_CACHED_CLAIMS: Final = 16
 
@@ -36,7 +34,7 @@ class PoolKinds:
     members: tuple[_Member | None, ...] = ()
     numbers: Mapping[PoolIdentity, int] = field(default_factory=dict)
     counts: tuple[int, ...] = ()
-    cached: list[tuple[NodeClaim | None, _Verdicts | None]] = field(default_factory=list)
+    cached: list[tuple[NodeClaim | None, LevelArray | None]] = field(default_factory=list)
 
     def with_pools(self, added: Iterable[Pools], removed: Iterable[IntArray]) -> PoolKinds:
         """Add the pools of some clusters, and remove pools by their kinds."""
@@ -99,7 +97,7 @@ class PoolKinds:
         verdict_p = self.verdicts(claim)
         return None if verdict_p is None else verdict_p >= least
 
-    def verdicts(self, claim: NodeClaim | None) -> _Verdicts | None:
+    def verdicts(self, claim: NodeClaim | None) -> LevelArray | None:
         """Return whether each kind matches the claim; None where all do, the usual case."""
         for cached_claim, verdicts in self.cached:
             if cached_claim == claim:

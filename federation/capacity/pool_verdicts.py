@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from federation.capacity.fleet_cells import CellBlock
+from federation.model.arrays import LevelArray
 from federation.model.pools.matching import Match, pool_match
 from federation.model.workload import NodeClaim
 
@@ -18,13 +18,13 @@ from federation.model.workload import NodeClaim
 _MAX_CACHED_CLAIMS: Final = 256
 
 
-def block_verdicts(block: CellBlock, claim: NodeClaim | None) -> npt.NDArray[np.int8] | None:
+def block_verdicts(block: CellBlock, claim: NodeClaim | None) -> LevelArray | None:
     """Return the verdict on each cell (axis k); None where all match, the usual case."""
     verdict_p = pool_verdicts(block, claim)
     return None if verdict_p is None else verdict_p[block.cells.pool_k]
 
 
-def pool_verdicts(block: CellBlock, claim: NodeClaim | None) -> npt.NDArray[np.int8] | None:
+def pool_verdicts(block: CellBlock, claim: NodeClaim | None) -> LevelArray | None:
     """Return the verdict on each pool (axis p); None where all match."""
     key, cached = claim and claim.key, block.cached_verdicts
     try:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from federation.capacity.fleet_cells import CELLS_A_TABLE, CellBlock, FleetCells
 from federation.capacity.pool_verdicts import block_verdicts
-from federation.model.arrays import IntArray
+from federation.model.arrays import IntArray, LevelArray
 from federation.model.pools.matching import Match
 from federation.model.pools.values import Cells
 from federation.model.workload import NodeClaim
@@ -50,7 +50,7 @@ class SomeClusters:
     first_c: IntArray
     cluster_k: IntArray
     cells: Cells
-    verdict_k: npt.NDArray[np.int8] | None
+    verdict_k: LevelArray | None
 
     @classmethod
     def of(
@@ -152,9 +152,7 @@ def _places(cells: FleetCells, position_c: IntArray) -> Iterator[tuple[CellBlock
         first = stop
 
 
-def _verdicts(
-    pieces: list[_Piece], claim: NodeClaim | None, cell_count: int
-) -> npt.NDArray[np.int8] | None:
+def _verdicts(pieces: list[_Piece], claim: NodeClaim | None, cell_count: int) -> LevelArray | None:
     verdicts = [(piece, block_verdicts(piece.block, claim)) for piece in pieces]
     if all(verdict_k is None for _, verdict_k in verdicts):
         return None

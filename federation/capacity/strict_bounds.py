@@ -23,13 +23,12 @@ from itertools import product
 from typing import Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from federation.capacity.contention import Contention
 from federation.capacity.fleet_cells import CellBlock, FleetCells
 from federation.capacity.pool_verdicts import block_verdicts
 from federation.capacity.promised_bounds import Kind
-from federation.model.arrays import BoolArray, FloatArray, IntArray
+from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray
 from federation.model.pools.bounds import fit_k
 from federation.model.pools.matching import Match
 from federation.model.pools.values import Cells, Pools
@@ -83,7 +82,7 @@ class _Hold:
     first_c: IntArray
     taken: _Taken
     claim_key: Hashable
-    verdict_k: npt.NDArray[np.int8] | None
+    verdict_k: LevelArray | None
     room_c: IntArray
     excess_qc: FloatArray
     cached_shared: dict[Hashable, BoolArray | None] = field(default_factory=dict)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from federation.capacity.fleet_reports import FleetCapacity
+from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray
 from federation.model.estimate import (
     CANNOT_SEE_NODES,
     MAX_REPLICAS,
@@ -38,7 +38,6 @@ NOT_REPORTED: Final = Reason(ReasonCode.NOT_REPORTED)
 NUMBERS_AT_ONCE: Final = 50_000
 
 _Minimums = Mapping[str, Sequence[int]]
-_Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 
 def estimate_replicas(
@@ -147,10 +146,10 @@ def summary_level(capacity: FleetCapacity, request: Mapping[str, int]) -> LevelA
 class GradedAnswers:
     """Answers of grade counts for shapes (axis s) with the same resources; see LevelAnswer."""
 
-    replicas_sc: _Int64Array
-    sure_sc: _Int64Array
-    answered_c: npt.NDArray[np.bool_]
-    bound_c: npt.NDArray[np.int8]
+    replicas_sc: IntArray
+    sure_sc: IntArray
+    answered_c: BoolArray
+    bound_c: LevelArray
     reasons: dict[int, Reason]
 
     def of(self, place: int) -> LevelAnswer:
@@ -205,7 +204,7 @@ def models_level(
     )
 
 
-def _graded(fit_sg: _Int64Array, count_gc: npt.NDArray[np.float64]) -> _Int64Array:
+def _graded(fit_sg: IntArray, count_gc: FloatArray) -> IntArray:
     """Return the replicas on the nodes of all grades. Only floats multiply fast: FleetCapacity."""
     total_sc = fit_sg.astype(np.float64) @ count_gc
     return np.minimum(total_sc, MAX_REPLICAS, out=total_sc).astype(np.int64)
@@ -213,7 +212,7 @@ def _graded(fit_sg: _Int64Array, count_gc: npt.NDArray[np.float64]) -> _Int64Arr
 
 def fits_by_grade(
     requests: Sequence[Mapping[str, int]], grade_minimums: _Minimums, rule: ModelRule
-) -> _Int64Array:
+) -> IntArray:
     """Return how many replicas a node of each grade holds by a rule, 0..MAX_REPLICAS.
 
     All requests have the same resources, at least one, and positive amounts. ``grade_minimums``
@@ -227,44 +226,44 @@ def fits_by_grade(
     return np.minimum(fit_sg, MAX_REPLICAS, out=fit_sg)
 
 
-def _documented(amount_rs: _Int64Array, minimum_rg: _Int64Array) -> _Int64Array:
+def _documented(amount_rs: IntArray, minimum_rg: IntArray) -> IntArray:
     """Count from the grade of the request on: at least 1, because some of its nodes hold it."""
     fit_sg = np.maximum(_fits_into_minimums(amount_rs, minimum_rg), 1)
     first_s = _first_grades(amount_rs, minimum_rg, "right") - 1
     return _from_grade(first_s, fit_sg)
 
 
-def _boundary(amount_rs: _Int64Array, minimum_rg: _Int64Array) -> _Int64Array:
+def _boundary(amount_rs: IntArray, minimum_rg: IntArray) -> IntArray:
     """Count from the first grade whose minimums hold the request: Karmada 1.12 to 1.17."""
     fit_sg = _fits_into_minimums(amount_rs, minimum_rg)
     return _from_grade(_first_grades(amount_rs, minimum_rg, "left"), fit_sg)
 
 
-def _simulated(amount_rs: _Int64Array, minimum_rg: _Int64Array) -> _Int64Array:
+def _simulated(amount_rs: IntArray, minimum_rg: IntArray) -> IntArray:
     """Pack nodes with the grade's minimums first fit, in closed form: Karmada from 1.18."""
     return np.minimum(_fits_into_minimums(amount_rs, minimum_rg), PODS_PER_SIMULATED_NODE)
 
 
-def _fits_into_minimums(amount_rs: _Int64Array, minimum_rg: _Int64Array) -> _Int64Array:
-    fit_sg: _Int64Array = minimum_rg[0] // amount_rs[0][:, np.newaxis]
+def _fits_into_minimums(amount_rs: IntArray, minimum_rg: IntArray) -> IntArray:
+    fit_sg: IntArray = minimum_rg[0] // amount_rs[0][:, np.newaxis]
     for amount_s, minimum_g in zip(amount_rs[1:], minimum_rg[1:], strict=True):
         np.minimum(fit_sg, minimum_g // amount_s[:, np.newaxis], out=fit_sg)
     return fit_sg
 
 
 def _first_grades(
-    amount_rs: _Int64Array, minimum_rg: _Int64Array, side: Literal["left", "right"]
-) -> _Int64Array:
+    amount_rs: IntArray, minimum_rg: IntArray, side: Literal["left", "right"]
+) -> IntArray:
     """Return the place of each shape among the lower ends, the highest over its resources."""
     place_rs = [
         np.searchsorted(minimum_g, amount_s, side)
         for amount_s, minimum_g in zip(amount_rs, minimum_rg, strict=True)
     ]
-    first_s: _Int64Array = np.max(place_rs, axis=0)
+    first_s: IntArray = np.max(place_rs, axis=0)
     return first_s
 
 
-def _from_grade(first_s: _Int64Array, fit_sg: _Int64Array) -> _Int64Array:
+def _from_grade(first_s: IntArray, fit_sg: IntArray) -> IntArray:
     """Set the fits to 0 in grades below the first one of each shape."""
     fit_sg[np.arange(fit_sg.shape[1]) < first_s[:, np.newaxis]] = 0
     return fit_sg
@@ -272,7 +271,7 @@ def _from_grade(first_s: _Int64Array, fit_sg: _Int64Array) -> _Int64Array:
 
 # Functions of positive amounts and the grades' lower ends by resource (axis r). They return how
 # many replicas of a shape (axis s) a node of a grade (axis g) holds.
-MODEL_RULES: Final[Mapping[ModelRule, Callable[[_Int64Array, _Int64Array], _Int64Array]]] = {
+MODEL_RULES: Final[Mapping[ModelRule, Callable[[IntArray, IntArray], IntArray]]] = {
     ModelRule.DOCUMENTED: _documented,
     ModelRule.BOUNDARY: _boundary,
     ModelRule.SIMULATED: _simulated,
