@@ -69,11 +69,14 @@ def cluster_findings(settings: RunSettings) -> Iterator[Finding]:
     remedy = "apply the role of deploy/kubernetes, or name another --kubeconfig"
     try:
         api = connect(settings.kubeconfig)
-        _, version = cluster_facts(api)
+        uid, version = cluster_facts(api)
     except FederationError as error:
         yield bad("cluster", printable(error.message), remedy)
         return
-    yield good("cluster", f"Kubernetes {printable(version)} answers")
+    yield good("cluster", f"Kubernetes {printable(version)} answers".replace("  ", " "))
+    if not uid:
+        says = "its uid, that of kube-system, cannot be read: the agent cannot join with a token"
+        yield note("identity", says, remedy)
     for path in LISTED:
         name = path.rpartition("/")[2]
         try:

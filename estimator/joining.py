@@ -81,6 +81,11 @@ class Joining:
     async def enrol(self, identity: ClusterIdentity) -> KeptCredential:
         """A new credential for the join token, stored. Raises as ``credential`` does."""
         settings = self._settings
+        if not identity.uid:
+            raise PreconditionFailed(
+                "joining needs the uid of the namespace kube-system: there is none, or the agent "
+                "may not get it (apply the role of deploy/kubernetes)"
+            )
         token = await self._token()
         ca_pem = await self.trusted("")
         async with self._dialler.open(ca_pem) as channel:

@@ -6,6 +6,7 @@ Must not use the client's models for nodes and pods: answers are taken as bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -134,12 +135,14 @@ def lister(api: client.ApiClient, path: str) -> Callable[..., Any]:
 def cluster_facts(api: client.ApiClient) -> tuple[str, str]:
     """The kube-system namespace's uid and the server's version. Blocks.
 
-    Raises Unavailable when the server cannot be reached, PreconditionFailed when it refuses.
+    Empty where the agent may not read it, or the server has none: only joining needs the uid.
+    Raises Unavailable when the server cannot be reached, PreconditionFailed when it refuses the
+    credentials.
     """
-    namespace = _read(api, "/api/v1/namespaces/kube-system")
-    version = _read(api, "/version/")
-    uid = decoded(namespace, Kinded).metadata.uid
-    return uid or "", decoded(version, VersionInfo).git_version
+    namespace = _readable(api, "/api/v1/namespaces/kube-system")
+    version = _readable(api, "/version/")
+    uid = decoded(namespace, Kinded).metadata.uid if namespace is not None else None
+    return uid or "", decoded(version, VersionInfo).git_version if version is not None else ""
 
 
 def decoded(content: bytes, kind: type[Content]) -> Content:
@@ -150,16 +153,18 @@ def decoded(content: bytes, kind: type[Content]) -> Content:
         raise Unavailable(f"the API server's answer cannot be read: {error}") from error
 
 
-def _read(api: client.ApiClient, path: str) -> bytes:
+def _readable(api: client.ApiClient, path: str) -> bytes | None:
+    """What is there; None where the agent may not read it, or there is nothing."""
     try:
         content: bytes = request(api, "GET", path, timeout=REQUEST_TIMEOUT_SECONDS).data
     except ApiException as error:
+        if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+            return None
+        answer = f"the API server answers {error.status} {error.reason}"
         if error.status and 400 <= error.status < 500 and error.status != 429:
-            raise PreconditionFailed(
-                f"the API server answers {error.status} {error.reason}: the agent needs to get "
-                "the namespace kube-system, and to list and watch nodes and pods"
-            ) from error
-        raise Unavailable(f"the API server answers {error.status} {error.reason}") from error
+            hint = "the agent needs to list and watch nodes and pods"
+            raise PreconditionFailed(f"{answer}: {hint}") from error
+        raise Unavailable(answer) from error
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise Unavailable(f"the API server cannot be reached: {error}") from error
     return content
