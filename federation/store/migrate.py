@@ -7,7 +7,8 @@ runs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -19,9 +20,8 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.script.revision import ResolutionError
-from sqlalchemy import Connection, NullPool, text
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy import Connection, NullPool, event, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from federation.model.errors import PreconditionFailed, Unavailable
 from federation.store.engine import (
@@ -38,7 +38,8 @@ NEXT = "+1"
 
 # Two programs that start at once: the second waits for the first, and then finds nothing to do.
 LOCK_NAME: Final = "fedsched migrations"
-WAIT_FOR_OTHERS = "120s"
+MAX_WAIT_SECONDS: Final = 120.0
+POLL_SECONDS: Final = 0.25
 # Nobody else's statements may queue behind a migration that waits for a table.
 LOCK_TIMEOUT: Final = "5s"
 STATEMENT_TIMEOUT: Final = "300s"
@@ -46,13 +47,14 @@ STATEMENT_TIMEOUT: Final = "300s"
 # Settings and locks of a session get lost where a pooler gives each transaction another server
 # process, and a lock is held there by nobody's session for ever. These end with the transaction.
 _SET = text("SELECT /* fedsched:migrations.set */ set_config(:setting, :value, true)")
+# Tried and not waited for: CREATE INDEX CONCURRENTLY waits for statements that wait for its lock.
 _LOCK = text(
-    "SELECT /* fedsched:migrations.lock */ pg_advisory_xact_lock(hashtextextended(:name, 0))"
+    "SELECT /* fedsched:migrations.lock */ pg_try_advisory_xact_lock(hashtextextended(:name, 0))"
 )
+_IS_HELD = text("SELECT /* fedsched:migrations.is_held */ 1")
 _HOLDERS = text("""
-    SELECT /* fedsched:migrations.holders */
-        pid, coalesce(usename, '?'), coalesce(nullif(application_name, ''), '?'),
-        coalesce(host(client_addr), 'this machine')
+    SELECT /* fedsched:migrations.holders */ pid, coalesce(usename, '?'),
+        coalesce(nullif(application_name, ''), '?'), coalesce(host(client_addr), 'this machine')
     FROM pg_locks
     JOIN (SELECT hashtextextended(:name, 0) AS key) AS wanted
         ON (classid::bigint << 32 | objid::bigint) = key
@@ -67,7 +69,6 @@ _UNSHARED_STATEMENTS: Final = {
     "prepared_statement_cache_size": 0,
     "prepared_statement_name_func": lambda: f"fedsched_{uuid4().hex}",
 }
-LOCK_NOT_AVAILABLE, QUERY_CANCELED = "55P03", "57014"
 
 # Alembic keeps what it is doing in one place per process.
 one_at_a_time = Lock()
@@ -81,21 +82,31 @@ def scripts_directory() -> Path:
 
 
 def upgrade(url: str) -> None:
-    """Run what is missing, each migration in a transaction of its own, under a lock that ends with
-    it. Several programs may call it at once. Raises Unavailable.
+    """Run what is missing, each migration in transactions of its own, under a lock.
+
+    The lock is one of a transaction that another connection holds open meanwhile. Several programs
+    may call it at once. Raises Unavailable.
     """
 
-    def run(connection: Connection) -> None:
-        while not _run_next(connection):
-            pass
+    async def run(engine: AsyncEngine) -> None:
+        async with engine.connect() as holder, engine.connect() as connection:
+            await _lock(holder)
+            while await connection.run_sync(_run_next):
+                # A lock that is lost lets others migrate: the next one is not begun.
+                await holder.execute(_IS_HELD)
 
     with one_at_a_time:
-        _on_connection(url, run)
+        _with_engine(url, run)
 
 
 def current(url: str) -> str | None:
     """The revision a database is at, None before the first. Raises Unavailable."""
-    return _on_connection(url, _revision)
+
+    async def revision(engine: AsyncEngine) -> str | None:
+        async with engine.connect() as connection:
+            return await connection.run_sync(_revision)
+
+    return _with_engine(url, revision)
 
 
 def pending(url: str) -> list[str]:
@@ -116,29 +127,23 @@ def pending(url: str) -> list[str]:
 
 
 def _run_next(connection: Connection) -> bool:
-    """Run the oldest migration that is missing; whether there was none."""
-    _lock(connection)
-    if _revision(connection) == _scripts().get_current_head():
+    """Run the oldest migration that is missing; return whether there was one."""
+    is_missing = _revision(connection) != _scripts().get_current_head()
+    connection.rollback()
+    if is_missing:
+        event.listen(connection, "begin", _limit)
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, NEXT)
         connection.rollback()
-        return True
-    config = _config()
-    config.attributes["connection"] = connection
-    command.upgrade(config, NEXT)
-    connection.commit()
-    return False
+        event.remove(connection, "begin", _limit)
+    return is_missing
 
 
-def _lock(connection: Connection) -> None:
-    """Let nobody else migrate until the transaction ends. Raises Unavailable, naming who does."""
-    for setting in ("lock_timeout", "statement_timeout"):
-        connection.execute(_SET, {"setting": setting, "value": WAIT_FOR_OTHERS})
-    try:
-        connection.execute(_LOCK, {"name": LOCK_NAME})
-    except DBAPIError as error:
-        if getattr(error.orig, "sqlstate", "") not in (LOCK_NOT_AVAILABLE, QUERY_CANCELED):
-            raise
-        connection.rollback()
-        raise Unavailable(_held_by(connection)) from error
+def _limit(connection: Connection) -> None:
+    """Let no transaction of a migration wait, or run, for long."""
+    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+        return
     for setting, value in (
         ("lock_timeout", LOCK_TIMEOUT),
         ("statement_timeout", STATEMENT_TIMEOUT),
@@ -146,13 +151,28 @@ def _lock(connection: Connection) -> None:
         connection.execute(_SET, {"setting": setting, "value": value})
 
 
-def _held_by(connection: Connection) -> str:
+async def _lock(holder: AsyncConnection) -> None:
+    """Let nobody else migrate until the transaction ends. Raises Unavailable, naming who does."""
+    deadline = time.monotonic() + MAX_WAIT_SECONDS
+    while True:
+        timeout = {"setting": "idle_in_transaction_session_timeout", "value": "0"}
+        await holder.execute(_SET, timeout)
+        if await holder.scalar(_LOCK, {"name": LOCK_NAME}):
+            return
+        if time.monotonic() > deadline:
+            raise Unavailable(await _held_by(holder))
+        await holder.rollback()
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _held_by(connection: AsyncConnection) -> str:
+    rows = await connection.execute(_HOLDERS, {"name": LOCK_NAME})
     holders = [
         f"server process {pid} of user {user}, application {application}, client {client}"
-        for pid, user, application, client in connection.execute(_HOLDERS, {"name": LOCK_NAME})
+        for pid, user, application, client in rows
     ]
     return (
-        f"Another program has held the lock of migrations for {WAIT_FOR_OTHERS}: "
+        f"Another program has held the lock of migrations for {MAX_WAIT_SECONDS:g} s: "
         f"{'; '.join(holders) or 'it has just ended'}. Wait until it is done. A process that no "
         "program uses was left by a transaction pooler: end it by pg_terminate_backend(pid)."
     )
@@ -173,10 +193,10 @@ def _scripts() -> ScriptDirectory:
     return ScriptDirectory.from_config(_config())
 
 
-def _on_connection(url: str, act: Callable[[Connection], T]) -> T:
-    """The result of ``act`` on a connection that is closed afterwards."""
+def _with_engine(url: str, act: Callable[[AsyncEngine], Awaitable[T]]) -> T:
+    """Return the result of ``act``; its connections are closed afterwards."""
 
-    async def connected() -> T:
+    async def acted() -> T:
         target, options = driver_target(url)
         engine = create_async_engine(
             target,
@@ -189,11 +209,11 @@ def _on_connection(url: str, act: Callable[[Connection], T]) -> T:
             },
         )
         try:
-            async with translated(), engine.connect() as connection:
-                return await connection.run_sync(act)
+            async with translated():
+                return await act(engine)
         finally:
             await engine.dispose()
 
     # A thread of its own, because the caller's may have a loop running.
     with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(asyncio.run, connected()).result()
+        return thread.submit(asyncio.run, acted()).result()
