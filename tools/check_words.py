@@ -51,6 +51,7 @@ ENABLED = (
     "federation/services/duties.py",
     "federation/services/estimates",
     "federation/services/failover",
+    "federation/services/fleet",
     "federation/services/history.py",
     "federation/services/journal.py",
     "federation/services/journal_ports.py",

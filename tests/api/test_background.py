@@ -190,8 +190,8 @@ async def test_a_loop_goes_on_after_what_nobody_expected_which_is_told_once(
         f"{members}.event_loop_lag.TICK_SECONDS",
         f"{members}.finished_jobs.AGAIN_SECONDS",
         f"{members}.finished_jobs.LONGEST_PAUSE_SECONDS",
-        "federation.services.fleet.journal_reader.FIRST_PAUSE_SECONDS",
-        "federation.services.fleet.journal_reader.LONGEST_PAUSE_SECONDS",
+        "federation.services.fleet.journal_reader.MIN_PAUSE_SECONDS",
+        "federation.services.fleet.journal_reader.MAX_PAUSE_SECONDS",
     ):
         monkeypatch.setattr(pause, 0.0)
     caplog.set_level(logging.INFO)

@@ -172,7 +172,7 @@ async def test_who_decides_knows_what_others_decided_before_the_journal_tells(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Also where so much is ahead that the ledgers are read as a whole."""
-    monkeypatch.setattr(journal_reader, "MOST_AHEAD", most_ahead)
+    monkeypatch.setattr(journal_reader, "MAX_ENTRIES_AHEAD", most_ahead)
     async with pair.a.connected("member1", report=report()) as stream:
         await until_ready(pair.b)
         await pair.b.follow()
@@ -356,7 +356,7 @@ async def test_changes_of_another_release_are_told_and_read_from_the_tables(
 async def test_who_cannot_read_a_report_is_not_ready_until_one_comes_that_it_can_read(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_reader, "LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(journal_reader, "MAX_PAUSE_SECONDS", 0.05)
     async with pair.a.connected("member1", report=report()) as stream:
         await until_ready(pair.b)
         async with unread(pair):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from federation.services.fleet.report_requests import (
-    DECISIONS,
-    PART,
-    REPORTS_AT_ONCE_BEFORE_REFUSALS,
+    ALLOCATABLE_PART,
+    MAX_DECISIONS,
+    MAX_REPORTS_BEFORE_REFUSALS,
 )
 from federation.services.scheduling.fresh_reports import MAX_REPORTS_REQUESTED
 from federation.v1.scheduling_pb2 import OUTCOME_NO_FIT, OUTCOME_UNSCHEDULABLE
@@ -111,7 +111,7 @@ async def test_agents_are_asked_in_moderation_before_refusals(world: World) -> N
         await world.queued()
         return sum(len(agent.resyncs) for agent in world.agents.values()) - before
 
-    most = int(REPORTS_AT_ONCE_BEFORE_REFUSALS)
+    most = int(MAX_REPORTS_BEFORE_REFUSALS)
     assert await until(count, lambda found: found >= most) == most
 
 
@@ -119,7 +119,7 @@ async def test_a_fresh_report_is_asked_for_once_much_was_promised(world: World) 
     """After ten decisions, or a twentieth of the cluster; once a second, and not after a report."""
     await world.clusters(a=100)
     tiny: dict[str, Any] = {"request": {"cpu": "1m"}}
-    for number in range(DECISIONS - 1):
+    for number in range(MAX_DECISIONS - 1):
         await world.placed(f"w{number}", 1, "a", **tiny)
     assert world.agents["a"].resyncs == []
     for number in range(3):
@@ -130,7 +130,7 @@ async def test_a_fresh_report_is_asked_for_once_much_was_promised(world: World) 
     await asked(world, "a", 2)
     await world.report("a", 100)
     world.clock.advance(1)
-    part = 100 // PART
+    part = 100 // ALLOCATABLE_PART
     assert await world.placed("less", part - 1, "a") == {"a": part - 1}
     await asked(world, "a", 2)
     await world.placed("enough", 1, "a")

@@ -1,28 +1,17 @@
 """The fleet in memory, kept up with the journal.
 
-- ``changed_names``: the names of clusters that changed, for the snapshot and for others that follow
-  the fleet
-- ``histories``: whether the database is still the one whose history this control plane knows
-- ``journal_reader``: following the journal: what any control plane committed, applied to the
-  fleet in memory
-- ``known_estimates``: estimates of shapes that were asked for before, as long as they are still
-  true
-- ``known_rooms``: the rooms of clusters that changed since the last snapshot: made from what is
-  known of them, and those of reports that will soon be known, packed in a thread before anybody
-  asks for them
-- ``ledgers``: every cluster's ledger in memory, brought forward version by version, whoever told
-  of it first
-- ``overcommitment``: says aloud when promises find no room any more in a cluster's newest report,
-  and when they do
-- ``own_entries``: what this control plane appends to the journal itself: known here before it is
-  read there
-- ``readiness``: tells when whether clusters can be counted on changes by itself: nobody writes
-  that down
-- ``registry``: the fleet in memory: one mutable owner, and the immutable snapshots everybody
-  reads
-- ``report_requests``: asking agents for fresh reports: once much was promised since their last
-  one, and before a refusal for want of room
-- ``snapshot``: the fleet at one instant, as arrays by position; made anew, or from the one before
+- ``conditions``: conditions of clusters that change without a write to the store: ready,
+  over-committed
+- ``current_snapshot``: the newest snapshot of the fleet, and the clusters that have changed since
+- ``held_back``: detection of a long transaction that keeps the journal from being read
+- ``histories``: detection of a database that went back: restored, copied, or failed over
+- ``journal_memory``: facts that the journal's reader remembers about entries that it will read
+- ``journal_reader``: the journal's reader: applies what any control plane committed to the fleet
+- ``known_estimates``: a cache of estimates by replica shape
+- ``ledgers``: ledgers of all clusters in memory, brought forward version by version
+- ``registry``: the fleet in memory: one mutable owner of all clusters
+- ``report_requests``: requests for fresh reports: after many decisions, and before a refusal
+- ``snapshot``: an immutable snapshot of the fleet, as arrays by a cluster's position
 """
 
 from __future__ import annotations

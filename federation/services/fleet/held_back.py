@@ -1,6 +1,6 @@
-"""Whether a transaction elsewhere on the database server holds back what the journal shows.
+"""Detection of a long transaction on the database server that keeps the journal from being read.
 
-The journal is read up to the oldest transaction that runs: none that commits later is missed then.
+The journal is read up to the oldest running transaction, because that one may still commit entries.
 Must not read the journal. Belongs to the event loop of its reader.
 """
 
@@ -16,15 +16,16 @@ from federation.services.journal_ports import OpenTransaction
 from federation.services.ports import Transaction
 
 LOOK_SECONDS: Final = 1.0
-# Found within ten seconds, as it is first seen up to a second after it began.
+# A transaction is reported within 10 s, because it is first seen up to 1 s after it began.
 HELD_SECONDS: Final = 6.0
 
 logger = logging.getLogger(__name__)
 
 
 class HeldBack(NamedTuple):
-    """Nothing that others change is seen since ``since``, by the monotonic clock. ``holder`` is
-    None where the server does not tell who it is.
+    """The fact that changes of other processes are not seen since ``since`` (monotonic clock).
+
+    ``holder`` is the transaction at fault; None where the server does not show it to our role.
     """
 
     since: float
@@ -32,7 +33,7 @@ class HeldBack(NamedTuple):
 
     @property
     def message(self) -> str:
-        """For people: who it is, and what to do."""
+        """A sentence for people: the transaction, and what to do about it."""
         held = f"for {time.monotonic() - self.since:.0f} s"
         if self.holder is None:
             return (
@@ -47,7 +48,7 @@ class HeldBack(NamedTuple):
 
 
 class JournalHold:
-    """Looks at the oldest transaction of the server; one that stays the oldest holds back."""
+    """A check whether one transaction stays the oldest of the server for ``HELD_SECONDS``."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -58,11 +59,11 @@ class JournalHold:
 
     @property
     def seconds(self) -> float:
-        """For how long it is known that nothing is seen, 0 where all is."""
+        """Seconds for which changes have not been seen; 0 where nothing holds them back."""
         return self._now() - self.held.since if self.held else 0.0
 
     async def look(self, read: Transaction) -> None:
-        """Once a second, however often it is called. Raises Unavailable."""
+        """Query the oldest transaction, at most once a second. Raises Unavailable."""
         now = self._now()
         if now - self._looked_at < LOOK_SECONDS:
             return
@@ -75,14 +76,14 @@ class JournalHold:
             return
         if self.held is None or self.held.since != self._oldest_since:
             self.held = HeldBack(self._oldest_since, await read.journal.holder_of(oldest))
-            self._tell(self.held)
+            self._log(self.held)
 
     def _end(self) -> None:
         if self.held is not None:
             self.held = None
             logger.info("others' changes are seen again")
 
-    def _tell(self, held: HeldBack) -> None:
+    def _log(self, held: HeldBack) -> None:
         holder = held.holder
         fields: dict[str, object] = {"held_seconds": round(self.seconds)}
         if holder is not None:

@@ -1,6 +1,6 @@
-"""Whether the database is still the one whose history this control plane knows.
+"""Detection of a database that went back: restored, copied, or failed over with losses.
 
-Must not apply anything: who asks drops what it knows, and reads everything anew.
+Must not change the fleet: the caller drops it, and reads everything from the store again.
 """
 
 from __future__ import annotations
@@ -23,28 +23,30 @@ logger = logging.getLogger(__name__)
 
 
 class Continuity:
-    """Checks by what was read last, and begins another history once that is gone.
+    """A check that the last journal entry that was read is still in the database.
 
-    ``why_broken`` says what was seen; from then on nothing in memory may be relied on.
+    Once it is gone, ``why_broken`` says how that was noticed, and nothing in memory counts until
+    another history has begun.
     """
 
     def __init__(self, store: Store) -> None:
         self.why_broken = ""
         self._store = store
-        # All that were ever seen, the newest last: another one was begun by somebody else.
+        # Histories that this process has seen, the newest last. Another process began any other.
         self._ids: list[str] = []
         self._bookmark: Bookmark | None = None
         self._checked_at = -math.inf
-        self._has_believed = False
+        self._has_trusted_agent = False
 
     @property
     def history(self) -> str:
-        """The id of the history that is known; empty before ``begin``."""
+        """The id of the newest history; empty before ``begin``."""
         return self._ids[-1] if self._ids else ""
 
     async def begin(self) -> None:
-        """At a start, before anything is read: what happened meanwhile nobody saw. Raises
-        Unavailable.
+        """Take or begin the database's history before anything is read. Raises Unavailable.
+
+        The database may have gone back while no control plane ran.
         """
         async with self._store.transaction() as tx:
             await tx.histories.ensure()
@@ -57,14 +59,15 @@ class Continuity:
             self._bookmark = await tx.histories.bookmark(await tx.journal.position())
         self._ids.append(begun)
         if history.is_moved:
-            _tell("it was restored, copied or failed over while no control plane ran")
+            _log("it was restored, copied or failed over while no control plane ran")
 
     async def check(self, read: Transaction, position: Position) -> None:
-        """Every second, and with every connection that is new. Raises Unavailable when what was
-        read up to a position is not there any more.
+        """Raise Unavailable if entries before ``position`` are gone from the database.
+
+        Look at most once a second, and on every new connection.
         """
         if self.why_broken:
-            # One that was emptied meanwhile says so: it has to be restored first.
+            # Raises another error for an empty database, which has to be restored first.
             await read.histories.get()
             raise Unavailable(WENT_BACK)
         is_late = monotonic() - self._checked_at >= CHECK_SECONDS
@@ -86,23 +89,26 @@ class Continuity:
         read.histories.known_to.add(self)
 
     def believe(self, why: str) -> bool:
-        """An agent knows what the database does not know. Once: an agent may be lying, and
-        everybody has to report anew.
+        """Trust an agent that knows a later state than the database; return whether it is trusted.
+
+        Only the first one is: an agent may lie, and every agent has to report anew for it.
         """
-        if self._has_believed:
+        if self._has_trusted_agent:
             return False
-        self._has_believed = True
+        self._has_trusted_agent = True
         self.broke(why)
         return True
 
     def broke(self, why: str) -> None:
+        """Note and log that the database went back, and how that was noticed."""
         if not self.why_broken:
             self.why_broken = why
-            _tell(why)
+            _log(why)
 
     async def mend(self) -> str:
-        """Begin another history, unless somebody did; its id, for ``mended`` once everything was
-        read anew. Raises Unavailable.
+        """Begin another history unless a process did so; return its id. Raises Unavailable.
+
+        The caller reads everything anew, and then calls ``mended`` with the id.
         """
         async with self._store.transaction() as tx:
             history = await tx.histories.lock()
@@ -113,11 +119,12 @@ class Continuity:
         return begun
 
     def mended(self, begun: str) -> None:
+        """Note that everything was read anew under this history."""
         self._ids.append(begun)
         self.why_broken = ""
 
 
-def _tell(why: str) -> None:
+def _log(why: str) -> None:
     logger.error(
         "the database went back to an earlier state: everything is read anew, and nothing is "
         "promised in a cluster until its agent has reported again",

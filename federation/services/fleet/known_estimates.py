@@ -1,7 +1,7 @@
-"""Estimates of shapes that were asked for before, as long as they are still true.
+"""A cache of estimates by replica shape, which stay valid until their clusters change.
 
-May be used from many threads. Must not outgrow its limits: then it forgets everything and begins
-anew, which costs one pass.
+Threads may share it. Must not hold more than ``MAX_NUMBERS``: then it drops all entries, and the
+next estimate computes every cluster.
 """
 
 from __future__ import annotations
@@ -27,29 +27,28 @@ from federation.model.positions import GONE
 from federation.model.reservations import Outstanding
 from federation.model.workload import ReplicaRequirements
 
-# What is promised and in no report yet, by position.
+# Outstanding replicas (promised, and not in a report yet) by a cluster's position.
 PromisedByPosition: TypeAlias = Mapping[int, Sequence[Outstanding]]
 NOTHING_PROMISED: PromisedByPosition = MappingProxyType({})
 
-# Numbers kept: about 45 bytes each.
+# Bounds of all shapes and clusters together, of about 45 bytes each; as many for whole answers.
 MAX_NUMBERS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Bounds:
-    """A shape's bounds for one state of the fleet: of cells of these versions, and the lower ones
-    beside promises of these numbers.
+    """Bounds of one shape, valid where cells have ``version_c`` and promises have ``number_c``.
 
-    Keeps no cells alive: of a shape that nobody asks for again they would be those of long ago.
+    It holds numbers and no cells. A shape that is not asked for again would keep old cells alive.
     """
 
     version_c: IntArray
     bounds: PoolBounds
     number_c: IntArray
-    lower_beside_c: IntArray
+    lower_after_promises_c: IntArray
 
     def at_c(self, version_c: IntArray) -> IntArray:
-        """Where the clusters of a newer state stand in this one, GONE where their cells do not."""
+        """Return the positions here of clusters of a newer fleet; GONE where their cells differ."""
         if len(version_c) == len(self.version_c):
             is_same_c = version_c == self.version_c
             if 2 * np.count_nonzero(is_same_c) >= len(version_c):
@@ -62,7 +61,7 @@ class _Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Answers:
-    """Whole answers for one state of the fleet."""
+    """Estimates of whole shapes for one state of the fleet."""
 
     capacity: FleetCapacity
     cells: FleetCells
@@ -72,18 +71,18 @@ class _Answers:
 
 
 class KnownEstimates:
-    """Answers by shape and options; what pools prove is kept longer, cluster by cluster.
+    """A cache on two levels: whole estimates of the fleet, and bounds of each shape by cluster.
 
-    Any heartbeat makes another fleet, and with it whole answers are forgotten; what pools prove
-    changes only in clusters that reported, or where something else is promised.
+    Any heartbeat makes another fleet, which drops the whole estimates. Bounds from pools stay valid
+    in clusters without a new report or another promise.
     """
 
     def __init__(self) -> None:
         self._bounds: dict[Hashable, _Bounds] = {}
         self._deductions: Deductions | None = None
         self._answers: _Answers | None = None
-        # What all need of a state is worked out once, whoever comes first.
-        self._working_out = Lock()
+        # The columns that all estimates of one fleet need are computed once, under this lock.
+        self._lock = Lock()
 
     def estimates(
         self,
@@ -93,9 +92,9 @@ class KnownEstimates:
         options: EstimateOptions,
         outstanding: PromisedByPosition = NOTHING_PROMISED,
     ) -> Estimates:
-        """The shape's estimates from reports; must not be written to.
+        """Return the estimates of one shape; the caller must not write to them.
 
-        ``cells`` and ``capacity`` are as reports have them, whatever is ``outstanding`` there.
+        ``cells`` and ``capacity`` are those of reports, from which ``outstanding`` is deducted.
         """
         return self.estimates_of_each(capacity, cells, [requirements], options, outstanding)[0]
 
@@ -107,65 +106,65 @@ class KnownEstimates:
         options: EstimateOptions,
         outstanding: PromisedByPosition = NOTHING_PROMISED,
     ) -> list[Estimates]:
-        """The same for many shapes at once."""
+        """Return the estimates of many shapes, in their order."""
         answers = self._answers_of(capacity, cells, outstanding)
-        questions = [(shape_key(each), options) for each in shapes]
-        found: dict[tuple[Hashable, EstimateOptions], Estimates] = {}
+        questions = [(shape_key(shape), options) for shape in shapes]
+        by_question: dict[tuple[Hashable, EstimateOptions], Estimates] = {}
         new: dict[tuple[Hashable, EstimateOptions], ReplicaRequirements] = {}
         for question, shape in zip(questions, shapes, strict=True):
-            known = answers.by_question.get(question)
-            if known is None:
+            cached = answers.by_question.get(question)
+            if cached is None:
                 new[question] = shape
             else:
-                found[question] = known
+                by_question[question] = cached
         estimated = self._estimated(answers, list(new.values()), options)
-        found.update(zip(new, estimated, strict=True))
+        by_question.update(zip(new, estimated, strict=True))
         for question in new:
             if len(answers.by_question) * len(capacity) >= MAX_NUMBERS:
                 answers.by_question.clear()
-            answers.by_question[question] = found[question]
-        return [found[each] for each in questions]
+            answers.by_question[question] = by_question[question]
+        return [by_question[question] for question in questions]
 
     def share_changed(self, cells: FleetCells, requirements: ReplicaRequirements) -> float:
-        """Of how many of the clusters the cells changed since somebody asked for the shape."""
-        known = self._bounds.get(shape_key(requirements))
-        if known is None or not len(known.version_c):
+        """Return the part of the clusters whose cells changed since the shape's last estimate."""
+        cached = self._bounds.get(shape_key(requirements))
+        if cached is None or not len(cached.version_c):
             return 1.0
-        return float(np.mean(known.at_c(cells.version_c) == GONE)) if len(cells) else 0.0
+        return float(np.mean(cached.at_c(cells.version_c) == GONE)) if len(cells) else 0.0
 
     def deductions(self, capacity: FleetCapacity, outstanding: PromisedByPosition) -> Deductions:
-        """What is outstanding, to be deducted from that capacity; where pools answer, nobody asks.
+        """Return the deductions of outstanding replicas, for estimates without pools.
 
-        Also of a state that is not the newest.
+        The capacity may be that of an older snapshot.
         """
-        with self._working_out:
-            known = self._deductions
-            if known is None:
-                known = Deductions.of(capacity, outstanding)
-            elif known.capacity is not capacity or known.outstanding is not outstanding:
-                known = known.after(capacity, outstanding)
-            self._deductions = known
-            return known
+        with self._lock:
+            deductions = self._deductions
+            if deductions is None:
+                deductions = Deductions.of(capacity, outstanding)
+            elif deductions.capacity is not capacity or deductions.outstanding is not outstanding:
+                deductions = deductions.after(capacity, outstanding)
+            self._deductions = deductions
+            return deductions
 
     def _answers_of(
         self, capacity: FleetCapacity, cells: FleetCells, outstanding: PromisedByPosition
     ) -> _Answers:
-        with self._working_out:
-            known = self._answers
+        with self._lock:
+            answers = self._answers
             if (
-                known is None
-                or known.capacity is not capacity
-                or known.cells is not cells
-                or known.outstanding is not outstanding
+                answers is None
+                or answers.capacity is not capacity
+                or answers.cells is not cells
+                or answers.outstanding is not outstanding
             ):
-                promised = known.promised if known is not None else PromisedColumns()
-                # A heartbeat changes nothing that is promised.
-                if known is None or known.outstanding is not outstanding:
+                promised = answers.promised if answers is not None else PromisedColumns()
+                # A heartbeat changes the capacity and no promise.
+                if answers is None or answers.outstanding is not outstanding:
                     promised = promised.after(outstanding)
-                known = self._answers = _Answers(
+                answers = self._answers = _Answers(
                     capacity=capacity, cells=cells, outstanding=outstanding, promised=promised
                 )
-            return known
+            return answers
 
     def _estimated(
         self, answers: _Answers, shapes: Sequence[ReplicaRequirements], options: EstimateOptions
@@ -176,60 +175,62 @@ class KnownEstimates:
             return deductions.estimates_of_each(shapes, options)
         return [
             improved_by_pools(
-                partial(self._blind, answers, each, options),
-                self._bounds_beside(answers, each),
+                partial(self._without_pools, answers, shape, options),
+                self._bounds_after_promises(answers, shape),
                 options,
-                open_above_c(capacity, answers.cells, each.node_claim),
+                open_above_c(capacity, answers.cells, shape.node_claim),
             )
-            for each in shapes
+            for shape in shapes
         ]
 
-    def _blind(
+    def _without_pools(
         self, answers: _Answers, requirements: ReplicaRequirements, options: EstimateOptions
     ) -> Estimates:
-        """What the levels say that cannot see nodes."""
+        """Return estimates from totals and resource models only."""
         deductions = self.deductions(answers.capacity, answers.outstanding)
         return deductions.estimates(requirements, options)
 
-    def _bounds_beside(self, answers: _Answers, requirements: ReplicaRequirements) -> PoolBounds:
-        """Only of clusters that changed since somebody asked for the shape is it worked out."""
+    def _bounds_after_promises(
+        self, answers: _Answers, requirements: ReplicaRequirements
+    ) -> PoolBounds:
+        """Return a shape's bounds; compute those of clusters that changed since the last call."""
         cells, promised = answers.cells, answers.promised
         shape = shape_key(requirements)
-        known, number_c = self._bounds.get(shape), promised.number_c(len(cells))
-        if known is None or not len(known.version_c):
-            bounds, known_c = pool_bounds(cells, requirements), None
+        cached, number_c = self._bounds.get(shape), promised.number_c(len(cells))
+        if cached is None or not len(cached.version_c):
+            bounds, cached_lower_c = pool_bounds(cells, requirements), None
         else:
-            at_c = known.at_c(cells.version_c)
-            bounds = _newer_bounds(cells, requirements, known.bounds, at_c)
-            is_same_c = (at_c != GONE) & (known.number_c[at_c] == number_c)
-            known_c = np.where(is_same_c, known.lower_beside_c[at_c], -1)
-        beside = bounds_beside(cells, bounds, requirements, promised, known_c)
+            at_c = cached.at_c(cells.version_c)
+            bounds = _newer_bounds(cells, requirements, cached.bounds, at_c)
+            is_same_c = (at_c != GONE) & (cached.number_c[at_c] == number_c)
+            cached_lower_c = np.where(is_same_c, cached.lower_after_promises_c[at_c], -1)
+        after_promises = bounds_beside(cells, bounds, requirements, promised, cached_lower_c)
         if len(self._bounds) * len(cells) >= MAX_NUMBERS:
             self._bounds.clear()
         self._bounds[shape] = _Bounds(
             version_c=cells.version_c,
             bounds=bounds,
             number_c=number_c,
-            lower_beside_c=beside.lower_c,
+            lower_after_promises_c=after_promises.lower_c,
         )
-        return beside
+        return after_promises
 
 
 def _newer_bounds(
-    cells: FleetCells, requirements: ReplicaRequirements, known: PoolBounds, at_c: IntArray
+    cells: FleetCells, requirements: ReplicaRequirements, cached: PoolBounds, at_c: IntArray
 ) -> PoolBounds:
-    """The bounds of a newer state, whose clusters stand there in the known ones."""
+    """Return bounds for newer cells; ``at_c`` are the positions of their clusters in ``cached``."""
     stale_c = np.flatnonzero(at_c == GONE)
     if 2 * len(stale_c) > len(cells):
         return pool_bounds(cells, requirements)
     reasons = {}
-    if known.reasons:
-        places = enumerate(at_c.tolist())
-        reasons = {c: known.reasons[at] for c, at in places if at in known.reasons}
+    if cached.reasons:
+        positions = enumerate(at_c.tolist())
+        reasons = {c: cached.reasons[at] for c, at in positions if at in cached.reasons}
     bounds = PoolBounds(
-        lower_c=known.lower_c[at_c],
-        upper_c=known.upper_c[at_c],
-        answered_c=known.answered_c[at_c],
+        lower_c=cached.lower_c[at_c],
+        upper_c=cached.upper_c[at_c],
+        answered_c=cached.answered_c[at_c],
         reasons=reasons,
     )
     put_some(bounds, cells, stale_c, requirements)
@@ -237,6 +238,6 @@ def _newer_bounds(
 
 
 def shape_key(requirements: ReplicaRequirements) -> Hashable:
-    """Equal for what is answered alike, whatever the order it was written in."""
+    """Return a key that is equal for shapes with equal estimates, in any order of resources."""
     claim = requirements.node_claim
     return frozenset(requirements.request.items()), claim and claim.key

@@ -1,7 +1,7 @@
-"""Every cluster's ledger in memory, brought forward version by version, whoever told of it first.
+"""Ledgers of all clusters in memory, brought forward version by version from any source.
 
-Must not take a version before all earlier ones of its cluster: it waits for them. Must not know
-where changes come from.
+Must not apply a version before all earlier ones of its cluster: a later version waits. Must not
+know where changes come from.
 """
 
 from __future__ import annotations
@@ -27,29 +27,30 @@ FIRST_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """What a binding has in a cluster from now on."""
+class BindingEvent:
+    """A change of a binding, and the shares that it has in one cluster from then on."""
 
     change: BindingChanged
-    given: ClusterShares
+    shares: ClusterShares
 
     @property
     def nonce(self) -> int:
         return self.change.nonce
 
     def on(self, ledger: ClusterLedger) -> ClusterLedger:
-        if not self.given.shares:
+        """Return the ledger after this event."""
+        if not self.shares.shares:
             return ledger.released(self.change.key)
         return ledger.decided(
-            self.change.key, self.change.decision, self.given.shares, self.given.adopted
+            self.change.key, self.change.decision, self.shares.shares, self.shares.adopted
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reported:
-    """The report that made a version, with when it came.
+class ReportEvent:
+    """A version that a report made, and when the report was received (Unix seconds).
 
-    Without one: another is newer still, and yet to come.
+    ``report`` is None where its body was never read, because a newer report is on its way.
     """
 
     version: int
@@ -58,21 +59,22 @@ class Reported:
     nonce: int = 0
 
     def on(self, ledger: ClusterLedger) -> ClusterLedger:
+        """Return the ledger after this event."""
         if self.report is None:
             return ledger.passed()
         return ledger.reported(self.report.interest_version, self.report.echoes)
 
 
-Happening: TypeAlias = Given | Reported
+LedgerEvent: TypeAlias = BindingEvent | ReportEvent
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Log:
-    """A ledger, and by version what came before its turn."""
+    """A cluster's ledger, and by version the events that arrived before their turn."""
 
     ledger: ClusterLedger
     history: int
-    waiting: dict[int, Happening] = field(default_factory=dict)
+    waiting: dict[int, LedgerEvent] = field(default_factory=dict)
 
 
 class Ledgers:
@@ -98,21 +100,21 @@ class Ledgers:
         return LedgerVersion(log.ledger.version, log.history)
 
     def holdings(self, binding: str) -> tuple[str, ...]:
-        """Where a binding holds something, ascending."""
+        """Return the clusters in which a binding has reservations, ascending."""
         return tuple(sorted(self._holdings.get(binding, ())))
 
     def is_behind(self, cluster: str) -> bool:
-        """Whether it waits for a version while a later one is here already."""
+        """Return whether a ledger lacks a version before one that has arrived."""
         return bool(self._logs[cluster].waiting)
 
     def behind(self) -> list[str]:
-        """All clusters that do."""
+        """Return the clusters whose ledgers lack such a version."""
         return [name for name, log in self._logs.items() if log.waiting]
 
     def put(self, ledger: ClusterLedger, history: int = 0) -> None:
-        """A cluster's ledger as it is now, and nothing waits.
+        """Replace a cluster's ledger, and drop all events that wait.
 
-        What was told before is in it, or was told of another cluster of that name.
+        Those events are in this ledger, or they are of an older cluster of that name.
         """
         replaced = self._logs.get(ledger.cluster)
         self._logs[ledger.cluster] = _Log(ledger=ledger, history=history)
@@ -123,7 +125,7 @@ class Ledgers:
             self._leave(set(replaced.ledger.bindings()) - bindings, ledger.cluster)
 
     def remove(self, cluster: str) -> None:
-        """Forget a cluster and what bindings hold in it."""
+        """Forget a cluster and the reservations of bindings in it."""
         log = self._logs.pop(cluster, None)
         if log is not None:
             self._leave(log.ledger.bindings(), cluster)
@@ -143,7 +145,10 @@ class Ledgers:
     def adopt(
         self, ledgers: Mapping[str, ClusterLedger], changes: Iterable[BindingChanged]
     ) -> None:
-        """What changes led to, where each was the next of its clusters and none waited."""
+        """Take over the ledgers that changes led to.
+
+        Each change must be the next of its clusters, and no event may wait in them.
+        """
         for cluster, ledger in ledgers.items():
             self._logs[cluster].ledger = ledger
         for change in changes:
@@ -151,30 +156,30 @@ class Ledgers:
                 self._logs[cluster].history ^= change.nonce
             self._note(change, change.clusters)
 
-    def advance(self, cluster: str, version: int, happening: Happening) -> Sequence[Happening]:
-        """Let something happen when its turn comes; what happened now, with all that waited for it.
+    def advance(self, cluster: str, version: int, event: LedgerEvent) -> Sequence[LedgerEvent]:
+        """Apply an event and those that waited for it; keep it if an earlier version is missing.
 
-        Nothing where the version is known already, or the cluster is not.
+        Return the applied events in order: none for an unknown cluster, or an old version.
         """
         log = self._logs.get(cluster)
         if log is None or version <= log.ledger.version:
             return ()
-        known = log.waiting.get(version)
-        if known is None or (isinstance(known, Reported) and known.report is None):
-            log.waiting[version] = happening
-        done = []
+        waiting = log.waiting.get(version)
+        if waiting is None or (isinstance(waiting, ReportEvent) and waiting.report is None):
+            log.waiting[version] = event
+        applied = []
         while (turn := log.waiting.pop(log.ledger.version + 1, None)) is not None:
             log.ledger = turn.on(log.ledger)
             log.history ^= turn.nonce
-            if isinstance(turn, Given):
-                self._note(turn.change, {cluster: turn.given})
-            done.append(turn)
-        return done
+            if isinstance(turn, BindingEvent):
+                self._note(turn.change, {cluster: turn.shares})
+            applied.append(turn)
+        return applied
 
     def _note(self, change: BindingChanged, clusters: Mapping[str, ClusterShares]) -> None:
-        """The binding has that in those clusters now, and elsewhere what it had."""
-        for cluster, given in clusters.items():
-            if given.shares:
+        """Note in which of these clusters the binding of a change has reservations now."""
+        for cluster, part in clusters.items():
+            if part.shares:
                 self._holdings.setdefault(change.key, set()).add(cluster)
             else:
                 self._leave([change.key], cluster)
@@ -195,9 +200,9 @@ class Ledgers:
 def by_cluster(
     rows: Iterable[StoredReservations],
 ) -> dict[str, dict[str, list[Reservation]]]:
-    """What is held, by cluster and binding."""
-    held: defaultdict[str, dict[str, list[Reservation]]] = defaultdict(dict)
+    """Return the reservations of all rows by cluster, then by binding key."""
+    by_name: defaultdict[str, dict[str, list[Reservation]]] = defaultdict(dict)
     for row in rows:
-        for each in row.reservations:
-            held[each.cluster].setdefault(each.binding, []).append(each)
-    return held
+        for reservation in row.reservations:
+            by_name[reservation.cluster].setdefault(reservation.binding, []).append(reservation)
+    return by_name

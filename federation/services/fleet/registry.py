@@ -1,7 +1,7 @@
-"""The fleet in memory: one mutable owner, and the immutable snapshots everybody reads.
+"""The fleet in memory: one mutable owner of all clusters, and the immutable snapshots of it.
 
-Must not write to the store: what is put here was committed before. Belongs to one event loop;
-snapshots may go to any thread.
+Must not write to the store: callers commit a change before they put it here. Belongs to one event
+loop; snapshots may go to any thread.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from federation.services.fleet.current_snapshot import ComingReport, CurrentSnap
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.ledgers import (
     FIRST_VERSION,
-    Given,
-    Happening,
+    BindingEvent,
+    LedgerEvent,
     Ledgers,
-    Reported,
+    ReportEvent,
     by_cluster,
 )
 from federation.services.fleet.snapshot import ClusterPicture, FleetSnapshot, check_named, shown_of
@@ -46,16 +46,16 @@ from federation.services.values import ClusterView, KnownCluster
 
 NO_MODEL = ResourceModel()
 
-# Told of every change after it was applied; again when a part of it had to wait for its turn.
+# Called with every change after it was applied, and again if a ledger applied its part later.
 ChangeObserver = Callable[[Change], None]
 
 
 class FleetOwner:
-    """The clusters as last committed, with their newest reports, their promises and their agents.
+    """The clusters as last committed, with their newest reports, promises and agents.
 
-    A change marks its cluster; the next reader of ``snapshot`` pays for all marked clusters at
-    once, and for those only. ``known_estimates`` are shared by all who ask what fits. Everything
-    before ``position`` in the journal was applied.
+    A change marks its cluster; the next read of ``snapshot`` renews the marked clusters only.
+    ``known_estimates`` is a cache that all estimates share. All journal entries before ``position``
+    were applied.
     """
 
     def __init__(self, store: Store, *, modeling_enabled: bool = True) -> None:
@@ -73,61 +73,60 @@ class FleetOwner:
         self.changed = self._current.changed
 
     async def load(self, *, grace_until: float) -> None:
-        """Take over what the store holds; call once, before anything else.
+        """Read the whole fleet from the store; call once, before anything else.
 
-        Nobody was heard while nobody listened: until ``grace_until`` (Unix seconds) no cluster is
-        stale.
+        No cluster is stale until ``grace_until`` (Unix seconds), because agents could not report
+        while the control plane was down.
         """
         await self.reload()
         for name, presence in self._presences.items():
             self.put_presence(name, replace(presence, silent_after=grace_until))
-        # Else whoever asks first would wait for all of it.
+        # The first caller that needs a snapshot would wait for all rooms to be packed.
         self._renew()
 
     async def reload(self, *, anew: bool = False) -> None:
-        """Take over what the store holds in place of what is known (``anew``: even where that is
-        newer); presences stay.
+        """Read clusters, reports and reservations from the store again; keep presences.
 
-        What is committed meanwhile may be missed, but for what the journal holds from ``position``
-        on: applying that leads to the same ledgers.
+        With ``anew``, drop everything in memory first, also what is newer than the store. Changes
+        that are committed during the read may be missed. The journal has them after ``position``,
+        and applying them leads to the same ledgers.
         """
         async with self._store.reading() as read:
             position = await read.journal.position()
             stored = await read.clusters.all()
             rows = await read.reservations.all()
         presences = dict(self._presences) if anew else {}
-        kept = frozenset[str]() if anew else {each.cluster.name for each in stored}
-        for name in self._states.keys() - kept:
+        remaining = frozenset[str]() if anew else {member.cluster.name for member in stored}
+        for name in self._states.keys() - remaining:
             self.remove(name)
         self._ledgers.clear_holders()
-        for each in stored:
-            name = each.cluster.name
-            self.put_cluster(each.cluster)
+        for member in stored:
+            name = member.cluster.name
+            self.put_cluster(member.cluster)
             self._presences[name] = presences.get(name, self._presences[name])
-            self.put_facts(name, each.facts)
+            self.put_facts(name, member.facts)
         self.restore(
             {
-                each.cluster.name: LedgerVersion(each.ledger_version, each.history)
-                for each in stored
+                member.cluster.name: LedgerVersion(member.ledger_version, member.history)
+                for member in stored
             },
             rows,
             {
-                each.cluster.name: (each.report, each.received_at or 0.0)
-                for each in stored
-                if each.report is not None
+                member.cluster.name: (member.report, member.received_at or 0.0)
+                for member in stored
+                if member.report is not None
             },
         )
         self.position = position
 
     def observe_models(self, observer: ModelObserver) -> None:
-        """From now on tell ``observer`` of every cluster whose model in force changed."""
+        """Call ``observer`` with the name of every cluster whose model in force changes."""
         self._model_observers.append(observer)
 
     def observe(self, observer: ChangeObserver, *kinds: type[Change]) -> None:
-        """From now on tell ``observer`` of every change of these kinds (none: of any) after it was
-        applied.
+        """Call ``observer`` with every change of these kinds (default: all) after it was applied.
 
-        It may be told twice of one that makes no version of any ledger.
+        A change that makes no version of any ledger may be passed twice.
         """
         for kind in kinds or get_args(Change):
             self._observers[kind].append(observer)
@@ -137,104 +136,104 @@ class FleetOwner:
         return self._renew()
 
     def view(self, name: str) -> ClusterView:
-        """A cluster with its room, which may have to be packed. Raises NotFound."""
-        known, room = self.known(name), self._room(name)
-        return ClusterView.of(known, room, () if room else self.ledger(name).outstanding())
+        """Return a cluster with its room, which is packed now if necessary. Raises NotFound."""
+        cluster, room = self.known(name), self._packed_room(name)
+        return ClusterView.of(cluster, room, () if room else self.ledger(name).outstanding())
 
     def known(self, name: str) -> KnownCluster:
-        """Raises NotFound."""
+        """Return a cluster's state and its agent's presence. Raises NotFound."""
         state = self._states.get(name)
         if state is None:
             raise NotFound(f"There is no cluster {name!r}.")
         return KnownCluster(state=state, presence=self._presences[name])
 
     def presence(self, name: str) -> AgentPresence | None:
-        """The agent of a cluster, None when there is no such cluster."""
+        """Return the presence of a cluster's agent; None when there is no such cluster."""
         return self._presences.get(name)
 
     @property
     def size(self) -> int:
-        """How many clusters there are."""
+        """The number of clusters."""
         return len(self._states)
 
     def has(self, name: str) -> bool:
         return name in self._states
 
     def pools(self, name: str) -> Pools | None:
-        """Those of a cluster's newest report."""
+        """Return the pools of a cluster's newest report."""
         return self._rooms.pools(name)
 
     def check_known(self, clusters: Iterable[str]) -> None:
-        """Raises InvalidRequest for the field ``clusters``."""
+        """Raise InvalidRequest for names in the field ``clusters`` that no cluster has."""
         check_named(clusters, self._states)
 
     def is_of(self, name: str, uid: str) -> bool:
-        """Whether the cluster of that name exists and is the Kubernetes cluster with that uid."""
+        """Return whether a cluster has this name and this uid of its ``kube-system`` namespace."""
         state = self._states.get(name)
         return state is not None and state.cluster.uid == uid
 
     def ledger(self, name: str) -> ClusterLedger:
-        """What is promised in a cluster. Raises NotFound."""
+        """Return all reservations in a cluster. Raises NotFound."""
         if name not in self._states:
             raise NotFound(f"There is no cluster {name!r}.")
         return self._ledgers.of(name)
 
     def version(self, name: str) -> LedgerVersion:
-        """The state of a cluster's ledger; the cluster exists."""
+        """Return the version of a cluster's ledger; the cluster must exist."""
         return self._ledgers.version(name)
 
     def report(self, name: str) -> CapacityReport | None:
-        """The newest report of a cluster that exists, without its pools and echoes."""
+        """Return a cluster's newest report without pools and echoes; the cluster must exist."""
         return self._states[name].report
 
     def holdings(self, key: str) -> tuple[str, ...]:
-        """The clusters where a binding holds something, ascending."""
+        """Return the clusters in which a binding has reservations, ascending."""
         return self._ledgers.holdings(key)
 
     @property
     def owners(self) -> Mapping[str, Owner]:
-        """The workloads of the bindings that hold something, where known."""
+        """Workloads of bindings with reservations, by binding key, where they are known."""
         return self._ledgers.owners
 
     @property
     def uids(self) -> Mapping[str, str]:
-        """The uids of the bindings that hold something, where known."""
+        """Uids of bindings with reservations, by binding key, where they are known."""
         return self._ledgers.uids
 
     def behind(self) -> list[str]:
-        """Clusters of which a change came before an earlier one."""
+        """Return the clusters whose ledgers lack a version before one that has arrived."""
         return self._ledgers.behind()
 
     def model_in_force(self, name: str) -> ResourceModel:
-        """The model that reports are graded by; without grades when modelling is off."""
+        """Return the model that reports are graded by; without grades when modelling is off."""
         cluster = self.known(name).cluster
         on = self._modeling_enabled and cluster.modeling_enabled
         return cluster.model if on else NO_MODEL
 
     def put_cluster(self, cluster: Cluster, *, is_locked: bool = False) -> None:
-        """A cluster as committed. An older version changes nothing, but that of a locked row."""
+        """Put a committed cluster. Ignore an older version, unless its row is locked."""
         name = cluster.name
-        before = self._states.get(name)
-        if before is None:
+        state = self._states.get(name)
+        if state is None:
             self._presences[name] = AgentPresence()
             self._ledgers.put(ClusterLedger(cluster=name, version=FIRST_VERSION))
             self._put_state(name, ClusterState(cluster=cluster))
             return
-        if not is_locked and cluster.resource_version < before.cluster.resource_version:
+        if not is_locked and cluster.resource_version < state.cluster.resource_version:
             return
-        if cluster.uid != before.cluster.uid:
-            # Another Kubernetes cluster took over the name: nothing is known of it.
-            before = ClusterState(cluster=replace(cluster, api_enablements=None))
+        if cluster.uid != state.cluster.uid:
+            # The name belongs to another Kubernetes cluster now, without an agent or a report yet.
+            state = ClusterState(cluster=replace(cluster, api_enablements=None))
             self._presences[name] = AgentPresence()
-        model_before = self.model_in_force(name)
-        # What the agent says arrives by put_facts; this writer may have read it earlier.
-        cluster = replace(cluster, api_enablements=before.cluster.api_enablements)
-        self._put_state(name, replace(before, cluster=cluster))
-        if self.model_in_force(name) != model_before:
+        previous_model = self.model_in_force(name)
+        # The agent's facts arrive by put_facts; the writer of this row may have read older ones.
+        cluster = replace(cluster, api_enablements=state.cluster.api_enablements)
+        self._put_state(name, replace(state, cluster=cluster))
+        if self.model_in_force(name) != previous_model:
             tell(self._model_observers, name)
 
     def put_facts(self, name: str, facts: AgentFacts) -> None:
-        """What the agent says of itself and of the cluster's APIs, as committed."""
+        """Put committed facts: versions of an agent and its cluster, and the cluster's APIs."""
         presence = replace(
             self._presences[name],
             agent_version=facts.agent_version,
@@ -248,15 +247,16 @@ class FleetOwner:
             self._put_state(name, replace(state, cluster=cluster))
 
     def put_presence(self, name: str, presence: AgentPresence) -> None:
-        before = self._presences[name]
-        if shown_of(presence) != shown_of(before):
+        """Put the presence of a cluster's agent; the cluster must exist."""
+        previous = self._presences[name]
+        if shown_of(presence) != shown_of(previous):
             self.changed.add(name)
         self._presences[name] = presence
-        if presence.follows_claims is not before.follows_claims:
-            self._empty_room(name)
+        if presence.follows_claims is not previous.follows_claims:
+            self._repack_room(name)
 
     def remove(self, name: str) -> None:
-        """A cluster whose deletion is committed."""
+        """Remove a cluster whose deletion is committed."""
         if self._states.pop(name, None) is not None:
             del self._presences[name]
             self._rooms.remove(name)
@@ -264,7 +264,10 @@ class FleetOwner:
             self.changed.add(name)
 
     async def pack_ahead(self, reports: Iterable[tuple[str, CapacityReport]]) -> None:
-        """To be called before newer reports are put: it would hold up the event loop then."""
+        """Pack the rooms of reports on a thread, before the reports are put.
+
+        Without this call the event loop packs them when somebody reads them.
+        """
         coming = {
             name: ComingReport(
                 report, self.ledger(name), self.pools(name), self._follows_claims(name)
@@ -272,7 +275,7 @@ class FleetOwner:
             for name, report in reports
             if self.has(name)
         }
-        await self._rooms.ahead.pack(coming)
+        await self._rooms.pack_ahead(coming)
 
     def put_report(
         self,
@@ -282,54 +285,56 @@ class FleetOwner:
         ledger_version: int | None = None,
         nonce: int = 0,
     ) -> None:
-        """A report as committed; one that is known already or older changes nothing.
+        """Put a committed report; ignore one that is not newer than the last.
 
-        It is taken when the cluster's ledger is next to come to ``ledger_version``; at once when
-        that is not said, for fleets without a store.
+        It takes effect when the cluster's ledger reaches ``ledger_version``. Without a version, as
+        in fleets without a store, it takes effect now.
         """
-        known = self._states[name].report
+        newest = self._states[name].report
         order = (report.epoch, report.sequence)
-        if known is not None and order <= (known.epoch, known.sequence):
+        if newest is not None and order <= (newest.epoch, newest.sequence):
             return
         if ledger_version is None:
             ledger_version = self.ledger(name).version + 1
-        happening = Reported(
+        event = ReportEvent(
             version=ledger_version, report=report, received_at=received_at, nonce=nonce
         )
-        self._tell(self._advance(name, ledger_version, happening))
+        self._notify(self._advance(name, ledger_version, event))
 
     def confirm_report(self, name: str, report: CapacityReport, as_of: float) -> None:
-        """The newest report, with a later snapshot's time, was still true ``as_of`` (our clock)."""
+        """Put the newest report again: it was still true at ``as_of`` (Unix seconds, our clock)."""
         self._put_state(name, replace(self._states[name], report=report, as_of=as_of))
 
     def apply(self, change: Change) -> None:
-        """A change as committed; what is known of it already changes nothing.
+        """Apply a committed change; ignore the parts that were applied already.
 
-        In every cluster it waits until all earlier ones were applied. The body of a newer report
-        comes by ``put_report``; one that was never seen is passed over.
+        In each cluster a change waits until all earlier versions of the ledger were applied. The
+        body of a report must have come by ``put_report``; without a body, only the ledger's version
+        advances.
         """
-        told: list[Change] = []
+        applied: list[Change] = []
         match change:
             case BindingChanged():
-                for name, given in change.clusters.items():
-                    happening = Given(change=change, given=given)
-                    told += self._advance(name, given.version, happening)
+                for name, shares in change.clusters.items():
+                    event = BindingEvent(change=change, shares=shares)
+                    applied += self._advance(name, shares.version, event)
                 if not change.clusters:
-                    told.append(change)
+                    applied.append(change)
             case ReportAdvanced():
-                passed = Reported(version=change.version, nonce=change.nonce)
-                told += self._advance(change.cluster, change.version, passed)
+                missed = ReportEvent(version=change.version, nonce=change.nonce)
+                applied += self._advance(change.cluster, change.version, missed)
             case ClusterChanged():
                 self._empty(change.cluster, LedgerVersion(change.emptied, change.nonce))
-                told.append(change)
-        self._tell(told)
+                applied.append(change)
+        self._notify(applied)
 
     def adopt(
         self, base: FleetSnapshot, after: FleetSnapshot, changes: Sequence[BindingChanged]
     ) -> None:
-        """Changes that were decided on a snapshot and are committed, and what they made of it.
+        """Apply committed changes that were decided on ``base`` and made ``after`` of it.
 
-        Taken over as a whole where nothing else happened to the clusters since, nor waits to.
+        ``after`` becomes the newest snapshot if no other change has come to these clusters since;
+        otherwise the changes are applied one by one.
         """
         names = {name for change in changes for name in change.clusters}
         if self._current.value is not base or any(
@@ -345,7 +350,7 @@ class FleetOwner:
         ledgers = {name: after.ledgers[after.positions[name]] for name in names}
         self._ledgers.adopt(ledgers, changes)
         self._current.adopt(after, names)
-        self._tell(changes)
+        self._notify(changes)
 
     def restore(
         self,
@@ -353,54 +358,56 @@ class FleetOwner:
         rows: Sequence[StoredReservations],
         reports: Mapping[str, tuple[CapacityReport, float]],
     ) -> None:
-        """Clusters' promises and newest reports as stored, in place of all known. Of the rows, and
-        of what they hold elsewhere, only the parts of these clusters count.
+        """Replace the ledgers and the newest reports of clusters by what the store has.
+
+        ``rows`` may also have reservations in other clusters, which are ignored.
         """
         for row in rows:
             self._ledgers.note_holder(row)
-        held = by_cluster(rows)
+        reservations = by_cluster(rows)
         for name, at in versions.items():
             report, received_at = reports.get(name, (None, None))
             ledger = ClusterLedger.restored(
                 name,
                 at.version,
-                held.get(name, {}),
+                reservations.get(name, {}),
                 report.interest_version if report else 0,
                 report.echoes if report else (),
             )
             self._ledgers.put(ledger, at.history)
-            self._empty_room(name)
+            self._repack_room(name)
             if report is not None and received_at is not None:
                 self._take_report(name, report, received_at)
             else:
                 self._put_state(name, replace(self._states[name], report=None, as_of=None))
 
-    def _advance(self, name: str, version: int, happening: Happening) -> list[Change]:
-        """What happened in a cluster because of this, in order."""
-        told: list[Change] = []
-        for each in self._ledgers.advance(name, version, happening):
+    def _advance(self, name: str, version: int, event: LedgerEvent) -> list[Change]:
+        """Pass an event to a cluster's ledger; return the changes that it applied, in order."""
+        changes: list[Change] = []
+        for applied in self._ledgers.advance(name, version, event):
             self.changed.add(name)
             self._rooms.changed.add(name)
-            if isinstance(each, Given):
-                told.append(each.change)
-            elif each.report is not None:
-                self._take_report(name, each.report, each.received_at)
-                told.append(
+            if isinstance(applied, BindingEvent):
+                changes.append(applied.change)
+            elif applied.report is not None:
+                self._take_report(name, applied.report, applied.received_at)
+                changes.append(
                     ReportAdvanced(
                         cluster=name,
-                        version=each.version,
-                        epoch=each.report.epoch,
-                        sequence=each.report.sequence,
+                        version=applied.version,
+                        epoch=applied.report.epoch,
+                        sequence=applied.report.sequence,
                     )
                 )
-        return told
+        return changes
 
-    def _tell(self, changes: Iterable[Change]) -> None:
-        """Each once, whatever number of clusters it was about."""
-        for change in {id(each): each for each in changes}.values():
+    def _notify(self, changes: Iterable[Change]) -> None:
+        """Call the observers once for each change, also for one of many clusters."""
+        for change in {id(change): change for change in changes}.values():
             tell(self._observers[type(change)], change)
 
     def _empty(self, name: str, at: LedgerVersion) -> None:
+        """Replace a cluster's ledger by an empty one at this version, unless it is newer."""
         version = at.version
         if not self.has(name) or version <= self.ledger(name).version:
             return
@@ -409,7 +416,7 @@ class FleetOwner:
         self._put_state(name, replace(self._states[name], report=None, as_of=None))
 
     def _take_report(self, name: str, report: CapacityReport, received_at: float) -> None:
-        """Its pools are kept as arrays, beside the report, and its echoes in the ledger."""
+        """Keep a report without its pools and echoes: rooms and ledgers have those."""
         self._rooms.put_report(name, report, follows_claims=self._follows_claims(name))
         self.changed.add(name)
         bare = replace(report, pools=None, echoes=())
@@ -422,20 +429,20 @@ class FleetOwner:
         if state.report is None:
             self._rooms.forget_report(name)
 
-    def _empty_room(self, name: str) -> None:
-        """Everything outstanding there is to be packed again."""
+    def _repack_room(self, name: str) -> None:
+        """Have all outstanding replicas of a cluster packed again when its room is needed."""
         self.changed.add(name)
         self._rooms.empty(name)
 
-    def _room(self, name: str) -> Room | None:
-        """The cluster's room with all that is outstanding now."""
-        known = self._known_room(name)
-        if isinstance(known, UnpackedRoom):
-            known = packed_room(known)
-            self._rooms.put(name, self.ledger(name), known)
-        return known
+    def _packed_room(self, name: str) -> Room | None:
+        """Return a cluster's room with all that is outstanding now; None without pools."""
+        room = self._room(name)
+        if isinstance(room, UnpackedRoom):
+            room = packed_room(room)
+            self._rooms.put(name, self.ledger(name), room)
+        return room
 
-    def _known_room(self, name: str) -> Room | UnpackedRoom | None:
+    def _room(self, name: str) -> Room | UnpackedRoom | None:
         report = self._states[name].report
         if report is None:
             return None
@@ -453,6 +460,6 @@ class FleetOwner:
         return ClusterPicture(
             state=self._states[name],
             ledger=self.ledger(name),
-            room=self._known_room(name) if needs_room else None,
+            room=self._room(name) if needs_room else None,
             presence=self._presences[name],
         )

@@ -1,6 +1,6 @@
-"""The fleet at one instant, as arrays by position; made anew, or from the one before.
+"""An immutable snapshot of the fleet, as arrays by a cluster's position.
 
-Plain values, safe in any thread. Must not change once made.
+Must not change once made: threads share it. The next snapshot is made from the last one.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from federation.services.values import ReportEvidence
 STALE: Final = Reason(ReasonCode.STALE)
 EVIDENCE_DECIMALS = 3
 
-# What is outstanding by position, and where that is to be found anew.
-_Known: TypeAlias = tuple[dict[int, tuple[Outstanding, ...]], frozenset[int]]
+# Outstanding replicas by position, and the positions at which they have to be read again.
+_Cached: TypeAlias = tuple[dict[int, tuple[Outstanding, ...]], frozenset[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClusterPicture:
-    """One cluster in a snapshot: ``room`` is what its report has beside what is outstanding.
+    """One cluster of a snapshot; ``room`` is the free capacity of its report after promises.
 
-    Rooms that are still to be packed are packed faster when there are many.
+    A room may be unpacked, because packing many rooms at once is faster.
     """
 
     state: ClusterState
@@ -60,7 +60,7 @@ class ClusterPicture:
 
     @property
     def unseen(self) -> Reason:
-        """Why the cluster is not seen as it is, empty where it is."""
+        """The reason why the agent cannot see its cluster; empty where it can."""
         blindness = self.presence.blindness
         if blindness is None:
             return NO_REASON
@@ -69,26 +69,25 @@ class ClusterPicture:
 
 
 def shown_of(presence: AgentPresence) -> tuple[object, ...]:
-    """What a snapshot shows of it, but for its room."""
+    """Return the parts of a presence that a snapshot has in its own columns."""
     return presence.silent_after, presence.blindness, presence.may_return
 
 
 class OutstandingByCluster(Mapping[int, tuple[Outstanding, ...]]):
-    """What is outstanding by ledgers, by position, where anything is; found when asked for, out of
-    what was found by earlier ledgers.
+    """Outstanding replicas by position, for clusters that have any; read from ledgers when needed.
 
-    Decisions do not ask: it is for estimates. What is known is one value, as several threads may
-    read a fleet.
+    Estimates need them, decisions do not. The cache is replaced as one value, because several
+    threads may read a snapshot.
     """
 
-    def __init__(self, ledgers: Sequence[ClusterLedger], known: _Known | None = None) -> None:
+    def __init__(self, ledgers: Sequence[ClusterLedger], cached: _Cached | None = None) -> None:
         self._ledgers = ledgers
-        self._known: _Known = known or ({}, frozenset(range(len(ledgers))))
+        self._cached: _Cached = cached or ({}, frozenset(range(len(ledgers))))
 
     def after(self, ledgers: Sequence[ClusterLedger], changed: Iterable[int]) -> Self:
-        """By later ledgers of the same clusters, some of which changed."""
-        found, stale = self._known
-        return type(self)(ledgers, (found, stale.union(changed)))
+        """Return the same for later ledgers, which differ at the positions in ``changed``."""
+        by_position, stale = self._cached
+        return type(self)(ledgers, (by_position, stale.union(changed)))
 
     def __getitem__(self, position: int) -> tuple[Outstanding, ...]:
         return self._by_position()[position]
@@ -106,26 +105,26 @@ class OutstandingByCluster(Mapping[int, tuple[Outstanding, ...]]):
         return self._by_position().values()
 
     def _by_position(self) -> dict[int, tuple[Outstanding, ...]]:
-        found, stale = self._known
+        by_position, stale = self._cached
         if stale:
-            found = found.copy()
+            by_position = by_position.copy()
             for position in stale:
-                found.pop(position, None)
+                by_position.pop(position, None)
                 if self._ledgers[position].is_open:
-                    found[position] = self._ledgers[position].outstanding()
-            self._known = found, frozenset()
-        return found
+                    by_position[position] = self._ledgers[position].outstanding()
+            self._cached = by_position, frozenset()
+        return by_position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FleetSnapshot:
     """All clusters at one instant, by ascending name.
 
-    ``generation`` names the set of clusters and thereby their order: the same clusters give the
-    same generation in every process. ``positions`` finds a name's place on the arrays' axis c.
-    ``rooms`` hold what is ``outstanding`` by ``ledgers``, by position. ``silent_after_c`` is when
-    each cluster becomes stale unless its agent is heard, Unix seconds; ``unseen`` says why one is
-    not seen as it is, "" where it is. ``may_return_c`` marks those whose placer is away.
+    ``generation`` is a hash of their names. ``positions`` are indexes on axis c of all arrays, by
+    name. In ``rooms`` the ``outstanding`` replicas of ``ledgers`` are packed. ``silent_after_c`` is
+    when a cluster becomes stale unless its agent reports (Unix seconds). ``unseen`` is why an agent
+    cannot see its cluster, empty where it can. ``may_return_c`` marks clusters whose placing agent
+    is away for a moment.
     """
 
     generation: str
@@ -139,61 +138,64 @@ class FleetSnapshot:
     silent_after_c: npt.NDArray[np.float64]
     may_return_c: BoolArray
     unseen: Column[Reason]
-    # For the time last asked about: decisions are made by the hundred at one.
+    # For the last ``now`` only, which hundreds of decisions of one batch share.
     _evidence: dict[float, ReportEvidence] = field(init=False, default_factory=dict)
 
     @classmethod
     def of(
         cls, pictures: Iterable[tuple[str, ClusterPicture]], *, modeling_enabled: bool
     ) -> FleetSnapshot:
+        """Return a snapshot of named clusters, all made from nothing."""
         by_name = dict(sorted(pictures))
-        names, every = tuple(by_name), tuple(by_name.values())
-        states = [each.state for each in every]
+        names, ordered = tuple(by_name), tuple(by_name.values())
+        states = [picture.state for picture in ordered]
         return cls(
             generation=generation_of(names),
             names=names,
             positions={name: position for position, name in enumerate(names)},
             fleet=Fleet.of([state.cluster for state in states]),
             capacity=FleetCapacity.of(states, modeling_enabled=modeling_enabled),
-            rooms=FleetRooms.of(each.room for each in every),
-            ledgers=tuple(each.ledger for each in every),
-            outstanding=OutstandingByCluster([each.ledger for each in every]),
-            silent_after_c=np.array([each.presence.silent_after for each in every], np.float64),
-            may_return_c=np.array([each.presence.may_return for each in every], np.bool_),
-            unseen=Column.of(each.unseen for each in every),
+            rooms=FleetRooms.of(picture.room for picture in ordered),
+            ledgers=tuple(picture.ledger for picture in ordered),
+            outstanding=OutstandingByCluster([picture.ledger for picture in ordered]),
+            silent_after_c=np.array([p.presence.silent_after for p in ordered], np.float64),
+            may_return_c=np.array([p.presence.may_return for p in ordered], np.bool_),
+            unseen=Column.of(picture.unseen for picture in ordered),
         )
 
     def after_all(
-        self, left: Collection[str], came: Mapping[str, ClusterPicture], at_once: int
+        self, leaving: Collection[str], joining: Mapping[str, ClusterPicture], at_once: int
     ) -> FleetSnapshot:
-        """As ``after``, in steps of so many clusters: a step costs more, the more of them move."""
-        moved, leaving, coming = self, sorted(left), sorted(came)
-        for start in range(0, len(leaving), at_once):
-            moved = moved.after(leaving[start : start + at_once], {})
-        for start in range(0, len(coming), at_once):
-            names = coming[start : start + at_once]
-            moved = moved.after((), {name: came[name] for name in names})
-        return moved
+        """Return the same as ``after``, made in steps of at most ``at_once`` clusters."""
+        snapshot, leaving_names, joining_names = self, sorted(leaving), sorted(joining)
+        for start in range(0, len(leaving_names), at_once):
+            snapshot = snapshot.after(leaving_names[start : start + at_once], {})
+        for start in range(0, len(joining_names), at_once):
+            names = joining_names[start : start + at_once]
+            snapshot = snapshot.after((), {name: joining[name] for name in names})
+        return snapshot
 
-    def after(self, left: Collection[str], came: Mapping[str, ClusterPicture]) -> FleetSnapshot:
-        """Without the clusters that left, and with those that came, whose rooms are still unknown.
+    def after(
+        self, leaving: Collection[str], joining: Mapping[str, ClusterPicture]
+    ) -> FleetSnapshot:
+        """Return a snapshot without the leaving clusters and with the joining ones.
 
-        What the others have only moves.
+        The remaining clusters only move along the arrays. Joining clusters get no rooms yet.
         """
-        if not left and not came:
+        if not leaving and not joining:
             return self
-        gone = sorted(self.positions[name] for name in left)
-        names = list(Moves(left=gone).items(self.names, ()))
-        newcomers: dict[int, ClusterPicture] = {}
-        for name in sorted(came):
+        removed = sorted(self.positions[name] for name in leaving)
+        names = list(Moves(left=removed).items(self.names, ()))
+        joined: dict[int, ClusterPicture] = {}
+        for name in sorted(joining):
             position = bisect_left(names, name)
             names.insert(position, name)
-            newcomers[position] = came[name]
-        moves = Moves(left=gone, taken=list(newcomers))
-        states = {position: each.state for position, each in newcomers.items()}
-        fleet = self.fleet.after(moves, {c: each.cluster for c, each in states.items()})
-        ledgers = moves.items(self.ledgers, [each.ledger for each in newcomers.values()])
-        presences = [each.presence for each in newcomers.values()]
+            joined[position] = joining[name]
+        moves = Moves(left=removed, taken=list(joined))
+        states = {position: picture.state for position, picture in joined.items()}
+        fleet = self.fleet.after(moves, {c: state.cluster for c, state in states.items()})
+        ledgers = moves.items(self.ledgers, [picture.ledger for picture in joined.values()])
+        presences = [picture.presence for picture in joined.values()]
         return replace(
             self,
             generation=generation_of(fleet.names),
@@ -205,43 +207,45 @@ class FleetSnapshot:
             ledgers=ledgers,
             outstanding=OutstandingByCluster(ledgers),
             silent_after_c=moves.array(
-                self.silent_after_c, [each.silent_after for each in presences]
+                self.silent_after_c, [presence.silent_after for presence in presences]
             ),
-            may_return_c=moves.array(self.may_return_c, [each.may_return for each in presences]),
-            unseen=self.unseen.after(moves, {c: each.unseen for c, each in newcomers.items()}),
+            may_return_c=moves.array(
+                self.may_return_c, [presence.may_return for presence in presences]
+            ),
+            unseen=self.unseen.after(moves, {c: picture.unseen for c, picture in joined.items()}),
         )
 
     def with_pictures(
         self, changes: Mapping[str, ClusterPicture], rooms_of: Collection[str]
     ) -> FleetSnapshot:
-        """The same clusters, some of them changed; only what changed is made again.
+        """Return a snapshot of the same clusters with other pictures of some of them.
 
-        ``rooms_of`` names those that may have another room.
+        ``rooms_of`` names the clusters that may have another room.
         """
         rooms = {self.positions[name]: changes[name].room for name in rooms_of}
-        by_position = {self.positions[name]: each for name, each in changes.items()}
+        by_position = {self.positions[name]: picture for name, picture in changes.items()}
         states, clusters = {}, {}
         ledgers = list(self.ledgers)
         silent_after_c, may_return_c = self.silent_after_c.copy(), self.may_return_c.copy()
         newly_unseen: dict[int, Reason] = {}
-        for position, each in by_position.items():
-            before = self.states[position]
-            if each.state is not before:
-                states[position] = each.state
-            if each.state.cluster != before.cluster:
-                clusters[position] = each.state.cluster
-            ledgers[position] = each.ledger
-            silent_after_c[position] = each.presence.silent_after
-            may_return_c[position] = each.presence.may_return
-            if each.unseen != self.unseen[position]:
-                newly_unseen[position] = each.unseen
+        for position, picture in by_position.items():
+            previous = self.states[position]
+            if picture.state is not previous:
+                states[position] = picture.state
+            if picture.state.cluster != previous.cluster:
+                clusters[position] = picture.state.cluster
+            ledgers[position] = picture.ledger
+            silent_after_c[position] = picture.presence.silent_after
+            may_return_c[position] = picture.presence.may_return
+            if picture.unseen != self.unseen[position]:
+                newly_unseen[position] = picture.unseen
         return replace(
             self,
             fleet=self.fleet.after(UNMOVED, clusters) if clusters else self.fleet,
             capacity=self.capacity.with_clusters(states) if states else self.capacity,
             rooms=self.rooms.with_rooms(rooms) if rooms else self.rooms,
             ledgers=tuple(ledgers),
-            outstanding=self._waiting(rooms, ledgers),
+            outstanding=self._outstanding_after(rooms, ledgers),
             silent_after_c=silent_after_c,
             may_return_c=may_return_c,
             unseen=self.unseen.after(UNMOVED, newly_unseen) if newly_unseen else self.unseen,
@@ -250,7 +254,7 @@ class FleetSnapshot:
     def with_promises(
         self, rooms: FleetRooms, changes: Mapping[int, ClusterLedger]
     ) -> FleetSnapshot:
-        """The same fleet after decisions; ``rooms`` hold what is outstanding by these ledgers."""
+        """Return the same fleet after decisions: ``rooms`` belong to the changed ledgers."""
         ledgers = list(self.ledgers)
         for position, ledger in changes.items():
             ledgers[position] = ledger
@@ -258,31 +262,31 @@ class FleetSnapshot:
             self,
             rooms=rooms,
             ledgers=tuple(ledgers),
-            outstanding=self._waiting(changes, ledgers),
+            outstanding=self._outstanding_after(changes, ledgers),
         )
 
-    def _waiting(
+    def _outstanding_after(
         self, changed: Collection[int], ledgers: Sequence[ClusterLedger]
     ) -> OutstandingByCluster:
-        """The very same where nothing was and is outstanding: estimates are known by it."""
+        """Return the outstanding replicas; the same object if there were none and are none.
+
+        Estimates are cached by the identity of this object.
+        """
         if any(self.ledgers[c].is_open or ledgers[c].is_open for c in changed):
             return self.outstanding.after(ledgers, changed)
         return self.outstanding
 
     @property
     def reported(self) -> FleetCells:
-        """The cells as reports have them, whatever is promised in them."""
+        """The free cells of all reports, without any promises packed in them."""
         return self.rooms.reported
 
     def fleet_at(self, now: float) -> Fleet:
-        """The fleet for decisions made at ``now``.
-
-        Clusters that are stale, or that their agents cannot see, get no new replicas.
-        """
+        """Return the fleet for decisions at ``now``: stale and unseen clusters are not ready."""
         return self.fleet.without(self.unseen_at(now))
 
     def unseen_at(self, now: float) -> Column[Reason]:
-        """Why each cluster is stale or not seen as it is at ``now``, "" where it is neither."""
+        """Return the reason why a cluster is stale or unseen at ``now``; empty where it is not."""
         silent_c = self.silent_after_c < now
         if not silent_c.any():
             return self.unseen
@@ -290,7 +294,7 @@ class FleetSnapshot:
         return Column(code_c=code_c, values=(*self.unseen.values, STALE))
 
     def evidence_at(self, now: float) -> ReportEvidence:
-        """Which reports decisions made at ``now`` are made on: one value for all of them."""
+        """Return the reports that decisions at ``now`` rest on; one object for all of them."""
         evidence = self._evidence.get(now)
         if evidence is None:
             self._evidence.clear()
@@ -303,7 +307,7 @@ class FleetSnapshot:
 
     @property
     def cells(self) -> FleetCells:
-        """What is left of every cluster's cells beside all that is outstanding."""
+        """The free cells of all reports, with all outstanding replicas packed in them."""
         return self.rooms.filled
 
     @property
@@ -311,22 +315,22 @@ class FleetSnapshot:
         return self.capacity.states
 
     def names_after(self, after: str, limit: int) -> tuple[str, ...]:
-        """At most ``limit`` names that come after ``after``."""
+        """Return at most ``limit`` names greater than ``after``, ascending."""
         start = bisect_right(self.names, after)
         return self.names[start : start + limit]
 
 
-def check_named(clusters: Iterable[str], known: Container[str]) -> None:
-    """Raises InvalidRequest for the field ``clusters`` with those that are not known."""
+def check_named(clusters: Iterable[str], names: Container[str]) -> None:
+    """Raise InvalidRequest for clusters of the field ``clusters`` that are not among ``names``."""
     violations = [
         Violation(field=f"clusters[{place}]", rule=f"there is no cluster {name!r}")
         for place, name in enumerate(clusters)
-        if name not in known
+        if name not in names
     ]
     if violations:
         raise InvalidRequest(violations)
 
 
 def generation_of(names: Sequence[str]) -> str:
-    """The same for the same clusters, in every process."""
+    """Return a hash of the names, which is the same in every process."""
     return hashlib.blake2b("\n".join(names).encode(), digest_size=8).hexdigest()

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from federation.services.fleet import journal_reader as module
-from federation.services.fleet.journal_reader import Appending, Following, OwnEntries
+from federation.services.fleet import journal_memory as module
+from federation.services.fleet.journal_memory import Appending, OwnEntries
+from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change
 from federation.store.postgres import PostgresStore
@@ -77,7 +78,7 @@ async def test_what_was_applied_is_told_and_not_applied_again(plane: Plane) -> N
 async def test_what_is_read_before_the_commit_is_answered_waits_for_that(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "MAX_COMMIT_WAIT_SECONDS", 3600.0)
     asked = until_asked(plane.following._own, monkeypatch)
     position = plane.fleet.position
     with plane.following.appending() as own:
@@ -94,7 +95,7 @@ async def test_what_is_read_before_the_commit_is_answered_waits_for_that(
 async def test_a_commit_whose_answer_takes_too_long_is_not_waited_for(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "MAX_COMMIT_WAIT_SECONDS", 0.0)
     with plane.following.appending() as own:
         await plane.commit(own, CHANGE)
         await plane.following.follow()
@@ -103,7 +104,7 @@ async def test_a_commit_whose_answer_takes_too_long_is_not_waited_for(
 
 def test_what_nobody_reads_is_forgotten_in_the_end() -> None:
     entries = OwnEntries()
-    for first in range(0, 3 * module.REMEMBERED, 100):
+    for first in range(0, 3 * module.MAX_OWN_CHANGES, 100):
         with entries.appending() as own:
             own.announce(range(first, first + 100), [CHANGE] * 100)
-    assert list(entries.changes) == [*range(2 * module.REMEMBERED, 3 * module.REMEMBERED)]
+    assert list(entries.changes) == [*range(2 * module.MAX_OWN_CHANGES, 3 * module.MAX_OWN_CHANGES)]
