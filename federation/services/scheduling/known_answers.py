@@ -1,6 +1,6 @@
-"""What was worked out of a fleet's rooms for bindings that ask the same, until the rooms change.
+"""Results about a fleet's capacity, remembered for bindings with equal requests.
 
-Must not promise anything.
+They hold until the packed capacity changes. Must not promise anything.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.promisable import looked_again
 from federation.services.fleet.snapshot import OutstandingByCluster
 
-# Of all answers of one kind, in 8 to 10 bytes each; and so many answers in any fleet.
+# A memo holds at most so many numbers of 8 to 10 bytes, one or two for each cluster and answer.
 MAX_NUMBERS: Final = 2_000_000
+# A memo holds so many answers however large the fleet is.
 MIN_ANSWERS: Final = 64
 
 Key = TypeVar("Key", bound=Hashable)
@@ -28,9 +29,9 @@ Answer = TypeVar("Answer")
 
 
 class Memo(dict[Key, Answer]):
-    """Answers about a fleet; the oldest is forgotten where there are too many.
+    """Answers by question; the oldest one is dropped if there are too many.
 
-    An answer has some numbers for each cluster: the larger the fleet, the fewer are kept.
+    An answer has some numbers for each cluster, so a larger fleet has fewer answers.
     """
 
     def __init__(self, clusters: int) -> None:
@@ -44,9 +45,9 @@ class Memo(dict[Key, Answer]):
 
 
 class KnownRefusal(NamedTuple):
-    """A decision by which a binding finds no room, with its whole reason, and what it was made on.
+    """A decision that refuses a binding, with its full reason, and the inputs of that decision.
 
-    ``unseen_in`` are clusters where reports did not show all that was ``outstanding``.
+    ``unseen_in`` are clusters whose reports did not show all ``outstanding`` promises.
     """
 
     available: Estimates
@@ -58,77 +59,89 @@ class KnownRefusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownAnswers:
-    """By question what is ``available`` in these rooms, and what is ``scarce``; ``seen_again`` is
-    what second looks at what is available found for so many replicas. ``beside_own`` is what is
-    available to one that is somewhere, by these ledgers. ``refusals`` are of bindings that were
-    nowhere; ``lessened`` are rooms once some have lost some of theirs. Belongs to one thread.
+    """Answers about ``rooms``, the packed capacity of a fleet. They belong to one thread.
+
+    Availability and refusals pay in ``bench_queue``, ``beside_own`` in ``bench_previews``, and
+    ``lessened`` in the preemption of ``bench_reserve`` (all in lab/benchmarks).
     """
 
     rooms: FleetRooms
+    # For bindings without a place: by ``question_of``.
     available: Memo[Hashable, Estimates]
+    # For placed bindings, whose own reservations are in these ledgers.
     beside_own: Memo[Hashable, tuple[Sequence[ClusterLedger], Estimates]]
+    # What second looks granted, by question and number of replicas.
     seen_again: Memo[Hashable, Estimates | None]
+    # Refusals of bindings without a place.
     refusals: Memo[Hashable, KnownRefusal]
+    # The scarce resource, by question.
     scarce: dict[Certificate | None, Memo[Hashable, Reason]] = field(default_factory=dict)
+    # Rooms packed anew for bindings that lose replicas.
     lessened: PackedRooms = field(default_factory=dict)
 
     @classmethod
     def about(cls, rooms: FleetRooms) -> KnownAnswers:
-        """None yet."""
+        """Return empty memos for these rooms."""
         clusters = len(rooms.sites)
         return cls(rooms, Memo(clusters), Memo(clusters), Memo(clusters), Memo(clusters))
 
-    def scarcities(self, asked: Certificate | None) -> Memo[Hashable, Reason]:
-        """What was found to be scarce, by question."""
-        if asked not in self.scarce:
-            self.scarce[asked] = Memo(len(self.rooms.sites))
-        return self.scarce[asked]
+    def scarcities(self, certificate: Certificate | None) -> Memo[Hashable, Reason]:
+        """Return the scarce resource by question, for bindings that request this certificate."""
+        if certificate not in self.scarce:
+            self.scarce[certificate] = Memo(len(self.rooms.sites))
+        return self.scarce[certificate]
 
     def available_anew(
         self,
         binding: Binding,
-        asked: Certificate | None,
-        work_out: Callable[[Binding, Certificate | None], Estimates],
+        certificate: Certificate | None,
+        compute: Callable[[Binding, Certificate | None], Estimates],
         *,
         leaves_large: bool,
     ) -> Estimates:
-        """What is available to one that is nowhere, worked out once."""
-        question = question_of(binding, asked)
+        """Return what is available to a binding without a place, computed once."""
+        question = question_of(binding, certificate)
         key = question if leaves_large else (question, leaves_large)
-        known = self.available.get(key)
-        if known is None:
-            known = self.available[key] = work_out(binding, asked)
-        return known
+        estimates = self.available.get(key)
+        if estimates is None:
+            estimates = self.available[key] = compute(binding, certificate)
+        return estimates
 
     def available_beside_own(
         self,
         binding: Binding,
-        asked: Certificate | None,
+        certificate: Certificate | None,
         ledgers: Sequence[ClusterLedger],
-        work_out: Callable[[Binding, Certificate | None], Estimates],
+        compute: Callable[[Binding, Certificate | None], Estimates],
     ) -> Estimates:
-        """What is available to one that is somewhere, worked out once by these ledgers."""
-        question = question_of(binding, asked), binding.key, binding.clusters
-        known = self.beside_own.get(question)
-        if known is None or known[0] is not ledgers:
-            known = self.beside_own[question] = ledgers, work_out(binding, asked)
-        return known[1]
+        """Return what is available to a placed binding, computed once for these ledgers."""
+        question = question_of(binding, certificate), binding.key, binding.clusters
+        answer = self.beside_own.get(question)
+        if answer is None or answer[0] is not ledgers:
+            answer = self.beside_own[question] = ledgers, compute(binding, certificate)
+        return answer[1]
 
     def looked_again(
-        self, binding: Binding, asked: Certificate | None, available: Estimates
+        self, binding: Binding, certificate: Certificate | None, available: Estimates
     ) -> Estimates | None:
-        """``promisable.looked_again``, once for all that ask the same and are told the same."""
-        question = question_of(binding, asked)
+        """Return the result of ``promisable.looked_again``.
+
+        It is computed once for bindings with equal questions, whose availability is the remembered.
+        """
+        question = question_of(binding, certificate)
         if self.available.get(question) is not available:
-            return looked_again(self.rooms, binding, asked, available)
-        wanted = question, binding.replicas
-        if wanted not in self.seen_again:
-            self.seen_again[wanted] = looked_again(self.rooms, binding, asked, available)
-        return self.seen_again[wanted]
+            return looked_again(self.rooms, binding, certificate, available)
+        key = question, binding.replicas
+        if key not in self.seen_again:
+            self.seen_again[key] = looked_again(self.rooms, binding, certificate, available)
+        return self.seen_again[key]
 
 
-def question_of(binding: Binding, asked: Certificate | None) -> Hashable:
-    """Equal for bindings of one kind of replica, which are nowhere, that ask the same."""
-    wanted = binding.requirements
-    claim = wanted.node_claim.key if wanted.node_claim else None
-    return frozenset(wanted.request.items()), claim, asked
+def question_of(binding: Binding, certificate: Certificate | None) -> Hashable:
+    """Return a key that is equal for bindings with equal requests and certificates.
+
+    The bindings must have one kind of replica, no components, and no place yet.
+    """
+    requirements = binding.requirements
+    claim = requirements.node_claim.key if requirements.node_claim else None
+    return frozenset(requirements.request.items()), claim, certificate

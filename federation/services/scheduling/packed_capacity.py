@@ -50,7 +50,7 @@ class PackedCapacity:
                 draft.binding,
                 self.decision,
                 decided.decision.clusters,
-                asked=draft.certificate,
+                certificate=draft.certificate,
                 held=self.held,
                 adopts=self.adopts,
                 refines=decided.is_refined,
@@ -62,6 +62,8 @@ class PackedCapacity:
         """Return the means to say what is scarce on the working copy."""
         certificate = draft.certificate
         return Scarcity(
-            estimate=partial(self.working.availability, asked=certificate, leaves_large=False),
+            estimate=partial(
+                self.working.availability, certificate=certificate, leaves_large=False
+            ),
             remembered=self.working.scarcities(certificate),
         )

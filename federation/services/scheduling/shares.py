@@ -1,6 +1,6 @@
-"""The shares that a decision asks clusters for, what was reserved, and what certificates say.
+"""The shares that a decision asks clusters to reserve, the reservations, and their certificates.
 
-Pure. Must not know whether there is room for them.
+Pure functions and values. Must not know whether the clusters have the capacity.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from federation.capacity.cluster_room import ReportId
 from federation.capacity.worth import worth
 from federation.model.arrays import BoolArray
 from federation.model.placement import Binding, Certificate
-from federation.model.reservations import PromiseCertificate, Reservation, Share
+from federation.model.reservations import Outstanding, PromiseCertificate, Reservation, Share
 from federation.model.workload import ReplicaRequirements
 from federation.services.journal import ClusterShares
 from federation.services.values import ClusterPromise
@@ -26,19 +26,23 @@ NOT_PLANNED = "no placer of ours is there to follow plans"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationRequest:
-    """What a decision wants reserved: shares by cluster, none where it lets go.
+    """The shares by cluster that a decision asks to reserve; ``left`` clusters release all.
 
-    ``adopted`` are the replicas by cluster and component that ran before the binding was known.
-    ``watched`` are shares in clusters that it leaves: of no replicas where its pods are looked for
-    alone, and as they were where they stay until others run.
-    ``checked`` says of how many more units, of which each asks for ``unit``, totals and grade
-    counts have to leave room for. ``terms`` say what the shares may take of the room; the binding
-    is ``placed`` in the clusters of these names.
+    ``adopted`` are the replicas, by cluster and component, that ran before the binding was stored.
+
+    ``watched`` are shares in clusters that the binding leaves. A share of no replicas makes the
+    agent look for remaining pods. A share with replicas stays until the pods elsewhere run.
+
+    ``checked`` has clusters without visible nodes, with the number of additional units that their
+    totals and grade counts must have capacity for; one unit requests ``unit``.
+
+    ``terms`` limit the capacity that the shares may take. ``placed`` are the clusters where the
+    binding is now.
     """
 
     key: str
     decision: str
-    asked: Certificate | None
+    certificate: Certificate | None
     shares: Mapping[str, tuple[Share, ...]]
     left: tuple[str, ...] = ()
     adopted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -51,9 +55,9 @@ class ReservationRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """What was reserved for a decision: the ledgers' changes, and what the shares are worth.
+    """The outcome of a reservation: changes of ledgers by cluster, and a promise for each share.
 
-    ``reservations`` are all that the binding holds now, by ascending cluster.
+    ``reservations`` are all reservations that the binding now has, in the order of cluster names.
     """
 
     clusters: Mapping[str, ClusterShares]
@@ -61,55 +65,62 @@ class Reserved:
     promises: tuple[ClusterPromise, ...]
 
 
-def units_of(binding: Binding, count: int) -> Iterable[tuple[Share, int]]:
-    """What so many replicas, or sets, are made of: each part, and how many times."""
-    return ((part, count) for part in parts(binding, 1))
+def outstanding_units(binding: Binding, key: str, units: int) -> tuple[Outstanding, ...]:
+    """Return promises of so many replicas, or whole sets, under a key of their own."""
+    return tuple(
+        Outstanding(key, share.requirements, share.replicas * units, share.component)
+        for share in parts(binding, 1)
+    )
 
 
-def note_of(asked: Certificate | None, worth: PromiseCertificate) -> str:
-    """Why a promise is worth something else than was asked for."""
-    if worth is PromiseCertificate.UNPROVEN:
+def note_of(requested: Certificate | None, promised: PromiseCertificate) -> str:
+    """Return why the certificate of a promise is not the requested one."""
+    if promised is PromiseCertificate.UNPROVEN:
         return "nothing shows whether there is room"
-    if worth is PromiseCertificate.SUMMARY_CHECKED:
+    if promised is PromiseCertificate.SUMMARY_CHECKED:
         return "nothing shows whether its nodes have room"
-    return NOT_PLANNED if asked is Certificate.PLANNED else ""
+    return NOT_PLANNED if requested is Certificate.PLANNED else ""
 
 
 def worth_by_name(
-    asked: Certificate | None,
+    certificate: Certificate | None,
     positions: Mapping[str, int],
     told_c: BoolArray,
     planned_c: BoolArray,
 ) -> Callable[[str], PromiseCertificate]:
-    """What a promise will be worth in a cluster, where it is known which of them can tell, and
-    which follow plans.
+    """Return a function from a cluster's name to the certificate of a promise there.
+
+    ``told_c`` marks clusters whose pools show where the workload fits, ``planned_c`` clusters whose
+    agents follow plans of nodes.
     """
-    worth_by = {
-        (told, planned): worth(asked, carries_labels=told, follows_plans=planned)
-        for told in (False, True)
-        for planned in (False, True)
+    certificates = {
+        (shows_nodes, follows_plans): worth(
+            certificate, carries_labels=shows_nodes, follows_plans=follows_plans
+        )
+        for shows_nodes in (False, True)
+        for follows_plans in (False, True)
     }
 
-    def worth_in(name: str) -> PromiseCertificate:
+    def certificate_in(name: str) -> PromiseCertificate:
         position = positions.get(name)
         if position is None:
             return PromiseCertificate.UNPROVEN
-        return worth_by[bool(told_c[position]), bool(planned_c[position])]
+        return certificates[bool(told_c[position]), bool(planned_c[position])]
 
-    return worth_in
+    return certificate_in
 
 
 def adopted_by_name(binding: Binding, names: Collection[str]) -> Mapping[str, Mapping[str, int]]:
-    """The replicas of its clusters of these names by component, which run already."""
+    """Return the running replicas of a binding in the named clusters, by cluster and component."""
     return {
-        target.name: {each.component: each.replicas for each in parts(binding, target.replicas)}
+        target.name: {part.component: part.replicas for part in parts(binding, target.replicas)}
         for target in binding.clusters
         if target.name in names
     }
 
 
 def terms_at(request: ReservationRequest, positions: Mapping[str, int]) -> PromiseTerms:
-    """The terms of a request, by the positions of the clusters where the binding is placed."""
+    """Return the terms of a request with the positions of clusters where the binding is placed."""
     placed = frozenset(positions[name] for name in request.placed if name in positions)
     return replace(request.terms, placed=placed)
 
@@ -117,14 +128,14 @@ def terms_at(request: ReservationRequest, positions: Mapping[str, int]) -> Promi
 def promises_of(
     request: ReservationRequest, report_in: Callable[[str], ReportId | None]
 ) -> tuple[ClusterPromise, ...]:
-    """What the shares are worth, by the reports that they were packed into."""
+    """Return a promise for each share, with the report that the share was packed into."""
     promises = []
     for name, shares in sorted(request.shares.items()):
-        certificate, note = shares[0].certificate, ""
-        if request.asked is not None and certificate.value != request.asked.value:
-            note = note_of(request.asked, certificate)
+        promised, note = shares[0].certificate, ""
+        if request.certificate is not None and promised.value != request.certificate.value:
+            note = note_of(request.certificate, promised)
         epoch, sequence = report_in(name) or (0, 0)
-        promises.append(ClusterPromise(name, certificate, epoch, sequence, note))
+        promises.append(ClusterPromise(name, promised, epoch, sequence, note))
     return tuple(promises)
 
 
@@ -133,28 +144,28 @@ def parts(
     replicas: int,
     certificate: PromiseCertificate = PromiseCertificate.CAREFUL,
 ) -> tuple[Share, ...]:
-    """What one cluster runs of the workload; one of components goes there as a whole."""
+    """Return the shares of one cluster; a workload of components goes there as a whole set."""
     if binding.components:
         return tuple(
             Share(
-                component=each.name,
-                requirements=each.requirements,
-                replicas=each.replicas,
+                component=component.name,
+                requirements=component.requirements,
+                replicas=component.replicas,
                 certificate=certificate,
             )
-            for each in binding.components
+            for component in binding.components
         )
     return (Share(requirements=binding.requirements, replicas=replicas, certificate=certificate),)
 
 
 def shares_of(reservations: Iterable[Reservation]) -> tuple[Share, ...]:
-    """What was asked for, by what is held of it."""
+    """Return the shares that led to these reservations."""
     return tuple(
         Share(
-            component=each.component,
-            requirements=each.requirements,
-            replicas=each.replicas,
-            certificate=each.certificate,
+            component=reservation.component,
+            requirements=reservation.requirements,
+            replicas=reservation.replicas,
+            certificate=reservation.certificate,
         )
-        for each in reservations
+        for reservation in reservations
     )

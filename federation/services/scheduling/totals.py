@@ -1,6 +1,6 @@
-"""What totals and grade counts leave in a batch's working copy, where no nodes are seen.
+"""Capacity by totals and grade counts in a working copy, for clusters without visible nodes.
 
-Plain functions and values of one thread. Must not decide whether that counts.
+Functions and values of one thread. Must not decide whether a binding may rely on this capacity.
 """
 
 from __future__ import annotations
@@ -27,78 +27,83 @@ from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.snapshot import FleetSnapshot
 
 CHECKED: Final = PromiseCertificate.SUMMARY_CHECKED
-# What a binding held in a cluster, and what it holds after a decision.
+# The reservations of a binding in a cluster before and after a decision; None: it has none.
 StakeChange: TypeAlias = tuple[Stake | None, Stake | None]
 
 
 class TotalsInWork:
-    """Of a snapshot, less what is outstanding by its ledgers and by those in ``work``, which change
-    with every promise. ``known`` has deductions of earlier snapshots, which these are made from.
+    """Totals of a snapshot less the outstanding promises in its ledgers and in those of ``work``.
+
+    The ledgers in ``work`` replace those of the snapshot; every promise changes them.
+    ``estimates`` has the deductions of earlier snapshots, from which these are computed.
     """
 
     def __init__(
-        self, snapshot: FleetSnapshot, known: KnownEstimates, work: Mapping[int, LedgerInWork]
+        self, snapshot: FleetSnapshot, estimates: KnownEstimates, work: Mapping[int, LedgerInWork]
     ) -> None:
         self._snapshot = snapshot
-        self._known = known
+        self._estimates = estimates
         self._work = work
-        # None: nobody has asked yet.
+        # Computed on first use, then changed with each promise.
         self._deductions: Deductions | None = None
-        self._answered: tuple[Deductions, ReplicaRequirements, Estimates] | None = None
+        self._last_answer: tuple[Deductions, ReplicaRequirements, Estimates] | None = None
 
     def left(self, unit: ReplicaRequirements) -> Estimates:
-        """How many more replicas, or whole sets of components, fit by them."""
-        deducted = self._deducted()
-        known = self._answered
-        if known is None or known[0] is not deducted or known[1] != unit:
-            # Grades do not count sets, which ask for pod slots of their own.
+        """Return how many additional replicas, or whole sets of components, fit in each cluster."""
+        deductions = self._current_deductions()
+        answer = self._last_answer
+        if answer is None or answer[0] is not deductions or answer[1] != unit:
+            # Grade counts cannot count sets, because a set requests pod slots itself.
             highest = Source.SUMMARY if PODS in unit.request else Source.MODELS
             options = EstimateOptions(highest=highest, ignore_claims=True)
-            known = self._answered = deducted, unit, deducted.estimates(unit, options)
-        return known[2]
+            answer = self._last_answer = deductions, unit, deductions.estimates(unit, options)
+        return answer[2]
 
     @cached_property
     def relayed_c(self) -> BoolArray:
-        """Whose totals are somebody else's than an agent's own."""
-        states = self._snapshot.states
-        return np.array([bool(each.report and each.report.source) for each in states], np.bool_)
+        """Mark the clusters whose totals were reported by another source than an agent of ours."""
+        reports = (state.report for state in self._snapshot.states)
+        return np.array([bool(report and report.source) for report in reports], np.bool_)
 
     @cached_property
     def are_relayed(self) -> bool:
-        """Whether those of any cluster are."""
+        """Tell whether the totals of any cluster are relayed."""
         return bool(self.relayed_c.any())
 
     def short(self, unit: ReplicaRequirements, checked: Mapping[str, int]) -> dict[str, Reason]:
-        """Where they leave less than so many more units by now, and how much."""
+        """Return a reason for each checked cluster that has too little capacity by now."""
         if not checked:
             return {}
-        positions, left_c = self._snapshot.positions, self.left(unit).replicas_c
+        positions, free_c = self._snapshot.positions, self.left(unit).replicas_c
         return {
             name: Reason.of(
-                ReasonCode.TOTALS_TOO_SMALL, Amount(int(left_c[positions[name]])), Amount(more)
+                ReasonCode.TOTALS_TOO_SMALL, Amount(int(free_c[positions[name]])), Amount(count)
             )
-            for name, more in checked.items()
-            if left_c[positions[name]] < more
+            for name, count in checked.items()
+            if free_c[positions[name]] < count
         }
 
-    def take(self, given: Mapping[int, StakeChange]) -> None:
-        """What came to be outstanding by a decision; where something ended, all is looked at."""
+    def take(self, changes: Mapping[int, StakeChange]) -> None:
+        """Deduct what a decision made outstanding.
+
+        The outstanding promises of a cluster are summed anew if the binding had some there.
+        """
         if self._deductions is None:
             return
-        more, others = {}, {}
-        for position, (before, stake) in given.items():
-            if before is not None and before.outstanding:
-                others[position] = self._outstanding(position)
+        added, replaced = {}, {}
+        for position, (former, stake) in changes.items():
+            if former is not None and former.outstanding:
+                replaced[position] = self._outstanding(position)
             elif stake is not None:
-                more[position] = stake.outstanding
-        self._deductions = self._deductions.with_more(more).with_others(others)
+                added[position] = stake.outstanding
+        self._deductions = self._deductions.with_more(added).with_others(replaced)
 
-    def _deducted(self) -> Deductions:
+    def _current_deductions(self) -> Deductions:
         if self._deductions is None:
-            before = self._snapshot.ledgers
-            known = self._known.deductions(self._snapshot.capacity, self._snapshot.outstanding)
-            changed = [c for c, each in self._work.items() if each.version != before[c].version]
-            self._deductions = known.with_others({c: self._outstanding(c) for c in changed})
+            snapshot, ledgers = self._snapshot, self._snapshot.ledgers
+            shared = self._estimates.deductions(snapshot.capacity, snapshot.outstanding)
+            changed = [c for c, draft in self._work.items() if draft.version != ledgers[c].version]
+            self._deductions = shared.with_others({c: self._outstanding(c) for c in changed})
         return self._deductions
 
     def _outstanding(self, position: int) -> tuple[Outstanding, ...]:
@@ -108,36 +113,39 @@ class TotalsInWork:
 def more_units(
     binding: Binding, target: TargetCluster, stake: Stake | None, *, adopts: bool
 ) -> int:
-    """By how many replicas, or whole sets, a share is more than what the binding has there of what
-    it asks for now: holds, or ``adopts`` as it runs.
+    """Return how many replicas, or whole sets, a share adds to those that the binding has.
+
+    The binding has what it reserved with its present requests; if it ``adopts``, what it runs.
     """
     if adopts:
-        running = (each.replicas for each in binding.clusters if each.name == target.name)
+        running = (item.replicas for item in binding.clusters if item.name == target.name)
         return target.replicas - sum(running)
-    newest = {each.component: each for each in stake.reservations} if stake else {}
+    newest = {item.component: item for item in stake.reservations} if stake else {}
     parts = (
-        [(each.name, each.requirements, each.replicas) for each in binding.components]
+        [(item.name, item.requirements, item.replicas) for item in binding.components]
         if binding.components
         else [("", binding.requirements, 1)]
     )
-    held = (
+    reserved_units = (
         newest[name].replicas // replicas
         if name in newest and newest[name].shape == request_shape(requirements.request)
         else 0
         for name, requirements, replicas in parts
         if replicas
     )
-    return target.replicas - min(held, default=target.replicas)
+    return target.replicas - min(reserved_units, default=target.replicas)
 
 
 def worth_of_kept(stake: Stake | None) -> PromiseCertificate:
-    """What a share is worth that does not grow: as it was, where it was not packed."""
+    """Return the certificate of a share that does not grow: unproven stays unproven."""
     was_unproven = stake is not None and any(
-        each.certificate is PromiseCertificate.UNPROVEN for each in stake.reservations
+        reservation.certificate is PromiseCertificate.UNPROVEN for reservation in stake.reservations
     )
     return PromiseCertificate.UNPROVEN if was_unproven else CHECKED
 
 
-def outstanding_after(given: Mapping[int, StakeChange]) -> dict[int, tuple[Outstanding, ...]]:
-    """What is outstanding after a change, by position."""
-    return {position: stake.outstanding if stake else () for position, (_, stake) in given.items()}
+def outstanding_after(changes: Mapping[int, StakeChange]) -> dict[int, tuple[Outstanding, ...]]:
+    """Return the outstanding promises after the changes, by position of the cluster."""
+    return {
+        position: stake.outstanding if stake else () for position, (_, stake) in changes.items()
+    }

@@ -78,7 +78,7 @@ def request_room(
         attempt.candidate,
         attempt.id,
         attempt.decision.clusters if clusters is None else clusters,
-        asked=certificate,
+        certificate=certificate,
         held=attempt.facts.holding.clusters,
         adopts=attempt.adopts,
         watched=_watched(working, attempt),
