@@ -14,7 +14,7 @@ from federation.failover.breaker import BreakerLimits
 from federation.model.errors import Violation
 from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
-from federation.scheduler.preemption import MOST_OF_NAMESPACE, MOST_REPLICAS
+from federation.scheduler.preemption import MAX_PREEMPTED, MAX_PREEMPTED_IN_NAMESPACE
 
 
 class EventKind(StrEnum):
@@ -44,8 +44,8 @@ class FailoverRules(NamedTuple):
     lost_seconds: float = 300.0
     percent_a_minute: float = 10.0
     breaker: BreakerLimits = BreakerLimits()
-    preempted_replicas: int = MOST_REPLICAS
-    preempted_replicas_of_namespace: int = MOST_OF_NAMESPACE
+    preempted_replicas: int = MAX_PREEMPTED
+    preempted_replicas_of_namespace: int = MAX_PREEMPTED_IN_NAMESPACE
 
 
 class StepKind(StrEnum):

@@ -20,7 +20,7 @@ from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.preemption import are_within
 from federation.scheduler.scarcity import short_of
 from federation.scheduler.waiting.gangs import GangMember, gate_of, missing
-from federation.scheduler.waiting.kept import MOST_EARMARKS, goes_with
+from federation.scheduler.waiting.kept import MAX_EARMARKS, goes_with
 from federation.scheduler.waiting.queue import Seen, TryOrder, Waiter, WaitingQueue
 
 
@@ -260,13 +260,13 @@ class Earmarks:
     @property
     def next_at(self) -> float:
         """Return when room is kept for one more; infinity while earmarks are at their limit."""
-        is_full = len(self.keys) >= MOST_EARMARKS
+        is_full = len(self.keys) >= MAX_EARMARKS
         return math.inf if is_full else min(self._starving.values(), default=math.inf)
 
     def begin(self, now: float) -> Iterator[BindingName]:
         """Yield bindings for which room is kept from now on, the longest overtaken first."""
         for key, due_at in sorted(self._starving.items(), key=itemgetter(1)):
-            if due_at > now or len(self.keys) >= MOST_EARMARKS:
+            if due_at > now or len(self.keys) >= MAX_EARMARKS:
                 return
             del self._starving[key]
             self.keys.add(key)

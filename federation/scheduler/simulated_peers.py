@@ -17,7 +17,7 @@ from federation.scheduler.triggers import is_answered
 
 
 class PlacedPeer(NamedTuple):
-    """A binding, the newest decision that placed it, and where it ran as it came."""
+    """A binding, the newest decision that placed it, and the clusters where it ran when it came."""
 
     binding: Binding
     decision: Decision
@@ -29,7 +29,7 @@ def surroundings_of(binding: Binding, placed: Collection[PlacedPeer]) -> Surroun
     group, anti_group = groups_of(binding)
     if not (group or anti_group or binding.clusters):
         return ALONE
-    peers = [each for each in placed if each.binding.key != binding.key]
+    peers = [peer for peer in placed if peer.binding.key != binding.key]
     return Surroundings(
         affinity_peers=tuple(_places(binding, peers, group, 0)),
         anti_affinity_peers=tuple(_places(binding, peers, anti_group, 1)),

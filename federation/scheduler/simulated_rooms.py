@@ -1,6 +1,6 @@
-"""The rooms of a simulation's clusters that come with pools, and what is promised in them.
+"""The packed capacity of a simulation's clusters that report node pools, and the promises in it.
 
-Must not decide anything: it says what can be promised, as the service does, and keeps it.
+Must not decide: it says what can be promised, as the service does, and records promises.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from federation.scheduler.promisable import (
     told_by_pools,
 )
 
-# A binding, what is left to it of its shares, and what it asks of promises.
+# A binding, the shares that it keeps, and the certificate that it asks for.
 KeptShares: TypeAlias = tuple[Binding, Collection[TargetCluster], Certificate | None]
 
 
 class SimulatedRooms:
-    """Rooms by position; ``there_c`` says which clusters have one: none where a caller states what
-    is available.
+    """Packed capacity by position; ``there_c`` marks clusters that have one.
+
+    A cluster whose availability the caller states has none.
     """
 
     def __init__(self, states: Sequence[ClusterState], stated: Collection[str]) -> None:
@@ -48,7 +49,7 @@ class SimulatedRooms:
         self._rooms = FleetRooms.of(
             None if state.cluster.name in stated else _room(state) for state in states
         )
-        # Copies share it, as long as their rooms are these.
+        # Copies share this cache until a promise changes their capacity.
         self._lessened: PackedRooms = {}
         self.there_c: BoolArray = np.array(
             [self._rooms.report(position) is not None for position in range(len(states))],
@@ -56,40 +57,43 @@ class SimulatedRooms:
         )
 
     def available(
-        self, binding: Binding, asked: Certificate | None, *, leaves_large: bool = True
+        self, binding: Binding, certificate: Certificate | None, *, leaves_large: bool = True
     ) -> Estimates:
-        """How many more replicas or sets can be promised, where there are rooms. ``leaves_large``
-        is as for ``packable``.
+        """Return how many more replicas or sets can be promised in packed clusters.
+
+        ``leaves_large`` is as for ``packable``.
         """
-        told = told_by_pools(self._rooms, requirements_of(binding))
-        own = own_of(self._rooms, binding, asked, dict(self._own(binding)))
-        return promisable(self._rooms, binding, asked, told, own, leaves_large=leaves_large)
+        told_by = told_by_pools(self._rooms, requirements_of(binding))
+        own = own_of(self._rooms, binding, certificate, dict(self._own(binding)))
+        return promisable(
+            self._rooms, binding, certificate, told_by, own, leaves_large=leaves_large
+        )
 
     def room(self, position: int) -> Room | None:
         return self._rooms.rooms[position]
 
     def looked_again(
-        self, binding: Binding, asked: Certificate | None, available: Estimates
+        self, binding: Binding, certificate: Certificate | None, available: Estimates
     ) -> Estimates | None:
-        """What can be promised after all, where there are rooms; None where that is no more."""
-        return looked_again(self._rooms, binding, asked, available)
+        """Look a second time in packed clusters; None if no more can be promised."""
+        return looked_again(self._rooms, binding, certificate, available)
 
     def take(
-        self, binding: Binding, clusters: Collection[TargetCluster], asked: Certificate | None
+        self, binding: Binding, clusters: Collection[TargetCluster], certificate: Certificate | None
     ) -> Mapping[str, Reason]:
-        """Promise what is decided, all of it or nothing; why not, by the name of the cluster."""
-        asks = self._asks(binding, clusters, asked)
+        """Promise all shares of a decision, or none; return why not, by cluster name."""
+        asks = self._asks(binding, clusters, certificate)
         own = [c for c in asks if (room := self._rooms.rooms[c]) and room.holdings_of(binding.key)]
-        placed = {each.name for each in binding.clusters}
+        placed = {target.name for target in binding.clusters}
         terms = replace(
             terms_of(binding, refines=True),
             placed=frozenset(c for c, name in enumerate(self._names) if name in placed),
         )
         return self._took(promise(self._rooms, self._names, binding.key, asks, own, terms))
 
-    def take_less(self, kept: Iterable[KeptShares]) -> Mapping[str, Reason]:
-        """``take`` for many bindings that keep only so much of what they have."""
-        asks = {each[0].key: self._asks(*each) for each in kept}
+    def take_less(self, kept_shares: Iterable[KeptShares]) -> Mapping[str, Reason]:
+        """Reduce the promises of many bindings to the shares that they keep, as ``take`` does."""
+        asks = {shares[0].key: self._asks(*shares) for shares in kept_shares}
         return self._took(promise_less(self._rooms, self._names, asks, self._lessened))
 
     def _took(self, taken: FleetRooms | Refused) -> Mapping[str, Reason]:
@@ -99,21 +103,26 @@ class SimulatedRooms:
         return {}
 
     def _asks(
-        self, binding: Binding, clusters: Collection[TargetCluster], asked: Certificate | None
+        self,
+        binding: Binding,
+        clusters: Collection[TargetCluster],
+        asked_certificate: Certificate | None,
     ) -> dict[int, tuple[Outstanding, ...]]:
-        """All that the binding has outstanding afterwards, by position, where there are rooms."""
+        """Return all promises of the binding after the decision, by position of packed clusters."""
         if not self.there_c.any():
             return {}
         told_c, _ = told_by_pools(self._rooms, requirements_of(binding))
-        shares = {each.name: each.replicas for each in clusters if each.replicas}
-        left = {each.name for each in binding.clusters} - shares.keys()
+        shares = {target.name: target.replicas for target in clusters if target.replicas}
+        leaving = {target.name for target in binding.clusters} - shares.keys()
         asks = {}
         for position, name in enumerate(self._names):
-            room = self._rooms.rooms[position] if name in shares or name in left else None
+            room = self._rooms.rooms[position] if name in shares or name in leaving else None
             if room is not None:
                 parts = _parts(binding, shares.get(name, 0))
                 certificate = worth(
-                    asked, carries_labels=bool(told_c[position]), follows_plans=room.follows_claims
+                    asked_certificate,
+                    carries_labels=bool(told_c[position]),
+                    follows_plans=room.follows_claims,
                 )
                 seen = self._seen(binding, room, name)
                 asks[position] = tuple(
@@ -124,7 +133,7 @@ class SimulatedRooms:
         return asks
 
     def _own(self, binding: Binding) -> Iterator[tuple[int, KeptPromise]]:
-        """The binding's own promises where it is, all of which stay."""
+        """Yield the binding's own promises in its clusters, all of which stay."""
         places = {name: position for position, name in enumerate(self._names)}
         for target in binding.clusters:
             position = places.get(target.name)
@@ -134,14 +143,14 @@ class SimulatedRooms:
                 yield position, KeptPromise(held, sum(promise.to_pack for promise in held))
 
     def _seen(self, binding: Binding, room: Room, name: str) -> Mapping[str, int]:
-        """Replicas by component that are on nodes already: they run, and none is waited for."""
+        """Return the replicas by component that are bound to nodes already."""
         seen: dict[str, int] = {}
         for target in binding.clusters:
             if target.name == name:
                 seen = {part.name: part.replicas for part in _parts(binding, target.replicas)}
-        for each in room.holdings_of(binding.key):
-            part = each.outstanding.component
-            seen[part] = max(0, seen.get(part, 0) - each.outstanding.in_cells)
+        for assignment in room.holdings_of(binding.key):
+            part = assignment.outstanding.component
+            seen[part] = max(0, seen.get(part, 0) - assignment.outstanding.in_cells)
         return seen
 
 
@@ -158,7 +167,7 @@ def _room(state: ClusterState) -> UnpackedRoom | None:
 
 
 def _parts(binding: Binding, replicas: int) -> tuple[Component, ...]:
-    """What one cluster runs of a workload; one of components goes there as a whole."""
+    """Return what one cluster runs of a workload; a component set goes there as a whole."""
     if not replicas:
         return ()
     if binding.components:

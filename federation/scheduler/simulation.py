@@ -1,6 +1,6 @@
-"""Decides bindings one after the other on a fleet that only exists in memory.
+"""Decisions in sequence on a fleet that only exists in memory.
 
-Must not read files or messages: it is the live cycle with nothing behind it.
+Must not read files or messages: it is the live cycle without a control plane.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of
 
 
 def check_bindings(bindings: Iterable[tuple[str, Binding]], profiles: Profiles) -> None:
-    """Raises InvalidRequest with every rule that a binding breaks, under the path it has."""
+    """Raise InvalidRequest with every rule that a binding breaks, under the path of the binding."""
     gangs = defaultdict[tuple[str, str], Roster](Roster)
     violations = []
     for path, binding in bindings:
-        found = [*violations_of(binding), *profiles.violations_of(binding)]
+        broken = [*violations_of(binding), *profiles.violations_of(binding)]
         if binding.gang is not None:
             roster = gangs[binding.namespace, binding.gang.name]
             member = GangMember.of(binding, None)
             refusal = roster.refusal_of(member)
-            found += [refusal] if refusal else []
+            broken += [refusal] if refusal else []
             roster.add(member)
-        violations += [violation.under(path) for violation in found]
+        violations += [violation.under(path) for violation in broken]
     if violations:
         raise InvalidRequest(violations)
 
@@ -67,7 +67,8 @@ def check_bindings(bindings: Iterable[tuple[str, Binding]], profiles: Profiles) 
 class Simulation(SimulatedFleet):
     """A fleet, and what the bindings decided so far have left of it. ``now`` in Unix seconds.
 
-    ``may_preempt`` counts replicas that are preempted, by namespace, unless they are too many.
+    ``may_preempt`` takes preempted replicas by namespace; it counts them and returns True, unless
+    they are too many.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Simulation(SimulatedFleet):
         self._may_preempt = may_preempt
 
     def decide_all(self, bindings: Sequence[Binding]) -> list[Decision]:
-        """Decisions in the order of the bindings; a gang is decided where its last member stands.
+        """Return decisions in the order of the bindings; a gang is decided at its last member.
 
         Raises as ``decide`` does.
         """
@@ -96,9 +97,12 @@ class Simulation(SimulatedFleet):
                 members = gangs[binding.namespace, binding.gang.name]
                 members.append(binding)
                 if not _gate(binding.gang, members):
-                    joining = [each for each in members if gang_to_join(each)]
+                    joining = [member for member in members if gang_to_join(member)]
                     together = self.decide_together(binding.gang, joining)
-                    decided |= {each.key: one for each, one in zip(joining, together, strict=True)}
+                    decided |= {
+                        member.key: decision
+                        for member, decision in zip(joining, together, strict=True)
+                    }
         for members in gangs.values():
             for binding in members:
                 if binding.gang is not None and binding.key not in decided:
@@ -108,7 +112,10 @@ class Simulation(SimulatedFleet):
         return [newest[binding.key] for binding in bindings]
 
     def decide_together(self, gang: Gang, joining: Sequence[Binding]) -> list[Decision]:
-        """All of a gang that have no place yet get one, or none does. Raises as ``decide`` does."""
+        """Place all members of a gang that have no place yet, or none of them.
+
+        Raises as ``decide`` does.
+        """
         batch = SimulatedBatch(self, joining)
         decisions = self._with_room_made(joining)
         batch.decisions |= enumerate(decisions)
@@ -117,8 +124,9 @@ class Simulation(SimulatedFleet):
         return [batch.decisions[position] for position in range(len(joining))]
 
     def decide_moves(self, group: Sequence[Binding]) -> list[Decision]:
-        """Decide bindings that go together, each without the clusters that it has to leave: all of
-        them get a place, or none does. They preempt nobody. Raises as ``decide`` does.
+        """Decide bindings that move together, each without the clusters that it has to leave.
+
+        All of them get a place, or none does. They preempt nothing. Raises as ``decide`` does.
         """
         batch = SimulatedBatch(self, group)
         decide_moves(batch)
@@ -157,18 +165,18 @@ class Simulation(SimulatedFleet):
         self.placed.pop(binding.key, None)
 
     def losses(self) -> Mapping[str, Decision]:
-        """What became of those that lost something since this was asked last, by key."""
+        """Return the decisions of bindings that lost replicas since the last call, by key."""
         lost, self.lost = self.lost, {}
         return lost
 
     def _decide_gated(self, binding: Binding, gate: Reason) -> Decision:
-        before = self.savepoint()
+        mark = self.savepoint()
         decision = refused_by(self.decide_one(binding), gate)
-        self.rollback(before)
+        self.rollback(mark)
         return decision
 
     def decide(self, binding: Binding) -> Decision:
-        """The binding's decision, on what the earlier ones left; a suspended one gets nothing.
+        """Decide a binding on what earlier ones left; a suspended one gets nothing.
 
         Raises InvalidRequest for a scheduler name without a profile, and PluginFailed.
         """
@@ -177,19 +185,21 @@ class Simulation(SimulatedFleet):
         return self._with_room_made([binding])[0]
 
     def _with_room_made(self, bindings: Sequence[Binding]) -> list[Decision]:
-        """What is decided of those that are placed together, or of one; where they ask for it, and
-        one finds no room, earlier ones make some for all of them.
+        """Return the decisions of bindings that are placed together, or of one.
+
+        If they preempt and one finds no capacity, earlier bindings make room for all of them.
         """
-        if any(each.preemption_policy is PreemptionPolicy.NEVER for each in bindings):
+        if any(binding.preemption_policy is PreemptionPolicy.NEVER for binding in bindings):
             return list(map(self.decide_one, bindings))
-        before = self.savepoint()
+        undecided = self.savepoint()
         decisions = list(map(self.decide_one, bindings))
         fits = {Outcome.SCHEDULED, Outcome.PARTIAL, Outcome.UNSCHEDULABLE}
-        is_short = any(each.outcome is Outcome.UNSCHEDULABLE for each in decisions)
-        if not (is_short and all(each.outcome in fits for each in decisions)):
+        outcomes = [decision.outcome for decision in decisions]
+        is_short = Outcome.UNSCHEDULABLE in outcomes
+        if not (is_short and fits.issuperset(outcomes)):
             return decisions
-        after = self.savepoint()
-        self.rollback(before)
+        without_victims = self.savepoint()
+        self.rollback(undecided)
         candidates = self._candidates(bindings, decisions)
         losses = least_loss(candidates, partial(self._makes_room, bindings, candidates))
         why = NO_REASON
@@ -198,61 +208,64 @@ class Simulation(SimulatedFleet):
         elif not self._may_preempt(losses_by_namespace(candidates, losses)):
             why = SPENT
         if losses is None or why:
-            self.rollback(after)
-            return [each if each.is_placed else each.explained(why) for each in decisions]
-        told = loss_reasons(candidates, losses)
+            self.rollback(without_victims)
+            return [
+                decision if decision.is_placed else decision.explained(why)
+                for decision in decisions
+            ]
+        preempted = loss_reasons(candidates, losses)
         return [
-            replace(each, trace=replace(each.trace, preempted=told))
-            for each in map(self.decide_one, bindings)
+            replace(decision, trace=replace(decision.trace, preempted=preempted))
+            for decision in map(self.decide_one, bindings)
         ]
 
     def _makes_room(
         self, bindings: Sequence[Binding], candidates: Sequence[Candidate], losses: Losses
     ) -> bool:
-        before = self.savepoint()
+        mark = self.savepoint()
         fits = self._lose(candidates, losses, "") and all(
-            self.decide_one(each).is_placed for each in bindings
+            self.decide_one(binding).is_placed for binding in bindings
         )
-        self.rollback(before)
+        self.rollback(mark)
         return fits
 
     def _candidates(
         self, bindings: Sequence[Binding], decisions: Iterable[Decision]
     ) -> list[Candidate]:
-        """Of what was promised to earlier ones: what runs, as it came, stays."""
-        below = min(each.priority for each in bindings)
+        """Return what earlier bindings may lose; replicas that ran at the start stay."""
+        preemptor_priority = min(binding.priority for binding in bindings)
         open_c = set[int]().union(*map(open_clusters, decisions))
         is_open = {self.fleet.names[c] for c in open_c}
-        found = [
+        candidates = [
             candidate_of(placed, target, waiting=target.replicas)
             for binding, decision, ran in self.placed.values()
-            if binding.priority < below
+            if binding.priority < preemptor_priority
             and binding.preemptible
             and self.capacity.takes_capacity(binding)
             for placed in (replace(binding, clusters=decision.clusters),)
             for target in decision.clusters
             if target.name in is_open and target.name not in ran
         ]
-        return ordered_candidates(filter(None, found), bindings[0].resource.uid)
+        return ordered_candidates(filter(None, candidates), bindings[0].resource.uid)
 
     def _lose(self, candidates: Sequence[Candidate], losses: Losses, by: str) -> bool:
-        """Take so much from earlier ones; False where that cannot be."""
+        """Take replicas from earlier bindings; return False if one of them may not lose so many."""
         lost = losses_by_binding(candidates, losses)
-        kept: list[KeptShares] = []
-        given_c = defaultdict[int, list[tuple[int, UnitRequest]]](list)
-        for key, here in lost.items():
+        shares_kept: list[KeptShares] = []
+        freed_c = defaultdict[int, list[tuple[int, UnitRequest]]](list)
+        for key, lost_in in lost.items():
             binding, decision, ran = self.placed[key]
             placed = replace(binding, clusters=decision.clusters)
-            if not may_lose(placed, sum(here.values())):
+            if not may_lose(placed, sum(lost_in.values())):
                 return False
-            left = loss_decision(placed, here, by, self.fleet.names, self.now)
-            kept.append((placed, left.clusters, self.certificate_of(binding)))
-            self.placed[key], self.lost[key] = PlacedPeer(binding, left, ran), left
-            for name, replicas in here.items():
+            reduced = loss_decision(placed, lost_in, by, self.fleet.names, self.now)
+            shares_kept.append((placed, reduced.clusters, self.certificate_of(binding)))
+            self.placed[key], self.lost[key] = PlacedPeer(binding, reduced, ran), reduced
+            for name, replicas in lost_in.items():
                 position, units = self.fleet.index[name], 1 if binding.components else replicas
-                given_c[position].append((units, unit_request(binding)))
-        return self.capacity.give_back(kept, given_c)
+                freed_c[position].append((units, unit_request(binding)))
+        return self.capacity.give_back(shares_kept, freed_c)
 
 
 def _gate(gang: Gang, members: Iterable[Binding]) -> Reason:
-    return gate_of(gang, [GangMember.of(each, None) for each in members])
+    return gate_of(gang, [GangMember.of(member, None) for member in members])

@@ -167,7 +167,13 @@ def time_regions() -> None:
         ]
         report(
             f"choose {least} to {most} of {count} regions with {clusters} clusters",
-            partial(choose_regions, regions, least=least, most=most, least_clusters=clusters),
+            partial(
+                choose_regions,
+                regions,
+                min_regions=least,
+                max_regions=most,
+                min_clusters=clusters,
+            ),
         )
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.scheduler.preemption import (
-    MOST_EXACT_UNITS,
+    MAX_EXACT_UNITS,
     Candidate,
     Fits,
     Losses,
@@ -60,7 +60,7 @@ def every(given_candidates: list[Candidate]) -> list[Losses]:
 @given(st.data())
 def test_it_is_the_least_loss_of_all(data: st.DataObject) -> None:
     some = data.draw(candidates(12))
-    while sum(len(each.choices) - 1 for each in some) > MOST_EXACT_UNITS:
+    while sum(len(each.choices) - 1 for each in some) > MAX_EXACT_UNITS:
         some.pop()
     fits = data.draw(wishes(some))
     enough = [losses for losses in every(some) if fits(losses)]

@@ -173,5 +173,7 @@ def test_choice_of_regions_equals_the_enumeration(
         Region(name=f"r{number}", clusters=clusters, score=score)
         for number, (clusters, score) in enumerate(shapes)
     ]
-    chosen = choose_regions(regions, least=least, most=least + more, least_clusters=least_clusters)
+    chosen = choose_regions(
+        regions, min_regions=least, max_regions=least + more, min_clusters=least_clusters
+    )
     assert chosen == enumerated(regions, least, least + more, least_clusters)

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from federation.model.placement import BindingName
 from federation.scheduler.waiting.queue import (
-    LONGEST_BACKOFF_SECONDS,
+    MAX_BACKOFF_SECONDS,
     Seen,
     Waiter,
     WaitingQueue,
@@ -125,7 +125,7 @@ class Waiting(RuleBasedStateMachine):
             self.queue.placed(waiter.key)
         elif fails:
             again = self.queue.failed(waiter.key, self.now)
-            assert self.now < again <= self.now + LONGEST_BACKOFF_SECONDS
+            assert self.now < again <= self.now + MAX_BACKOFF_SECONDS
         else:
             self.queue.refused(waiter.key, seen)
         self.look()

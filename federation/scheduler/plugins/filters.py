@@ -1,8 +1,7 @@
-"""Filter plugins: which clusters cannot take the binding, and why.
+"""Filter plugins: clusters that cannot take the binding, and why.
 
-Must not rank. Each answers (refused clusters, reason) pairs over the whole fleet at once; no pair
-means that every cluster passes. A plug-in that does not come with the scheduler answers its reason
-as text.
+Must not rank. A filter returns pairs (refused clusters, reason) over the whole fleet (axis c);
+without a pair every cluster passes. A plugin of another package returns its reason as text.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ FilterPlugin = Callable[[CycleState], Refusals]
 
 
 def cluster_ready(state: CycleState) -> Refusals:
-    """What is not Ready, cordoned or stale gets nothing new; who holds the binding keeps it."""
+    """Refuse clusters that are not Ready, cordoned or stale, unless they hold the binding."""
     column = state.fleet.unready
     return [
         ((column.code_c == code) & ~state.placed_c, reason)
@@ -38,7 +37,9 @@ def cluster_ready(state: CycleState) -> Refusals:
 
 
 def taint_toleration(state: CycleState) -> Refusals:
-    """NoSchedule and NoExecute taints without a toleration; not where the binding already is."""
+    """Refuse clusters with a NoSchedule or NoExecute taint that is not tolerated, unless they hold
+    the binding.
+    """
     column = state.fleet.taints
     covering = Tolerations(state.binding.placement.tolerations)
     refusals = []
@@ -54,11 +55,11 @@ def taint_toleration(state: CycleState) -> Refusals:
 def toleration_deadlines(
     columns: Iterable[Sequence[Taint]], tolerations: Sequence[Toleration]
 ) -> tuple[float, ...]:
-    """When a taint is not tolerated any longer, for each that is tolerated for a time, in order.
+    """Return when tolerations with seconds expire, in order (Unix seconds).
 
-    Between two of them the same taints are tolerated at all times.
+    Between two deadlines the same taints are tolerated.
     """
-    if all(each.toleration_seconds is None for each in tolerations):
+    if all(toleration.toleration_seconds is None for toleration in tolerations):
         return ()
     covering = Tolerations(tolerations)
     return tuple(
@@ -76,23 +77,26 @@ def toleration_deadlines(
 
 
 def taint_text(taint: Taint) -> str:
-    """As kubectl writes a taint: key=value:Effect."""
+    """Return a taint as kubectl writes it: key=value:Effect."""
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"
 
 
 def cluster_affinity(state: CycleState) -> Refusals:
-    """Outside the affinity, or the affinity group with all its overflow tiers."""
+    """Refuse clusters outside the affinity, or outside the group with all its overflow tiers."""
     return ((state.tier_c < 0, Reason(ReasonCode.OUTSIDE_AFFINITY)),)
 
 
 def api_enablement(state: CycleState) -> Refusals:
-    """Without the workload's API; clusters that nobody described and own placements pass."""
+    """Refuse clusters without the workload's API, unless they hold the binding.
+
+    Clusters whose APIs were not reported pass.
+    """
     resource = state.binding.resource
     if not resource.kind:
         return ()
-    wanted = (resource.api_version, resource.kind)
-    lacks_c = state.fleet.apis.where(lambda apis: apis is not None and wanted not in apis)
+    api = (resource.api_version, resource.kind)
+    lacks_c = state.fleet.apis.where(lambda apis: apis is not None and api not in apis)
     reason = Reason.of(ReasonCode.API_MISSING, Word(resource.api_version), Word(resource.kind))
     return ((lacks_c & ~state.placed_c, reason),)
 
@@ -106,7 +110,7 @@ _PROPERTY_MISSING: Mapping[SpreadField, Callable[[CycleState], BoolArray]] = {
 
 
 def spread_constraint(state: CycleState) -> Refusals:
-    """Clusters that lack a property which a spread constraint groups by."""
+    """Refuse clusters without a property by which a spread constraint groups."""
     return [
         (
             _PROPERTY_MISSING[constraint.by](state),
@@ -118,7 +122,7 @@ def spread_constraint(state: CycleState) -> Refusals:
 
 
 def cluster_eviction(state: CycleState) -> Refusals:
-    """Clusters the binding is being moved away from."""
+    """Refuse clusters from which the binding is being evicted."""
     tasks = state.binding.eviction_tasks
     if not tasks:
         return ()
@@ -127,8 +131,9 @@ def cluster_eviction(state: CycleState) -> Refusals:
 
 
 def workload_affinity(state: CycleState) -> Refusals:
-    """Refuse clusters without one of the scheduled peers of the group, unless the binding is there
-    already. A peer whose clusters are all gone is nowhere.
+    """Refuse clusters without one of the group's scheduled peers, unless they hold the binding.
+
+    A peer whose clusters have all left the fleet does not count.
     """
     refused_c = np.zeros(len(state.fleet), np.bool_)
     for names in state.surroundings.affinity_peers:
@@ -139,7 +144,7 @@ def workload_affinity(state: CycleState) -> Refusals:
 
 
 def workload_anti_affinity(state: CycleState) -> Refusals:
-    """No scheduled peer of the group may be there; not where the binding already is."""
+    """Refuse clusters with a scheduled peer of the group, unless they hold the binding."""
     refused_c = np.zeros(len(state.fleet), np.bool_)
     for names in state.surroundings.anti_affinity_peers:
         refused_c |= state.fleet.named(names)
@@ -148,7 +153,7 @@ def workload_anti_affinity(state: CycleState) -> Refusals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityArgs:
-    """``min_replicas``: how many must fit into a cluster for it to be worth considering."""
+    """``min_replicas``: the replicas that must fit into a cluster."""
 
     min_replicas: int = 1
 
@@ -161,13 +166,13 @@ _ONE_REPLICA = CapacityArgs()
 
 
 def capacity(state: CycleState, args: CapacityArgs = _ONE_REPLICA) -> Refusals:
-    """Clusters where too few replicas fit; never one that already holds replicas."""
+    """Refuse clusters where too few replicas fit, unless they already hold replicas."""
     short_c = (state.capacity_c < args.min_replicas) & (state.prior_c == 0)
     return ((short_c, Reason.of(ReasonCode.NO_ROOM_FOR, Amount(args.min_replicas))),)
 
 
-# What these refuse follows from the fleet, the placement and the workload's API alone, for a
-# binding that runs nowhere, is evicted from nowhere and has no peers.
+# Filters whose refusals depend on the fleet, the placement and the workload's API alone, for a
+# binding without clusters, evictions and peers. Their result is cached with the placement.
 STANDING = (
     "ClusterReady",
     "ClusterEviction",

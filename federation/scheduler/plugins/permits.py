@@ -1,6 +1,6 @@
-"""Permit plugins: whether a finished division may be, as a whole.
+"""Permit plugins: objections to a finished division as a whole.
 
-Must not change shares: it is yes, or no with the reason.
+Must not change shares: a permit plugin agrees, or objects with a reason.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import Amount, Reason
 from federation.scheduler.state import CycleState
 
-# "" permits. A plug-in that does not come with the scheduler answers its objection as text.
+# "" permits. A plugin of another package returns its objection as text.
 PermitPlugin = Callable[[CycleState, IntArray], Reason | str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangArgs:
-    """``min_available_percent``: how much of a workload must be placed, all clusters together."""
+    """``min_available_percent``: the part of a workload that must be placed, all clusters
+    together.
+    """
 
     min_available_percent: int = 100
 
@@ -34,12 +36,12 @@ _WHOLE_GANG = GangArgs()
 
 
 def gang(state: CycleState, replicas_c: IntArray, args: GangArgs = _WHOLE_GANG) -> Reason | str:
-    """A partial placement only where enough of the workload runs to be worth anything."""
+    """Object to a partial placement that places too small a part of the workload."""
     placed = int(replicas_c.sum())
-    wanted = state.binding.replicas
-    if placed * 100 >= wanted * args.min_available_percent:
+    replicas = state.binding.replicas
+    if placed * 100 >= replicas * args.min_available_percent:
         return ""
-    amounts = Amount(placed), Amount(wanted), Amount(args.min_available_percent)
+    amounts = Amount(placed), Amount(replicas), Amount(args.min_available_percent)
     return Reason.of(ReasonCode.GANG_PERCENT_UNMET, *amounts)
 
 

@@ -1,6 +1,6 @@
-"""Which plugins a scheduling cycle runs, in which order and with which weights.
+"""Profiles: the plugins that a scheduling cycle runs, their order and weights.
 
-Must not read configuration: whoever does looks names up in the tables and builds a Profile.
+Must not read configuration: its reader looks names up in the tables and builds profiles.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from federation.scheduler.plugins.permits import PermitPlugin
 from federation.scheduler.plugins.scores import SCORES, ScorePlugin
 from federation.scheduler.state import CycleState, SortState
 
-# Karmada's name: what a binding means that names no scheduler.
+# The profile of bindings without a scheduler name; Karmada calls it so.
 DEFAULT_NAME: Final = "default-scheduler"
 STARVATION_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """A filter plugin under the name that traces and configuration call it by."""
+    """A filter plugin, and its name in traces and configuration."""
 
     name: str
     run: FilterPlugin
@@ -42,7 +42,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permit:
-    """A permit plugin under its name."""
+    """A permit plugin and its name."""
 
     name: str
     run: PermitPlugin
@@ -50,7 +50,7 @@ class Permit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserve:
-    """A plugin that keeps something for a decision, and what undoes that, if anything does."""
+    """A plugin that reserves something for a decision, and the function that gives it back."""
 
     name: str
     run: Callable[[CycleState, IntArray], Reason | str]
@@ -59,7 +59,7 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostBind:
-    """A plugin that hears of committed decisions, under its name."""
+    """A plugin that is called after a decision was committed, and its name."""
 
     name: str
     run: Callable[[CycleState, IntArray], None]
@@ -67,7 +67,7 @@ class PostBind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSort:
-    """A plugin that says in which order those of equal priority wait, under its name."""
+    """A plugin that orders waiting bindings of equal priority, and its name."""
 
     name: str
     run: Callable[[SortState], FloatArray]
@@ -75,11 +75,11 @@ class QueueSort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """The plugins of one scheduler name. A cluster's reason is that of the first filter.
+    """The plugins of one scheduler name. The reason for a cluster is that of its first refusal.
 
-    ``certificate`` is what promises are to be worth where a binding does not say; None: what each
-    cluster has best. ``strict``: nothing is placed before the first of the profile that waits where
-    both may go. Room is kept for who was overtaken for ``starvation_seconds``.
+    ``certificate`` is what promises must be worth if a binding does not state it; None: the best
+    that each cluster has. ``strict``: no binding is placed before the first waiting one of the
+    profile, where both may go. Capacity is kept for overtaken bindings for ``starvation_seconds``.
     """
 
     name: str
@@ -95,11 +95,11 @@ class Profile:
 
     @property
     def keeps_or_hears(self) -> bool:
-        """Whether plugins keep something for its decisions, or hear of them."""
+        """Return whether the profile has reserve or postBind plugins."""
         return bool(self.reserves or self.post_binds)
 
 
-# Ranks as Karmada does; what the other scores would say is recorded beside it.
+# Ranks as Karmada does: the other scores have weight 0 and are recorded.
 DEFAULT_PROFILE: Final = Profile(
     name=DEFAULT_NAME,
     filters=tuple(
@@ -114,24 +114,24 @@ DEFAULT_PROFILE: Final = Profile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiles:
-    """The active profiles by scheduler name; there is always one for ``DEFAULT_NAME``."""
+    """The active profiles by scheduler name; ``DEFAULT_NAME`` always has one."""
 
     by_name: Mapping[str, Profile]
 
     @classmethod
     def of(cls, profiles: Iterable[Profile]) -> Profiles:
-        """These, and the default profile unless one of them takes its name."""
+        """Return these profiles, and the default one unless one of them has its name."""
         named = {profile.name: profile for profile in profiles}
         return cls(by_name={DEFAULT_NAME: DEFAULT_PROFILE, **named})
 
     @property
     def strict_names(self) -> frozenset[str]:
-        """What bindings of strict profiles say for their scheduler name."""
+        """Return the scheduler names by which bindings choose a strict profile."""
         names = {name for name, profile in self.by_name.items() if profile.strict}
         return frozenset(names | {""} if DEFAULT_NAME in names else names)
 
     def violations_of(self, binding: Binding) -> list[Violation]:
-        """One when no profile has the scheduler name of the binding."""
+        """Return a violation if no profile has the scheduler name of the binding."""
         if not binding.scheduler_name or binding.scheduler_name in self.by_name:
             return []
         names = ", ".join(sorted(self.by_name))
@@ -139,7 +139,7 @@ class Profiles:
         return [Violation(field="spec.schedulerName", rule=rule)]
 
     def profile_of(self, binding: Binding) -> Profile:
-        """The profile that decides the binding. Raises InvalidRequest when there is none."""
+        """Return the profile that decides the binding. Raises InvalidRequest without one."""
         violations = self.violations_of(binding)
         if violations:
             raise InvalidRequest(violations)

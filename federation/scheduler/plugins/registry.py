@@ -1,7 +1,7 @@
-"""What a plugin is, and the table of those that come with the scheduler.
+"""The type of a plugin, and the table of those that come with the scheduler.
 
-Plugins of others import this module: what it names keeps its meaning. Must not run a plugin, nor
-look one up outside the table.
+Plugins of other packages import this module: its names keep their meaning. Must not run a plugin,
+nor look one up outside the table.
 """
 
 from __future__ import annotations
@@ -29,16 +29,22 @@ __all__ = [
 
 
 class ExtensionPoint(StrEnum):
-    """Where in a cycle a plugin runs, and thereby what it takes and answers.
+    """The place in a cycle where a plugin runs, its arguments and its result.
 
-    FILTER: ``run(state)`` answers pairs of the clusters it refuses (bool per cluster) and why.
-    SCORE: ``run(state)`` answers an integer from 0 to 100 per cluster.
-    PERMIT: ``run(state, replicas_c)`` answers why these shares may not be, "" when they may.
-    RESERVE: ``run(state, replicas_c)`` keeps what these shares need and answers why it does not, ""
-    when it does; ``undo(state, replicas_c)`` gives it back where nothing comes of the decision.
-    POST_BIND: ``run(state, replicas_c)`` hears of a decision that is committed; answers None.
-    QUEUE_SORT: ``run(state)`` of a SortState answers for each binding by which instant, in Unix
-    seconds, it stands among those of its priority.
+    FILTER: ``run(state)`` returns pairs of refused clusters (bool per cluster) and the reason.
+
+    SCORE: ``run(state)`` returns an integer from 0 to 100 per cluster.
+
+    PERMIT: ``run(state, replicas_c)`` returns an objection to these shares, "" without one.
+
+    RESERVE: ``run(state, replicas_c)`` reserves what these shares need; it returns why it could
+    not, "" when it did. ``undo(state, replicas_c)`` gives it back if the decision is dropped.
+
+    POST_BIND: ``run(state, replicas_c)`` is called after a decision was committed, and returns
+    None.
+
+    QUEUE_SORT: ``run(state)`` of a SortState returns an instant for each binding, in Unix seconds.
+    Bindings of one priority wait in the order of these instants.
     """
 
     FILTER = "filter"
@@ -51,10 +57,10 @@ class ExtensionPoint(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """A function over the whole fleet, or many bindings, at an extension point.
+    """A function over the whole fleet, or over many bindings, at an extension point.
 
-    ``args`` is a frozen dataclass of its arguments, every field with a default; an instance is
-    passed as the last argument. Plugins without take none. ``undo`` is for RESERVE.
+    ``args`` is a frozen dataclass of arguments, each with a default; an instance is passed as the
+    keyword ``args``. Plugins without ``args`` take none. ``undo`` is for RESERVE.
     """
 
     point: ExtensionPoint
@@ -63,11 +69,11 @@ class Plugin:
     undo: Callable[..., Any] | None = None
 
     def bound(self, args: object | None = None) -> Callable[..., Any]:
-        """The function with its arguments filled in, the default ones unless some are given."""
+        """Return the function with its arguments filled in: these, or the defaults."""
         return self._with_args(self.run, args)
 
     def bound_undo(self, args: object | None = None) -> Callable[..., Any] | None:
-        """The same of what undoes it."""
+        """Return the undo function with its arguments filled in; None without one."""
         return None if self.undo is None else self._with_args(self.undo, args)
 
     def _with_args(self, run: Callable[..., Any], args: object | None) -> Callable[..., Any]:
@@ -77,7 +83,7 @@ class Plugin:
 
 
 def _in_tree() -> dict[str, Plugin]:
-    """By name, in the order in which the default profile runs them."""
+    """Return the plugins by name, in the order in which the default profile runs them."""
     args: dict[str, type[Any]] = {"Capacity": CapacityArgs, "Gang": GangArgs}
     tables: list[tuple[ExtensionPoint, Mapping[str, Callable[..., Any]]]] = [
         (ExtensionPoint.FILTER, FILTERS),

@@ -1,7 +1,7 @@
-"""Runs plugins, and holds each to what it may answer.
+"""Calls of plugins, with checks of their answers.
 
-Must not know which plugins there are. Whatever one does, it harms its own binding only: what it
-reads cannot be written to, what it answers is checked and copied.
+Must not know particular plugins. A faulty plugin fails its own binding only: it reads arrays that
+it cannot write to, and its answers are checked and copied.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from federation.scheduler.plugins.profile import (
 from federation.scheduler.plugins.scores import MAX_SCORE, SCORES
 from federation.scheduler.state import CycleState, SortState
 
-# Room for two names of the greatest length, as of an API or a taint, and for what is said of them.
+# Characters: two names of the maximum length, as of an API or a taint, and a sentence about them.
 MAX_REASON: Final = 1_000
-# Unix seconds, far beyond any time that bindings wait.
+# Unix seconds (year 2286): later than any time at which bindings wait.
 MAX_INSTANT: Final = 1e10
 _OURS: Final = (*FILTERS.values(), *PERMITS.values())
 
 
 def is_in_tree(plugin: Filter | Score) -> bool:
-    """Whether it is what comes with the scheduler under this name."""
+    """Return whether the plugin is the scheduler's own one of this name."""
     return plugin.run is (FILTERS if isinstance(plugin, Filter) else SCORES).get(plugin.name)
 
 
 def _is_ours(plugin: Filter | Permit | Reserve) -> bool:
-    """Whether its function comes with the scheduler, whatever its arguments are."""
+    """Return whether the function comes with the scheduler, with any arguments."""
     run = plugin.run.func if isinstance(plugin.run, partial) else plugin.run
     return any(run is ours for ours in _OURS)
 
 
 def refusals_by(plugin: Filter, state: CycleState) -> list[tuple[BoolArray, Reason]]:
-    """What a filter refuses, and why. Raises PluginFailed."""
+    """Return the clusters that a filter refuses, and why. Raises PluginFailed."""
     answer = _answer(plugin.name, plugin.run, state)
     if not isinstance(answer, (list, tuple)) and (
         isinstance(answer, str) or not isinstance(answer, Sequence)
@@ -66,9 +66,9 @@ def refusals_by(plugin: Filter, state: CycleState) -> list[tuple[BoolArray, Reas
 
 
 def scores_by(plugin: Score, state: CycleState) -> IntArray:
-    """A score plugin's scores. Raises PluginFailed.
+    """Return the scores of a score plugin. Raises PluginFailed.
 
-    What is answered by those that come with the scheduler needs no check on every decision.
+    Scores of the scheduler's own plugins are not checked, which saves time in every decision.
     """
     score_c = _answer(plugin.name, plugin.run, state)
     if is_in_tree(plugin):
@@ -93,7 +93,7 @@ def objection_by(plugin: Permit, state: CycleState, replicas_c: IntArray) -> Rea
 
 
 def keep_by(plugin: Reserve, state: CycleState, replicas_c: IntArray) -> Reason:
-    """Return why a reserve plugin keeps nothing for these shares, NO_REASON when it does.
+    """Let a reserve plugin reserve for these shares; return why it did not, NO_REASON when it did.
 
     Raises PluginFailed.
     """
@@ -101,18 +101,18 @@ def keep_by(plugin: Reserve, state: CycleState, replicas_c: IntArray) -> Reason:
 
 
 def undo_by(plugin: Reserve, state: CycleState, replicas_c: IntArray) -> None:
-    """Let a reserve plugin give back what it kept. Raises PluginFailed."""
+    """Let a reserve plugin give back what it reserved. Raises PluginFailed."""
     if plugin.undo is not None:
         _answer(plugin.name, plugin.undo, state, _shown(replicas_c))
 
 
 def hear_by(plugin: PostBind, state: CycleState, replicas_c: IntArray) -> None:
-    """Let a plugin hear of a committed decision. Raises PluginFailed."""
+    """Call a postBind plugin after a decision was committed. Raises PluginFailed."""
     _answer(plugin.name, plugin.run, state, _shown(replicas_c))
 
 
 def order_by(plugin: QueueSort, state: SortState) -> FloatArray:
-    """By which instants (Unix seconds) the bindings stand. Raises PluginFailed."""
+    """Return the instants (Unix seconds) that order waiting bindings. Raises PluginFailed."""
     instant_w = _answer(plugin.name, plugin.run, state)
     _check_array(plugin.name, instant_w, "iuf", len(state.bindings))
     (wrong,) = np.nonzero(~((instant_w >= 0) & (instant_w <= MAX_INSTANT)))
@@ -120,7 +120,7 @@ def order_by(plugin: QueueSort, state: SortState) -> FloatArray:
         worst, key = instant_w[wrong[0]], state.bindings[wrong[0]].key
         rule = f"ordered binding {quoted(key)} by {worst}; instants are from 0 to {MAX_INSTANT:g}"
         raise _wrong(plugin.name, rule)
-    # As exact as a database keeps them.
+    # PostgreSQL stores microseconds.
     rounded_w: FloatArray = instant_w.astype(np.float64).round(6)
     return rounded_w
 
@@ -134,6 +134,7 @@ def _objection(plugin: Permit | Reserve, state: CycleState, replicas_c: IntArray
 
 
 def _shown(replicas_c: IntArray) -> IntArray:
+    """Return a view that plugins cannot write to."""
     shown_c = replicas_c.view()
     shown_c.flags.writeable = False
     return shown_c
@@ -158,9 +159,9 @@ def _check_array(name: str, array: object, kinds: str, count: int) -> None:
 
 
 def _reason(plugin: Filter | Permit | Reserve, reason: object) -> Reason:
-    """Return the reason of the scheduler's own code as it is, and others as sentences.
+    """Return the reason of the scheduler's own code as it is, and that of others as a sentence.
 
-    A sentence may name what not everybody may see.
+    Sentences are shown to fewer callers, because they may name clusters.
     """
     if isinstance(reason, Reason) and _is_ours(plugin):
         return reason

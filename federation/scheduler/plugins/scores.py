@@ -1,6 +1,6 @@
-"""Score plugins: how good a cluster is for the binding, 0 to 100, higher is better.
+"""Score plugins: how well a cluster suits the binding, 0 to 100, higher is better.
 
-Must not filter: a score of 0 is still a candidate.
+Must not filter: a cluster of score 0 is still a candidate.
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ MAX_SCORE = 100
 
 
 def cluster_locality(state: CycleState) -> IntArray:
-    """100 where the binding already is, an entry with 0 replicas included, else 0."""
+    """Score 100 where the binding is already, also with 0 replicas, else 0."""
     if not state.binding.clusters:
         return filled(len(state.fleet), 0)
     return np.where(state.placed_c, MAX_SCORE, 0)
 
 
 def available_replicas(state: CycleState) -> IntArray:
-    """Capacity for the binding in percent of the roomiest cluster's."""
+    """Score the capacity for the binding in percent of the highest capacity of a cluster."""
     capacity_c = state.capacity_c
-    most = int(capacity_c.max(initial=0))
-    return capacity_c * MAX_SCORE // max(most, 1)
+    highest = int(capacity_c.max(initial=0))
+    return capacity_c * MAX_SCORE // max(highest, 1)
 
 
 def packing(state: CycleState) -> IntArray:
-    """How little capacity a share strands: the part of a cluster's room that the binding uses.
+    """Score the part of a cluster's capacity that the binding would use: best fit first.
 
-    100 where the binding would fill the cluster, less the more of it would stay open, 0 without
-    room: best fit first.
+    100: the binding would fill the cluster. 0: there is no capacity.
     """
     capacity_c = state.capacity_c
     used_c = np.minimum(capacity_c, state.binding.replicas)

@@ -1,8 +1,7 @@
-"""Which clusters a workload is spread over.
+"""Selection of the clusters that a workload is spread over.
 
 - ``search``: the best choice of clusters under group counts: a dynamic programme over groups
-- ``spread``: selecting clusters under spread constraints, as Karmada does where that keeps every
-  constraint
+- ``spread``: selection under spread constraints, as in Karmada where that keeps all of them
 """
 
 from __future__ import annotations

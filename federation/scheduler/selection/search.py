@@ -1,13 +1,13 @@
 """The best choice of clusters under group counts: a dynamic programme over groups.
 
-Must not know regions, capacity or Karmada: values in, positions out. Exact and polynomial while
-every cluster belongs to one group a level and the levels nest; where groups cross it keeps the
-most valuable states only, beyond a bound, and says that nothing is proven then.
+Must not know regions, capacity or Karmada: values in, positions out. The search is exact and
+polynomial if every cluster belongs to one group a level and the levels nest. If groups cross, only
+the most valuable states are kept beyond a bound, and the result is not proven.
 
-Clusters with the same groups at every level form a class, of which any number is taken from the
-most valuable on. Classes are visited so that groups open and close early. A state is how many
-groups of each level were used, and which of the open ones; its row says, for every number of
-clusters taken, the largest value so far.
+Clusters with the same groups at every level form a class, of which the most valuable ones are taken
+first. Classes are visited in an order that opens and closes groups early. A state is the number of
+groups used at each level, and the open groups among them. Its row holds the highest value for every
+number of clusters taken (axis n).
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from federation.scheduler.fleet import Column
 UNLIMITED = 2**62
 
 _NEVER = -(2**62)
-_MOST_VISITS = 20_000  # states times classes where groups cross: about a quarter of a second
+# States times classes if groups cross: about 0.25 s of CPU.
+_MAX_VISITS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Level:
-    """A property that groups the candidates, and how many of its groups to use."""
+    """A property that groups the candidates, and the bounds of the number of groups to use."""
 
     groups: Column[tuple[str, ...]]
     least: int
@@ -37,7 +38,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SearchProblem:
-    """Choose ``least`` to ``most`` clusters of the largest total value; no value is negative."""
+    """Choose ``least`` to ``most`` clusters of the highest total value; no value is negative."""
 
     value_k: IntArray
     levels: tuple[Level, ...]
@@ -46,18 +47,20 @@ class SearchProblem:
 
     @property
     def takes_whole_classes(self) -> bool:
-        """Without an upper bound on clusters it never pays to leave one of a class out."""
+        """Return whether all of a class are taken: without an upper bound it never pays to omit
+        one.
+        """
         return self.most >= len(self.value_k)
 
     @property
     def last_count(self) -> int:
-        """The largest count a row tells apart; whole classes need to tell up to ``least`` only."""
+        """Return the highest count of a row; for whole classes counts above ``least`` are one."""
         return self.least if self.takes_whole_classes else self.most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Found:
-    """The chosen positions, ascending; none when no choice was found."""
+    """The chosen positions, ascending; empty when no choice was found."""
 
     choice_k: IntArray
     proven: bool
@@ -65,7 +68,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _State:
-    """Groups used per level, and those of them that later clusters can be in too."""
+    """Groups used per level, and the open ones: later clusters belong to them too."""
 
     used: tuple[int, ...]
     open: frozenset[tuple[int, str]]
@@ -75,8 +78,8 @@ class _State:
 class _Class:
     """Positions with the same groups, most valuable first.
 
-    ``options`` are the ways to take some: (how many from the first on, their value). ``closing``
-    are the groups that no later class has.
+    ``options`` are pairs (clusters taken from the first one on, their value). No later class has
+    the groups in ``closing``.
     """
 
     position_k: IntArray
@@ -87,18 +90,18 @@ class _Class:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Step:
-    """One class visited: the states before it and, per state after it, where it may come from."""
+    """One visited class: the states before it, and the origins of each state after it."""
 
     before: dict[_State, IntArray]
     origins: dict[_State, list[tuple[_State, bool]]]
 
 
 def search(problem: SearchProblem) -> Found:
-    """The most valuable choice that keeps all counts."""
+    """Return the most valuable choice that keeps all counts."""
     if problem.least > min(problem.most, len(problem.value_k)):
         return Found(choice_k=np.array([], dtype=np.int64), proven=True)
     classes = _classes(problem)
-    most_states = max(_MOST_VISITS // len(classes), 1) if _cross(classes) else None
+    most_states = max(_MAX_VISITS // len(classes), 1) if _cross(classes) else None
     row_n = np.full(problem.last_count + 1, _NEVER, dtype=np.int64)
     row_n[0] = 0
     start = _State(used=(0,) * len(problem.levels), open=frozenset())
@@ -124,7 +127,7 @@ def search(problem: SearchProblem) -> Found:
 
 
 def _classes(problem: SearchProblem) -> list[_Class]:
-    """Clusters by their groups; levels with fewer groups sort first, so that nested ones nest."""
+    """Return the classes; levels with fewer groups sort first, so that nested levels nest."""
     counts = [len(np.unique(level.groups.code_c)) for level in problem.levels]
     depth = sorted(range(len(counts)), key=counts.__getitem__)
     members: dict[tuple[tuple[str, ...], ...], list[int]] = {}
@@ -170,7 +173,7 @@ def _class_of(
 def _visit(
     problem: SearchProblem, visited: _Class, rows: dict[_State, IntArray]
 ) -> tuple[_Step, dict[_State, IntArray]]:
-    """Take none of a class, or some of it, from every state."""
+    """From every state, take none of a class, or one of its options."""
     after: dict[_State, IntArray] = {}
     origins: dict[_State, list[tuple[_State, bool]]] = {}
     states = list(rows)
@@ -192,15 +195,15 @@ def _entered(problem: SearchProblem, state: _State, visited: _Class) -> _State:
         used[level] += 1
     for level, bound in enumerate(problem.levels):
         if bound.most == UNLIMITED:
-            # More than enough is as good as enough.
+            # Without an upper bound, all counts above the minimum are alike.
             used[level] = min(used[level], bound.least)
     return _State(used=tuple(used), open=(state.open | visited.groups) - visited.closing)
 
 
 def _with_some(problem: SearchProblem, visited: _Class, row_sn: IntArray) -> IntArray:
-    """The best value for every count when some of the class is taken.
+    """Return the highest value for every count if an option of the class is taken (axes s, n).
 
-    With whole classes the last count stands for that many and more.
+    With whole classes the last count stands for itself and all higher counts.
     """
     taking_sn = np.full_like(row_sn, _NEVER)
     last = row_sn.shape[1] - 1
@@ -215,12 +218,12 @@ def _with_some(problem: SearchProblem, visited: _Class, row_sn: IntArray) -> Int
 
 
 def _merge(rows: dict[_State, IntArray], state: _State, row_n: IntArray) -> None:
-    known_n = rows.get(state)
-    rows[state] = row_n if known_n is None else np.maximum(known_n, row_n)
+    earlier_n = rows.get(state)
+    rows[state] = row_n if earlier_n is None else np.maximum(earlier_n, row_n)
 
 
 def _cross(classes: Sequence[_Class]) -> bool:
-    """Whether two groups of one level are ever open at once, so that states may multiply."""
+    """Return whether two groups of one level are ever open at once: then states may multiply."""
     opened: frozenset[tuple[int, str]] = frozenset()
     for visited in classes:
         opened = (opened | visited.groups) - visited.closing
@@ -230,13 +233,15 @@ def _cross(classes: Sequence[_Class]) -> bool:
     return False
 
 
-def _bounded(rows: dict[_State, IntArray], most: int | None) -> tuple[dict[_State, IntArray], bool]:
-    """The most valuable states, at most so many; whether that is all of them."""
+def _bounded(
+    rows: dict[_State, IntArray], limit: int | None
+) -> tuple[dict[_State, IntArray], bool]:
+    """Return the most valuable states, up to a limit, and whether those are all."""
     alive = {state: row_n for state, row_n in rows.items() if row_n.max() >= 0}
-    if most is None or len(alive) <= most:
+    if limit is None or len(alive) <= limit:
         return alive, True
     ranked = sorted(alive, key=lambda state: -int(alive[state].max()))
-    return {state: alive[state] for state in ranked[:most]}, False
+    return {state: alive[state] for state in ranked[:limit]}, False
 
 
 def _retraced(
@@ -246,14 +251,14 @@ def _retraced(
     state: _State,
     count: int,
 ) -> IntArray:
-    """Walk back from the best end along a way that led to its value."""
+    """Return the choice that leads to the best state and count, from the last class backwards."""
     chosen: list[int] = []
     for visited, step in zip(reversed(classes), reversed(steps), strict=True):
         ways = [
-            (int(step.before[origin][before]) + worth, before, taken, origin)
+            (int(step.before[origin][count_before]) + worth, count_before, taken, origin)
             for origin, entered in step.origins[state]
             for taken, worth in (visited.options if entered else ((0, 0),))
-            for before in _counts_before(problem, count, taken)
+            for count_before in _counts_before(problem, count, taken)
         ]
         _, count, taken, state = max(ways, key=lambda way: way[0])
         chosen.extend(visited.position_k[:taken].tolist())
@@ -261,7 +266,7 @@ def _retraced(
 
 
 def _counts_before(problem: SearchProblem, count: int, taken: int) -> range:
-    """From which counts taking so many leads to this count."""
+    """Return the counts from which taking so many clusters leads to this count."""
     first = max(count - taken, 0)
     if problem.takes_whole_classes and count == problem.last_count:
         return range(first, count + 1)

@@ -1,7 +1,7 @@
-"""Selecting clusters under spread constraints, as Karmada does where that keeps every constraint.
+"""Selection of clusters under spread constraints, as in Karmada where that keeps all of them.
 
-Must not divide. Where Karmada's choice breaks a constraint or cannot hold the replicas, the
-search (spread_search) takes over.
+Must not divide. If Karmada's choice breaks a constraint or cannot hold the replicas,
+``selection.search`` is used.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from federation.model.reasons import NO_REASON, Amount, Parameter, Reason, Word,
 from federation.scheduler.fleet import Column
 from federation.scheduler.selection.search import UNLIMITED, Found, Level, SearchProblem, search
 
-# The rule of a selection that is as it was.
+# The rule of a selection that keeps the prior clusters.
 KEPT: Final = "kept"
-# A replica that a region can hold outweighs any mean score of its clusters.
+# A replica more in a region outweighs any mean score (0 to 100) of its clusters, as in Karmada.
 _REPLICA_WORTH = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shortlist:
-    """The feasible clusters in candidate order, axis k, best first.
+    """The feasible clusters in candidate order, best first (axis k).
 
-    ``capacity_k`` is what each can hold, its own replicas included. ``groups`` gives, by spread
-    field, the groups of each cluster (several for a cluster in several zones, none where unset);
-    it has a column for every field that a constraint names, but for ``cluster``.
+    ``capacity_k`` is what each can hold, prior replicas included. ``groups`` has a column for every
+    field of a constraint except ``cluster``: the groups of each cluster. A cluster in several zones
+    has several, one without the property has none.
     """
 
     score_k: IntArray
@@ -46,10 +46,11 @@ class Shortlist:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What the selected clusters must hold together: ``replicas``, if capacity is heeded.
+    """The capacity that the selected clusters must have together: ``replicas``, if capacity is
+    heeded.
 
-    Duplicated replicas are needed in every cluster: capacity only ranks regions then.
-    ``partial`` accepts a selection that holds fewer.
+    Duplicated replicas are needed in every cluster: then capacity only ranks regions. ``partial``
+    accepts a selection that holds fewer.
     """
 
     replicas: int
@@ -58,16 +59,16 @@ class Need:
 
     @property
     def total(self) -> int:
-        """The capacity that the selection must have."""
+        """Return the capacity that the selection must have."""
         return self.replicas if self.heeds_capacity else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Selection:
-    """The chosen positions of the shortlist in the order chosen.
+    """The chosen positions of the shortlist in the order of choice.
 
-    ``shortage`` says why nothing was chosen, empty when something was; ``lacks_capacity`` tells a
-    lack of room from constraints that no choice can keep.
+    ``shortage`` says why none was chosen, empty otherwise. ``lacks_capacity`` tells a lack of
+    capacity from constraints that no choice can keep.
     """
 
     order_k: IntArray
@@ -80,7 +81,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bounds:
-    """Least and most groups of one field."""
+    """Minimum and maximum groups of one field."""
 
     least: int
     most: int
@@ -90,7 +91,7 @@ _NO_BOUNDS = _Bounds(least=1, most=UNLIMITED)
 
 
 def select(shortlist: Shortlist, constraints: Sequence[SpreadConstraint], need: Need) -> Selection:
-    """Choose clusters so that every constraint holds; all of them where there is none."""
+    """Choose clusters so that every constraint holds; all of them without a constraint."""
     everything = np.arange(len(shortlist))
     if not constraints:
         return Selection(order_k=everything, rule="all")
@@ -124,17 +125,21 @@ def select(shortlist: Shortlist, constraints: Sequence[SpreadConstraint], need: 
 def keep(
     shortlist: Shortlist, constraints: Sequence[SpreadConstraint], choice_k: IntArray
 ) -> Selection | None:
-    """The choice as it is; None where it has more groups than a constraint allows."""
-    limited = (each for each in constraints if each.max_groups is not None)
-    if any(_count(shortlist, each.by, choice_k) > (each.max_groups or 0) for each in limited):
-        return None
+    """Return an existing choice as the selection; None if it has more groups than a constraint
+    allows.
+    """
+    for constraint in constraints:
+        limit = constraint.max_groups
+        if limit is not None and _count(shortlist, constraint.by, choice_k) > limit:
+            return None
     return Selection(order_k=choice_k, rule=KEPT)
 
 
 def _by_cluster(shortlist: Shortlist, bounds: _Bounds, need: Need) -> IntArray:
-    """The best ``most`` clusters; while they are too small, from the last, swap in the roomiest.
+    """Choose the best ``bounds.most`` clusters, and swap in larger ones while they hold too little.
 
-    A swapped-out cluster takes the place of the other in the order of the rest.
+    Swaps begin with the last cluster. A cluster that is swapped out takes the other one's place in
+    the order of the rest.
     """
     count = min(len(shortlist), bounds.most)
     chosen = list(range(count))
@@ -143,17 +148,17 @@ def _by_cluster(shortlist: Shortlist, bounds: _Bounds, need: Need) -> IntArray:
     if held >= need.total:
         return np.array(chosen, dtype=np.int64)
     rest_k = np.arange(count, len(shortlist))
-    # No more than ``count`` swaps: the roomiest that many, first in order among equals.
+    # At most ``count`` swaps: the largest clusters, in order among equals, as a heap.
     rest_k = rest_k[np.lexsort((rest_k, -capacity_k[rest_k]))[:count]]
-    roomiest = [(-int(capacity_k[k]), int(k), int(k)) for k in rest_k]
+    largest = [(-int(capacity_k[k]), int(k), int(k)) for k in rest_k]
     for turn in range(count - 1, -1, -1):
-        if held >= need.total or not roomiest:
+        if held >= need.total or not largest:
             break
         out = chosen[turn]
         out_capacity = int(capacity_k[out])
-        room, place, cluster = roomiest[0]
+        room, place, cluster = largest[0]
         if -room > out_capacity:
-            heapq.heapreplace(roomiest, (-out_capacity, place, out))
+            heapq.heapreplace(largest, (-out_capacity, place, out))
             chosen[turn] = cluster
             held += -room - out_capacity
     return np.array(chosen, dtype=np.int64)
@@ -162,7 +167,9 @@ def _by_cluster(shortlist: Shortlist, bounds: _Bounds, need: Need) -> IntArray:
 def _by_region(
     shortlist: Shortlist, bounds: Mapping[SpreadField, _Bounds], need: Need
 ) -> tuple[IntArray, dict[str, int]]:
-    """Choose regions, then the best cluster of each, then the best of what remains in them."""
+    """Choose regions, then the best cluster of each, then the best of the others in these
+    regions.
+    """
     region_bounds = bounds[SpreadField.REGION]
     cluster_bounds = bounds.get(SpreadField.CLUSTER, _NO_BOUNDS)
     members = _Members.of(shortlist.groups[SpreadField.REGION])
@@ -182,21 +189,21 @@ def _by_region(
     ]
     chosen = choose_regions(
         regions,
-        least=region_bounds.least,
-        most=region_bounds.most,
-        least_clusters=cluster_bounds.least,
+        min_regions=region_bounds.least,
+        max_regions=region_bounds.most,
+        min_clusters=cluster_bounds.least,
     )
     first_r = members.first_of(region.name for region in chosen)
     eligible_k = members.mask_of((region.name for region in chosen), len(shortlist))
     eligible_k[first_r] = False
-    (others,) = np.nonzero(eligible_k)
-    others = others[: max(cluster_bounds.most - len(first_r), 0)]
-    return np.concatenate((first_r, others)), {region.name: region.score for region in regions}
+    (further_k,) = np.nonzero(eligible_k)
+    further_k = further_k[: max(cluster_bounds.most - len(first_r), 0)]
+    return np.concatenate((first_r, further_k)), {region.name: region.score for region in regions}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Members:
-    """The shortlist group by group (axis m), in candidate order within a group.
+    """The shortlist by group (axis m), in candidate order within a group.
 
     Groups (axis g) are by ascending name; clusters without a group are left out.
     """
@@ -224,11 +231,11 @@ class _Members:
         )
 
     def first_of(self, names: Iterable[str]) -> IntArray:
-        """The best cluster of each of these groups."""
+        """Return the best cluster of each of these groups."""
         return self.position_m[self.start_g[[self.names.index(name) for name in names]]]
 
     def mask_of(self, names: Iterable[str], count: int) -> BoolArray:
-        """Which of ``count`` shortlisted clusters are in these groups."""
+        """Return which of ``count`` shortlisted clusters are in these groups."""
         mask_k = np.zeros(count, np.bool_)
         for name in names:
             group = self.names.index(name)
@@ -240,9 +247,11 @@ class _Members:
 def _scores_by_capacity(
     shortlist: Shortlist, members: _Members, per_region: int, enough: int
 ) -> IntArray:
-    """Replicas a region can take of its part, and the mean score of the clusters that takes.
+    """Return the score of each region: its part of the replicas, then the mean score of its
+    clusters.
 
     A region is walked in candidate order until ``enough`` clusters hold ``per_region`` replicas.
+    The formula is ``min(held, per_region) * 1000 + mean score``.
     """
     capacity_m = shortlist.capacity_k[members.position_m]
     score_m = shortlist.score_k[members.position_m]
@@ -261,7 +270,7 @@ def _scores_by_capacity(
 
 
 def _scores_by_count(shortlist: Shortlist, members: _Members, replicas: int) -> IntArray:
-    """Clusters of a region that hold all replicas, and their mean score."""
+    """Return the score of each region: ``clusters that hold all replicas * 1000 + mean score``."""
     fits_m = (shortlist.capacity_k[members.position_m] >= replicas).astype(np.int64)
     fits_g = np.add.reduceat(fits_m, members.start_g)
     scored_m = fits_m * shortlist.score_k[members.position_m]
@@ -270,16 +279,19 @@ def _scores_by_count(shortlist: Shortlist, members: _Members, replicas: int) -> 
 
 
 def _keeps(shortlist: Shortlist, bounds: Mapping[SpreadField, _Bounds], choice: IntArray) -> bool:
-    """Whether a choice keeps every constraint."""
+    """Return whether a choice keeps every constraint."""
     return all(
         bound.least <= _count(shortlist, by, choice) <= bound.most for by, bound in bounds.items()
     )
 
 
 def _hopeless(shortlist: Shortlist, bounds: Mapping[SpreadField, _Bounds], need: Need) -> Reason:
-    """Why no search is needed: even the roomiest clusters anywhere do not hold the replicas."""
-    most = bounds.get(SpreadField.CLUSTER, _NO_BOUNDS).most
-    held = int(np.sort(shortlist.capacity_k)[::-1][:most].sum())
+    """Return why no search is needed: the largest clusters anywhere do not hold the replicas.
+
+    NO_REASON if they do.
+    """
+    max_clusters = bounds.get(SpreadField.CLUSTER, _NO_BOUNDS).most
+    held = int(np.sort(shortlist.capacity_k)[::-1][:max_clusters].sum())
     if held >= need.total or need.partial:
         return NO_REASON
     return _too_small(ReasonCode.SPREAD_HOPELESS, held, need, bounds)
@@ -294,42 +306,44 @@ def _count(shortlist: Shortlist, by: SpreadField, choice: IntArray) -> int:
 
 
 def _searched(shortlist: Shortlist, bounds: Mapping[SpreadField, _Bounds], need: Need) -> Selection:
-    """Any choice that keeps every constraint, one that keeps placements first, or why none."""
+    """Search a choice that keeps every constraint, placements first, or return why there is
+    none.
+    """
     nothing = np.array([], dtype=np.int64)
     refused = Selection(order_k=nothing, rule="search")
     everything = np.arange(len(shortlist))
     clusters = bounds.get(SpreadField.CLUSTER, _NO_BOUNDS)
     unkept = Reason.of(ReasonCode.SPREAD_UNKEPT, _wishes(bounds))
     for by, bound in bounds.items():
-        there = _count(shortlist, by, everything)
-        if there < bound.least:
-            amounts = Amount(there), Amount(bound.least)
+        groups = _count(shortlist, by, everything)
+        if groups < bound.least:
+            amounts = Amount(groups), Amount(bound.least)
             shortage = Reason.of(ReasonCode.TOO_FEW_GROUPS, Word(by.value), *amounts)
             return replace(refused, shortage=shortage)
         if by is not SpreadField.CLUSTER:
-            # What so few clusters cannot cover is not a lack of capacity.
+            # Too few clusters for so many groups: this is no lack of capacity.
             per_cluster = max(map(len, shortlist.groups[by].values))
             if clusters.most * per_cluster < bound.least:
                 return replace(refused, shortage=unkept)
     held_k = np.minimum(shortlist.capacity_k, need.total)
     *preferred, plain_k = _objectives(shortlist, need)
     for value_k in preferred:
-        found = search(_problem(shortlist, bounds, value_k))
-        if len(found.choice_k) and int(held_k[found.choice_k].sum()) >= need.total:
-            return replace(refused, order_k=found.choice_k, proven=found.proven)
-    found = search(_problem(shortlist, bounds, plain_k))
-    refused = replace(refused, proven=found.proven)
-    if not len(found.choice_k):
-        return replace(refused, shortage=joined(unkept, _doubt(found)))
-    held = int(held_k[found.choice_k].sum())
+        result = search(_problem(shortlist, bounds, value_k))
+        if len(result.choice_k) and int(held_k[result.choice_k].sum()) >= need.total:
+            return replace(refused, order_k=result.choice_k, proven=result.proven)
+    result = search(_problem(shortlist, bounds, plain_k))
+    refused = replace(refused, proven=result.proven)
+    if not len(result.choice_k):
+        return replace(refused, shortage=joined(unkept, _doubt(result)))
+    held = int(held_k[result.choice_k].sum())
     if held >= need.total or need.partial:
-        return replace(refused, order_k=found.choice_k)
-    shortage = joined(_too_small(ReasonCode.SPREAD_TOO_SMALL, held, need, bounds), _doubt(found))
+        return replace(refused, order_k=result.choice_k)
+    shortage = joined(_too_small(ReasonCode.SPREAD_TOO_SMALL, held, need, bounds), _doubt(result))
     return replace(refused, shortage=shortage, lacks_capacity=True)
 
 
-def _doubt(found: Found) -> Reason:
-    return NO_REASON if found.proven else Reason(ReasonCode.SEARCH_CUT_SHORT)
+def _doubt(result: Found) -> Reason:
+    return NO_REASON if result.proven else Reason(ReasonCode.SEARCH_CUT_SHORT)
 
 
 def _too_small(
@@ -339,7 +353,7 @@ def _too_small(
 
 
 def _wishes(bounds: Mapping[SpreadField, _Bounds]) -> Parameter:
-    """The constraints: each with its field, its minimum, and its maximum or 0 without one."""
+    """Return the constraints: field, minimum, and maximum or 0 without one."""
     return tuple(
         (
             Word(by.value),
@@ -351,9 +365,9 @@ def _wishes(bounds: Mapping[SpreadField, _Bounds]) -> Parameter:
 
 
 def _objectives(shortlist: Shortlist, need: Need) -> tuple[IntArray, ...]:
-    """What to make as large as possible, in turn, until a choice holds the replicas.
+    """Return the values to maximise, in turn, until a choice holds the replicas.
 
-    Scores first (locality above all) with capacity second, then capacity alone.
+    Scores come first (mostly locality) with capacity second, then capacity alone.
     """
     if not need.heeds_capacity:
         fits_k = (shortlist.capacity_k >= need.replicas).astype(np.int64)
@@ -379,7 +393,7 @@ _SAFE = 2**61
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """A region with candidates: how many, and what it scores."""
+    """A region with candidates: their number, and its score."""
 
     name: str
     clusters: int
@@ -387,79 +401,83 @@ class Region:
 
 
 def choose_regions(
-    regions: Sequence[Region], *, least: int, most: int, least_clusters: int
+    regions: Sequence[Region], *, min_regions: int, max_regions: int, min_clusters: int
 ) -> tuple[Region, ...]:
-    """Between ``least`` and ``most`` regions with at least ``least_clusters`` clusters.
+    """Choose ``min_regions`` to ``max_regions`` regions that have at least ``min_clusters``
+    clusters.
 
-    Best score first. Empty when no combination has enough clusters.
+    The result is by descending score; it is empty if no combination has enough clusters.
     """
     walk = sorted(regions, key=lambda region: (region.clusters, -region.score, region.name))
-    most = min(most, len(walk))
-    if least > most or sum(region.clusters for region in walk[len(walk) - most :]) < least_clusters:
+    max_regions = min(max_regions, len(walk))
+    if (
+        min_regions > max_regions
+        or sum(region.clusters for region in walk[len(walk) - max_regions :]) < min_clusters
+    ):
         return ()
-    if sum(region.clusters for region in walk[:least]) >= least_clusters:
-        chosen = _best_of_size(walk, least)
+    if sum(region.clusters for region in walk[:min_regions]) >= min_clusters:
+        chosen = _best_of_size(walk, min_regions)
     else:
-        chosen = _best_combination(walk, least, most, least_clusters)
+        chosen = _best_combination(walk, min_regions, max_regions, min_clusters)
     ranked = sorted(chosen, key=lambda region: (-region.score, region.name))
     counted = 0
     for length, region in enumerate(ranked, start=1):
         counted += region.clusters
-        if length >= least and counted >= least_clusters:
+        if length >= min_regions and counted >= min_clusters:
             return tuple(ranked[:length])
     return tuple(ranked)
 
 
 def _best_of_size(walk: Sequence[Region], size: int) -> Sequence[Region]:
-    """Any ``size`` regions have enough clusters: the best ones are the best combination."""
+    """Return the best ``size`` regions; any ``size`` regions have enough clusters here."""
     return sorted(walk, key=lambda region: (-region.score, -region.clusters, region.name))[:size]
 
 
 def _best_combination(
-    walk: Sequence[Region], least: int, most: int, least_clusters: int
+    walk: Sequence[Region], min_regions: int, max_regions: int, min_clusters: int
 ) -> Sequence[Region]:
-    """Dynamic programme over (regions taken, clusters taken), from the last region to the first.
+    """Choose by a dynamic programme over (regions taken, clusters taken), from the last region on.
 
-    Of equally good combinations the walk finds that one first which takes the earlier regions.
+    Of equally good combinations the one with the earlier regions is chosen.
     """
-    taken_i = _worth_taking(walk, least, most, least_clusters)
+    taken_i = _worth_taking(walk, min_regions, max_regions, min_clusters)
     chosen: list[Region] = []
     clusters = 0
     for region, taken in zip(walk, taken_i, strict=True):
-        if len(chosen) >= least and clusters >= least_clusters:
+        if len(chosen) >= min_regions and clusters >= min_clusters:
             break
         if taken[len(chosen), clusters]:
             chosen.append(region)
-            clusters = min(clusters + region.clusters, least_clusters)
+            clusters = min(clusters + region.clusters, min_clusters)
     return chosen
 
 
 def _worth_taking(
-    walk: Sequence[Region], least: int, most: int, least_clusters: int
+    walk: Sequence[Region], min_regions: int, max_regions: int, min_clusters: int
 ) -> list[BoolArray]:
-    """Per region and (regions taken before, clusters taken before): whether taking it is best."""
-    # One number per combination, score before clusters; beyond 64 bits in Python's integers.
+    """Return whether taking a region is best, by (regions taken before, clusters taken before)."""
+    # One number per combination, score before clusters; Python's integers beyond 64 bits.
     scale = sum(region.clusters for region in walk) + 1
     lowest = min(region.score for region in walk)
     worths = [(region.score - lowest + 1) * scale + region.clusters for region in walk]
     base = (lowest - 1) * scale
     dtype: Any = np.int64
-    if (max(worths) + abs(base)) * (most + 1) >= _SAFE:
+    if (max(worths) + abs(base)) * (max_regions + 1) >= _SAFE:
         dtype = object
-    never = -(2 * (max(worths) + abs(base)) * (most + 1)) - 1
-    best_rc: npt.NDArray[Any] = np.full((most + 1, least_clusters + 1), never, dtype=dtype)
-    # What the common base adds depends on the number of regions taken alone: owed at the end.
-    ends_r = np.array([base * count for count in range(least, most + 1)], dtype=dtype)
-    best_rc[least:, least_clusters] = ends_r
+    never = -(2 * (max(worths) + abs(base)) * (max_regions + 1)) - 1
+    best_rc: npt.NDArray[Any] = np.full((max_regions + 1, min_clusters + 1), never, dtype=dtype)
+    # The common base adds ``base * regions taken``: it is added at the end of the programme.
+    ends_r = np.array([base * count for count in range(min_regions, max_regions + 1)], dtype=dtype)
+    best_rc[min_regions:, min_clusters] = ends_r
     taken_i: list[BoolArray] = []
     with_rc = np.empty_like(best_rc[1:])
     for region, worth in zip(reversed(walk), reversed(worths), strict=True):
-        full = max(least_clusters - region.clusters, 0)
+        full = max(min_clusters - region.clusters, 0)
         with_rc[:, :full] = best_rc[1:, region.clusters : region.clusters + full]
-        with_rc[:, full:] = best_rc[1:, least_clusters:]
+        with_rc[:, full:] = best_rc[1:, min_clusters:]
         with_rc += worth
         taken_i.append(with_rc >= best_rc[:-1])
         np.maximum(best_rc[:-1], with_rc, out=best_rc[:-1])
-        best_rc[least:, least_clusters] = ends_r
+        best_rc[min_regions:, min_clusters] = ends_r
     taken_i.reverse()
     return taken_i

@@ -1,7 +1,8 @@
-"""Waiting for room: who waits, in which order they are tried, and what wakes them.
+"""Waiting for capacity: the order of bindings that wait, their gangs, and what is kept for them.
 
-- ``gangs``: who of a gang is here, what it waits for, and who cannot join it
-- ``queue``: who waits, and who is tried next
+- ``gangs``: the members of a gang, its gate, and refusals to join it
+- ``kept``: earmarks: capacity that is kept for bindings that wait
+- ``queue``: the bindings that wait, and the next ones to try
 """
 
 from __future__ import annotations

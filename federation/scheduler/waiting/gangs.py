@@ -1,6 +1,6 @@
-"""Gangs: who of one is here, what it waits for, and who cannot join it.
+"""Gangs: their members, what an incomplete gang waits for, and refusals to join one.
 
-Pure. Must not know how members are stored, nor decide about them.
+Pure. Must not know how members are stored, nor decide them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import NO_REASON, Amount, Parameter, Reason, Word, clauses_of, joined
 from federation.model.waiting import Wait
 
-_MOST_NAMED: Final = 10
+_MAX_NAMED: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangMember:
-    """A binding of a gang of ``size``, as it is stored. Who ``waits`` for its place has none yet;
-    who was suspended before it had one is not here.
+    """A stored binding of a gang of ``size``.
+
+    ``waits``: it has no place yet. ``is_here``: it counts for the gang; a binding that was
+    suspended before it had a place does not.
     """
 
     name: str
@@ -41,23 +43,23 @@ class GangMember:
 
 
 def gate_of(gang: Gang, members: Sequence[GangMember]) -> Reason:
-    """What all members wait for, NO_REASON where the gang is complete."""
-    here = sum(each.is_here for each in members)
-    if here >= gang.size:
+    """Return why all members wait, NO_REASON where the gang is complete."""
+    count = sum(member.is_here for member in members)
+    if count >= gang.size:
         return NO_REASON
-    amounts = Amount(here), Amount(gang.size)
+    amounts = Amount(count), Amount(gang.size)
     return Reason.of(ReasonCode.GANG_INCOMPLETE, *amounts, Word(gang.name))
 
 
 def missing(gang: Gang, members: Sequence[GangMember]) -> Reason:
-    """Who an incomplete gang lacks, beside whom."""
-    here = [each.name for each in members if each.is_here]
-    suspended = [each.name for each in members if not each.is_here]
+    """Return how many members an incomplete gang lacks, with the names of those present."""
+    present = [member.name for member in members if member.is_here]
+    suspended = [member.name for member in members if not member.is_here]
     return Reason.of(
         ReasonCode.GANG_LACKS_MEMBERS,
-        Amount(gang.size - len(here)),
+        Amount(gang.size - len(present)),
         Word(gang.name),
-        *_first_names(here),
+        *_first_names(present),
         *_first_names(suspended),
     )
 
@@ -67,55 +69,59 @@ class Roster:
 
     def __init__(self, members: Iterable[GangMember] = ()) -> None:
         self._members: dict[str, GangMember] = {}
-        # Mostly one size: a thousand may join at once, and each looks at all others.
+        # Names by size, usually one size: a member is compared with one other of each size, because
+        # a thousand members may join at once.
         self._by_size: dict[int, dict[str, None]] = {}
-        for each in members:
-            self.add(each)
+        for member in members:
+            self.add(member)
 
     @property
     def members(self) -> Sequence[GangMember]:
         return tuple(self._members.values())
 
     def add(self, member: GangMember) -> None:
-        """In place of the one of its name, where there is one."""
-        before = self._members.get(member.name)
-        if before is not None:
-            del self._by_size[before.size][before.name]
+        """Add a member; one of the same name is replaced."""
+        replaced = self._members.get(member.name)
+        if replaced is not None:
+            del self._by_size[replaced.size][replaced.name]
         self._members[member.name] = member
         self._by_size.setdefault(member.size, {})[member.name] = None
 
     def refusal_of(self, joining: GangMember) -> Violation | None:
-        """Why one that has no place yet cannot join the others."""
+        """Return why a binding without a place cannot join the members; None if it can."""
         for size, same in self._by_size.items():
             odd = next((name for name in same if name != joining.name), None)
             if size != joining.size and odd is not None:
                 rule = f"is {joining.size}, and {size} in binding {odd} of the same gang"
                 return Violation(field="spec.gang.size", rule=rule)
         if len(self._members) - (joining.name in self._members) >= joining.size:
-            others = _named([name for name in self._members if name != joining.name])
-            rule = f"has its {joining.size} members already: {others}"
+            members = _named([name for name in self._members if name != joining.name])
+            rule = f"has its {joining.size} members already: {members}"
             return Violation(field="spec.gang.name", rule=rule)
         return None
 
 
-def unplaced_reason(gang: Gang, name: str, why: Reason, more: int) -> Reason:
-    """What members are told that would have had room, because of another one."""
+def unplaced_reason(gang: Gang, name: str, why: Reason, further: int) -> Reason:
+    """Return the reason for members that fit while member ``name`` did not.
+
+    ``further`` counts the other members that did not fit.
+    """
     member = Word(name)
     first, *_ = clauses_of(why) or (NO_REASON,)
     scarce = Reason.of(ReasonCode.ROOM_FOR_MEMBER, member, first)
     return joined(
-        Reason.of(ReasonCode.GANG_MEMBER_UNPLACED, member, Word(gang.name), Amount(more)),
+        Reason.of(ReasonCode.GANG_MEMBER_UNPLACED, member, Word(gang.name), Amount(further)),
         Reason.of(ReasonCode.SHORT_OF, scarce),
     )
 
 
 def _first_names(names: Sequence[str]) -> tuple[Parameter, Parameter]:
-    """The first names, and how many there are beyond them."""
-    first = names[:_MOST_NAMED]
+    """Return the first names, and how many follow."""
+    first = names[:_MAX_NAMED]
     return tuple(map(Word, first)), Amount(len(names) - len(first))
 
 
 def _named(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    shown = ", ".join(names[:_MOST_NAMED])
-    return f"{shown} and {more} more" if more > 0 else shown
+    further = len(names) - _MAX_NAMED
+    shown = ", ".join(names[:_MAX_NAMED])
+    return f"{shown} and {further} more" if further > 0 else shown

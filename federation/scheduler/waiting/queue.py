@@ -1,8 +1,8 @@
-"""Who waits, and who is tried next.
+"""The bindings that wait, and the next ones to try.
 
-Those that ask for just the same share one want: where one of them is refused, so is every other. A
-want sleeps then, until a cluster could take more of it than at that refusal. Pure: the time and the
-room there is come in.
+Bindings with equal demands share one want: the refusal of one holds for all of them. A want then
+sleeps until a cluster could take more of it than at that refusal. Pure: the time and the capacity
+are arguments.
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ from typing import Final, TypeAlias
 from federation.model.placement import BindingName
 
 FIRST_BACKOFF_SECONDS: Final = 1.0
-LONGEST_BACKOFF_SECONDS: Final = 10.0
-# The first of those that are tried do not wait for many others; while room lasts there are more.
-LEAST_AT_ONCE: Final = 8
-MOST_AT_ONCE: Final = 512
+MAX_BACKOFF_SECONDS: Final = 10.0
+# Tries at a time: few at first, so that the first result comes early. The number doubles while
+# tries find capacity.
+MIN_AT_ONCE: Final = 8
+MAX_AT_ONCE: Final = 512
 
-# Priority, higher first; then since when; then the name.
+# (negative priority, time since when it waits, name): the smallest is tried first.
 TryOrder: TypeAlias = tuple[int, float, BindingName]
 
 
 def backoff_seconds(failures: int) -> float:
-    """How long to wait after so many failures, at least one."""
-    return min(FIRST_BACKOFF_SECONDS * 2.0 ** min(failures - 1, 10), LONGEST_BACKOFF_SECONDS)
+    """Return the back-off after so many failures, at least one."""
+    return min(FIRST_BACKOFF_SECONDS * 2.0 ** min(failures - 1, 10), MAX_BACKOFF_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiter:
-    """A binding that waits since ``since`` (Unix seconds), or stands in the order as if it did.
+    """A binding that waits since ``since`` (Unix seconds; a queueSort plugin may shift it).
 
-    ``want`` stands for all that it asks for, and ``units`` are the replicas, or sets, that it takes
-    at least. It is not tried before ``not_before``; it failed ``failures`` times since it was
-    refused last. ``is_overtaken``: what comes after it was placed where it might have gone.
+    ``want`` stands for its whole demand, ``units`` are the minimum of replicas, or sets, that it
+    takes. It is not tried before ``not_before``. ``failures`` counts failed tries since its last
+    refusal. ``is_overtaken``: a later binding was placed in a cluster where it might have gone.
     """
 
     key: BindingName
@@ -56,8 +57,10 @@ class Waiter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What there is for a want: how much more of it each cluster could take, where it is any, and
-    in which clusters its filters let it. Of a gang: whether there is room for all, under "".
+    """The capacity for a want: further units by cluster, and ``reach``, the clusters that pass its
+    filters.
+
+    For a gang, the key "" of ``room`` says whether all members fit.
     """
 
     room: Mapping[str, int] = field(default_factory=dict)
@@ -69,9 +72,10 @@ NOTHING: Final = Seen()
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Want:
-    """``hope`` of how many may have room; 0: it sleeps since the refusal that saw ``seen``.
+    """The bindings of one demand. ``hope`` estimates how many fit; 0: it sleeps since its refusal.
 
-    ``ready`` are in order; ``trying`` are under way. ``must`` one be tried, whatever there is?
+    ``seen`` is the capacity at its refusal or last look. ``must``: one binding is tried whatever
+    the capacity is. ``ready`` are in order, ``trying`` are being decided, ``size`` counts all.
     """
 
     hope: int = 1
@@ -83,23 +87,23 @@ class _Want:
 
     @property
     def first(self) -> BindingName | None:
-        """Who comes first of those that are ready or under way."""
+        """Return the first binding of those that are ready or being tried."""
         orders = [*self.ready[:1], *self.trying]
         return min(orders)[2] if orders else None
 
 
 class WaitingQueue:
-    """All that wait and may be tried."""
+    """All bindings that wait and may be tried."""
 
     def __init__(self) -> None:
         self._waiters: dict[BindingName, Waiter] = {}
         self._wants: dict[Hashable, _Want] = {}
         self._awake: set[Hashable] = set()
         self._under_way: dict[BindingName, Hashable] = {}
-        # What is known since of those under way.
+        # Waiters that were put while their binding is being tried.
         self._put_meanwhile: dict[BindingName, Waiter] = {}
         self._later: list[tuple[float, BindingName]] = []
-        self._at_once = LEAST_AT_ONCE
+        self._at_once = MIN_AT_ONCE
 
     def __contains__(self, key: BindingName) -> bool:
         return key in self._waiters
@@ -113,37 +117,43 @@ class WaitingQueue:
 
     @property
     def asleep(self) -> list[Hashable]:
-        """The wants of which nobody is tried until there is more room for them."""
-        return [want for want, known in self._wants.items() if not known.hope]
+        """Return the wants that are not tried until there is more capacity for them."""
+        return [name for name, want in self._wants.items() if not want.hope]
 
     @property
     def hopeful(self) -> list[Hashable]:
-        """The wants for which there was more room, and of which nobody is under way."""
-        known = ((want, self._wants[want]) for want in self._awake)
-        return [want for want, each in known if not each.must and not each.trying]
+        """Return the wants with more capacity since their refusal, and no binding being tried."""
+        awake = ((name, self._wants[name]) for name in self._awake)
+        return [name for name, want in awake if not want.must and not want.trying]
 
     def reaches(self, want: Hashable, clusters: Collection[str]) -> bool:
-        """Whether one of the clusters let it in when it was refused or looked for last."""
+        """Return whether one of the clusters passed the want's filters at its refusal or last
+        look.
+        """
         return not self._wants[want].seen.reach.isdisjoint(clusters)
 
     def since(self, key: BindingName) -> float | None:
-        """Since when it waits, None where it does not."""
+        """Return since when a binding waits, None where it does not."""
         waiter = self._waiters.get(key)
         return waiter.since if waiter else None
 
     def want_of(self, key: BindingName) -> Hashable | None:
-        """What it asks for, None where it does not wait."""
+        """Return the want of a binding, None where it does not wait."""
         waiter = self._waiters.get(key)
         return waiter.want if waiter else None
 
     def put(self, waiter: Waiter) -> None:
-        """It waits from now on, or waits as this says. A want that is new is tried."""
+        """Add or replace a binding that waits. A want that is new is tried."""
         if waiter.key in self._under_way:
             self._put_meanwhile[waiter.key] = waiter
             return
-        known = self._waiters.get(waiter.key)
-        if known is not None:
-            if (known.want, known.order, known.units) == (waiter.want, waiter.order, waiter.units):
+        earlier = self._waiters.get(waiter.key)
+        if earlier is not None:
+            if (earlier.want, earlier.order, earlier.units) == (
+                waiter.want,
+                waiter.order,
+                waiter.units,
+            ):
                 return
             self.remove(waiter.key)
         self._waiters[waiter.key] = waiter
@@ -158,7 +168,7 @@ class WaitingQueue:
             insort(want.ready, waiter.order)
 
     def remove(self, key: BindingName) -> None:
-        """It does not wait any more."""
+        """Remove a binding that waits no longer."""
         self._put_meanwhile.pop(key, None)
         waiter = self._waiters.pop(key, None)
         if waiter is None:
@@ -171,9 +181,9 @@ class WaitingQueue:
             self._awake.discard(waiter.want)
 
     def take(self, now: float) -> list[Waiter]:
-        """Who is to be tried now, in order, a few of all; how each try ended is to be told.
+        """Return the next bindings to try, in order; the caller reports the result of each.
 
-        Nobody is tried before the last tries have ended: they may have taken the room.
+        None is returned before all earlier tries ended, because they may have taken the capacity.
         """
         self._let_in(now)
         if self._under_way:
@@ -188,17 +198,17 @@ class WaitingQueue:
             _drop(want.ready, waiter.order)
             want.trying.append(waiter.order)
             self._under_way[waiter.key] = waiter.want
-        self._at_once = min(2 * self._at_once, MOST_AT_ONCE)
+        self._at_once = min(2 * self._at_once, MAX_AT_ONCE)
         return taken
 
     def next_time(self) -> float | None:
-        """When somebody whose time has not come yet is to be tried."""
+        """Return when the next back-off ends, None without one (Unix seconds)."""
         while self._later and not self._is_later(*self._later[0]):
             heappop(self._later)
         return self._later[0][0] if self._later else None
 
     def placed(self, key: BindingName) -> None:
-        """The try found room; what has none still is put anew."""
+        """Record that a try found capacity; a remainder that waits is put again by the caller."""
         want, meanwhile = self._ended(key)
         if want is not None and want.hope:
             want.hope = max(1, want.hope - 1)
@@ -206,10 +216,10 @@ class WaitingQueue:
         self._put_again(meanwhile)
 
     def refused(self, key: BindingName, seen: Seen) -> None:
-        """The try found no room in what it saw: nobody else of the want would."""
+        """Record that a try found no capacity in ``seen``: the whole want sleeps."""
         name = self._under_way.get(key)
         want, meanwhile = self._ended(key)
-        self._at_once = LEAST_AT_ONCE
+        self._at_once = MIN_AT_ONCE
         if want is not None:
             want.hope, want.seen, want.must = 0, seen, False
             self._awake.discard(name)
@@ -218,7 +228,7 @@ class WaitingQueue:
         self._put_again(meanwhile)
 
     def failed(self, key: BindingName, now: float) -> float:
-        """The try failed for a passing reason; when the next one is."""
+        """Record a passing failure of a try; return when the next try is (Unix seconds)."""
         _, meanwhile = self._ended(key)
         waiter = self._waiters.get(key)
         failures = 1 + (waiter.failures if waiter else 0)
@@ -229,17 +239,20 @@ class WaitingQueue:
         return not_before
 
     def look(self, name: Hashable, seen: Seen) -> bool:
-        """Whether a want that slept is woken: some cluster has more for it than at its refusal.
+        """Wake a want if some cluster has more capacity for it than at its refusal; return whether
+        it woke.
 
-        One that was woken sleeps on where others have taken that meanwhile.
+        A want that is awake goes back to sleep if others have taken that capacity meanwhile.
         """
         want = self._wants.get(name)
         if want is None or want.must:
             return False
-        before = want.seen.room
+        refused_room = want.seen.room
         want.seen = replace(want.seen, reach=seen.reach)
-        more = sum(max(0, room - before.get(cluster, 0)) for cluster, room in seen.room.items())
-        if not more:
+        growth = sum(
+            max(0, room - refused_room.get(cluster, 0)) for cluster, room in seen.room.items()
+        )
+        if not growth:
             if not want.trying:
                 want.hope = 0
                 self._awake.discard(name)
@@ -247,21 +260,24 @@ class WaitingQueue:
         if want.hope:
             return False
         first = self._waiters[want.ready[0][2]] if want.ready else None
-        self._wake(name, more // max(first.units, 1) if first else 1)
+        self._wake(name, growth // max(first.units, 1) if first else 1)
         return True
 
     def wake(self, names: Iterable[Hashable]) -> None:
-        """The first of each is tried, whatever there is for it."""
+        """Try the first binding of each want, whatever the capacity is."""
         for name in names:
             if name in self._wants:
                 self._wants[name].must = True
                 self._wake(name, 1)
 
     def overtaken(self, placed: Mapping[str, TryOrder]) -> list[tuple[Waiter, BindingName]]:
-        """Who is overtaken for the first time, and by whom, when those that come last of all that
-        were placed are these by cluster. Of each want only who is first in it.
+        """Return bindings that are overtaken for the first time, each with the binding that
+        overtook it.
+
+        ``placed`` has by cluster the last one, in try order, of the bindings placed there. Only the
+        first binding of a want is considered.
         """
-        found = []
+        overtaken = []
         for want in self._wants.values():
             first = self._waiters.get(want.first) if want.first else None
             if first is None or first.is_overtaken:
@@ -269,9 +285,9 @@ class WaitingQueue:
             for cluster in placed.keys() & want.seen.reach:
                 if placed[cluster] > first.order:
                     self._waiters[first.key] = marked = replace(first, is_overtaken=True)
-                    found.append((marked, placed[cluster][2]))
+                    overtaken.append((marked, placed[cluster][2]))
                     break
-        return found
+        return overtaken
 
     def _wake(self, name: Hashable, hope: int) -> None:
         want = self._wants[name]
@@ -279,7 +295,7 @@ class WaitingQueue:
         self._awake.add(name)
 
     def _let_in(self, now: float) -> None:
-        """Those whose time has come are as good as the others."""
+        """Make bindings ready whose back-off has ended."""
         while self._later and self._later[0][0] <= now:
             not_before, key = heappop(self._later)
             if self._is_later(not_before, key):
@@ -287,13 +303,14 @@ class WaitingQueue:
                 insort(self._wants[waiter.want].ready, waiter.order)
 
     def _is_later(self, not_before: float, key: BindingName) -> bool:
-        """Whether what was noted once is still so."""
+        """Return whether an entry of the back-off heap is still valid."""
         waiter = self._waiters.get(key)
         return waiter is not None and waiter.not_before == not_before
 
     def _ended(self, key: BindingName) -> tuple[_Want | None, Waiter | None]:
-        """The want of which a try ended, if there is anybody of it left; and how the binding waits
-        by what was put meanwhile.
+        """End a try: return its want, and how the binding waits if it was put meanwhile.
+
+        The want is None if none of its bindings waits any more.
         """
         want = self._wants.get(self._under_way.pop(key, None))
         if want is not None:
@@ -305,7 +322,7 @@ class WaitingQueue:
             self.put(meanwhile)
 
     def _return(self, waiter: Waiter, *, failures: int, not_before: float = 0.0) -> None:
-        """Who was tried waits again."""
+        """Let a binding that was tried wait again."""
         returned = replace(waiter, failures=failures, not_before=not_before)
         self._waiters[waiter.key] = returned
         if not_before:

@@ -21,8 +21,8 @@ from federation.model.waiting import Leaving, Nomination
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.preemption import (
-    MOST_OF_NAMESPACE,
-    MOST_REPLICAS,
+    MAX_PREEMPTED,
+    MAX_PREEMPTED_IN_NAMESPACE,
     NOTHING_HELPS,
     SPENT,
     Losses,
@@ -49,7 +49,9 @@ from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import Threads
 from federation.services.values import Scheduled
 
-DEFAULT_LIMITS: Final = PreemptionLimits(replicas=MOST_REPLICAS, in_namespace=MOST_OF_NAMESPACE)
+DEFAULT_LIMITS: Final = PreemptionLimits(
+    replicas=MAX_PREEMPTED, in_namespace=MAX_PREEMPTED_IN_NAMESPACE
+)
 # Of the least urgent ones.
 MOST_BINDINGS: Final = 100
 CROWDED: Final = Reason.of(ReasonCode.PREEMPTION_CROWDED, Amount(MOST_NOMINATED))

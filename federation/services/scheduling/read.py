@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from federation.model.errors import Conflict, FederationError
 from federation.model.placement import Binding, BindingVersion, is_grouped
 from federation.scheduler.plugins.profile import Profile, Profiles
-from federation.scheduler.waiting.kept import MOST_EARMARKS
+from federation.scheduler.waiting.kept import MAX_EARMARKS
 from federation.services.binding_ports import StoredBinding
 from federation.services.ports import Transaction
 from federation.services.scheduling.attempt import (
@@ -89,7 +89,7 @@ async def _earmarks(
     """Return the waiting bindings that room is kept for."""
     earmarked: Sequence[StoredBinding] = ()
     if room_is_kept:
-        earmarked = await read.bindings.earmarked(MOST_EARMARKS, MOST_NOMINATED)
+        earmarked = await read.bindings.earmarked(MAX_EARMARKS, MOST_NOMINATED)
     # Nobody overtakes in these profiles.
     strict = profiles.strict_names
     first = await read.bindings.first_waiting(strict) if strict else ()

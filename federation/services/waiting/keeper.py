@@ -21,7 +21,7 @@ from federation.model.reasons import clauses_of
 from federation.model.waiting import Wait
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.preemption import SPENT
-from federation.scheduler.waiting.kept import MOST_EARMARKS
+from federation.scheduler.waiting.kept import MAX_EARMARKS
 from federation.scheduler.waiting.queue import TryOrder, Waiter, WaitingQueue
 from federation.services.binding_ports import StoredBinding
 from federation.services.duties import URGENT_LEASE_SECONDS, Begin, Duty
@@ -333,7 +333,7 @@ class QueueKeeper:
     @property
     def _earmark_at(self) -> float | None:
         """When room is to be kept for one more binding; None at the limit of earmarks."""
-        if not self._starving or len(self._earmarked) >= MOST_EARMARKS:
+        if not self._starving or len(self._earmarked) >= MAX_EARMARKS:
             return None
         return min(self._starving.values())
 
@@ -341,7 +341,7 @@ class QueueKeeper:
         """Return the ids of bindings overtaken for too long, the longest first."""
         now, ids = self._clock.now(), []
         for key, due_at in sorted(self._starving.items(), key=itemgetter(1)):
-            if due_at > now or len(self._earmarked) >= MOST_EARMARKS:
+            if due_at > now or len(self._earmarked) >= MAX_EARMARKS:
                 break
             del self._starving[key]
             if key in self._queue:

@@ -21,7 +21,7 @@ from federation.scheduler.demand import Demand
 from federation.scheduler.plugins.profile import Filter, Profile, Profiles, Score
 from federation.scheduler.plugins.run import is_in_tree
 from federation.scheduler.state import ALONE, Surroundings
-from federation.scheduler.waiting.queue import LONGEST_BACKOFF_SECONDS, Seen, Waiter
+from federation.scheduler.waiting.queue import MAX_BACKOFF_SECONDS, Seen, Waiter
 from federation.services.binding_ports import StoredBinding
 from federation.services.ports import Store
 from federation.services.scheduling.attempt import Attempt
@@ -69,7 +69,7 @@ def waiting_of(
     if wait is None or not wait.is_tried or wait.entry not in ("", binding.name):
         return None
     # Another clock may have set the next try.
-    later = min(wait.next_try, now + LONGEST_BACKOFF_SECONDS) if wait.next_try else 0.0
+    later = min(wait.next_try, now + MAX_BACKOFF_SECONDS) if wait.next_try else 0.0
     return Waiter(
         key=(binding.namespace, binding.name),
         priority=wait.priority if wait.gang else binding.priority,

@@ -133,7 +133,7 @@ def test_twenty_of_two_hundred_regions() -> None:
         Region(name=f"r{number:03d}", clusters=number % 7 + 1, score=number * 37 % 5_000)
         for number in range(200)
     ]
-    assert len(choose_regions(regions, least=20, most=20, least_clusters=100)) == 20
+    assert len(choose_regions(regions, min_regions=20, max_regions=20, min_clusters=100)) == 20
 
 
 def test_a_search_that_is_cut_short_says_so_and_nested_groups_are_searched_to_the_end() -> None:
