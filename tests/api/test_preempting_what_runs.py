@@ -13,7 +13,7 @@ from federation.model.cluster import Cluster, ClusterState
 from federation.scheduler.preemption import NOTHING_HELPS, SPENT
 from federation.scheduler.simulated_capacity import SimulationOptions
 from federation.scheduler.simulation import Simulation
-from federation.services.scheduling.claims import MOST_NOMINATED
+from federation.services.scheduling.earmarks import MAX_NOMINATED
 from federation.services.scheduling.preempting import CROWDED
 from federation.v1.resource_pb2 import Gang
 from federation.v1.scheduling_pb2 import OUTCOME_UNSCHEDULABLE, WAIT_STATE_UNSCHEDULABLE
@@ -299,8 +299,8 @@ async def test_the_limit_holds_for_what_runs_too(world: World) -> None:
 
 
 async def test_so_many_wait_for_others_to_leave_and_no_more(world: World) -> None:
-    await run_many(world, MOST_NOMINATED + 1)
-    for number in range(MOST_NOMINATED):
+    await run_many(world, MAX_NOMINATED + 1)
+    for number in range(MAX_NOMINATED):
         await world.schedule(f"w{number}", only=["a"], **urgent())
     refused = await world.schedule("more", only=["a"], **urgent())
     assert refused.decision.reason.endswith(str(CROWDED))

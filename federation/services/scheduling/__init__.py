@@ -13,9 +13,10 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 - ``trial_capacity``: the same for a trial: where an attempt would go, which nothing is told of
 - ``attempt_batch``: attempts as a batch of ``federation.scheduler.batch``
 - ``together``: one attempt after the other, and those that are placed together or not at all
-- ``working_copy``: what one decision after the other takes of the fleet's rooms
-- ``shares``: the shares that a decision asks a cluster for, and notes on their certificates
-- ``totals``: what totals and grade counts leave in it, where no nodes are seen
+- ``working_copy``: a copy of the fleet, from which the decisions of a batch take capacity
+- ``known_answers``: its results that are remembered until the packed capacity changes
+- ``shares``: the shares that a decision asks clusters to reserve, and their certificates
+- ``totals``: its capacity by totals and grade counts, for clusters without visible nodes
 - ``commit``: what was decided is looked at again under locks, written, and taken over
 - ``answer``: answers to what was decided, to what needs no decision, and again under a key
 
@@ -30,9 +31,9 @@ Beside it:
 - ``hooks``: plugins that keep something for a decision, and hear of it once it is committed
 - ``planned``: a move that is being planned, or was: what is decided of it, and what must come of
   that
-- ``preempting``: who loses replicas so that bindings of higher priority have room
-- ``victims``: who may lose replicas to bindings of higher priority, and what that leaves them
-- ``nominating``: places for bindings in room that others have not left yet
+- ``preempting``: bindings lose replicas so that bindings of higher priority are placed
+- ``victims``: the bindings that may lose replicas, and what remains of them
+- ``nominating``: places for preempting bindings in capacity that pods have not left yet
 - ``quotas``: namespace quotas in decisions: told where something is decided, held where it is
   committed
 - ``release``: what ends or weakens promises outside of decisions: release, leases, deletion,
@@ -41,8 +42,7 @@ Beside it:
 - ``fresh_reports``: before a refusal for want of room, fresh reports: pods that they show leave
   more room than wherever they might have gone
 - ``kept_promises``: what a binding holds where it is, and what of it stays
-- ``claims``: what is kept for those that wait: room for who was overtaken for long, and whole
-  clusters for who comes first in a profile that lets nobody overtake
+- ``earmarks``: capacity that decisions leave to bindings that wait
 - ``agents``: what agents are asked behind a decision: nodes for its replicas, and labels their
   pools lack
 """

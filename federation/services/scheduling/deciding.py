@@ -23,8 +23,8 @@ from federation.scheduler.plugins.profile import Filter, Profile, Score
 from federation.scheduler.plugins.run import is_in_tree
 from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import NO_PEERS, Attempt, Result
-from federation.services.scheduling.claims import awaited, beside_claims
 from federation.services.scheduling.drafts import draft_of
+from federation.services.scheduling.earmarks import awaited, beside_claims
 from federation.services.scheduling.fresh_reports import unseen_in
 from federation.services.scheduling.hooks import keep, let_go
 from federation.services.scheduling.known_answers import KnownRefusal, question_of

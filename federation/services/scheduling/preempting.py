@@ -1,8 +1,8 @@
-"""Preemption: who loses replicas so that bindings of higher priority have room.
+"""Preemption: bindings lose replicas so that bindings of higher priority are placed.
 
-Promises whose pods are on no node yet are taken at once. Who needs the room of pods that run waits
-until they have left, and the room is kept for it. Must not commit: the losses and what they make
-room for are written together, or not at all.
+Promises whose pods are on no node yet are taken at once. A binding that needs the capacity of
+running pods is nominated: it waits for these pods to leave, and the capacity is earmarked. Must not
+commit: victims and preempting bindings are written in one transaction, or not at all.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.attempt import Attempt, AttemptRole, StoredFacts
 from federation.services.scheduling.attempt_batch import is_together
-from federation.services.scheduling.claims import (
-    MOST_NOMINATED,
+from federation.services.scheduling.earmarks import (
+    MAX_NOMINATED,
     nominated_now,
     still_there,
     waits_for,
@@ -52,14 +52,15 @@ from federation.services.values import Scheduled
 DEFAULT_LIMITS: Final = PreemptionLimits(
     replicas=MAX_PREEMPTED, in_namespace=MAX_PREEMPTED_IN_NAMESPACE
 )
-# Of the least urgent ones.
-MOST_BINDINGS: Final = 100
-CROWDED: Final = Reason.of(ReasonCode.PREEMPTION_CROWDED, Amount(MOST_NOMINATED))
+# Victims to choose from, the least urgent first.
+MAX_VICTIMS: Final = 100
+CROWDED: Final = Reason.of(ReasonCode.PREEMPTION_CROWDED, Amount(MAX_NOMINATED))
 
 
 def wants_preemption(attempts: Sequence[Attempt]) -> bool:
-    """Whether others are to make room for these, now that they find none: for one, or for all that
-    are placed together.
+    """Tell whether others may lose replicas to the first of the attempts, which was not placed.
+
+    An attempt that is placed together with the rest stands for all of them.
     """
     first = attempts[0] if attempts else None
     if first is None or first.gang.gate or moves_as_group(attempts):
@@ -76,15 +77,17 @@ def wants_preemption(attempts: Sequence[Attempt]) -> bool:
 
 
 def preempting_of(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Those of a batch that others are to make room for, with all that they are placed with."""
+    """Return the attempts of a batch that may preempt, with all that are placed together."""
     units = [attempts] if is_atomic(attempts) else [[attempt] for attempt in attempts]
     return [attempt for unit in units if wants_preemption(unit) for attempt in unit]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """What is known when victims are chosen; ``spent`` are the replicas that were preempted within
-    the last minute, by namespace.
+    """The inputs of a choice of victims.
+
+    ``spent`` are the replicas preempted within the last minute, by namespace. ``is_crowded``: too
+    many bindings are nominated already.
     """
 
     possible: PossibleVictims
@@ -102,14 +105,15 @@ class _Choice:
         return are_within(limits.replicas, limits.in_namespace, lost, self.spent)
 
     def by_namespace(self, losses: Losses) -> Counter[str]:
-        counted = Counter[str]()
+        losses_by_namespace = Counter[str]()
         for candidate, loss in zip(self.possible.candidates, losses, strict=True):
-            counted[self.possible.victims[candidate.binding].binding.namespace] += loss
-        return +counted
+            namespace = self.possible.victims[candidate.binding].binding.namespace
+            losses_by_namespace[namespace] += loss
+        return +losses_by_namespace
 
 
 class Preemption:
-    """Makes room for bindings that ask for it."""
+    """The preemption of a control plane, with its profiles and limits."""
 
     def __init__(self, profiles: Profiles, limits: PreemptionLimits) -> None:
         self._profiles = profiles
@@ -123,7 +127,7 @@ class Preemption:
         threads: Threads,
         now: float,
     ) -> tuple[WorkingCopy, Sequence[Attempt]]:
-        """``plan``, where others are to make room for the attempts; else as they are."""
+        """Return the result of ``plan`` if the attempts may preempt, else the arguments."""
         if not wants_preemption(attempts):
             return working, attempts
         async with store.reading() as read:
@@ -137,28 +141,28 @@ class Preemption:
         threads: Threads,
         now: float,
     ) -> tuple[WorkingCopy, Sequence[Attempt]]:
-        """The victims and the attempts, which have room then, or once the victims have left; or the
-        attempts alone, told why not.
+        """Return the victims and the attempts, and the working copy that they are decided on.
 
-        The working copy is the one that they were decided on.
+        The attempts are placed in it, or nominated. If preemption does not help, return the
+        attempts alone, with a reason, and the given copy.
         """
-        # Who does not wait for room does not wait for others to leave.
+        # An attempt that does not wait for capacity does not wait for pods to leave either.
         may_wait = all(attempt.wait and not attempt.atomic for attempt in attempts)
-        kept_for = nominated_now(attempts[0], now) + len(attempts)
-        is_crowded = may_wait and kept_for > MOST_NOMINATED
+        nominations = nominated_now(attempts[0], now) + len(attempts)
+        is_crowded = may_wait and nominations > MAX_NOMINATED
         avoided = _avoided(working, attempts) if may_wait and not is_crowded else None
         shares = await threads.run(losable_shares, working, attempts, avoided)
         below = min(attempt.candidate.priority for attempt in attempts)
-        known = await read.bindings.preemptible(shares.keys(), below, MOST_BINDINGS)
-        holdings = await read.reservations.holdings(known.keys())
+        bindings = await read.bindings.preemptible(shares.keys(), below, MAX_VICTIMS)
+        holdings = await read.reservations.holdings(bindings.keys())
         peers = {
             key: await read.bindings.peers(stored.binding)
-            for key, stored in known.items()
+            for key, stored in bindings.items()
             if is_grouped(stored.binding)
         }
         victims = {
             stored.binding.key: victim
-            for key, stored in known.items()
+            for key, stored in bindings.items()
             if is_wholly_in(working, stored)
             and (victim := self._victim(stored, holdings.get(key), peers.get(key)))
         }
@@ -183,82 +187,83 @@ class Preemption:
         try:
             profile = self._profiles.profile_of(stored.binding)
         except InvalidRequest:
-            # Nobody can say what its promises are to be worth.
+            # Its profile is gone, so the certificate of its promises is unknown.
             return None
-        nobody: asyncio.Future[Scheduled] = asyncio.get_running_loop().create_future()
-        nobody.cancel()
+        unheard: asyncio.Future[Scheduled] = asyncio.get_running_loop().create_future()
+        unheard.cancel()
         facts = StoredFacts(stored=stored, holding=holding or Holding(), peers=peers or Peers())
         return Attempt(
             binding=stored.binding,
             role=AttemptRole.VICTIM,
-            answer=nobody,
+            answer=unheard,
             profile=profile,
             facts=facts,
         )
 
 
 def is_wholly_in(working: WorkingCopy, stored: StoredBinding) -> bool:
-    """Whether the fleet has every cluster of a binding, so that all that stays is counted."""
-    return all(each.name in working.snapshot.positions for each in stored.binding.clusters)
+    """Tell whether the fleet has all clusters of a binding, so that its rest can be counted."""
+    return all(target.name in working.snapshot.positions for target in stored.binding.clusters)
 
 
 def _avoided(working: WorkingCopy, attempts: Sequence[Attempt]) -> frozenset[str]:
-    """Clusters where those that were to leave for one of the attempts have not, in time."""
-    found: set[str] = set()
+    """Return the clusters where pods preempted for these attempts did not leave in time."""
+    clusters: set[str] = set()
     for attempt in attempts:
         wait = attempt.stored_wait
         if wait is not None and wait.nominated is not None:
-            found.update(wait.nominated.avoids)
+            clusters.update(wait.nominated.avoids)
             leaving = wait.nominated.leaving
-            found.update(each.cluster for each in leaving if still_there(working, each))
-    return frozenset(found)
+            clusters.update(item.cluster for item in leaving if still_there(working, item))
+    return frozenset(clusters)
 
 
 def _planned(working: WorkingCopy, choice: _Choice) -> tuple[WorkingCopy, Sequence[Attempt]]:
-    """Raises nothing: who finds no victims is told so."""
+    """Choose the least losses that help, and decide the attempts after these. Raises nothing."""
     possible, attempts = choice.possible, choice.attempts
 
-    spare = spare_slots(working, {each.cluster for each in possible.candidates})
-    known: dict[Hashable, Sequence[ComingPlace] | None] = {}
-    # Who comes of it knows what others found out.
+    spare = spare_slots(working, {candidate.cluster for candidate in possible.candidates})
+    places_by_effect: dict[Hashable, Sequence[ComingPlace] | None] = {}
+    # Trials are copies of one copy, so that they share its remembered answers.
     fresh = working.anew()
 
-    def places(losses: Losses) -> Sequence[ComingPlace] | None:
+    def places_after(losses: Losses) -> Sequence[ComingPlace] | None:
         if not possible.are_spare(losses):
             return None
         effect = possible.effect(losses)
-        if effect not in known:
+        if effect not in places_by_effect:
             trial = fresh.anew()
-            known[effect] = None
+            places_by_effect[effect] = None
             if possible.shrunk(trial, losses, is_trial=True) is not None:
                 coming = possible.coming(losses)
-                known[effect] = placed_beside(trial, attempts, coming, spare, possible.now)
-        return known[effect]
+                places = placed_beside(trial, attempts, coming, spare, possible.now)
+                places_by_effect[effect] = places
+        return places_by_effect[effect]
 
-    losses = least_loss(possible.candidates, lambda each: places(each) is not None)
-    found = None if losses is None else places(losses)
-    if losses is None or found is None or not choice.is_within_limits(losses):
-        why = SPENT if found else CROWDED if choice.is_crowded else NOTHING_HELPS
+    losses = least_loss(possible.candidates, lambda losses: places_after(losses) is not None)
+    places = None if losses is None else places_after(losses)
+    if losses is None or places is None or not choice.is_within_limits(losses):
+        why = SPENT if places else CROWDED if choice.is_crowded else NOTHING_HELPS
         for attempt in attempts:
             if attempt.error is None and not attempt.is_placed:
                 tell(attempt, why)
         return working, attempts
-    made = working.anew()
-    victims = possible.shrunk(made, losses) or []
-    if any(place.has_to_wait for place in found):
-        _nominate(working, choice, losses, found)
+    after_losses = working.anew()
+    victims = possible.shrunk(after_losses, losses) or []
+    if any(place.has_to_wait for place in places):
+        _nominate(working, choice, losses, places)
     else:
-        decide_all(made, attempts, possible.now)
+        decide_all(after_losses, attempts, possible.now)
         if any(attempt.error or not attempt.is_placed for attempt in attempts):
             return working, attempts
     _note(choice, losses)
-    return made, [*victims, *attempts]
+    return after_losses, [*victims, *attempts]
 
 
 def _nominate(
     working: WorkingCopy, choice: _Choice, losses: Losses, places: Sequence[ComingPlace]
 ) -> None:
-    """They wait, and room is kept for them, until those that run have left."""
+    """Let the attempts wait, with an earmark, for running pods of the victims to leave."""
     possible = choice.possible
     leaving = tuple(
         Leaving(candidate.binding, candidate.cluster, count, possible.victims[candidate.binding].id)
@@ -276,19 +281,19 @@ def _nominate(
             avoids=avoids,
         )
         attempt.result.awaits = waits_for(
-            attempt.result.nominated, [each.replicas for each in leaving]
+            attempt.result.nominated, [item.replicas for item in leaving]
         )
         tell(attempt, attempt.result.awaits)
-        # That others lose is news, even where it was refused before in the same words.
+        # Losses of victims need a new decision, even if the last refusal had the same reason.
         attempt.result.standing = None
 
 
 def _note(choice: _Choice, losses: Losses) -> None:
-    """What its decision says of them, and what counts against the limits."""
-    told = loss_reasons(choice.possible.candidates, losses)
+    """Add the losses to the traces of the attempts, and to the spent limits."""
+    reasons = loss_reasons(choice.possible.candidates, losses)
     for attempt in choice.attempts:
         decision = attempt.decision
-        decision = replace(decision, trace=replace(decision.trace, preempted=told))
+        decision = replace(decision, trace=replace(decision.trace, preempted=reasons))
         attempt.result.verdict = replace(attempt.result.verdict, decision=decision)
     first = choice.attempts[0]
     first.result.losses, first.result.limits = choice.by_namespace(losses), choice.limits

@@ -20,8 +20,8 @@ from federation.services.scheduling.attempt import (
     EarmarkedBindings,
     StoredFacts,
 )
-from federation.services.scheduling.claims import MOST_NOMINATED
 from federation.services.scheduling.drafts import asked_binding, candidate_of, moved_candidate
+from federation.services.scheduling.earmarks import MAX_NOMINATED
 from federation.services.scheduling.quotas import read_quotas
 
 
@@ -89,7 +89,7 @@ async def _earmarks(
     """Return the waiting bindings that room is kept for."""
     earmarked: Sequence[StoredBinding] = ()
     if room_is_kept:
-        earmarked = await read.bindings.earmarked(MAX_EARMARKS, MOST_NOMINATED)
+        earmarked = await read.bindings.earmarked(MAX_EARMARKS, MAX_NOMINATED)
     # Nobody overtakes in these profiles.
     strict = profiles.strict_names
     first = await read.bindings.first_waiting(strict) if strict else ()

@@ -1,6 +1,6 @@
-"""Who may lose replicas to bindings of higher priority, and what that leaves them.
+"""Possible victims of preemption: the replicas that they may lose, and what remains of them.
 
-Plain functions of their arguments. Must not choose: ``preempting`` does.
+Functions of a working copy. Must not choose victims: ``preempting`` does.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from federation.services.scheduling.verdicts import request_room, reserve_less
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import Verdict
 
-# Who may lose something is looked for among so many.
-MOST_LOOKED_AT: Final = 10_000
+# Bindings considered as victims in one preemption.
+MAX_CONSIDERED: Final = 10_000
 
 
 class LosableShare(NamedTuple):
-    """Replicas of a binding in a cluster: on no node yet, and on nodes, by component. There are
-    none of the latter where nobody who needs some can use the room of several of them.
+    """The replicas of a binding in a cluster that it may lose.
+
+    ``waiting`` replicas are on no node yet, ``runs`` are on nodes, by component. ``runs`` is empty
+    if no preempting binding could use the place of these pods.
     """
 
     waiting: int
@@ -43,16 +45,16 @@ class LosableShare(NamedTuple):
 
     @property
     def running(self) -> int:
-        return sum(each.replicas for each in self.runs)
+        return sum(pods.replicas for pods in self.runs)
 
 
-# What may be lost, by binding and cluster.
+# Losable shares by binding and cluster.
 LosableShares: TypeAlias = Mapping[BindingName, Mapping[str, LosableShare]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PossibleVictims:
-    """Those that may lose something to ``attempts``, as they would be decided on then."""
+    """The bindings that may lose replicas to ``attempts``, as attempts themselves."""
 
     attempts: Sequence[Attempt]
     victims: Mapping[str, Attempt]
@@ -62,49 +64,51 @@ class PossibleVictims:
 
     @property
     def by(self) -> str:
-        """Who preempts."""
+        """The key of the preempting binding, or of the first one of a group."""
         return self.attempts[0].binding.key
 
     def share(self, candidate: Candidate) -> LosableShare:
         return self.shares[self.victims[candidate.binding].key][candidate.cluster]
 
     def running(self, candidate: Candidate, loss: int) -> int:
-        """How many of the replicas that it loses are on nodes: those that are not go first."""
+        """Return how many of the lost replicas are on nodes; replicas on no node go first."""
         return max(0, loss - self.share(candidate).waiting)
 
     def coming(self, losses: Losses) -> Coming:
-        """The room of which pods have to leave first, by cluster."""
-        found: dict[str, list[LeavingPods]] = {}
+        """Return the running pods that have to leave, by cluster."""
+        pods_by_cluster: dict[str, list[LeavingPods]] = {}
         for candidate, loss in zip(self.candidates, losses, strict=True):
             if count := self.running(candidate, loss):
                 runs = self.share(candidate).runs
-                # Of components all or none.
+                # A set of components leaves as a whole.
                 leaving = [runs[0]._replace(replicas=count)] if len(runs) == 1 else [*runs]
-                found.setdefault(candidate.cluster, []).extend(leaving)
-        return found
+                pods_by_cluster.setdefault(candidate.cluster, []).extend(leaving)
+        return pods_by_cluster
 
     def effect(self, losses: Losses) -> Hashable:
-        """Equal for losses that leave the same room."""
+        """Return a key that is equal for losses that release the same capacity."""
         promised = tuple(
             min(loss, self.share(candidate).waiting)
             for candidate, loss in zip(self.candidates, losses, strict=True)
         )
-        left = Counter[Hashable]()
-        for cluster, pods in self.coming(losses).items():
-            for each in pods:
-                left[cluster, id(each.requirements)] += each.replicas
-        return promised, frozenset(left.items())
+        running = Counter[Hashable]()
+        for cluster, groups in self.coming(losses).items():
+            for pods in groups:
+                running[cluster, id(pods.requirements)] += pods.replicas
+        return promised, frozenset(running.items())
 
     def are_spare(self, losses: Losses) -> bool:
-        """Whether each is left with as many as it asks for, or none."""
+        """Tell whether every victim keeps as many replicas as it must, or none."""
         lost = losses_by_binding(self.candidates, losses)
         return all(may_lose(self.victims[key].binding, sum(lost[key].values())) for key in lost)
 
     def shrunk(
         self, working: WorkingCopy, losses: Losses, *, is_trial: bool = False
     ) -> list[Attempt] | None:
-        """The victims, with so much less on the working copy; None where that cannot be. In a trial
-        those are left out of which nothing was promised: what runs is not in there.
+        """Take the losses from the victims in a working copy. Return the victims with losses.
+
+        Return None if the copy does not allow it. A trial omits victims that lose running pods
+        only, because these have no outstanding promises to drop.
         """
         leaving: dict[str, set[str]] = {}
         for candidate, loss in zip(self.candidates, losses, strict=True):
@@ -130,45 +134,45 @@ class PossibleVictims:
     ) -> None:
         binding, snapshot = victim.binding, working.snapshot
         decision = loss_decision(binding, lost, self.by, snapshot.names, self.now)
-        left = decision.clusters
+        remaining = decision.clusters
         why = dict.fromkeys(leaving, f"{PREEMPTED_BY}{self.by}")
-        tasks = with_evictions(binding, PREEMPTED, why, left, self.now)
-        victim.candidate = replace(binding, clusters=left, eviction_tasks=tasks)
+        tasks = with_evictions(binding, PREEMPTED, why, remaining, self.now)
+        victim.candidate = replace(binding, clusters=remaining, eviction_tasks=tasks)
         victim.result.verdict = Verdict(decision=decision, evidence=snapshot.evidence_at(self.now))
 
 
 def losable_shares(
     working: WorkingCopy, attempts: Sequence[Attempt], avoided: Collection[str] | None
 ) -> LosableShares:
-    """What others have in the clusters that one of the attempts may go to; with what runs there,
-    but for ``avoided`` clusters, unless that is None.
+    """Return the shares of other bindings in clusters that one of the attempts may use.
+
+    Running replicas count except in ``avoided`` clusters; if that is None, they count nowhere.
     """
     own = {attempt.binding.key for attempt in attempts}
     names = working.snapshot.names
-    found: dict[BindingName, dict[str, LosableShare]] = {}
+    shares: dict[BindingName, dict[str, LosableShare]] = {}
     let_in = (open_clusters(attempt.decision) for attempt in attempts)
     for position in sorted(set[int]().union(*let_in)):
         cluster = names[position]
         with_running = avoided is not None and cluster not in avoided
         for key, share in _losable_in(working, position, attempts, with_running=with_running):
-            if key not in own and len(found) < MOST_LOOKED_AT:
+            if key not in own and len(shares) < MAX_CONSIDERED:
                 namespace, _, name = key.rpartition("/")
-                found.setdefault((namespace, name), {})[cluster] = share
-    return found
+                shares.setdefault((namespace, name), {})[cluster] = share
+    return shares
 
 
 def candidates_of(
     attempts: Sequence[Attempt], victims: Mapping[str, Attempt], shares: LosableShares
 ) -> list[Candidate]:
-    """The least urgent ones, in the tie order."""
-    found = []
-    for victim in victims.values():
-        for target in victim.binding.clusters:
-            there = shares[victim.key].get(target.name)
-            if there is not None:
-                waiting, running = there.waiting, there.running
-                found.append(candidate_of(victim.binding, target, waiting=waiting, running=running))
-    return ordered_candidates(filter(None, found), attempts[0].candidate.resource.uid)
+    """Return the candidates for losses, the least urgent first, ties in the tie order."""
+    candidates = [
+        candidate_of(victim.binding, target, waiting=share.waiting, running=share.running)
+        for victim in victims.values()
+        for target in victim.binding.clusters
+        if (share := shares[victim.key].get(target.name)) is not None
+    ]
+    return ordered_candidates(filter(None, candidates), attempts[0].candidate.resource.uid)
 
 
 def _losable_in(
@@ -183,28 +187,28 @@ def _losable_in(
             if counts.total():
                 yield key, LosableShare(counts.total())
         return
-    wanted = [part for attempt in attempts for part in _parts(attempt.candidate)]
-    # Bindings that ask for the same mostly share one value.
-    is_enough: dict[int, bool] = {}
+    replicas = [part for attempt in attempts for part in _parts(attempt.candidate)]
+    # Bindings with equal requirements mostly share one value.
+    is_useful: dict[int, bool] = {}
     for key in ledger.bindings():
-        held, counts = ledger.of_binding(key), waiting.get(key, Counter[str]())
-        for each in held:
-            asked = each.requirements
-            if id(asked) not in is_enough:
-                is_enough[id(asked)] = any(pods_for_one(asked, part) for part in wanted)
-        # Of several shapes of one nobody knows which leave.
-        is_counted = len({each.component for each in held}) == len(held)
+        reservations, counts = ledger.of_binding(key), waiting.get(key, Counter[str]())
+        for item in reservations:
+            pod = item.requirements
+            if id(pod) not in is_useful:
+                is_useful[id(pod)] = any(pods_for_one(pod, replica) for replica in replicas)
+        # If a component has several shapes, the shape of the pods that leave is unknown.
+        has_one_shape = len({item.component for item in reservations}) == len(reservations)
         runs = [
-            LeavingPods(each.requirements, each.replicas - counts[each.component])
-            for each in held
-            if each.replicas > counts[each.component]
+            LeavingPods(item.requirements, item.replicas - counts[item.component])
+            for item in reservations
+            if item.replicas > counts[item.component]
         ]
-        if not (is_counted and any(is_enough[id(each.requirements)] for each in runs)):
+        if not (has_one_shape and any(is_useful[id(pods.requirements)] for pods in runs)):
             runs = []
         if counts.total() or runs:
             yield key, LosableShare(counts.total(), tuple(runs))
 
 
 def _parts(binding: Binding) -> list[ReplicaRequirements]:
-    """What one pod of it asks for, by component."""
-    return [each.requirements for each in binding.components] or [binding.requirements]
+    """Return the requirements of one pod, for each component."""
+    return [component.requirements for component in binding.components] or [binding.requirements]

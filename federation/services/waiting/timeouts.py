@@ -16,7 +16,7 @@ from federation.services.binding_ports import StoredBinding
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged
 from federation.services.ports import Clock, Store
-from federation.services.scheduling.claims import still_there
+from federation.services.scheduling.earmarks import still_there
 from federation.services.scheduling.gangs import GangName
 from federation.services.scheduling.working_copy import WorkingCopy
 

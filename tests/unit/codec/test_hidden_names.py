@@ -11,7 +11,7 @@ from federation.model.waiting import Leaving, Nomination, Wait, WaitState
 from federation.model.workload import TargetCluster
 from federation.scheduler.preemption import Candidate, loss_decision, loss_reasons
 from federation.scheduler.waiting.kept import room_is_kept_for
-from federation.services.scheduling.claims import waits_for
+from federation.services.scheduling.earmarks import waits_for
 from federation.v1 import scheduling_pb2
 
 SHOP = Scope(namespaces=("shop",))

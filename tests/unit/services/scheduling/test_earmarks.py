@@ -10,7 +10,7 @@ from federation.model.placement import Certificate
 from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.earmarks import CapacityClaim
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
-from federation.services.scheduling.claims import earmark_shadow
+from federation.services.scheduling.earmarks import earmark_shadow
 from lab.services import WEB
 from tests.unit.services.scheduling.test_decide import NOW, attempt, decide
 from tests.unit.services.scheduling.test_together import clusters

@@ -1,7 +1,8 @@
-"""What is kept for those that wait: room for who was overtaken for long, and whole clusters for who
-comes first in a profile that lets nobody overtake.
+"""Earmarks: capacity that decisions leave to bindings that wait.
 
-Plain functions of their arguments. Must not read or write the store.
+A binding has one if other bindings overtook it for long, or if it waits for preempted pods to
+leave. The first in the queue of a strict profile has whole clusters. Pure functions: must not read
+or write the store.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.seeing import seen_by
 from federation.services.scheduling.working_copy import WorkingCopy
 
-# However many wait for others to leave: each keeps others from some of the room there is.
-MOST_NOMINATED = 20
-# Of those that have to leave so many are named.
-MOST_NAMED = 3
+# Bindings that wait for preempted pods to leave, because each keeps free capacity from all others.
+MAX_NOMINATED = 20
+# Bindings whose pods have to leave that a reason names.
+MAX_NAMED = 3
 
 
 def beside_claims(
@@ -43,27 +44,29 @@ def beside_claims(
     available: Estimates,
     now: float,
 ) -> OfferedCapacity:
-    """What of that is available which is kept for nobody that comes before the attempt."""
-    keeping = [each for each in attempt.facts.earmarks.earmarked if _keeps_room(each[0], now)]
-    earmarked = kept_before(keeping, lambda each: each[0].binding, attempt.candidate)
+    """Return the available capacity less the earmarks that the attempt must respect."""
+    earmarks = attempt.facts.earmarks
+    valid = [item for item in earmarks.earmarked if _has_earmark(item[0], now)]
+    earmarked = kept_before(valid, lambda item: item[0].binding, attempt.candidate)
     first = [
         _claim(stored, profile)
-        for stored, profile in attempt.facts.earmarks.first
+        for stored, profile in earmarks.first
         if profile.name == attempt.profile.name and _is_first(stored, attempt)
     ]
     if not (earmarked or first):
         return OfferedCapacity(available)
-    asked = attempt.candidate.certificate or attempt.profile.certificate
     index = working.snapshot.positions
     claims = [_claim(stored, profile) for stored, profile in earmarked]
-    capacity = _BesideEarmarks(working=working, now=now)
-    question = tuple((each.id, each.binding.resource_version, each.wait) for each, _ in earmarked)
-    known = working.shadows.get(question) if earmarked else (working, ClosedRooms())
-    if known is None:
+    capacity = _WorkingCapacity(working=working, now=now)
+    # Attempts of one batch mostly respect the same earmarks, whose packing is remembered.
+    key = tuple((item.id, item.binding.resource_version, item.wait) for item, _ in earmarked)
+    remainder = working.shadows.get(key) if earmarked else (working, ClosedRooms())
+    if remainder is None:
         beside, closed = earmark_shadow(working, claims, now)
-        known = working.shadows[question] = beside.working, closed
-    shadow = EarmarkShadow(replace(capacity, working=known[0]), known[1])
-    free_c = shadow.free_c(attempt.candidate, asked)
+        remainder = working.shadows[key] = beside.working, closed
+    shadow = EarmarkShadow(replace(capacity, working=remainder[0]), remainder[1])
+    certificate = attempt.candidate.certificate or attempt.profile.certificate
+    free_c = shadow.free_c(attempt.candidate, certificate)
     for claim in first:
         free_c[[index[name] for name in capacity.seen(claim).reach]] = 0
     return offer_of(available, free_c, (*claims, *first))
@@ -71,58 +74,62 @@ def beside_claims(
 
 def earmark_shadow(
     working: WorkingCopy, claims: Sequence[CapacityClaim], now: float
-) -> EarmarkShadow[_BesideEarmarks]:
-    """Return a working copy beside what is set aside for each claim. Raises PluginFailed."""
-    capacity = _BesideEarmarks(working=working, now=now)
+) -> EarmarkShadow[_WorkingCapacity]:
+    """Return the capacity of a working copy less all claims. Raises PluginFailed."""
+    capacity = _WorkingCapacity(working=working, now=now)
     return beside_earmarks(capacity, claims, working.snapshot.positions)
 
 
 def awaited(working: WorkingCopy, stored: StoredBinding | None, now: float) -> Reason:
-    """Who has to leave first, of those that it preempted; NO_REASON: nobody."""
+    """Return which preempted pods have to leave before the stored binding is placed.
+
+    Return NO_REASON if it waits for none.
+    """
     nominated = stored.wait.nominated if stored and stored.wait else None
     if nominated is None or now >= nominated.until:
         return NO_REASON
-    return waits_for(nominated, [still_there(working, each) for each in nominated.leaving])
+    return waits_for(nominated, [still_there(working, item) for item in nominated.leaving])
 
 
-def waits_for(nominated: Nomination, left: Sequence[int]) -> Reason:
-    """The same, where so many of each are there still."""
+def waits_for(nominated: Nomination, pods: Sequence[int]) -> Reason:
+    """Return the reason for a nomination whose leaving bindings still have so many pods."""
     staying = [
-        (Amount(n), BindingRef.of(each.binding), ClusterName(each.cluster))
-        for each, n in zip(nominated.leaving, left, strict=True)
-        if n
+        (Amount(count), BindingRef.of(item.binding), ClusterName(item.cluster))
+        for item, count in zip(nominated.leaving, pods, strict=True)
+        if count
     ]
     if not staying:
         return NO_REASON
-    named = tuple(staying[:MOST_NAMED])
+    named = tuple(staying[:MAX_NAMED])
     since = datetime.fromtimestamp(nominated.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     omitted = Amount(len(staying) - len(named))
     return Reason.of(ReasonCode.AWAITS_LEAVING, named, omitted, Word(since))
 
 
 def still_there(working: WorkingCopy, leaving: Leaving) -> int:
-    """How many of the pods are seen that are to leave; all of them, as long as nothing has told
-    here of the decision by which they are.
+    """Return how many of the leaving pods the cluster still reports.
+
+    It is all of them until this control plane has the decision that makes them leave.
     """
     position = working.snapshot.positions.get(leaving.cluster)
     ledger = None if position is None else working.ledger(position)
-    held = ledger.of_binding(leaving.binding) if ledger else ()
-    if ledger is None or not held:
+    reservations = ledger.of_binding(leaving.binding) if ledger else ()
+    if ledger is None or not reservations:
         return 0
-    if not any(leaving.decision in each.decisions for each in held):
+    if not any(leaving.decision in item.decisions for item in reservations):
         return leaving.replicas
-    kept = sum(each.replicas for each in ledger.newest(leaving.binding))
-    return min(leaving.replicas, max(0, ledger.seen_of(leaving.binding) - kept))
+    staying = sum(item.replicas for item in ledger.newest(leaving.binding))
+    return min(leaving.replicas, max(0, ledger.seen_of(leaving.binding) - staying))
 
 
 def nominated_now(attempt: Attempt, now: float) -> int:
-    """For how many others room is kept that is being left."""
+    """Return how many other bindings have earmarks and wait for preempted pods to leave."""
     waits = [stored.wait for stored, _ in attempt.facts.earmarks.earmarked]
     return sum(bool(wait and wait.nominated and now < wait.nominated.until) for wait in waits)
 
 
 def _is_first(stored: StoredBinding, attempt: Attempt) -> bool:
-    """Whether it is another one, which comes first in the order of the queue."""
+    """Tell whether a stored binding comes before the attempt's in the order of the queue."""
     binding, wait = stored.binding, stored.wait
     since = attempt.stored_wait.place_at if attempt.stored_wait else math.inf
     own = -attempt.candidate.priority, since, attempt.key
@@ -131,7 +138,7 @@ def _is_first(stored: StoredBinding, attempt: Attempt) -> bool:
     return is_before and not goes_with(binding, attempt.candidate)
 
 
-def _keeps_room(stored: StoredBinding, now: float) -> bool:
+def _has_earmark(stored: StoredBinding, now: float) -> bool:
     wait = stored.wait
     if wait is None or wait.earmarked_since is not None:
         return wait is not None
@@ -139,10 +146,10 @@ def _keeps_room(stored: StoredBinding, now: float) -> bool:
 
 
 def _claim(stored: StoredBinding, profile: Profile) -> CapacityClaim:
-    """What is kept for it: all that it may have, or what others were to leave to it."""
+    """Return the claim of a waiting binding: all that it lacks, or what it preempted."""
     wait, shares = stored.wait, None
     if wait is not None and wait.nominated is not None and wait.earmarked_since is None:
-        shares = {each.name: each.replicas for each in wait.nominated.shares}
+        shares = {target.name: target.replicas for target in wait.nominated.shares}
     return CapacityClaim(
         binding=stored.binding,
         profile=profile,
@@ -153,8 +160,8 @@ def _claim(stored: StoredBinding, profile: Profile) -> CapacityClaim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _BesideEarmarks:
-    """An ``EarmarkedCapacity`` of a working copy."""
+class _WorkingCapacity:
+    """The ``EarmarkedCapacity`` of a working copy."""
 
     working: WorkingCopy
     now: float
