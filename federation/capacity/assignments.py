@@ -137,38 +137,35 @@ class Held(NamedTuple):
         """
         return 0 if self.only == shape else self.replicas
 
-    def with_more(self, assignments: Sequence[Assignment]) -> Held:
-        """Append assignments."""
+    def with_more(
+        self, assignments: Sequence[Assignment], shapes: dict[int, Shape] | None = None
+    ) -> Held:
+        """Append assignments.
+
+        ``shapes`` caches shapes by the identity of requirements, which promises of a decision share
+        over all clusters; the caller keeps the requirements alive.
+        """
         replicas, only = self.replicas, self.only
+        is_overcommitted, is_strict = self.is_overcommitted, self.is_strict
+        shapes = {} if shapes is None else shapes
         for added in assignments:
-            if replicas and only is None:
-                # Shapes are the costly part here, and a further one changes nothing.
-                replicas += added.outstanding.to_pack
-            else:
-                replicas, only = tallied(
-                    replicas, only, added.outstanding.to_pack, added.outstanding.shape
-                )
-        return Held(
-            before=self,
-            more=tuple(assignments),
-            is_overcommitted=self.is_overcommitted or any(added.is_broken for added in assignments),
-            is_strict=self.is_strict
-            or any(
-                added.outstanding.certificate is PromiseCertificate.STRICT for added in assignments
-            ),
-            replicas=replicas,
-            only=only,
-            arrived=self.arrived and (*self.arrived, *(added.outstanding for added in assignments)),
-        )
-
-
-def tallied(
-    replicas: int, only: Shape | None, added: int, shape: Shape
-) -> tuple[int, Shape | None]:
-    """Add replicas of a shape to a sum; the second value is None once shapes differ."""
-    if not added:
-        return replicas, only
-    return replicas + added, shape if not replicas or only == shape else None
+            promise = added.outstanding
+            is_overcommitted = is_overcommitted or added.is_broken
+            is_strict = is_strict or promise.certificate is PromiseCertificate.STRICT
+            to_pack = promise.to_pack
+            # Shapes are the costly part, and a further one of several changes nothing.
+            if to_pack and (only is not None or not replicas):
+                key = id(promise.requirements)
+                shape = shapes.get(key)
+                if shape is None:
+                    shape = shapes[key] = promise.shape
+                only = shape if not replicas or only == shape else None
+            replicas += to_pack
+        arrived = self.arrived
+        if arrived:
+            arrived = (*arrived, *[added.outstanding for added in assignments])
+        # Keyword arguments would take twice as long, in each cluster of each decision.
+        return Held(self, tuple(assignments), is_overcommitted, is_strict, replicas, only, arrived)
 
 
 class Alike:

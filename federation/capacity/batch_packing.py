@@ -113,7 +113,6 @@ def _packed_together(
     promised: dict[int, tuple[Assignment, ...]] = {}
     reasons: dict[int, Reason] = {}
     room: KnownRoom | None = None
-    strict: list[int] = []
     asking = [position for position in positions if position in asks]
     rounds = _rounds(positions_by_promises(asks, asking))
     for turn, current in enumerate(rounds):
@@ -129,7 +128,6 @@ def _packed_together(
         room = None
         if packing.room_s is not None and suiting_p is None:
             room = current.requirements.request, packing.room_s.reshape(-1, VIEWS)
-        strict += current.strict
         strict_c = _strict_c(fleet, current)
         if (packing.placed_s < replicas_c.repeat(VIEWS)).any() or strict_c is not None:
             max_c = _packed_c(packing, current, place_by, len(fleet))
@@ -147,7 +145,7 @@ def _packed_together(
                 promised[c] = (*promised[c], part) if c in promised else (part,)
     if reasons:
         return reasons
-    return partial(fleet.with_promise, positions, residues, promised, room, strict)
+    return partial(fleet.with_promise, positions, residues, promised, room)
 
 
 def _rounds(groups: Iterable[_Group]) -> list[_Round]:

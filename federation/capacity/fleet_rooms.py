@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, overload
 
 import numpy as np
 
-from federation.capacity.assignments import Assignment, Held, runs_alike, tallied
+from federation.capacity.assignments import Assignment, Held, runs_alike
 from federation.capacity.cells import (
     VIEWS,
     Residues,
@@ -183,32 +183,15 @@ class FleetRooms:
         residues: Residues,
         promised: Mapping[int, tuple[Assignment, ...]],
         room: KnownRoom | None,
-        strict: Sequence[int],
     ) -> FleetRooms:
-        """Add assignments that have room in some clusters; at ``strict`` some are strict.
+        """Add assignments that have room in some clusters.
 
         ``residues`` are the free cells at ``positions``, which may be more clusters. ``room`` is
         their room for one request.
         """
-        held, strict_positions = list(self.held), frozenset(strict)
-        # By identity, because promises of a decision share their requirements.
-        shapes: dict[int, Shape] = {}
-        for position, added in promised.items():
-            earlier = held[position]
-            replicas, only = (earlier.replicas, earlier.only) if earlier else (0, None)
-            is_strict = position in strict_positions or (earlier is not None and earlier.is_strict)
-            for part in added:
-                outstanding = part.outstanding
-                key = id(outstanding.requirements)
-                if key not in shapes:
-                    shapes[key] = outstanding.shape
-                replicas, only = tallied(replicas, only, outstanding.to_pack, shapes[key])
-            # Keyword arguments would take twice as long, in each cluster of each decision.
-            arrived = earlier.arrived if earlier else ()
-            if arrived:
-                arrived = (*arrived, *[part.outstanding for part in added])
-            is_stuck = earlier is not None and earlier.is_overcommitted
-            held[position] = Held(earlier, added, is_stuck, is_strict, replicas, only, arrived)
+        held, shapes = list(self.held), dict[int, Shape]()
+        for position, assignments in promised.items():
+            held[position] = (held[position] or Held()).with_more(assignments, shapes)
         return FleetRooms(
             sites=self.sites,
             held=held,
