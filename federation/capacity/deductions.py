@@ -6,7 +6,7 @@ Pure. For the levels ``summary`` and ``models`` only; in cells, promises are pac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from federation.capacity.summary_estimates import (
     fits_by_grade,
     positive_amounts,
 )
-from federation.model.arrays import FloatArray
+from federation.model.arrays import FloatArray, IntArray
 from federation.model.cluster import ClusterState, ResourceSummary
 from federation.model.estimate import EstimateOptions, Estimates, ModelRule, Source
 from federation.model.grades import minimums
@@ -187,30 +187,35 @@ def less_in_models(
     requirements: ReplicaRequirements,
     rule: ModelRule,
     taken: Mapping[int, Sequence[Taken]],
+    displaced_c: Callable[[Mapping[str, int]], IntArray] | None = None,
 ) -> Estimates:
     """Deduct what was taken from estimates by grade counts.
 
-    The totals of ``capacity`` have it deducted already.
+    The totals of ``capacity`` have it deducted already. ``displaced_c`` returns the replicas of a
+    request that all units ``taken`` displace, by cluster; by default they are added up here.
     """
     request = positive_amounts(requirements)
-    changed = [c for c in taken if estimates.source_c[c] == Source.MODELS]
-    if not changed or not request:
+    position_j = np.fromiter(taken, dtype=np.intp, count=len(taken))
+    position_j = position_j[estimates.source_c[position_j] == int(Source.MODELS)]
+    if not len(position_j) or not request:
         return estimates
-    free_pods_c = capacity.free_pods_c
+    free_pods_j = capacity.free_pods_c[position_j]
     replicas_c, sure_c = estimates.replicas_c.copy(), estimates.sure_c
     if rule is ModelRule.SIMULATED:
-        rest_by_position = {c: _simulated(capacity.states[c], request, taken[c]) for c in changed}
+        rest_j = np.array(
+            [_simulated(capacity.states[c], request, taken[c]) for c in position_j.tolist()]
+        )
     else:
-        whole_c = _whole(capacity, request, rule)
-        displaced = cache(partial(_displaced, request=request))
-        lost_c = {c: sum(run.units * displaced(run.request) for run in taken[c]) for c in changed}
-        rest_by_position = {c: max(0, int(whole_c[c]) - lost) for c, lost in lost_c.items()}
+        if displaced_c is None:
+            lost_j = _displaced_j([taken[c] for c in position_j.tolist()], request)
+        else:
+            lost_j = displaced_c(request)[position_j]
+        rest_j = _whole(capacity, request, rule)[position_j].astype(np.int64) - lost_j
         if sure_c is not None:
-            whole_c, sure_c = _whole(capacity, request, SURE_RULE), sure_c.copy()
-            for c, lost in lost_c.items():
-                sure_c[c] = min(max(0, int(whole_c[c]) - lost), int(free_pods_c[c]))
-    for position, rest in rest_by_position.items():
-        replicas_c[position] = min(rest, int(free_pods_c[position]))
+            sure_j = _whole(capacity, request, SURE_RULE)[position_j].astype(np.int64) - lost_j
+            sure_c = sure_c.copy()
+            sure_c[position_j] = np.minimum(np.maximum(sure_j, 0), free_pods_j)
+    replicas_c[position_j] = np.minimum(np.maximum(rest_j, 0), free_pods_j)
     if sure_c is not None:
         sure_c = np.minimum(sure_c, replicas_c)
     return replace(estimates, replicas_c=replicas_c, sure_c=sure_c)
@@ -263,10 +268,19 @@ def _cells(state: ClusterState) -> list[_Cell]:
     ]
 
 
-def _displaced(held: tuple[tuple[str, int], ...], request: Mapping[str, int]) -> int:
-    """Return the most replicas of ``request`` that a unit with the request ``held`` prevents."""
+def displaced(held: tuple[tuple[str, int], ...], request: Mapping[str, int]) -> int:
+    """Return the most replicas of ``request`` that a unit with the request ``held`` displaces."""
     held_by_name = dict(held)
     return max(divide_up(held_by_name.get(name, 0), amount) for name, amount in request.items())
+
+
+def _displaced_j(runs_j: Sequence[Sequence[Taken]], request: Mapping[str, int]) -> IntArray:
+    """Return the replicas of a request that runs of units displace, for each sequence of runs."""
+    displaced_by = cache(partial(displaced, request=request))
+    return np.array(
+        [sum([run.units * displaced_by(run.request) for run in runs]) for runs in runs_j],
+        dtype=np.int64,
+    )
 
 
 def _packed(cells: Sequence[_Cell], taken: Taken) -> list[_Cell]:

@@ -6,12 +6,21 @@ Pure. Must not decide anything: it deducts at the level that answers for each cl
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from federation.capacity.deductions import Taken, UnitRequest, less_in_models, with_waiting
+import numpy as np
+
+from federation.capacity.deductions import (
+    Taken,
+    UnitRequest,
+    displaced,
+    less_in_models,
+    with_waiting,
+)
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.summary_estimates import estimate_replicas
+from federation.model.arrays import IntArray
 from federation.model.cluster import ClusterState
 from federation.model.estimate import EstimateOptions, Estimates, Source, ignoring_claims
 from federation.model.resources import PODS
@@ -21,24 +30,23 @@ from federation.model.workload import ReplicaRequirements
 class RemainingCapacity:
     """A fleet's capacity less what was taken from it. Positions are the fleet's (axis c)."""
 
-    def __init__(
-        self,
-        capacity: FleetCapacity,
-        options: EstimateOptions,
-        taken: Mapping[int, Sequence[Taken]] | None = None,
-    ) -> None:
+    def __init__(self, capacity: FleetCapacity, options: EstimateOptions) -> None:
         self._capacity = capacity
         # A simulation has nothing better for a cluster without pools.
         self._options = replace(options, ignore_claims=True)
-        lists = {c: list(runs) for c, runs in (taken or {}).items()}
-        self._taken: defaultdict[int, list[Taken]] = defaultdict(list, lists)
+        self._taken = defaultdict[int, list[Taken]](list)
+        # The same units by request and cluster (axis c): a scarce fleet is asked for often.
+        self._units_c: dict[tuple[tuple[str, int], ...], IntArray] = {}
         # Not deducted from the capacity yet: done on the next read.
-        self._unshown: defaultdict[int, list[Taken]] = defaultdict(list)
+        self._unshown = defaultdict[int, list[Taken]](list)
 
     def copy(self) -> RemainingCapacity:
         """Return an independent copy."""
         self._show()
-        return RemainingCapacity(self._capacity, self._options, self._taken)
+        other = RemainingCapacity(self._capacity, self._options)
+        other._taken.update({c: list(runs) for c, runs in self._taken.items()})
+        other._units_c = {request: units_c.copy() for request, units_c in self._units_c.items()}
+        return other
 
     def _show(self) -> None:
         """Deduct what was taken since the last read."""
@@ -61,7 +69,9 @@ class RemainingCapacity:
             return estimate_replicas(self._capacity, ReplicaRequirements(request=request), options)
         estimates = estimate_replicas(self._capacity, shape.requirements, self._options)
         rule = self._options.model_rule
-        available = less_in_models(self._capacity, estimates, shape.requirements, rule, self._taken)
+        available = less_in_models(
+            self._capacity, estimates, shape.requirements, rule, self._taken, self._displaced_c
+        )
         return ignoring_claims(available) if shape.requirements.chooses_nodes else available
 
     def take(self, units_c: Mapping[int, int], shape: UnitRequest) -> None:
@@ -71,6 +81,7 @@ class RemainingCapacity:
                 taken = Taken.of(shape.requirements, units, shape.pods)
                 self._taken[position].append(taken)
                 self._unshown[position].append(taken)
+                self._count(position, taken)
 
     def give_back(self, units_c: Mapping[int, Iterable[tuple[int, UnitRequest]]]) -> None:
         """Free units that were taken of clusters, the newest first."""
@@ -88,8 +99,22 @@ class RemainingCapacity:
                 if less:
                     open_units[kind] -= less
                     free.append(run._replace(units=-less))
+                    self._count(position, free[-1])
                 if run.units > less:
                     remaining.append(run._replace(units=run.units - less) if less else run)
             self._taken[position] = remaining[::-1]
             changes[position] = with_waiting(self._capacity.states[position], free)
         self._capacity = self._capacity.with_clusters(changes)
+
+    def _count(self, position: int, run: Taken) -> None:
+        """Add units to those of their request; given back ones are negative."""
+        if run.request not in self._units_c:
+            self._units_c[run.request] = np.zeros(len(self._capacity), dtype=np.int64)
+        self._units_c[run.request][position] += run.units
+
+    def _displaced_c(self, request: Mapping[str, int]) -> IntArray:
+        """Return the replicas of a request that all taken units displace (axis c)."""
+        lost_c = np.zeros(len(self._capacity), dtype=np.int64)
+        for held, units_c in self._units_c.items():
+            lost_c += displaced(held, request) * units_c
+        return lost_c
