@@ -188,12 +188,12 @@ def packed_anew(fleet: VirtualFleet) -> Simulation:
     """Return a simulation of the same clusters in which all bindings are packed at once."""
     states = fleet._clusters.states(fleet._now)
     simulation = Simulation(states, OPTIONS, now=fleet._now)
-    for binding in fleet.bindings:
+    for placed in fleet.bindings:
         evicted = [
             TargetCluster(name=task.from_cluster, replicas=task.replicas)
-            for task in binding.eviction_tasks
+            for task in placed.eviction_tasks
         ]
-        simulation.capacity.put(binding, [*binding.clusters, *evicted], None)
+        simulation.capacity.put(placed, [*placed.clusters, *evicted], None)
     return simulation
 
 
