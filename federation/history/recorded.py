@@ -69,10 +69,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
         Raises as ``InputReader.unpacked`` does, PluginFailed, and PreconditionFailed if its inputs
         were never stored.
         """
-        trace, stored_inputs = unpacked(self.trace)
-        if stored_inputs is None:
-            raise PreconditionFailed("What it was made on is not kept.", reason="INPUTS_NOT_KEPT")
-        inputs = reader.unpacked(stored_inputs, self.bodies)
+        trace, inputs, stored_inputs = self.unpacked(reader)
         stored = Decision(
             outcome=self.outcome,
             clusters=self.clusters,
@@ -80,18 +77,22 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
             reason=stored_reason(self.reason),
             trace=trace,
         )
-        return replay(with_triggers(inputs, trace), stored, stored_refusals(stored_inputs.refused))
+        return replay(inputs, stored, stored_refusals(stored_inputs.refused))
+
+    def unpacked(self, reader: InputReader) -> tuple[Trace, DecisionInputs, KeptInputs]:
+        """Unpack the trace and the inputs, also as they are stored. Raises as ``replayed`` does."""
+        trace, stored_inputs = unpacked(self.trace)
+        if stored_inputs is None:
+            raise PreconditionFailed("What it was made on is not kept.", reason="INPUTS_NOT_KEPT")
+        inputs = reader.unpacked(stored_inputs, self.bodies)
+        # Triggers are stored in the trace.
+        surroundings = replace(inputs.surroundings, triggers=trace.triggers)
+        return trace, replace(inputs, surroundings=surroundings), stored_inputs
 
 
 def stored_refusals(refused: Mapping[str, str]) -> dict[str, Reason]:
     """Read the reasons of refused shares, by cluster."""
     return {name: stored_reason(text) for name, text in refused.items()}
-
-
-def with_triggers(inputs: DecisionInputs, trace: Trace) -> DecisionInputs:
-    """Return the inputs with their triggers, which are stored in the trace."""
-    surroundings = replace(inputs.surroundings, triggers=trace.triggers)
-    return replace(inputs, surroundings=surroundings)
 
 
 def unpacked(packed: bytes) -> tuple[Trace, KeptInputs | None]:

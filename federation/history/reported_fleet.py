@@ -23,12 +23,11 @@ from federation.history.binding_rows import BINDINGS
 from federation.history.bodies import inflated
 from federation.history.kept_reports import KeptPicture, unpacked_picture
 from federation.history.packed_inputs import InputReader, KeptInputs
-from federation.history.recorded import Recorded, SharedPart, unpacked, with_triggers
+from federation.history.recorded import Recorded, SharedPart
 from federation.history.trace_files import TracedDecision, TracedDeletion
 from federation.model.arrays import IntArray
 from federation.model.cluster import ClusterState
 from federation.model.component_sets import shape_of
-from federation.model.errors import PreconditionFailed
 from federation.model.estimate import EstimateOptions, Estimates, Source
 from federation.model.placement import Binding, Certificate, binding_key
 from federation.model.reported_pools import pools_of
@@ -141,10 +140,7 @@ def compare_with_reports(
     ``certificates`` by profile are for bindings that name none. Raises as ``Recorded.replayed``
     does, and KeyError if a body is missing.
     """
-    trace, own = unpacked(source.recorded.trace)
-    if own is None:
-        raise PreconditionFailed("What it was made on is not kept.", reason="INPUTS_NOT_KEPT")
-    inputs = with_triggers(reader.unpacked(own, source.recorded.bodies), trace)
+    trace, inputs, _ = source.recorded.unpacked(reader)
     certificate = inputs.binding.certificate or certificates.get(inputs.profile.name)
     check = _CapacityCheck(inputs, certificate, is_unproven_allowed=source.allow_unproven)
     stored_c = np.asarray(trace.inputs.available_c, dtype=np.int64)
