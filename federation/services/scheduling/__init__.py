@@ -23,10 +23,11 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 Beside it:
 
 - ``measures``: what is counted of decisions: how they ended, how long they and their phases took
-- ``bindings``: bindings and the decisions about them, as callers ask for them
+- ``bindings``: the use cases of bindings: schedule, consider, get, list, delete, release, renew
 - ``attempt``: an attempt at a decision: what is asked, and what every stage adds
-- ``batches``: batches of bindings: each item decided by itself, or all of them placed or none
-- ``previews``: a decision shown first, and committed exactly as it was shown
+- ``batches``: batches of bindings: every item is decided alone, or all are placed or none
+- ``previews``: decisions that are shown first, and committed exactly as shown
+- ``preview_copies``: working copies for previews, which share remembered answers
 - ``gangs``: who is decided with whom, and how those wait that have no place yet
 - ``hooks``: plugins that keep something for a decision, and hear of it once it is committed
 - ``planned``: a move that is being planned, or was: what is decided of it, and what must come of
@@ -34,17 +35,14 @@ Beside it:
 - ``preempting``: bindings lose replicas so that bindings of higher priority are placed
 - ``victims``: the bindings that may lose replicas, and what remains of them
 - ``nominating``: places for preempting bindings in capacity that pods have not left yet
-- ``quotas``: namespace quotas in decisions: told where something is decided, held where it is
-  committed
-- ``release``: what ends or weakens promises outside of decisions: release, leases, deletion,
-  downgrades
-- ``seeing``: what there is for a binding: the clusters that let it in, and the room that they have
+- ``quotas``: namespace quotas: checked by a decision, and checked again by its commit
+- ``release``: the end of promises outside of decisions: release, lease expiry, deletion, downgrade
+- ``seeing``: the clusters that a binding may use, with their capacity, and its context
 - ``fresh_reports``: before a refusal for want of room, fresh reports: pods that they show leave
   more room than wherever they might have gone
-- ``kept_promises``: what a binding holds where it is, and what of it stays
+- ``kept_promises``: promises that a binding holds, and those among them that stay
 - ``earmarks``: capacity that decisions leave to bindings that wait
-- ``agents``: what agents are asked behind a decision: nodes for its replicas, and labels their
-  pools lack
+- ``agents``: requests to agents after a decision: nodes for its replicas, and missing labels
 """
 
 from __future__ import annotations

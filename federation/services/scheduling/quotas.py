@@ -1,7 +1,7 @@
-"""Namespace quotas in decisions: told where something is decided, held where it is committed.
+"""Namespace quotas in decisions: checked by a decision, and checked again by its commit.
 
-What was read for a decision may have changed by then: the commit holds the quota and counts anew.
-Must not write anything.
+The numbers that a decision read may have changed by its commit, which locks the quotas and counts
+again. Must not write anything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ async def read_quotas(read: Transaction, attempts: Sequence[Attempt]) -> None:
 
 
 def beyond(attempt: Attempt) -> Reason:
-    """Which limits of its namespace it would pass; NO_REASON: none, and it is counted."""
+    """Return which limits of its namespace an attempt exceeds.
+
+    Return NO_REASON if it exceeds none, and count it for later attempts of the batch.
+    """
     room, requested = attempt.facts.quota, attempt.result.requested
     if room is None or requested is None:
         return NO_REASON
@@ -47,33 +50,36 @@ def beyond(attempt: Attempt) -> Reason:
 
 
 async def within_quotas(tx: Transaction, attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Those that pass no limit, one after the other. Nobody else promises more in their namespaces
-    until the transaction ends.
+    """Return the attempts that exceed no limit, counted one after the other.
+
+    Locks the quotas: until the end of the transaction no other one promises more in the namespaces.
     """
     limited = [attempt for attempt in attempts if attempt.facts.quota and attempt.result.reserved]
     if not limited:
         return list(attempts)
     quotas = await tx.quotas.find({attempt.key[0] for attempt in limited}, lock=True)
-    # Only now: another statement sees what was committed while this one waited for the lock.
+    # A statement after the lock sees what was committed while the lock was awaited.
     used = {**await tx.quotas.used(quotas)} if quotas else {}
     held = await tx.quotas.held({attempt.key for attempt in limited})
     refused = set[str]()
-    # Who makes room for another one does so first.
+    # Victims of preemption release their amounts first.
     for attempt in sorted(limited, key=lambda attempt: attempt.role is not AttemptRole.VICTIM):
         quota = quotas.get(attempt.key[0])
         if quota is None or attempt.result.reserved is None:
             continue
-        before = held.get(attempt.key, {})
-        every = attempt.result.reserved.reservations
-        # What it leaves counts until it is gone, and keeps nobody from leaving.
+        former = held.get(attempt.key, {})
+        reservations = attempt.result.reserved.reservations
+        # Reservations in clusters that a binding leaves are used, but do not prevent its leaving.
         placed = attempt.result.requested.shares if attempt.result.requested else {}
-        after = _held_by(each for each in every if each.cluster in placed)
-        if beyond_quota(quota, used[quota.namespace], before, after):
+        after = _held_by(item for item in reservations if item.cluster in placed)
+        if beyond_quota(quota, used[quota.namespace], former, after):
             refused.add(attempt.id)
         else:
-            used[quota.namespace] = moved_amounts(used[quota.namespace], before, _held_by(every))
+            used[quota.namespace] = moved_amounts(
+                used[quota.namespace], former, _held_by(reservations)
+            )
     return [attempt for attempt in attempts if attempt.id not in refused]
 
 
 def _held_by(reservations: Iterable[Reservation]) -> dict[str, int]:
-    return held_amounts((each.replicas - each.finished, each.requirements) for each in reservations)
+    return held_amounts((item.replicas - item.finished, item.requirements) for item in reservations)

@@ -1,6 +1,6 @@
-"""What there is for a binding: the clusters that let it in, and the room that they have.
+"""The clusters that a binding may use, with their capacity, and its context in the fleet.
 
-Plain functions of their arguments. Must not read or write the store.
+Functions of a working copy and an attempt. Must not read or write the store.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ def seen_by(
     surroundings: Surroundings,
     now: float,
 ) -> Seen:
-    """What there is for a binding beside what it has. Raises PluginFailed."""
+    """Return the clusters that pass a binding's filters, and the additional replicas that fit.
+
+    Raises PluginFailed.
+    """
     fleet = working.snapshot.fleet_at(now)
-    asked = binding.certificate or profile.certificate
+    certificate = binding.certificate or profile.certificate
     passes_c, room_c = room_for(
         binding,
         fleet,
-        working.availability(binding, asked),
+        working.availability(binding, certificate),
         now=now,
         profile=profile,
         surroundings=surroundings,
     )
-    names, there = fleet.names, room_c.nonzero()[0].tolist()
+    names = fleet.names
     return Seen(
-        room={names[c]: int(room_c[c]) for c in there},
+        room={names[c]: int(room_c[c]) for c in room_c.nonzero()[0].tolist()},
         reach=frozenset(names[c] for c in passes_c.nonzero()[0].tolist()),
     )
 
@@ -44,11 +47,11 @@ def seen_by(
 def surroundings_of(
     attempt: Attempt, peers: Peers, triggers: tuple[Reason, ...] = ()
 ) -> Surroundings:
-    """What is known of its binding beyond its own fields, the peers included."""
-    observed = attempt.binding.observed_affinity if attempt.adopts else ""
+    """Return the context of an attempt's binding: peers, observed affinity group, triggers."""
+    stated = attempt.binding.observed_affinity if attempt.adopts else ""
     return Surroundings(
         affinity_peers=peers.affinity,
         anti_affinity_peers=peers.anti_affinity,
-        observed_affinity=observed or attempt.observed_affinity,
+        observed_affinity=stated or attempt.observed_affinity,
         triggers=triggers,
     )
