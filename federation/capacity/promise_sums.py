@@ -17,7 +17,7 @@ import numpy as np
 from federation.capacity.assignments import Assignment, Held
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.positions import GONE, Moves
-from federation.model.reservations import LEAST_RESERVE, MOST_RESERVE
+from federation.model.reservations import MAX_RESERVE, MIN_RESERVE
 from federation.model.shapes import Shape
 
 # Stands for no shape, or several; no shape has this number.
@@ -69,8 +69,8 @@ class PromiseSums:
 
     @property
     def reserve_c(self) -> IntArray:
-        """``careful_reserve`` of each cluster."""
-        reserve_c: IntArray = np.minimum(LEAST_RESERVE + self.late_c, MOST_RESERVE)
+        """Return ``careful_reserve`` of each cluster."""
+        reserve_c: IntArray = np.minimum(MIN_RESERVE + self.late_c, MAX_RESERVE)
         return reserve_c
 
     def on_their_way_c(self, shape: Shape) -> IntArray:

@@ -18,7 +18,7 @@ LabelsOf: TypeAlias = Callable[[str], Mapping[str, str] | None]
 
 
 class Role(StrEnum):
-    """What a token is for. ``federation.rpc.permissions`` says which methods each may call."""
+    """The purpose of a token; ``federation.rpc.permissions`` has the methods that it may call."""
 
     VIEWER = "viewer"
     SCHEDULER = "scheduler"
@@ -29,10 +29,11 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Names and patterns in which ``*`` stands for any characters; none: all there are.
+    """Names and patterns, in which ``*`` stands for any characters; without any, everything is
+    visible.
 
-    ``cluster_labels`` are those that clusters have to have, beside their names. ``labels_of`` says
-    which a cluster has now, None where there is no such cluster.
+    ``cluster_labels`` are labels that a cluster must have, in addition to a matching name.
+    ``labels_of`` returns the labels of a cluster, None if there is no such cluster.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -46,7 +47,7 @@ class Scope:
 
     @property
     def cluster_texts(self) -> tuple[str, ...]:
-        """What clusters it is limited to, for people."""
+        """Return the limits on clusters as texts for people."""
         return (*self.clusters, *(f"{key}={value}" for key, value in self.cluster_labels))
 
     def sees_namespace(self, name: str) -> bool:
@@ -57,7 +58,7 @@ class Scope:
             return False
         if not self.cluster_labels:
             return True
-        # Nobody who can tell: nothing is seen.
+        # Labels are unknown: no cluster is visible.
         labels = self.labels_of(name) if self.labels_of is not None else None
         return labels is not None and all(
             labels.get(key) == value for key, value in self.cluster_labels
@@ -66,7 +67,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerLimits:
-    """How much one caller may ask of one control plane; 0: as much as anybody."""
+    """The limits of one caller at one control plane; 0: the default limits."""
 
     calls_per_second: int = 0
     calls_at_once: int = 0
@@ -77,11 +78,11 @@ NO_LIMITS: Final = CallerLimits()
 
 
 def matches(patterns: tuple[str, ...], name: str) -> bool:
-    """Whether one of the patterns stands for the name."""
+    """Return whether one of the patterns matches the name."""
     return name in patterns or _expression(patterns).fullmatch(name) is not None
 
 
 @lru_cache(maxsize=1024)
 def _expression(patterns: Sequence[str]) -> re.Pattern[str]:
-    # The library's form never goes back over what a star has taken, however many stars there are.
+    # fnmatch makes atomic groups: matching does not backtrack, however many stars there are.
     return re.compile("|".join(map(fnmatch.translate, patterns)))

@@ -1,7 +1,7 @@
-"""The array types that both programs reckon with, and what is done with arrays of any kind.
+"""The array types of both programs, and small helpers for any array.
 
-Arrays are named by their axes: ``_c`` clusters of the fleet, ``_k``
-candidates in the order chosen, ``_g`` groups of clusters.
+Arrays are named by their axes: ``_c`` clusters of the fleet, ``_k`` candidates in the order chosen,
+``_g`` groups of clusters.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ FloatArray = npt.NDArray[np.float64]
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
-# Quotas are shown to people; the seats they led to are recorded exactly.
+# Decimals of quotas, which people read; the seats are recorded exactly.
 _DECIMALS = 3
 
 
 @lru_cache(maxsize=32)
 def filled(count: int, value: int) -> IntArray:
-    """So many times the same number: one array for all who ask, which refuses to be written to."""
+    """Return a read-only array of one number; equal calls share one array."""
     return read_only(np.full(count, value, dtype=np.int64))
 
 
 @lru_cache(maxsize=8)
 def nowhere(count: int) -> BoolArray:
-    """The mask of none of so many: one array for all, which refuses to be written to."""
+    """Return a read-only mask that is false everywhere; equal calls share one array."""
     return read_only(np.zeros(count, np.bool_))
 
 
 def read_only(array: Array) -> Array:
-    """The same array, which from now on refuses to be written to."""
+    """Make an array read-only and return it."""
     array.flags.writeable = False
     return array
 
 
 def plain_column(array: np.ndarray) -> list[Any]:
-    """An array as a list; floats are rounded for reading."""
+    """Return an array as a list; floats are rounded for reading."""
     rounded = array.round(_DECIMALS) if array.dtype.kind == "f" else array
     plain: list[Any] = rounded.tolist()
     return plain

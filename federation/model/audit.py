@@ -17,12 +17,12 @@ NO_HASH: Final = bytes(32)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRecord:
-    """Who did what, when, from where, and what came of it.
+    """One change or refusal: actor, time, address, method, objects and result.
 
-    ``at`` are microseconds since 1970. ``result`` is OK, or the code of the refusal, which
-    ``reason`` explains. ``unrecorded`` refusals before this one came too fast to be recorded.
-    ``seal`` counts the records in the chain from 1, and ``hash`` is of this one and all before it;
-    0 and empty: it is not sealed yet.
+    ``at`` is in microseconds since 1970. ``result`` is OK, or the code of a refusal, which
+    ``reason`` explains. ``unrecorded`` counts refusals before this one that came too fast to be
+    recorded. ``seal`` numbers the records of the chain from 1. ``hash`` is the hash of this record
+    and the one before it. Without a seal both are 0 and empty.
     """
 
     id: int = 0
@@ -42,7 +42,9 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditHead:
-    """Where the chain ends, and where what is kept of it begins: after ``pruned_seal``."""
+    """The end of the chain, and the last pruned record: stored records begin after
+    ``pruned_seal``.
+    """
 
     seal: int = 0
     hash: bytes = NO_HASH
@@ -51,7 +53,7 @@ class AuditHead:
 
 
 def sealed(records: Iterable[AuditRecord], head: AuditHead) -> tuple[list[AuditRecord], AuditHead]:
-    """The records, sealed one after the other behind the head, and the head then."""
+    """Seal the records one after the other behind the head; return them and the new head."""
     chain = []
     for record in records:
         hash_ = chained(head.hash, record)
@@ -60,9 +62,9 @@ def sealed(records: Iterable[AuditRecord], head: AuditHead) -> tuple[list[AuditR
     return chain, head
 
 
-def chained(before: bytes, record: AuditRecord) -> bytes:
-    """The hash of a record behind the hash of the one before it."""
-    said = [
+def chained(previous_hash: bytes, record: AuditRecord) -> bytes:
+    """Return the hash of a record behind the hash of its predecessor."""
+    values = [
         record.id,
         record.at,
         record.actor,
@@ -75,5 +77,5 @@ def chained(before: bytes, record: AuditRecord) -> bytes:
         record.request_sha256,
         record.unrecorded,
     ]
-    text = json.dumps(said, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(before + text.encode()).digest()
+    text = json.dumps(values, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(previous_hash + text.encode()).digest()

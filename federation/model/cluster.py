@@ -1,4 +1,4 @@
-"""Member clusters as the control plane knows them, and what their agents report.
+"""Member clusters as the control plane sees them, and the reports of their agents.
 
 Pure values. Must not decide anything: rules over clusters live in the scheduler.
 """
@@ -15,12 +15,12 @@ from federation.model.grades import DEFAULT_MODEL, ResourceModel
 from federation.model.shapes import Echo
 
 if TYPE_CHECKING:
-    # What is outstanding is told of by requirements, and those by taints.
+    # An import cycle: reservations import requirements, which import taints from here.
     from federation.model.reservations import Outstanding
 
 
 class TaintEffect(StrEnum):
-    """What a taint does to workloads that do not tolerate it."""
+    """The effect of a taint on workloads that do not tolerate it."""
 
     NO_SCHEDULE = "NoSchedule"
     PREFER_NO_SCHEDULE = "PreferNoSchedule"
@@ -37,17 +37,18 @@ class Taint:
     time_added: float | None = None
 
 
-# Ours, on a cluster that is lost; what people write under this key is passed over.
+# The taint that the control plane sets on a lost cluster; taints that people write with this key
+# are ignored.
 UNREACHABLE_KEY: Final = "fedsched.io/unreachable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What people say about a member cluster (the spec), without what its agent measures.
+    """The spec of a member cluster, without what its agent measures.
 
-    ``api_enablements`` holds (groupVersion, kind) pairs; None when nobody has said.
-    ``ready`` is the Ready condition; True when nobody has said. ``cordoned`` keeps new replicas
-    away, as does ``held``: it joined and waits for somebody to accept it.
+    ``api_enablements`` holds (groupVersion, kind) pairs; None: not reported. ``ready`` is the Ready
+    condition; True by default. ``cordoned`` keeps new replicas away. So does ``held``: the cluster
+    joined and waits to be accepted.
     """
 
     name: str
@@ -71,8 +72,8 @@ class Cluster:
 
     @property
     def lost_since(self) -> float | None:
-        """When it was found lost, in Unix seconds; None while it is not."""
-        added = [each.time_added for each in self.taints if each.key == UNREACHABLE_KEY]
+        """Return since when the cluster is lost, in Unix seconds; None: it is not."""
+        added = [taint.time_added for taint in self.taints if taint.key == UNREACHABLE_KEY]
         return added[0] if added else None
 
 
@@ -91,7 +92,7 @@ class ResourceSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSummary:
-    """How many nodes there are, how many are Ready, and how many were graded as capacity."""
+    """The number of nodes, of Ready nodes, and of nodes that were graded as capacity."""
 
     total: int = 0
     ready: int = 0
@@ -100,7 +101,7 @@ class NodeSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedPool:
-    """Nodes that claims treat alike: the taints that keep pods away, and the labels told apart."""
+    """Nodes that node claims treat alike: taints that keep pods away, and distinguishing labels."""
 
     taints: tuple[Taint, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -108,13 +109,13 @@ class ReportedPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedPools:
-    """Pools and cells as they travel and are stored; ``federation.model.pools`` reckons with them.
+    """Pools and cells as they are sent and stored; ``federation.model.pools`` computes with them.
 
-    One value per cell in ``cell_pools`` (positions in ``pools``) and ``counts``; one per resource
-    and cell, resource after resource, in ``minimums``, in ``spreads`` (maximum less minimum) and in
-    ``surpluses`` (sum less count times minimum). Of ``open_cells`` the surpluses may be more.
-    ``allocatables`` are what a node of each cell has on average, of cpu and then of memory; empty
-    where that is not told.
+    ``cell_pools`` (positions in ``pools``) and ``counts`` have one value per cell. ``minimums``,
+    ``spreads`` and ``surpluses`` have one per resource and cell, resource after resource. A spread
+    is ``maximum - minimum``, a surplus ``sum - count * minimum``. In ``open_cells`` the surplus is
+    a lower bound. ``allocatables`` are the average allocatable cpu, then memory, of a node of each
+    cell; empty where not reported.
     """
 
     label_keys: tuple[str, ...]
@@ -132,15 +133,14 @@ class ReportedPools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityReport:
-    """One whole report of an agent, all of it from one snapshot.
+    """One whole report of an agent, taken from one snapshot.
 
-    ``grade_counts`` maps grade to node count; empty when modelling is off. ``model_hash`` names
-    the model it was graded under: under another model the counts mean nothing.
-    ``(epoch, sequence)`` only ever grows; epoch is the agent's session.
-    ``snapshot_time`` is in Unix seconds by the agent's clock; ``picture_age_seconds`` is for how
-    long nothing had shown that the picture was current when the report was sent. ``echoes`` count
-    the pods of the promises that the agent knew of at ``interest_version``. ``source`` is whose
-    totals these are where nobody saw the nodes, empty: the agent's own.
+    ``grade_counts`` maps grade to node count; empty when modelling is off. ``model_hash`` names the
+    model of the grades: under another model the counts mean nothing. ``(epoch, sequence)`` only
+    grows; the epoch is the agent's session. ``snapshot_time`` is in Unix seconds by the agent's
+    clock. ``picture_age_seconds``: when the report was sent, so long ago the agent last had proof
+    that its caches were current. ``echoes`` count the pods of promises that the agent knew of at
+    ``interest_version``. ``source`` names another origin of the totals if no agent saw the nodes.
     """
 
     epoch: int
@@ -160,11 +160,11 @@ class CapacityReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """A cluster with its newest report (None before the first) and when that last was true.
+    """A cluster with its newest report (None before the first) and when that was last confirmed.
 
-    ``as_of`` is in Unix seconds by the control plane's clock. Files also say what is ``promised``
-    and on no node yet, and whether a placer of ours ``follows_claims`` there; the control plane
-    knows both from elsewhere.
+    ``as_of`` is in Unix seconds by the control plane's clock. Files also state what is ``promised``
+    and not bound yet, and whether a placer of ours ``follows_claims`` there. In the control plane,
+    both come from elsewhere.
     """
 
     cluster: Cluster
@@ -176,15 +176,16 @@ class ClusterState:
 
 API_SERVER_UNREACHABLE: Final = "ApiServerUnreachable"
 REPORT_MISSING: Final = "ReportMissing"
-# Nobody listened for a while, and the database may be a restored one.
+# The control plane was down for a while, and its database may be restored from a backup.
 AGENT_AWAITED: Final = "AgentAwaited"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blindness:
-    """Since when a cluster is not seen as it is though its agent is not silent, and why.
+    """The time since when a cluster is not observed although its agent is connected, and the
+    reason.
 
-    ``since`` is in Unix seconds by the control plane's clock, ``reason`` that of its condition.
+    ``since`` is in Unix seconds by the control plane's clock, ``reason`` is that of its condition.
     """
 
     since: float
@@ -193,5 +194,5 @@ class Blindness:
 
     @property
     def since_text(self) -> str:
-        """In UTC, to the second."""
+        """Return the time in UTC, to the second."""
         return datetime.fromtimestamp(self.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

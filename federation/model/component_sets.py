@@ -1,6 +1,6 @@
-"""A workload of several components as one shape: what a whole set of them asks for.
+"""A workload of several components as one shape: the requests of a whole set.
 
-Pure. Must not place components one by one: a set fits by its sum, which is what totals can answer.
+Pure. Must not place components one by one: totals can only answer for the sum of a set.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from federation.model.workload import Component, ReplicaRequirements
 
 
 def shape_of(binding: Binding) -> ReplicaRequirements:
-    """What one unit of the binding asks for: a replica, or one set of all its components."""
+    """Return the requirements of one unit of the binding: a replica, or one set of its
+    components.
+    """
     if not binding.components:
         return binding.requirements
     return shape_of_set(binding.components, binding.requirements.namespace)
 
 
 def shape_of_set(components: Iterable[Component], namespace: str = "") -> ReplicaRequirements:
-    """What one set of the components asks for, a pod slot for each of its replicas included."""
+    """Return the requirements of one set, with a pod slot for each of its replicas."""
     total: Counter[str] = Counter()
     for component in components:
         for name, amount in component.requirements.request.items():

@@ -1,7 +1,7 @@
-"""Which pods stand for which reservation: what an agent counts while it takes a report's snapshot.
+"""The match of pods and reservations: what an agent counts in the snapshot of a report.
 
 Pure; shared by the agent, which counts, and the control plane, which says what to look for. Must
-not see more of a pod than decides it.
+not see more of a pod than the match needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Key = TypeVar("_Key", str, "Owner")
 
 
 class Owner(NamedTuple):
-    """An object in a member cluster that pods run for."""
+    """An object in a member cluster that owns pods."""
 
     api_version: str
     kind: str
@@ -31,10 +31,10 @@ class Owner(NamedTuple):
 
 
 class PodOrigin(NamedTuple):
-    """Whom a pod says it runs for: what its labels name, and its owners, the nearest first.
+    """The binding of a pod, as its labels and owners tell; the nearest owner is first.
 
-    ``component`` and ``decision`` are None without the label. ``owners`` may name some that are
-    only possible: a Job with a number at the end of its name may be a CronJob's.
+    ``component`` and ``decision`` are None without the label. ``owners`` may include possible ones:
+    a Job whose name ends in a number may belong to a CronJob.
     """
 
     binding_uid: str = ""
@@ -56,9 +56,10 @@ UNKNOWN_ORIGIN: Final = PodOrigin()
 
 
 class SightingState(StrEnum):
-    """BOUND: on a node and not over, being deleted included. UNBOUND: waits for a node.
+    """The state of a pod. BOUND: on a node and not over, also while it is deleted. UNBOUND: waits
+    for a node.
 
-    FINISHED: succeeded. Failed pods stand for nothing.
+    FINISHED: succeeded. Failed pods count for nothing.
     """
 
     BOUND = "bound"
@@ -68,7 +69,7 @@ class SightingState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSighting:
-    """A pod as far as it can stand for a reservation: ``request`` in base units, rounded up."""
+    """The parts of a pod that matter for a reservation: ``request`` in base units, rounded up."""
 
     state: SightingState
     request: Mapping[str, int]
@@ -77,12 +78,12 @@ class PodSighting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoughtShape:
-    """A shape of one component and the decisions that asked for it.
+    """A shape of one component and the decisions that requested it.
 
-    ``planned`` are the replicas promised by plan: nodes are claimed for those of them that are
-    not seen bound. None: nothing hangs on claims. ``echoed`` replicas count as bound by the newest
-    report, or ran before the binding was known. ``promised`` are all replicas that are promised;
-    None from a control plane that does not say.
+    ``planned`` are the replicas promised by plan: nodes are claimed for those that are not bound
+    yet; None: no claims. ``echoed`` replicas are bound in the newest report, or ran before the
+    binding was registered. ``promised`` are all promised replicas; None from an older control
+    plane.
     """
 
     component: str
@@ -95,9 +96,9 @@ class SoughtShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interest:
-    """What to look for on behalf of one binding: of each component the newest shape first.
+    """The pods to look for on behalf of one binding; the newest shape of each component is first.
 
-    ``uid`` is what the binding's label on pods holds; empty: nothing is looked for by label.
+    ``uid`` is the value of the binding's label on pods; empty: pods are not found by label.
     """
 
     binding: str
@@ -106,20 +107,20 @@ class Interest:
     shapes: tuple[SoughtShape, ...]
 
     def has_ended(self, decision: str) -> bool:
-        """Whether nothing is promised any more of what this decision asked for.
+        """Return whether nothing is promised any more for a decision.
 
-        The binding may have been decided again since this was written: that decision is not in it.
+        The binding may have been decided again since the interest was written.
         """
-        return all(each.promised == 0 for each in self.shapes) and any(
-            decision in each.decisions for each in self.shapes
+        return all(shape.promised == 0 for shape in self.shapes) and any(
+            decision in shape.decisions for shape in self.shapes
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterestUpdate:
-    """What an agent looks for from now on, or what changed of it; reports name the ``version``.
+    """The interests of an agent from ``version`` on, or their changes; reports name the version.
 
-    ``whole``: what is not in here is not looked for any more.
+    ``whole``: interests that are not included end.
     """
 
     version: int
@@ -129,22 +130,24 @@ class InterestUpdate:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all is said: parts but the last have no version, nor has an empty ledger."""
+        """Return whether this is the last part: earlier parts have no version, nor has an empty
+        ledger.
+        """
         return self.version > 0 or (self.whole and not self.interests)
 
 
 class Lookout:
-    """What is looked for, found by what pods say of themselves: the label, else the owner.
+    """The interests of an agent, found by a pod's label, else by its owner.
 
-    Of two bindings with the same workload the first by name has its pods.
+    If two bindings have the same workload, its pods belong to the first one by name.
     """
 
     def __init__(self, interests: Iterable[Interest] = ()) -> None:
         self._interests: dict[str, Interest] = {}
         self._by_uid: dict[str, dict[str, Interest]] = {}
         self._by_owner: dict[Owner, dict[str, Interest]] = {}
-        for each in interests:
-            self.put(each)
+        for interest in interests:
+            self.put(interest)
 
     def get(self, binding: str) -> Interest | None:
         return self._interests.get(binding)
@@ -153,7 +156,7 @@ class Lookout:
         return self._interests.keys()
 
     def put(self, interest: Interest) -> None:
-        """Look for this on behalf of its binding, and for nothing else."""
+        """Replace the interest of a binding."""
         self.remove(interest.binding)
         self._interests[interest.binding] = interest
         if interest.uid:
@@ -162,16 +165,16 @@ class Lookout:
             self._by_owner.setdefault(interest.owner, {})[interest.binding] = interest
 
     def remove(self, binding: str) -> None:
-        known = self._interests.pop(binding, None)
-        if known is None:
+        interest = self._interests.pop(binding, None)
+        if interest is None:
             return
-        if known.uid:
-            _forget(self._by_uid, known.uid, binding)
-        if known.owner is not None:
-            _forget(self._by_owner, known.owner, binding)
+        if interest.uid:
+            _forget(self._by_uid, interest.uid, binding)
+        if interest.owner is not None:
+            _forget(self._by_owner, interest.owner, binding)
 
     def of(self, origin: PodOrigin) -> Interest | None:
-        """What a pod of this origin is looked for by; None: nobody looks for it."""
+        """Return the interest to which a pod of this origin belongs; None: no one."""
         if origin.binding_uid and origin.binding_uid in self._by_uid:
             return _first(self._by_uid[origin.binding_uid])
         for owner in origin.owners:
@@ -181,12 +184,12 @@ class Lookout:
 
 
 def reservation_of(lookout: Lookout, pod: PodSighting) -> ReservationKey | None:
-    """The reservation that a pod stands for; None: none that is looked for.
+    """Return the reservation to which a pod belongs; None: no one.
 
-    A pod belongs to the binding whose uid its label names, else to that of its owner; to the
-    component its label names, else to one that asks for the same, else to the first. It has the
-    newest shape unless it asks for what an older one does or carries an older one's decision:
-    sidecars and limit ranges change what pods ask for, so equality alone would miss them for ever.
+    The binding is that of the uid in the pod's label, else that of its owner. The component is that
+    of the label, else one with the same request, else the first. The shape is that of the decision
+    in the pod's label, else the one of the same request, else the newest. Equality of requests
+    alone would not do: sidecars and limit ranges change the requests of pods.
     """
     interest = lookout.of(pod.origin)
     if interest is None or not interest.shapes:
@@ -198,23 +201,23 @@ def reservation_of(lookout: Lookout, pod: PodSighting) -> ReservationKey | None:
 def _shape_of(pod: PodSighting, shapes: Sequence[SoughtShape]) -> SoughtShape:
     if len(shapes) == 1:
         return shapes[0]
-    asked = request_shape(pod.request)
-    component = _component_of(pod, asked, shapes)
-    newest, *older = (each for each in shapes if each.component == component)
+    request = request_shape(pod.request)
+    component = _component_of(pod, request, shapes)
+    newest, *older = (shape for shape in shapes if shape.component == component)
     decision = pod.origin.decision
-    by_decision = (each for each in (newest, *older) if decision in each.decisions)
-    by_request = (each for each in (newest, *older) if each.shape == asked)
+    by_decision = (shape for shape in (newest, *older) if decision in shape.decisions)
+    by_request = (shape for shape in (newest, *older) if shape.shape == request)
     return next(by_decision, None) or next(by_request, None) or newest
 
 
-def _component_of(pod: PodSighting, asked: Shape, shapes: Sequence[SoughtShape]) -> str:
+def _component_of(pod: PodSighting, request: Shape, shapes: Sequence[SoughtShape]) -> str:
     named = pod.origin.component
-    for each in shapes:
-        if each.component == named:
-            return each.component
-    for each in shapes:
-        if each.shape == asked:
-            return each.component
+    for shape in shapes:
+        if shape.component == named:
+            return shape.component
+    for shape in shapes:
+        if shape.shape == request:
+            return shape.component
     return shapes[0].component
 
 
@@ -223,7 +226,7 @@ def _first(interests: Mapping[str, Interest]) -> Interest:
 
 
 def _forget(index: dict[_Key, dict[str, Interest]], key: _Key, binding: str) -> None:
-    """Drop a binding's entry, and the key with its last."""
+    """Drop a binding's entry, and the key with its last entry."""
     del index[key][binding]
     if not index[key]:
         del index[key]

@@ -1,4 +1,4 @@
-"""The error tree. One class per thing a caller can react to.
+"""The error tree: one class per case to which a caller can react.
 
 Must not know any transport: ``federation.rpc.status`` maps classes to codes.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-# The reason why a session that begins in the future is refused: agents go back behind it.
+# The reason for refusing a session that begins in the future; the agent begins an earlier one.
 EPOCH_AHEAD: Final = "EPOCH_AHEAD"
 # Its fact: the control plane's clock, in Unix seconds.
 SERVER_TIME: Final = "serverTime"
@@ -19,7 +19,7 @@ NO_FACTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One broken rule: where (a field path such as ``spec.replicas``) and what the rule is."""
+    """One broken rule: a field path such as ``spec.replicas``, and the rule."""
 
     field: str
     rule: str
@@ -28,7 +28,7 @@ class Violation:
         return f"{self.field}: {self.rule}" if self.field else self.rule
 
     def under(self, prefix: str) -> Violation:
-        """The same violation seen from one level further out."""
+        """Return the violation with its path below a prefix."""
         joint = "" if not self.field or self.field.startswith("[") or not prefix else "."
         return Violation(field=f"{prefix}{joint}{self.field}", rule=self.rule)
 
@@ -45,8 +45,8 @@ class FederationError(Exception):
         reason: str | None = None,
         facts: Mapping[str, str] = NO_FACTS,
     ) -> None:
-        """``facts`` tell programs what the message tells people, by names of the reason."""
-        # Without a message the first paragraph of the class says what is wrong.
+        """``facts`` are for programs what the message is for people, by name."""
+        # Without a message, the first paragraph of the class docstring is the message.
         summary, _, _ = (type(self).__doc__ or "").partition("\n\n")
         super().__init__(message or " ".join(summary.split()))
         self.facts = facts

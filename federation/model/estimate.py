@@ -1,6 +1,6 @@
-"""How many replicas fit: what each level answers, and how levels make one answer.
+"""Estimates of how many replicas fit: the answer of each level, and their combination.
 
-Pure. Must not know how reports travel or are stored, nor how a level arrives at its numbers.
+Pure. Must not know how reports are sent or stored, nor how a level computes its numbers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy.typing as npt
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import Reason, joined
 
-# Replicas travel as int32 on every wire; no level answers more.
+# Replicas are int32 in every protocol; higher answers are cut.
 MAX_REPLICAS: Final = 2**31 - 1
 
 
 class Source(IntEnum):
-    """The level that answered, by quality. NONE: nothing could (the answer is unknown)."""
+    """The level that answered, by quality. NONE: none could answer, the number is unknown."""
 
     NONE = 0
     SUMMARY = 1
@@ -31,7 +31,7 @@ class Source(IntEnum):
 
 
 class Bound(IntEnum):
-    """What a number is worth: nothing proven, never above the truth, or the truth."""
+    """The worth of a number: nothing proven, never above the truth, or the truth."""
 
     NONE = 0
     LOWER = 1
@@ -39,7 +39,7 @@ class Bound(IntEnum):
 
 
 class ModelRule(StrEnum):
-    """How grade counts become replicas."""
+    """The rule that turns grade counts into replicas."""
 
     DOCUMENTED = "documented"
     BOUNDARY = "boundary"
@@ -47,7 +47,7 @@ class ModelRule(StrEnum):
 
 
 class Merge(StrEnum):
-    """How levels combine: the best one that can answer, or Karmada's minimum of all."""
+    """The combination of levels: the best one that can answer, or Karmada's minimum of all."""
 
     QUALITY = "quality"
     MINIMUM = "minimum"
@@ -55,10 +55,10 @@ class Merge(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateOptions:
-    """``highest`` is the highest level that may answer; what it cannot answer falls to the next.
+    """``highest`` is the highest level that may answer; a lower one answers where it cannot.
 
-    Up to ``pools`` all is in memory; ``exact`` means that agents are asked. ``ignore_claims``:
-    levels that cannot see nodes answer requests that choose theirs all the same.
+    Levels up to ``pools`` are in memory; ``exact`` asks agents. ``ignore_claims``: levels that do
+    not see nodes also answer requests with a node claim.
     """
 
     model_rule: ModelRule = ModelRule.DOCUMENTED
@@ -75,11 +75,11 @@ CANNOT_SEE_NODES: Final = Reason(ReasonCode.NODES_UNSEEN)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LevelAnswer:
-    """What one level says of every cluster of a fleet, in the fleet's order (axis c).
+    """The answer of one level for every cluster, in the fleet's order (axis c).
 
-    ``replicas_c`` (0..MAX_REPLICAS) and ``bound_c`` mean nothing where ``answered_c`` is false;
-    ``reasons`` says, by cluster position, why not, where there is more to say than that the
-    cluster has none of what the level needs. ``sure_c``: see Estimates.
+    ``replicas_c`` (0..MAX_REPLICAS) and ``bound_c`` mean nothing where ``answered_c`` is false.
+    ``reasons`` says why not, by cluster position, unless the cluster only lacks what the level
+    needs. ``sure_c``: see Estimates.
     """
 
     source: Source
@@ -92,13 +92,12 @@ class LevelAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Estimates:
-    """One shape's answer for every cluster of a fleet, in the fleet's order (axis c).
+    """The answer for one shape in every cluster, in the fleet's order (axis c).
 
-    ``replicas_c`` is 0 where ``source_c`` is NONE (unknown): read the two together.
-    ``reasons`` says, by cluster position, why a level that was asked for did not answer.
-    ``upper_c`` is what fits at most, -1 where nothing is proven; None when nobody asked.
-    ``sure_c`` is how many of them nodes are sure to have room for, by the lower ends of their
-    grades or by pools; None where nobody reckoned that.
+    ``replicas_c`` is 0 where ``source_c`` is NONE (unknown): read the two together. ``reasons``
+    says by cluster position why a level did not answer. ``upper_c`` is an upper bound, -1 where
+    none is proven; None if it was not asked for. ``sure_c`` are the replicas that surely fit on
+    nodes, by the lower ends of grades or by pools; None if that was not computed.
     """
 
     replicas_c: npt.NDArray[np.int64]
@@ -115,21 +114,21 @@ class Estimates:
 
 
 def merge(answers: Sequence[LevelAnswer], rule: Merge) -> Estimates:
-    """One answer for each cluster from those of several levels, the best level first.
+    """Combine the answers of several levels, the best level first.
 
     ``Merge.QUALITY`` takes each cluster's best level. ``Merge.MINIMUM`` is Karmada's: the report's
-    models, or else its summary, are one estimator, every better level is another, and the least
-    of them counts. A cluster no level answers for is unknown.
+    models, or else its summary, are one estimator and every better level is another; the minimum
+    counts. A cluster without an answer is unknown.
     """
-    *better, least = answers
-    estimates = _alone(least)
+    *better, lowest = answers
+    estimates = _alone(lowest)
     for answer in reversed(better):
         estimates = improved(estimates, answer, rule)
     return estimates
 
 
 def _alone(answer: LevelAnswer) -> Estimates:
-    """What is known when one level was asked."""
+    """Return the estimates of a single level."""
     size = len(answer.replicas_c)
     source_c = np.empty(size, dtype=np.int8)
     source_c.fill(int(answer.source))
@@ -145,7 +144,7 @@ def _alone(answer: LevelAnswer) -> Estimates:
 
 
 def unknown(size: int) -> Estimates:
-    """What is known of so many clusters before any level has answered."""
+    """Return the estimates of clusters before any level has answered."""
     return Estimates(
         replicas_c=np.zeros(size, dtype=np.int64),
         source_c=np.zeros(size, dtype=np.int8),
@@ -155,22 +154,22 @@ def unknown(size: int) -> Estimates:
 
 
 def ignoring_claims(estimates: Estimates) -> Estimates:
-    """The same for a request that chooses its nodes, saying which levels did not heed that."""
+    """Return the estimates of a request with a node claim, noting the levels that ignored it."""
     blind_c = (estimates.source_c > Source.NONE) & (estimates.source_c <= BLIND_UP_TO)
     reasons = with_clauses(
         estimates.reasons, dict.fromkeys(np.flatnonzero(blind_c).tolist(), IGNORES_CLAIM)
     )
-    # Which of the nodes may be chosen nobody sees: none is sure.
+    # These levels do not see which nodes suit the claim: no replica surely fits.
     return replace(estimates, reasons=reasons, sure_c=None)
 
 
 def improved(estimates: Estimates, answer: LevelAnswer, rule: Merge) -> Estimates:
-    """The estimates with a better level's answer taken where it has one; see ``merge``."""
+    """Return the estimates with the answer of a better level where it has one; see ``merge``."""
     take_c = answer.answered_c
     if rule is Merge.MINIMUM and answer.source > Source.MODELS:
         less_c = answer.replicas_c < estimates.replicas_c
         take_c = take_c & (estimates.unknown_c | less_c)
-    # Why a lesser level than the one that answered could not, nobody needs to know.
+    # Reasons of levels below the one that answered are dropped.
     lesser = {c: reason for c, reason in estimates.reasons.items() if not take_c[c]}
     reasons = with_clauses(answer.reasons, lesser)
     return Estimates(
@@ -202,7 +201,7 @@ def with_clauses(reasons: Mapping[int, Reason], clauses: Mapping[int, Reason]) -
 def _sure_beside(
     estimates: Estimates, answer: LevelAnswer, take_c: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64] | None:
-    """Grades and pools see nodes; totals are sure of nothing."""
+    """Return the replicas that surely fit: grades and pools see nodes, totals do not."""
     if estimates.sure_c is None and answer.sure_c is None:
         return None
     lesser_c = np.zeros_like(estimates.replicas_c) if estimates.sure_c is None else estimates.sure_c
@@ -213,7 +212,7 @@ def _sure_beside(
 
 
 def _upper_beside(estimates: Estimates, answer: LevelAnswer) -> npt.NDArray[np.int64] | None:
-    """What is exact is its own upper bound; no other level has anything to say of it."""
+    """Return the upper bounds: an exact answer is its own, other levels have none."""
     if estimates.upper_c is None:
         return None
     is_exact_c = answer.answered_c & (answer.bound_c == Bound.EXACT)

@@ -1,4 +1,4 @@
-"""Graded resource models: which grade a node's free resources fall in. Ranges hold their lower end.
+"""Graded resource models: ranges of free resources, lower end included, into which nodes fall.
 
 Pure. Must not turn grades into replicas: ``federation.capacity.summary_estimates`` does.
 """
@@ -24,13 +24,13 @@ from federation.model.resources import (
 
 MODELLED_RESOURCES: Final = (CPU, MEMORY, STORAGE, EPHEMERAL_STORAGE)
 
-# One node's place in a model that it lies below: some resource of it is overdrawn.
+# The position of a node below all grades: one of its resources is over-committed.
 UNGRADED: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradeRange:
-    """From ``min`` up to but not with ``max``, in base units; MAX_AMOUNT means no upper bound."""
+    """A range ``min <= amount < max`` in base units; MAX_AMOUNT means no upper bound."""
 
     name: str
     min: int
@@ -47,14 +47,14 @@ class Grade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceModel:
-    """Grades in ascending order. Without any there is no model, and nothing is graded."""
+    """Grades in ascending order. Without grades there is no model, and no node is graded."""
 
     grades: tuple[Grade, ...] = ()
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The resources every grade bounds, in the order of the first grade."""
-        return tuple(each.name for each in self.grades[0].ranges) if self.grades else ()
+        """Return the resources that every grade bounds, in the order of the first grade."""
+        return tuple(bounds.name for bounds in self.grades[0].ranges) if self.grades else ()
 
 
 def _default_model() -> ResourceModel:
@@ -80,7 +80,7 @@ DEFAULT_MODEL: Final = _default_model()
 
 
 def validate_model(model: ResourceModel, *, field: str = "resourceModels") -> list[Violation]:
-    """Every broken rule of a model, with paths such as ``resourceModels[2].ranges[1].max``.
+    """Return every broken rule of a model, with paths such as ``resourceModels[2].ranges[1].max``.
 
     A model without grades is valid: it switches modelling off.
     """
@@ -116,7 +116,7 @@ def _same_resources(model: ResourceModel, field: str) -> list[Violation]:
     expected = set(model.resources)
     for position, grade in enumerate(model.grades):
         path = f"{field}[{position}].ranges"
-        counts = Counter(each.name for each in grade.ranges)
+        counts = Counter(bounds.name for bounds in grade.ranges)
         if not counts:
             violations.append(Violation(field=path, rule="a grade needs at least one resource"))
         for name, count in counts.items():
@@ -152,8 +152,8 @@ def _range_violations(bounds: GradeRange, path: str, *, first: bool, last: bool)
 
 
 def _gaps(lower: Grade, upper: Grade, path: str) -> list[Violation]:
-    """Where ``upper`` does not start at the end of ``lower``, resource by resource."""
-    ends = {each.name: each.max for each in lower.ranges}
+    """Return the violations of resources where ``upper`` does not start at the end of ``lower``."""
+    ends = {bounds.name: bounds.max for bounds in lower.ranges}
     return [
         Violation(
             field=f"{path}.ranges[{place}].min",
@@ -167,10 +167,11 @@ def _gaps(lower: Grade, upper: Grade, path: str) -> list[Violation]:
 
 @lru_cache(maxsize=1024)
 def minimums(model: ResourceModel) -> dict[str, tuple[int, ...]]:
-    """The lower ends of the grades, ascending, by resource name."""
+    """Return the lower ends of the grades, ascending, by resource name."""
     return {
         name: tuple(
-            next(each.min for each in grade.ranges if each.name == name) for grade in model.grades
+            next(bounds.min for bounds in grade.ranges if bounds.name == name)
+            for grade in model.grades
         )
         for name in model.resources
     }
@@ -178,7 +179,7 @@ def minimums(model: ResourceModel) -> dict[str, tuple[int, ...]]:
 
 @lru_cache(maxsize=1024)
 def model_hash(model: ResourceModel) -> str:
-    """A name for the model by what it says: the same in every process and release."""
+    """Return a name of the model by its content: the same in every process and release."""
     spelled = ";".join(
         f"{grade.grade}:" + ",".join(f"{r.name}={r.min}..{r.max}" for r in _by_resource(grade))
         for grade in model.grades
@@ -187,5 +188,5 @@ def model_hash(model: ResourceModel) -> str:
 
 
 def _by_resource(grade: Grade) -> list[GradeRange]:
-    """The ranges by resource name: their order in a grade means nothing."""
-    return sorted(grade.ranges, key=lambda each: each.name)
+    """Return the ranges by resource name: their order in a grade has no meaning."""
+    return sorted(grade.ranges, key=lambda bounds: bounds.name)

@@ -1,4 +1,4 @@
-"""Namespace quotas: how much all bindings of a namespace may hold promised, together.
+"""Namespace quotas: limits on what all bindings of a namespace may hold promised together.
 
 Pure. Amounts are by resource name, in base units, with the number of replicas under ``REPLICAS``.
 """
@@ -19,46 +19,47 @@ REPLICAS: Final = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceQuota:
-    """The most that may be held; what is not named has no limit."""
+    """The limits of a namespace; a resource without an entry has no limit."""
 
     namespace: str
     limits: Mapping[str, int] = field(default_factory=dict)
 
 
 def held_amounts(parts: Iterable[tuple[int, ReplicaRequirements]]) -> dict[str, int]:
-    """What so many replicas of each of these hold together."""
+    """Return the amounts that all parts, (replicas, requirements), hold together."""
     amounts = Counter[str]()
     for replicas, requirements in parts:
         if replicas > 0:
             amounts[REPLICAS] += replicas
-            for name, each in requirements.request.items():
-                amounts[name] += replicas * each
+            for name, amount in requirements.request.items():
+                amounts[name] += replicas * amount
     return dict(amounts)
 
 
 def moved_amounts(
-    used: Mapping[str, int], before: Mapping[str, int], after: Mapping[str, int]
+    used: Mapping[str, int], prior: Mapping[str, int], after: Mapping[str, int]
 ) -> dict[str, int]:
-    """What all hold once one of them holds ``after`` in place of ``before``."""
-    names = used.keys() | before.keys() | after.keys()
-    return {name: used.get(name, 0) - before.get(name, 0) + after.get(name, 0) for name in names}
+    """Return the sum of a namespace after one binding changed from ``prior`` to ``after``."""
+    names = used.keys() | prior.keys() | after.keys()
+    return {name: used.get(name, 0) - prior.get(name, 0) + after.get(name, 0) for name in names}
 
 
 def beyond_quota(
     quota: NamespaceQuota,
     used: Mapping[str, int],
-    before: Mapping[str, int],
+    prior: Mapping[str, int],
     after: Mapping[str, int],
 ) -> Reason:
-    """Which limits a binding would pass that is to hold ``after``; NO_REASON: none.
+    """Return the limits that a binding would exceed if it held ``after``; NO_REASON: none.
 
-    ``used`` is what all hold with ``before``. What does not grow passes no limit.
+    ``used`` is the sum of the namespace with ``prior``. An amount that does not grow exceeds no
+    limit.
     """
-    then = moved_amounts(used, before, after)
+    then = moved_amounts(used, prior, after)
     passed = tuple(
         (Word(name), Amount(then[name]), Amount(limit))
         for name, limit in sorted(quota.limits.items())
-        if after.get(name, 0) > before.get(name, 0) and then[name] > limit
+        if after.get(name, 0) > prior.get(name, 0) and then[name] > limit
     )
     if not passed:
         return NO_REASON

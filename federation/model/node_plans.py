@@ -1,4 +1,4 @@
-"""What an agent is asked to place on its nodes, and where it has placed it.
+"""The shares that an agent has to place on nodes, and the nodes that it chose.
 
 Plain values. Must not choose nodes: ``estimator.placing`` does.
 """
@@ -21,10 +21,10 @@ class ShareOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceOrder:
-    """Choose nodes for one cluster's shares of a decision; claims are held by ``binding_key``.
+    """An order to choose nodes for one cluster's shares; claims are held by ``binding_key``.
 
-    ``decision_id`` is empty for a decision that was not stored. ``planned``: every replica is to
-    have a claim, or to be told that it has none.
+    ``decision_id`` is empty for a decision that was not stored. ``planned``: every replica gets a
+    claim, or is reported without one.
     """
 
     decision_id: str = ""
@@ -37,7 +37,7 @@ class PlaceOrder:
 class NodeShare:
     """Replicas placed on one node, with the node's score for the first of them.
 
-    The ``scale`` is the most that the strategy can score, or the least, with its sign turned.
+    ``scale`` is the maximum score of the strategy, or the minimum with its sign turned.
     """
 
     node: str
@@ -49,9 +49,8 @@ class NodeShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostPlan:
-    """A promise by plan that an agent cannot keep any more.
-
-    ``decision`` is the newest that it was told of.
+    """A promise by plan that an agent can no longer keep; ``decision`` is the newest that it
+    has.
     """
 
     binding: str
@@ -62,10 +61,10 @@ class LostPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlan:
-    """Where one cluster's shares go. ``message`` says why, when ``unplaced`` is not 0.
+    """The nodes of one cluster's shares. ``message`` says why replicas are ``unplaced``.
 
-    ``cluster`` is filled in by the control plane. ``claimed``: every replica that is not bound
-    has a claim, and a placer there follows claims.
+    The control plane fills in ``cluster``. ``claimed``: every replica that is not bound has a
+    claim, and a placer there follows claims.
     """
 
     cluster: str = ""

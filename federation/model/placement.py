@@ -21,14 +21,14 @@ from federation.model.workload import (
 
 
 class SchedulingType(StrEnum):
-    """Whether every cluster gets all replicas or the replicas are divided."""
+    """Whether every cluster gets all replicas, or the replicas are divided."""
 
     DUPLICATED = "Duplicated"
     DIVIDED = "Divided"
 
 
 class DivisionPreference(StrEnum):
-    """How replicas are divided; FillFirst is ours."""
+    """The way to divide replicas; FillFirst is ours."""
 
     WEIGHTED = "Weighted"
     AGGREGATED = "Aggregated"
@@ -36,7 +36,7 @@ class DivisionPreference(StrEnum):
 
 
 class SpreadField(StrEnum):
-    """What a spread constraint groups clusters by."""
+    """The property by which a spread constraint groups clusters."""
 
     CLUSTER = "cluster"
     REGION = "region"
@@ -45,14 +45,14 @@ class SpreadField(StrEnum):
 
 
 class TieBreak(StrEnum):
-    """Order among equals: a keyed hash (ours, fair to all), or Karmada's name order."""
+    """The order among equals: a keyed hash (ours, fair to all), or Karmada's name order."""
 
     HASH = "hash"
     KARMADA = "karmada"
 
 
 class Certificate(StrEnum):
-    """What a promise of capacity is worth; see the reservations page of the documentation."""
+    """The worth of a promise of capacity; see docs/reservations.md."""
 
     PLANNED = "planned"
     CAREFUL = "careful"
@@ -67,7 +67,7 @@ class PreemptionPolicy(StrEnum):
 
 
 class PurgeMode(StrEnum):
-    """When what an eviction task names is taken away: at once, or when its replacement runs."""
+    """When an eviction removes replicas: at once, or when their replacement runs."""
 
     GRACEFULLY = "Gracefully"
     GRACIOUSLY = "Graciously"
@@ -77,15 +77,16 @@ class PurgeMode(StrEnum):
 
 
 class OnClusterLoss(StrEnum):
-    """What becomes of a binding's replicas in a cluster that is lost."""
+    """The treatment of a binding's replicas in a cluster that is lost."""
 
     REPLACE = "replace"
     WAIT = "wait"
 
 
 class OnClusterReturn(StrEnum):
-    """Which replicas stay when a lost cluster is back before the eviction has ended; BEST: the
-    original ones where less than half of the others has been started.
+    """The replicas that stay when a lost cluster returns before its eviction has ended.
+
+    BEST: the original ones if less than half of their replacement has been started.
     """
 
     KEEP_REPLACEMENT = "keepReplacement"
@@ -95,7 +96,7 @@ class OnClusterReturn(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAffinity:
-    """Which clusters qualify: every stated part must match; ``exclude`` is looked at first."""
+    """A condition on clusters: every stated part must match; ``exclude`` comes first."""
 
     cluster_names: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -112,7 +113,7 @@ class ClusterAffinity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AffinityGroup:
-    """One of several ordered affinities, with the tiers it may overflow into."""
+    """One of several ordered affinities, with the tiers into which it may overflow."""
 
     name: str
     affinity: ClusterAffinity
@@ -121,7 +122,7 @@ class AffinityGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadConstraint:
-    """At least ``min_groups`` and at most ``max_groups`` (None: no limit) groups by one field."""
+    """Between ``min_groups`` and ``max_groups`` (None: no limit) groups by one field."""
 
     by: SpreadField
     min_groups: int = 1
@@ -130,7 +131,7 @@ class SpreadConstraint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticWeight:
-    """A weight for the clusters an affinity matches."""
+    """A weight for the clusters that an affinity matches."""
 
     target: ClusterAffinity
     weight: int
@@ -138,7 +139,7 @@ class StaticWeight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterLimit:
-    """Least and most replicas for the clusters an affinity matches (None: no upper limit)."""
+    """Minimum and maximum replicas of each matching cluster (None: no maximum)."""
 
     target: ClusterAffinity
     min: int = 0
@@ -147,9 +148,9 @@ class ClusterLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaScheduling:
-    """How replicas are divided.
+    """The division of replicas.
 
-    ``static_weights`` is None when no list was given; ``dynamic`` is weight by available replicas.
+    ``static_weights`` is None without a list; ``dynamic`` means weights by available replicas.
     """
 
     type: SchedulingType = SchedulingType.DUPLICATED
@@ -162,10 +163,11 @@ class ReplicaScheduling:
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Placement:
-    """The whole wish. ``affinity_groups`` are tried in order and exclude ``affinity``.
+    """The placement policy of a binding: ``affinity``, or ``affinity_groups`` that are tried in
+    order.
 
-    ``workload_affinity_key`` / ``workload_anti_affinity_key`` are label keys that group workloads
-    which must, or must not, share clusters; empty when not asked for.
+    ``workload_affinity_key`` and ``workload_anti_affinity_key`` are label keys. Workloads with
+    equal labels must, or must not, share clusters; empty: no such rule.
     """
 
     affinity: ClusterAffinity | None = None
@@ -181,9 +183,10 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionTask:
-    """A cluster the workload is being moved away from, with the replicas it still holds.
+    """A cluster from which the workload is moved away, with the replicas it still holds.
 
-    ``created_at`` is in Unix seconds. ``clusters_before`` is where it ran before the move.
+    ``created_at`` is in Unix seconds. ``clusters_before`` are the clusters of the binding before
+    the move.
     """
 
     from_cluster: str
@@ -202,9 +205,9 @@ class EvictionTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """Which ``size`` bindings of a namespace are placed together or not at all.
+    """A group of ``size`` bindings of a namespace that are placed together or not at all.
 
-    After ``timeout_seconds`` (None: never) it is told what is missing still.
+    After ``timeout_seconds`` (None: never) its status says what is still missing.
     """
 
     name: str
@@ -212,7 +215,7 @@ class Gang:
     timeout_seconds: int | None = None
 
 
-# Of the tasks that fedsched makes, and ends.
+# The producer of the eviction tasks that fedsched makes and ends.
 EVICTION_PRODUCER: Final = "fedsched"
 
 # A binding's namespace and name.
@@ -220,12 +223,12 @@ BindingName: TypeAlias = tuple[str, str]
 
 
 def binding_key(namespace: str, name: str) -> str:
-    """``namespace/name``, or the name alone for cluster-scoped bindings."""
+    """Return ``namespace/name``, or the name alone for cluster-scoped bindings."""
     return f"{namespace}/{name}" if namespace else name
 
 
 class BindingVersion(NamedTuple):
-    """A state of a stored binding: of which history of the database, which row, and its number."""
+    """A version of a stored binding: history of the database, row, and number."""
 
     history: str
     stored_id: int
@@ -239,14 +242,15 @@ class BindingVersion(NamedTuple):
 class Binding:
     """A workload to be scheduled, named (namespace, name).
 
-    ``min_available`` is from how many replicas on, over all clusters, a partial placement is
-    acceptable. ``clusters`` is where it runs now. ``fresh`` asks to divide anew instead of
-    steadily: true when a reschedule was triggered after the last scheduling. ``is_unsettled``
-    says that it asks for something that no decision has placed yet. ``observed_affinity`` is the
-    affinity group of ``clusters`` where a caller states both, "" elsewhere.
-    ``clusters_are_stated`` as long as no decision has promised anything where a caller says that it
-    runs. ``stored_id`` is the id of a stored binding, 0 of others, and ``expected_version`` the
-    version that a caller has read; neither is a part of what the binding is.
+    ``min_available`` is the minimum of replicas, over all clusters, of a partial placement.
+    ``clusters`` is where it runs now. ``fresh`` asks to divide all replicas again: a reschedule was
+    triggered after the last scheduling. ``is_unsettled``: it asks for something that no decision
+    has placed yet.
+
+    ``observed_affinity`` is the affinity group of ``clusters`` if a caller states both, ""
+    otherwise. ``clusters_are_stated``: a caller states where it runs, and no decision has promised
+    anything there yet. ``stored_id`` is the id of a stored binding, else 0. ``expected_version`` is
+    the version that a caller has read. Comparisons ignore these two.
     """
 
     namespace: str = ""
@@ -289,20 +293,20 @@ class Binding:
 
 
 def gang_to_join(binding: Binding) -> Gang | None:
-    """The gang that it is placed with, None where it has its place already, is suspended, or has
-    no gang.
+    """Return the gang with which it is placed; None if it has a place, is suspended, or has no
+    gang.
     """
     return None if binding.clusters or binding.suspended else binding.gang
 
 
 def is_grouped(binding: Binding) -> bool:
-    """Whether it goes with other bindings, or keeps away from them."""
+    """Return whether the binding is in a workload affinity or anti-affinity group."""
     placement = binding.placement
     return bool(placement.workload_affinity_key or placement.workload_anti_affinity_key)
 
 
 def groups_of(binding: Binding) -> tuple[str, str]:
-    """Its workload affinity group and anti-affinity group, empty where it is in none."""
+    """Return the workload affinity group and anti-affinity group, empty without one."""
     placement = binding.placement
     return (
         _group(binding, placement.workload_affinity_key),
@@ -311,5 +315,5 @@ def groups_of(binding: Binding) -> tuple[str, str]:
 
 
 def _group(binding: Binding, key: str) -> str:
-    """Workloads are grouped by the value of a label; one without the label is in no group."""
+    """Return the group of a workload: the value of a label; without the label it is in no group."""
     return f"{key}={binding.labels[key]}" if key and key in binding.labels else ""

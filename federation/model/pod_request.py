@@ -1,4 +1,4 @@
-"""What one pod asks of its node: containers, init containers, sidecars, overhead, pod-level.
+"""The resource requests of one pod: containers, init containers, sidecars, overhead, pod level.
 
 Sums are exact and rounded up once a pod. Pure; must not read Kubernetes objects.
 """
@@ -18,9 +18,9 @@ _Nanos = dict[str, int]
 class ContainerRequest:
     """A container's requests as written, by resource name.
 
-    ``restart_always`` marks an init container that keeps running: a native sidecar.
-    ``allocated`` is what the kubelet has set aside for it, ``actuated`` what the runtime gives it:
-    None is the same as the requests, and as what is allocated.
+    ``restart_always`` marks an init container that keeps running: a native sidecar. ``allocated``
+    is what the kubelet has set aside for it; None: the requests. ``actuated`` is what the runtime
+    gives it; None: what is allocated.
     """
 
     requests: Mapping[str, str] = field(default_factory=dict)
@@ -31,11 +31,11 @@ class ContainerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodResources:
-    """The parts of a pod that ask for resources; init containers in the order they start.
+    """The parts of a pod that request resources; init containers in the order they start.
 
-    ``pod_level`` is written in the pod's spec; ``allocated`` and ``actuated`` are its status for
-    the pod as a whole, None where it has none. ``is_infeasible``: the kubelet refuses to resize
-    the pod to its requests.
+    ``pod_level`` is written in the pod's spec. ``allocated`` and ``actuated`` are its status for
+    the pod as a whole, None without one. ``is_infeasible``: the kubelet refuses to resize the pod
+    to its requests.
     """
 
     containers: tuple[ContainerRequest, ...] = ()
@@ -65,7 +65,7 @@ def pod_request(pod: PodResources) -> dict[str, int]:
 
 
 def _sums(pod: PodResources) -> Iterator[_Nanos]:
-    """Yield the sums over the containers of which the greatest counts."""
+    """Yield the sums over the containers; the maximum counts."""
     if not pod.is_infeasible:
         yield _sum(pod, lambda container: container.requests)
     if pod.allocated is not None and pod.actuated is not None:
@@ -89,7 +89,7 @@ def _actuated(container: ContainerRequest) -> Mapping[str, str]:
 
 
 def _sum(pod: PodResources, quantities: Callable[[ContainerRequest], Mapping[str, str]]) -> _Nanos:
-    """Sum up all that runs at once; sidecars run beside everything that starts after them."""
+    """Return the sum of everything that runs at once; sidecars run beside later containers."""
     running: _Nanos = {}
     for container in pod.containers:
         _add(running, _nanos(quantities(container)))
@@ -109,7 +109,7 @@ def _sum(pod: PodResources, quantities: Callable[[ContainerRequest], Mapping[str
 
 
 def _pod_level(pod: PodResources) -> _Nanos:
-    """Return what replaces the sums, where the spec has any of it."""
+    """Return the pod-level amounts that replace the sums, if the spec has any."""
     if not any(map(_is_pod_level, pod.pod_level)):
         return {}
     if pod.actuated is None:
@@ -128,13 +128,13 @@ def _nanos(quantities: Mapping[str, str]) -> _Nanos:
     return {name: parse_quantity(text).nanos for name, text in quantities.items()}
 
 
-def _add(total: _Nanos, more: _Nanos) -> None:
-    for name, nanos in more.items():
+def _add(total: _Nanos, addend: _Nanos) -> None:
+    for name, nanos in addend.items():
         total[name] = total.get(name, 0) + nanos
 
 
-def _raise_to(total: _Nanos, least: _Nanos) -> None:
-    for name, nanos in least.items():
+def _raise_to(total: _Nanos, minimum: _Nanos) -> None:
+    for name, nanos in minimum.items():
         if name not in total or total[name] < nanos:
             total[name] = nanos
 

@@ -1,4 +1,4 @@
-"""Where clusters stand in arrays by position, once some have left a fleet and others have come.
+"""Positions of clusters in arrays after some clusters left the fleet and others joined.
 
 Pure. Must not know what the arrays hold.
 """
@@ -17,20 +17,22 @@ from federation.model.arrays import IntArray
 Value = TypeVar("Value")
 _Number = TypeVar("_Number", bound=np.generic)
 
-# Where what has left stands now.
+# The new position of a cluster that left.
 GONE: Final = -1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Moves:
-    """Positions that were left, and positions that were taken since, both ascending."""
+    """The positions that left (in the earlier order) and joined (in the new order), both
+    ascending.
+    """
 
     left: Sequence[int] = ()
     taken: Sequence[int] = ()
 
-    def items(self, before: Iterable[Value], newcomers: Iterable[Value]) -> tuple[Value, ...]:
-        """What stands where now; newcomers in the order of their positions."""
-        items = list(before)
+    def items(self, earlier: Iterable[Value], newcomers: Iterable[Value]) -> tuple[Value, ...]:
+        """Return the items in the new order; ``newcomers`` are in the order of their positions."""
+        items = list(earlier)
         for position in reversed(self.left):
             del items[position]
         for position, newcomer in zip(self.taken, newcomers, strict=True):
@@ -38,19 +40,21 @@ class Moves:
         return tuple(items)
 
     def array(
-        self, before: npt.NDArray[_Number], newcomers: Any, axis: int = 0
+        self, earlier: npt.NDArray[_Number], newcomers: Any, axis: int = 0
     ) -> npt.NDArray[_Number]:
-        """The same for an array: a copy with one value, or one for each, for newcomers."""
-        kept = np.delete(before, self.left, axis) if self.left else before
+        """Return a copy of an array in the new order, with one value, or one each, for
+        newcomers.
+        """
+        staying = np.delete(earlier, self.left, axis) if self.left else earlier
         if not self.taken:
-            return kept if self.left else before.copy()
-        # Counted before any of them is put in.
+            return staying if self.left else earlier.copy()
+        # np.insert counts positions before any insertion.
         places = np.array(self.taken) - np.arange(len(self.taken))
-        array: npt.NDArray[_Number] = np.insert(kept, places, newcomers, axis)
+        array: npt.NDArray[_Number] = np.insert(staying, places, newcomers, axis)
         return array
 
     def positions(self, size: int) -> IntArray:
-        """Where each of so many that stood there stands now, GONE where nowhere."""
+        """Return the new position of each earlier one, GONE for clusters that left."""
         moved_c = np.full(size, GONE, dtype=np.int64)
         kept_c = np.delete(np.arange(size), self.left)
         moved_c[kept_c] = np.delete(np.arange(len(kept_c) + len(self.taken)), self.taken)

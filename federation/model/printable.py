@@ -17,44 +17,48 @@ _HAS_INVISIBLE: Final = re.compile(f"[{_INVISIBLE}]")
 
 
 def is_printable(text: str) -> bool:
-    """Whether every character shows as itself, on the line that it is on, from left to right."""
+    """Return whether every character is visible, on one line, and runs from left to right."""
     return text.isprintable() and (text.isascii() or _HAS_INVISIBLE.search(text) is None)
 
 
 def printable(text: str) -> str:
-    r"""The text on one line; what is not printable is written as Python does, such as ``\x1b``.
+    r"""Return the text on one line, with escapes such as ``\x1b`` as Python writes them.
 
-    That is control characters and escape codes, line ends, blanks other than the plain one,
-    direction marks, and whatever takes no room.
+    Escaped are control characters, line ends, blanks other than the space, direction marks, and
+    characters without width.
     """
     if is_printable(text):
         return text
-    return "".join(each if is_printable(each) else _escape(each) for each in text)
+    return "".join(
+        character if is_printable(character) else _escape(character) for character in text
+    )
 
 
 def printable_lines(text: str) -> str:
-    """As ``printable``, of a text that may have several lines and tabs."""
+    """Return the text as ``printable`` does, but with its line ends and tabs."""
     return "\n".join(
         "\t".join(printable(part) for part in line.split("\t")) for line in text.split("\n")
     )
 
 
 def printable_json(text: str) -> str:
-    """A JSON document in which strings hold nothing but printable characters, and escapes.
+    """Return an equivalent JSON document whose strings have printable characters and escapes only.
 
-    It means what it meant: outside of strings JSON has plain characters only.
+    Outside of strings JSON has plain characters only.
     """
     lines = text.split("\n")
     if all(map(is_printable, lines)):
         return text
     return "\n".join(
-        "".join(each if is_printable(each) else _json_escape(each) for each in line)
+        "".join(
+            character if is_printable(character) else _json_escape(character) for character in line
+        )
         for line in lines
     )
 
 
 def _escape(character: str) -> str:
-    # repr leaves alone what Python takes for printable.
+    # repr does not escape what Python regards as printable.
     number = ord(character)
     if character in "\n\r\t":
         return repr(character)[1:-1]

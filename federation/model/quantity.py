@@ -1,7 +1,7 @@
 """Kubernetes quantity strings ("500m", "1.5Gi", "2e3"), read and written exactly.
 
-Pure integers, counted in nanos, the finest unit there is. Must not know resource names:
-``federation.model.resources`` decides which unit a resource is counted in.
+Pure integers, counted in nanos, the finest unit. Must not know resource names:
+``federation.model.resources`` decides in which unit a resource is counted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class QuantityError(ValueError):
 
 
 class Notation(StrEnum):
-    """How a quantity was written, and so how it is written back."""
+    """The notation of a quantity, in which it is written back."""
 
     DECIMAL = "decimal"
     EXPONENT = "exponent"
@@ -59,15 +59,15 @@ class Quantity:
     spelling: str = ""
 
     def milli(self) -> int:
-        """Thousandths, rounded away from zero."""
+        """Return thousandths, rounded away from zero."""
         return divide_up(self.nanos, NANOS_PER_MILLI)
 
     def whole(self) -> int:
-        """Whole units, rounded away from zero."""
+        """Return whole units, rounded away from zero."""
         return divide_up(self.nanos, NANOS_PER_UNIT)
 
     def canonical(self) -> str:
-        """The text Kubernetes prints: no fraction, the largest suffix that loses nothing."""
+        """Return the text that Kubernetes prints: no fraction, the largest exact suffix."""
         if self.spelling:
             return self.spelling
         if not self.nanos:
@@ -81,12 +81,14 @@ class Quantity:
 
 
 def divide_up(dividend: int, divisor: int) -> int:
-    """``dividend / divisor`` rounded away from zero; ``divisor`` is positive."""
+    """Return ``dividend / divisor`` rounded away from zero; ``divisor`` is positive."""
     return -(-dividend // divisor) if dividend >= 0 else dividend // divisor
 
 
 def binary_text(units: int) -> str:
-    """``units`` (not negative) with the largest power of 1024 that divides it: 1536 Mi, 20 Gi."""
+    """Return ``units`` (not negative) with the largest power of 1024 that divides it: 1536Mi,
+    20Gi.
+    """
     power = 0
     while units and units % 1024 == 0 and power < len(_BINARY_SUFFIXES) - 1:
         units //= 1024
@@ -98,8 +100,8 @@ def binary_text(units: int) -> str:
 def parse_quantity(text: str) -> Quantity:
     """Read what Kubernetes reads as a quantity; raise QuantityError with the rule otherwise.
 
-    Values finer than a nano round up to one, and values with a binary suffix stop at int64's
-    largest, both as in Kubernetes. Any other size is kept, whether or not an amount can hold it.
+    As in Kubernetes, values finer than a nano round up to one. Values with a binary suffix stop at
+    the maximum of int64. Other sizes stay exact, even if no amount can hold them.
     """
     shape = _SHAPE.fullmatch(text) if 0 < len(text) <= _MAX_TEXT else None
     if shape is None:
@@ -128,16 +130,16 @@ def _exponent(written: str | None, suffix: str) -> tuple[int, Notation]:
 
 
 def _scaled(digits: int, exponent: int) -> int:
-    """``digits`` x 10^exponent in nanos, rounded up."""
+    """Return ``digits * 10**exponent`` in nanos, rounded up."""
     exponent += 9
     return digits * 10**exponent if exponent >= 0 else divide_up(digits, 10**-exponent)
 
 
 def _is_printed_back(digits: str, exponent: int) -> bool:
-    """Whether Kubernetes keeps the spelling: "36.540" stays, "0.5" becomes "500m".
+    """Return whether Kubernetes keeps the spelling: "36.540" stays, "0.5" becomes "500m".
 
-    It does for at most 18 digits, at a power of a thousand not below nano, when the digits
-    neither start with 0 nor end in 000.
+    It does for at most 18 digits at a power of a thousand not below nano. The digits must not start
+    with 0 nor end in 000.
     """
     return (
         len(digits) <= 18

@@ -1,4 +1,4 @@
-"""Sentences of plug-ins, agents and people, marked inside texts of ours so that they can be hidden.
+"""Sentences of plugins, agents and people, marked inside our own texts so that they can be hidden.
 
 Pure. Must not decide who may read them: ``federation.codec.hidden_names`` does.
 """
@@ -22,17 +22,17 @@ _HIDDEN: Final = f"{OPENING}{HIDDEN_SENTENCE}{CLOSING}"
 
 
 def quoted(sentence: str) -> str:
-    """The sentence between marks that it cannot hold itself; empty or quoted, it stays as it is."""
+    """Return the sentence between quotation marks; an empty or quoted one stays as it is."""
     if not sentence or _QUOTED.fullmatch(sentence):
         return sentence
     return f"{OPENING}{sentence.translate(_MARKS)}{CLOSING}"
 
 
 def without_quotations(text: str) -> str:
-    """The text with other words in place of each quotation."""
+    """Return the text with a placeholder for each quotation."""
     return _QUOTATION.sub(_HIDDEN, text) if OPENING in text else text
 
 
 def page_without_quotations(page: str) -> str:
-    """The same of a page of HTML in which texts are escaped."""
+    """Return a page of HTML with escaped texts, with a placeholder for each quotation."""
     return _SHOWN_QUOTATION.sub(_HIDDEN, page) if OPENING in page else page

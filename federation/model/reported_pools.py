@@ -1,4 +1,4 @@
-"""Pools between what is reckoned with and what is reported, both ways and without loss.
+"""Conversion between pools and their reported form, both ways and without loss.
 
 Pure. Must not check what was reported: the border does.
 """
@@ -14,12 +14,12 @@ from federation.model.resources import MAX_AMOUNT
 
 
 def reported_pools(pools: Pools) -> ReportedPools:
-    """The pools as differences from the minimums, which are small numbers."""
+    """Return the pools as differences from the minimums, which are small numbers."""
     cells = pools.cells
     surplus_rk = np.maximum(cells.sum_rk - _totals(cells.min_rk, cells.count_k), 0)
     return ReportedPools(
         label_keys=pools.label_keys,
-        pools=tuple(ReportedPool(taints=each.taints, labels=each.labels) for each in pools.pools),
+        pools=tuple(ReportedPool(taints=pool.taints, labels=pool.labels) for pool in pools.pools),
         resources=cells.resources,
         cell_pools=tuple(cells.pool_k.tolist()),
         counts=tuple(cells.count_k.tolist()),
@@ -35,7 +35,7 @@ def reported_pools(pools: Pools) -> ReportedPools:
 
 
 def pools_of(reported: ReportedPools) -> Pools:
-    """The pools that were reported."""
+    """Return the pools that were reported."""
     shape = len(reported.resources), len(reported.counts)
     min_rk = _matrix(reported.minimums, shape)
     sum_exact_k = np.ones(shape[1], dtype=np.bool_)
@@ -59,16 +59,16 @@ def pools_of(reported: ReportedPools) -> Pools:
     )
     return Pools(
         label_keys=reported.label_keys,
-        pools=tuple(NodePool(taints=each.taints, labels=each.labels) for each in reported.pools),
+        pools=tuple(NodePool(taints=pool.taints, labels=pool.labels) for pool in reported.pools),
         cells=cells,
         kubernetes_minor=reported.kubernetes_minor,
     )
 
 
 def _totals(min_rk: IntArray, count_k: IntArray) -> IntArray:
-    """Counts times minimums, which stop at MAX_AMOUNT.
+    """Return counts times minimums, at most MAX_AMOUNT.
 
-    Asked by division: floats cannot tell amounts this large apart.
+    Overflow is found by division, because floats cannot tell such large amounts apart.
     """
     too_large_rk = min_rk > MAX_AMOUNT // np.maximum(count_k, 1)
     return np.where(too_large_rk, np.int64(MAX_AMOUNT), count_k * min_rk)

@@ -1,7 +1,7 @@
-"""What was promised to bindings and what agents have seen of it: values, and what is outstanding.
+"""Promises to bindings and their echoes in reports: values, and what is outstanding.
 
-Pure; amounts in base units, replicas are whole. Must not pack anything, nor remember anything:
-``federation.capacity.ledger`` remembers, ``federation.capacity.reserve`` packs.
+Pure; amounts in base units, replicas are whole. Must not pack or remember anything:
+``federation.capacity.reserve`` packs, ``federation.capacity.ledger`` remembers.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Final, NamedTuple
 from federation.model.shapes import Echo, ReservationKey, Shape, request_shape
 from federation.model.workload import ReplicaRequirements
 
-LEAST_RESERVE: Final = 2
-MOST_RESERVE: Final = 8
-# One replica is kept back for so many of other shapes that are on their way, or fewer: with 24,
-# studies of bursts still left 2 of 5,914 pods pending, with 16 none.
+MIN_RESERVE: Final = 2
+MAX_RESERVE: Final = 8
+# One replica is kept back for each 16 outstanding replicas of other shapes, rounded up. With 24,
+# studies of bursts (lab/truth) left 2 of 5,914 pods pending; with 16, none.
 RESERVE_PART: Final = 16
 
 
 class PromiseCertificate(StrEnum):
-    """What a promise is worth; see the reservations page of the documentation.
+    """The worth of a promise; see docs/reservations.md.
 
-    The last two are what nobody asks for: there was nothing to pack into. SUMMARY_CHECKED: totals
-    and grade counts left room beside all that was promised.
+    The last two cannot be asked for: there were no node pools to pack into. SUMMARY_CHECKED: totals
+    and grade counts had capacity beside all promises.
     """
 
     PLANNED = "planned"
@@ -35,7 +35,7 @@ class PromiseCertificate(StrEnum):
 
     @property
     def is_packed(self) -> bool:
-        """Whether nodes showed that there is room."""
+        """Return whether the promise was packed into node pools."""
         return (
             self is not PromiseCertificate.SUMMARY_CHECKED
             and self is not PromiseCertificate.UNPROVEN
@@ -43,17 +43,17 @@ class PromiseCertificate(StrEnum):
 
 
 def careful_reserve(late: int) -> int:
-    """How many replicas are kept back of a careful promise in a cluster, where best fit and
-    spreading leave unequal room: one more for each promised replica that is ``late``, which finds
-    no room in the newest report.
+    """Return how many replicas a careful promise keeps back in a cluster.
 
-    With two, studies left a fourth to a half as many pods pending; more than a few help no more.
+    This applies where best fit and spreading leave different capacity. Each promised replica that
+    is ``late``, without capacity in the newest report, adds one. In studies, keeping back two left
+    a quarter to a half as many pods pending; more than a few did not help further.
     """
-    return min(LEAST_RESERVE + late, MOST_RESERVE)
+    return min(MIN_RESERVE + late, MAX_RESERVE)
 
 
 class Share(NamedTuple):
-    """What one decision gives one component of a binding in one cluster."""
+    """The share of one component of a binding that a decision gives to one cluster."""
 
     requirements: ReplicaRequirements
     replicas: int
@@ -69,17 +69,16 @@ class Growth(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """Replicas of one shape that a binding holds in a cluster, until pods are seen in their place.
+    """Replicas of one shape that a binding reserves in a cluster, until their pods are reported.
 
     ``requirements`` are the shape with its node claim. ``decisions`` made or confirmed it, the
     newest last. Agents that know ``interest_version`` of the cluster look for its pods. An older
-    shape of its component has 0 replicas and is looked for all the same. ``adopted`` replicas ran
-    before the binding was registered: they count as echoed until the agent says. ``finished`` pods
-    of a Job succeeded: they count as echoed for good.
+    shape of its component has 0 replicas, but its pods are still looked for. ``adopted`` replicas
+    ran before the binding was registered: they count as bound until the agent reports. ``finished``
+    pods of a Job succeeded: they count as bound for good.
 
-    At ``grown_version`` of the cluster it last got more: promises are packed in that order, each in
-    its own place. ``earlier`` are those of before, the oldest first: at which version, and how many
-    replicas. Pods stand for the oldest first.
+    At ``grown_version`` of the cluster it last grew: promises are packed in that order. ``earlier``
+    are its growths before that, oldest first. Pods count for the oldest growth first.
     """
 
     binding: str
@@ -105,22 +104,22 @@ class Reservation(NamedTuple):
 
     @property
     def decision(self) -> str:
-        """The newest decision."""
+        """Return the newest decision."""
         return self.decisions[-1]
 
     @property
     def growths(self) -> tuple[Growth, ...]:
-        """All of it by the version at which it was promised, the oldest first."""
+        """Return all replicas by the version at which they were promised, oldest first."""
         newest = self.replicas - sum([growth.replicas for growth in self.earlier])
         return (*self.earlier, Growth(self.grown_version, newest))
 
 
 class Outstanding(NamedTuple):
-    """What is promised and in nobody's report yet.
+    """Promised replicas that are not in a report yet.
 
-    ``in_cells`` replicas are missing from free amounts of nodes, ``in_summary`` from totals, which
-    count pods that wait for a node. ``credited`` of those in cells will take the place of older
-    pods of their own binding.
+    ``in_cells`` replicas are not bound: the free amounts of nodes still include their resources.
+    ``in_summary`` of them are not counted by totals, which include pods that wait for a node.
+    ``credited`` of those in cells will replace older pods of the same binding.
     """
 
     binding: str
@@ -137,7 +136,7 @@ class Outstanding(NamedTuple):
 
     @property
     def to_pack(self) -> int:
-        """Replicas that need room in the cells."""
+        """Return the replicas that need capacity in the cells."""
         return self.in_cells - self.credited
 
 
@@ -146,9 +145,9 @@ def is_repeated(
     requirements: ReplicaRequirements,
     certificate: PromiseCertificate,
 ) -> bool:
-    """Tell whether more of such replicas is more of the very same, which is promised in addition.
+    """Return whether further replicas are added to a promise of the same kind.
 
-    One rule for what is available, for what is packed, and for the order that a ledger keeps.
+    This one rule serves available capacity, packing, and the order in a ledger.
     """
     return promise.certificate is certificate and promise.requirements == requirements
 
@@ -156,14 +155,14 @@ def is_repeated(
 def outstanding_of(
     reservation: Reservation, echo: Echo | None, older: Sequence[tuple[Reservation, Echo]] = ()
 ) -> Outstanding:
-    """What is outstanding of the newest shape of a component.
+    """Return what is outstanding of the newest shape of a component.
 
-    ``older`` are its older shapes with what the report counts of them: bound replicas that asked
-    for at least as much, on nodes chosen by the same claim, are credited one for one; not to
-    strict promises, which must hold while old and new pods are there together.
+    ``older`` are its older shapes with their echoes. Their bound replicas are credited one for one,
+    if they requested at least as much on nodes chosen by the same claim. Strict promises get no
+    credit, because they must hold while old and new pods exist together.
     """
     if echo is None and not older:
-        # So it is with every new promise.
+        # The usual case: a new promise.
         in_cells = max(0, reservation.replicas - max(reservation.adopted, reservation.finished))
         return Outstanding(
             reservation.binding,
@@ -179,7 +178,7 @@ def outstanding_of(
     unbound = echo.unbound if echo else 0
     givers = 0
     if reservation.certificate is not PromiseCertificate.STRICT:
-        givers = sum(each.bound for old, each in older if _makes_room(old, reservation))
+        givers = sum(old_echo.bound for old, old_echo in older if _makes_room(old, reservation))
     return Outstanding(
         binding=reservation.binding,
         component=reservation.component,
@@ -192,7 +191,7 @@ def outstanding_of(
 
 
 def by_growth(reservation: Reservation, whole: Outstanding) -> list[tuple[int, Outstanding]]:
-    """A reservation's outstanding replicas, by the versions at which they were promised."""
+    """Return a reservation's outstanding replicas by the versions at which they were promised."""
     if not reservation.earlier:
         return [(reservation.grown_version, whole)] if whole.in_cells else []
     seen = reservation.replicas - whole.in_cells
@@ -204,7 +203,7 @@ def by_growth(reservation: Reservation, whole: Outstanding) -> list[tuple[int, O
         if in_cells:
             waiting_now, credited_now = min(in_cells, waiting), min(in_cells, credited)
             waiting, credited = waiting - waiting_now, credited - credited_now
-            # By name it would take twice as long, for thousands of clusters.
+            # Keyword arguments take twice as long, which counts for thousands of clusters.
             part = Outstanding(
                 whole.binding,
                 whole.requirements,
@@ -219,7 +218,7 @@ def by_growth(reservation: Reservation, whole: Outstanding) -> list[tuple[int, O
 
 
 def _makes_room(old: Reservation, new: Reservation) -> bool:
-    """Whether the node of an old replica surely has room for a new one once the old one goes."""
+    """Return whether a node surely has capacity for a new replica once the old one is gone."""
     had = old.requirements.request
     return old.requirements.node_claim == new.requirements.node_claim and all(
         amount <= had.get(name, 0) for name, amount in new.shape

@@ -1,4 +1,4 @@
-"""Resource names and the unit each is counted in: cpu in millicores, all else in whole units.
+"""Resource names and their units: cpu in millicores, all others in whole units.
 
 Pure. Must not know nodes, clusters or replicas; amounts are plain integers from here on.
 """
@@ -41,7 +41,7 @@ _NAME_RULE: Final = (
 
 
 def is_qualified_name(name: str) -> bool:
-    """Whether Kubernetes takes ``name`` as a resource name: ``name`` or ``dns.prefix/name``."""
+    """Return whether Kubernetes accepts a resource name: ``name`` or ``dns.prefix/name``."""
     prefix, slash, last = name.rpartition("/")
     if slash and not (len(prefix) <= 253 and _PREFIX.fullmatch(prefix)):
         return False
@@ -50,7 +50,7 @@ def is_qualified_name(name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def is_extended(name: str) -> bool:
-    """Whether ``name`` is an extended resource such as nvidia.com/gpu."""
+    """Return whether ``name`` is an extended resource such as nvidia.com/gpu."""
     return (
         "/" in name
         and "kubernetes.io/" not in name
@@ -60,9 +60,9 @@ def is_extended(name: str) -> bool:
 
 
 def is_countable(name: str) -> bool:
-    """Whether schedulers count ``name`` on nodes; they overlook unprefixed names they don't know.
+    """Return whether kube-scheduler counts ``name`` on nodes; it ignores other unprefixed names.
 
-    The names are cpu, memory, ephemeral-storage, hugepages, attachable volumes and all with a
+    It counts cpu, memory, ephemeral-storage, hugepages, attachable volumes, and names with a
     Kubernetes or extended prefix.
     """
     return (
@@ -74,29 +74,29 @@ def is_countable(name: str) -> bool:
 
 
 def counts_bytes(name: str) -> bool:
-    """Whether the resource's unit is a byte."""
+    """Return whether the resource's unit is a byte."""
     return name in _BYTES or name.startswith(HUGEPAGES_PREFIX)
 
 
 def nanos_per_base_unit(name: str) -> int:
-    """How many nanos one base unit of the resource holds: a millicore, or one whole unit."""
+    """Return the nanos of one base unit: of a millicore, or of one whole unit."""
     return NANOS_PER_MILLI if name == CPU else NANOS_PER_UNIT
 
 
 def base_units_up(name: str, quantity: Quantity) -> int:
-    """Base units rounded away from zero: the direction of everything that is asked for."""
+    """Return base units rounded away from zero: the direction of all requests."""
     return divide_up(quantity.nanos, nanos_per_base_unit(name))
 
 
 def base_units_down(name: str, quantity: Quantity) -> int:
-    """Base units rounded down: the direction of everything that is there to be used."""
+    """Return base units rounded down: the direction of all capacity."""
     return quantity.nanos // nanos_per_base_unit(name)
 
 
 def amount_of(name: str, text: str) -> int:
-    """What ``text`` asks for of a resource, in base units, rounded up.
+    """Return a requested amount in base units, rounded up.
 
-    Raises QuantityError for what is no quantity, is negative, or is more than an int64 holds.
+    Raises QuantityError for a text that is no quantity, is negative, or exceeds int64.
     """
     amount = base_units_up(name, parse_quantity(text))
     if amount < 0:
@@ -108,7 +108,7 @@ def amount_of(name: str, text: str) -> int:
 
 
 def amounts_of(quantities: Mapping[str, str], *, field: str) -> dict[str, int]:
-    """Amounts in base units by resource name, rounded up.
+    """Return amounts in base units by resource name, rounded up.
 
     Raises InvalidRequest with every violation, under paths such as ``resourceRequest[cpu]``.
     """
@@ -128,7 +128,7 @@ def amounts_of(quantities: Mapping[str, str], *, field: str) -> dict[str, int]:
 
 
 def format_amount(name: str, amount: int) -> str:
-    """Base units as a quantity for people: cpu "500m" or "2", bytes "20Gi" where that is exact."""
+    """Return base units as a quantity: cpu "500m" or "2", bytes "20Gi" where that is exact."""
     if name == CPU:
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     if amount >= 1024 and counts_bytes(name):

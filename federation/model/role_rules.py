@@ -1,4 +1,5 @@
-"""Roles of callers that others vouch for: rules over their claims, of which the first decides.
+"""Roles of callers that an identity provider vouches for: rules over claims; the first match
+decides.
 
 Must not know how claims are proved.
 """
@@ -12,12 +13,12 @@ from typing import TypeAlias
 
 from federation.model.access import EVERYTHING, NO_LIMITS, CallerLimits, Role, Scope, matches
 
-# What is said of a caller: its names, its groups. By claim, each with all its values.
+# The values of each claim about a caller, such as its names and its groups.
 SubjectClaims: TypeAlias = Mapping[str, Sequence[str]]
 
 
 class Voucher(StrEnum):
-    """Who says who a caller is, beside tokens."""
+    """The authority behind a caller's identity, if that is no token."""
 
     OIDC = "oidc"
     KUBERNETES = "kubernetes"
@@ -26,7 +27,7 @@ class Voucher(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a caller may do and see, and how much it may ask."""
+    """A role, the visible namespaces and clusters, and the limits of a caller."""
 
     role: Role
     scope: Scope = EVERYTHING
@@ -35,9 +36,9 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleRule:
-    """Callers of whom a claim has this value, in which ``*`` stands for any characters.
+    """A grant for callers with this value of a claim; ``*`` stands for any characters.
 
-    Where ``namespaces_claim`` is set, the values of that claim are the namespaces they may see.
+    With ``namespaces_claim``, the values of that claim are the visible namespaces.
     """
 
     claim: str
@@ -46,12 +47,12 @@ class RoleRule:
     namespaces_claim: str = ""
 
     def grants(self, claims: SubjectClaims) -> Grant | None:
-        """None where the rule is not for callers with these claims."""
+        """Return the grant for callers with these claims, None if the rule does not match."""
         if not any(matches((self.value,), value) for value in claims.get(self.claim, ())):
             return None
         if not self.namespaces_claim:
             return self.grant
-        # Of a star that somebody else wrote nobody has said what it opens.
+        # A star in a foreign claim is ignored: it would open all namespaces.
         named = (name for name in claims.get(self.namespaces_claim, ()) if name and "*" not in name)
         namespaces = tuple(filter(self.grant.scope.sees_namespace, named))
         if not namespaces:
@@ -61,11 +62,11 @@ class RoleRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleRules:
-    """Rules in their order, by who vouches."""
+    """Ordered rules by the authority behind the identity."""
 
     rules: Mapping[Voucher, Sequence[RoleRule]]
 
     def grants(self, voucher: Voucher, claims: SubjectClaims) -> Grant | None:
-        """What the first rule grants that is for callers with these claims."""
+        """Return the grant of the first rule that matches these claims; None: no rule does."""
         granted = (rule.grants(claims) for rule in self.rules.get(voucher, ()))
         return next((grant for grant in granted if grant is not None), None)

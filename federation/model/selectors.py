@@ -19,15 +19,17 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
 def matches_labels(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Whether every label of the selector is there with its value; an empty one always matches."""
+    """Return whether all labels of a selector are present with their values; an empty one
+    matches.
+    """
     return all(labels.get(key) == value for key, value in selector.items())
 
 
 def matches_requirement(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """Whether labels (or fields) meet one expression.
+    """Return whether labels (or fields) fulfil one expression.
 
     NotIn and DoesNotExist also hold where the key is missing. Gt and Lt hold only where it is
-    there and both sides are 64-bit integers.
+    present and both sides are 64-bit integers.
     """
     value = labels.get(requirement.key)
     match requirement.operator:
@@ -62,5 +64,5 @@ def _integer(text: str) -> int | None:
 
 
 def matches_requirements(requirements: Iterable[Requirement], labels: Mapping[str, str]) -> bool:
-    """Whether labels meet every expression; none at all always matches."""
+    """Return whether labels fulfil every expression; without expressions they do."""
     return all(matches_requirement(requirement, labels) for requirement in requirements)

@@ -1,4 +1,4 @@
-"""What pods of promises are told apart by, and what a report counts of them.
+"""The shape of a request, by which pods of promises are told apart, and their counts in reports.
 
 Pure values. Must not know who promised what: ``federation.model.reservations`` does.
 """
@@ -12,12 +12,12 @@ from typing import NamedTuple, TypeAlias
 
 from federation.model.resources import PODS
 
-# What one replica asks for, in the order of the names: pod slots aside, as every pod takes one.
+# The request of one replica by ascending name, without pod slots, because every pod uses one.
 Shape: TypeAlias = tuple[tuple[str, int], ...]
 
 
 def request_shape(request: Mapping[str, int]) -> Shape:
-    """The shape of a request; asking for nothing of a resource is not asking for it."""
+    """Return the shape of a request; an amount of 0 is no request."""
     return _shape_of(tuple(request.items()))
 
 
@@ -27,7 +27,7 @@ def _shape_of(items: tuple[tuple[str, int], ...]) -> Shape:
 
 
 class ReservationKey(NamedTuple):
-    """Which reservation of a cluster: the binding's key, the component ("" for the only one)."""
+    """The key of a reservation in a cluster; the component is "" for the only one."""
 
     binding: str
     component: str
@@ -36,10 +36,10 @@ class ReservationKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Echo:
-    """What one report counts of a reservation: pods on nodes, and pods that wait for one.
+    """The pods of a reservation that one report counts: on nodes, and waiting for one.
 
-    Both are in the capacity of the same report. ``finished`` pods of a Job take no room any more
-    and will not come back.
+    Both are part of the capacity in the same report. ``finished`` pods of a Job use no capacity any
+    more and will not return.
     """
 
     binding: str

@@ -1,6 +1,6 @@
-"""What many tolerations cover, looked up by a taint's key, effect and value.
+"""The taints that many tolerations cover, looked up by key, effect and value.
 
-Pure. The work grows with the taints and with the tolerations, not with their product.
+Pure. The cost grows with taints + tolerations, not with their product.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from federation.model.workload import NodeClaim, Toleration, TolerationOperator
 
 NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect=TaintEffect.NO_SCHEDULE)
 UNREACHABLE: Final = Taint(key="node.kubernetes.io/unreachable", effect=TaintEffect.NO_SCHEDULE)
-# Nodes with one of these are no capacity, whatever tolerates it.
+# Nodes with one of these taints are no capacity, even if a pod tolerates it.
 _OUT_OF_USE: Final = (UNSCHEDULABLE, NOT_READY, UNREACHABLE)
 
 
 class Tolerations:
-    """Tolerations by what they match; of those that match the same, the longest lasting counts."""
+    """Tolerations by what they match; among equal matches the longest duration counts."""
 
     def __init__(self, tolerations: Iterable[Toleration]) -> None:
         # Any value where the operator is Exists: None. Any effect: None. Any key: "".
         self._seconds: dict[tuple[str, TaintEffect | None, str | None], float] = {}
-        for each in tolerations:
-            exists = each.operator is TolerationOperator.EXISTS
-            matched = each.key, each.effect, None if exists else each.value
-            limit = each.toleration_seconds
+        for toleration in tolerations:
+            exists = toleration.operator is TolerationOperator.EXISTS
+            matched = toleration.key, toleration.effect, None if exists else toleration.value
+            limit = toleration.toleration_seconds
             seconds = inf if limit is None else max(limit, 0)
             self._seconds[matched] = max(self._seconds.get(matched, 0), seconds)
 
     def seconds(self, taint: Taint) -> float | None:
-        """For how long after it was added the taint is tolerated, None: not at all.
+        """Return how long the taint is tolerated after it was added; None: not at all.
 
         Seconds limit NoExecute only.
         """
         matches = product((taint.key, ""), (taint.effect, None), (taint.value, None))
-        found = [self._seconds[each] for each in matches if each in self._seconds]
-        if not found:
+        durations = [self._seconds[match] for match in matches if match in self._seconds]
+        if not durations:
             return None
-        return max(found) if taint.effect is TaintEffect.NO_EXECUTE else inf
+        return max(durations) if taint.effect is TaintEffect.NO_EXECUTE else inf
 
     def first_untolerated(self, taints: Iterable[Taint], now: float | None = None) -> Taint | None:
-        """The first taint that keeps a workload away; PreferNoSchedule never does.
+        """Return the first taint that keeps a workload away; PreferNoSchedule never does.
 
-        At ``now``, tolerations that ran out are passed over, and a taint that does not say when it
-        was added counts as added now. Without it none has run out.
+        At ``now``, expired tolerations are ignored, and a taint without a time counts as added now.
+        Without ``now`` no toleration has expired.
         """
         for taint in taints:
             if taint.effect is TaintEffect.PREFER_NO_SCHEDULE:
@@ -60,8 +60,9 @@ class Tolerations:
 
 
 def reaches_nodes_out_of_use(claim: NodeClaim | None) -> bool:
-    """Whether a claim tolerates what cordoned or unready nodes have: it may run where no capacity
-    is counted.
+    """Return whether a claim tolerates the taints of cordoned or unready nodes.
+
+    Then its pods may run where no capacity is counted.
     """
     if claim is None or not claim.tolerations:
         return False

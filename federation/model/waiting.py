@@ -1,6 +1,6 @@
-"""Waiting for room: the states of it, and how long one waits.
+"""The states of bindings that wait for capacity, and how long they wait.
 
-Pure values. Must not decide who is tried: the scheduler does.
+Pure values. Must not decide which binding is tried: the scheduler does.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from typing import Final, NamedTuple
 
 from federation.model.workload import TargetCluster
 
-# What a binding waits for that people have suspended.
+# The gate of a binding that people have suspended.
 SUSPENDED: Final = "suspended"
 
 
 class WaitState(StrEnum):
-    """ACTIVE: is tried next; BACKOFF: failed for a passing reason; UNSCHEDULABLE: nothing has room;
-    GATED: must not be tried.
+    """The state of a binding that waits.
+
+    ACTIVE: it is tried next. BACKOFF: a try failed for a passing reason. UNSCHEDULABLE: no cluster
+    has capacity. GATED: it must not be tried.
     """
 
     ACTIVE = "active"
@@ -27,7 +29,7 @@ class WaitState(StrEnum):
 
 
 class Leaving(NamedTuple):
-    """``replicas`` of a binding, by its key, that have to leave a cluster by that ``decision``."""
+    """``replicas`` of a binding, by its key, that leave a cluster because of ``decision``."""
 
     binding: str
     cluster: str
@@ -37,10 +39,10 @@ class Leaving(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nomination:
-    """Room that is kept ``until`` then for a binding that waits for others to leave: as much as
-    ``shares`` take, counted in replicas. Times are in Unix seconds.
+    """Capacity that is kept for a binding that waits for other replicas to leave.
 
-    In the clusters that it ``avoids`` others that were to leave have not, in time.
+    ``shares`` are its size in replicas; it is kept ``until`` then. Times are in Unix seconds. In
+    the clusters that it ``avoids``, earlier victims did not leave in time.
     """
 
     since: float
@@ -52,15 +54,18 @@ class Nomination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """How a binding waits for the ``remainder`` of its replicas. Times are in Unix seconds.
+    """The wait of a binding for the ``remainder`` of its replicas. Times are in Unix seconds.
 
-    ``next_try`` is for BACKOFF; ``gate`` says what a GATED one waits for; ``short_of`` is for
-    people. ``overtaken_by`` is the key of the first binding that came later and was placed where
-    this one might have gone, at ``overtaken_since``; since ``earmarked_since`` room is kept for it,
-    and so is what it is ``nominated`` for.
-    Of a ``gang`` that waits together ``entry`` is the member that stands for all, and ``priority``
-    the highest of all. ``ordered_at`` stands in place of ``since`` in the order, where it is not
-    None; ``has_timed_out`` is true from ``times_out`` on.
+    ``next_try`` is for BACKOFF. ``gate`` says what a GATED binding waits for. ``short_of`` is for
+    people.
+
+    ``overtaken_by`` is the first later binding that was placed, at ``overtaken_since``, in a
+    cluster where this one might have gone. Capacity is kept for this one since ``earmarked_since``,
+    and for the shares of ``nominated``.
+
+    A ``gang`` waits as one: ``entry`` is the member that stands for all, and ``priority`` the
+    highest of them. ``ordered_at`` replaces ``since`` in the order, unless None. ``has_timed_out``
+    is true from ``times_out`` on.
     """
 
     state: WaitState
@@ -83,15 +88,15 @@ class Wait:
 
     @property
     def place_at(self) -> float:
-        """By which instant it stands among those of its priority."""
+        """Return the instant by which it is ordered within its priority."""
         return self.since if self.ordered_at is None else self.ordered_at
 
     @property
     def is_suspended(self) -> bool:
-        """Whether people have said that it must not be decided."""
+        """Return whether people have suspended it."""
         return self.gate == SUSPENDED
 
     @property
     def is_tried(self) -> bool:
-        """Whether it is to be placed as soon as there is room."""
+        """Return whether it is placed as soon as there is capacity."""
         return self.state is not WaitState.GATED

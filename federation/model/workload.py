@@ -1,4 +1,4 @@
-"""What is being scheduled: a workload's requirements, its components and where it already runs.
+"""A workload: its requirements, its components and the clusters where it runs.
 
 Pure values, amounts in base units. Must not know where clusters are or how many replicas fit.
 """
@@ -13,8 +13,8 @@ from typing import Final
 
 from federation.model.cluster import TaintEffect
 
-# Requests of more resources are few, and large: they are not kept for others.
-MOST_SHARED: Final = 16
+# Requests with more resources are few and large, and are not shared.
+MAX_SHARED: Final = 16
 
 
 class Operator(StrEnum):
@@ -46,7 +46,7 @@ class NodeSelectorTerm:
 
 
 class TolerationOperator(StrEnum):
-    """How a toleration compares values; Equal when not written."""
+    """The comparison of a toleration's value; Equal by default."""
 
     EQUAL = "Equal"
     EXISTS = "Exists"
@@ -65,7 +65,9 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeClaim:
-    """Which nodes may run a replica. ``required_terms`` are ORed; None means no affinity."""
+    """A condition on the nodes of a replica. ``required_terms`` are ORed; None means no
+    affinity.
+    """
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     required_terms: tuple[NodeSelectorTerm, ...] | None = None
@@ -73,26 +75,29 @@ class NodeClaim:
 
     @property
     def key(self) -> Hashable:
-        """Equal for equal claims; claims themselves cannot be hashed."""
+        """Return a hashable value that is equal for equal claims."""
         return frozenset(self.node_selector.items()), self.required_terms, self.tolerations
 
     @property
     def chooses_nodes(self) -> bool:
-        """Whether it leaves nodes out by their labels or names."""
+        """Return whether it excludes nodes by their labels or names."""
         return bool(self.node_selector) or self.required_terms is not None
 
     @property
     def label_keys(self) -> frozenset[str]:
-        """The labels of nodes that it looks at."""
+        """Return the keys of the node labels that it reads."""
         terms = self.required_terms or ()
         return frozenset(
-            {*self.node_selector, *(each.key for term in terms for each in term.match_expressions)}
+            {
+                *self.node_selector,
+                *(expression.key for term in terms for expression in term.match_expressions),
+            }
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class ReplicaRequirements:
-    """What one replica asks for: amounts in base units by resource name, and its node claim."""
+    """The requirements of one replica: amounts in base units by resource, and its node claim."""
 
     request: Mapping[str, int] = field(default_factory=dict)
     node_claim: NodeClaim | None = None
@@ -101,15 +106,15 @@ class ReplicaRequirements:
 
     @property
     def chooses_nodes(self) -> bool:
-        """Whether its node claim leaves nodes out by their labels or names."""
+        """Return whether its node claim excludes nodes by their labels or names."""
         return self.node_claim is not None and self.node_claim.chooses_nodes
 
 
 def shared_request(request: Mapping[str, int]) -> Mapping[str, int]:
-    """The request: mostly one and the same value for equal ones, whoever asks for it, so that
-    others can remember by its identity. Nobody may change it.
+    """Return one shared object for equal requests, so that comparing them is fast. It must not
+    change.
     """
-    if len(request) > MOST_SHARED:
+    if len(request) > MAX_SHARED:
         return request
     return _shared(tuple(request.items()))
 

@@ -1,22 +1,14 @@
-"""What an agent's report says of free nodes: pools, cells, and the bounds they prove.
+"""The free nodes of a cluster in an agent's report: pools, cells, and the bounds they prove.
 
-- ``bounds``: what cells prove of how many replicas fit: a lower bound and an upper one, in
-  integers
-- ``building``: from the nodes of a cluster to its pools and cells: built anew, or refreshed in
-  between
-- ``cell_order``: the order in which cells are filled: by how much is free on their nodes
-- ``fit_space``: what cells hold of a catalogue of shapes: the space in which merging them is
-  measured
-- ``grid``: base cells: nodes whose free amounts fall between the same bounds, resource by
-  resource
-- ``grouping``: nodes into pools: by the taints that keep pods away and by the label keys worth
-  telling apart
+- ``bounds``: lower and upper bounds of the replicas that fit, from cells, in integers
+- ``building``: pools and cells from the nodes of a cluster
+- ``cell_order``: the order in which cells are filled: by the free amounts of their nodes
+- ``fit_space``: coordinates of cells, in which the loss of a merge is measured
+- ``grid``: base cells: nodes whose free amounts fall between the same bounds
+- ``grouping``: pools from nodes: by blocking taints and by chosen label keys
 - ``matching``: whether the nodes of a pool suit a node claim: no, unknown, or yes
-- ``merging``: greedy merging of cells: the pairs that lose the fewest replicas first, within
-  their pool
-- ``refreshing``: cells between builds: the same partition with today's amounts
-- ``sets``: how many whole sets of a workload of several components fit into cells: first fit, set
-  by set
-- ``values``: node pools and cells as values: what an agent's report says of the nodes of one
-  cluster
+- ``merging``: greedy merging of cells: the pairs that lose the fewest replicas first
+- ``refreshing``: cells between builds: the same partition with current amounts
+- ``sets``: the whole component sets that fit into cells: first fit, set by set
+- ``values``: node pools and cells as values
 """

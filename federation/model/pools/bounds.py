@@ -1,4 +1,4 @@
-"""What cells prove of how many replicas fit: a lower bound and an upper one, in integers.
+"""Lower and upper bounds of the replicas that fit, from cells, in integers.
 
 Pure, whole-array. Must not look at pools: callers mask the cells that do not suit.
 """
@@ -15,26 +15,28 @@ from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.values import Cells
 from federation.model.resources import MAX_AMOUNT, PODS
 
-# Products stay below this, else a cell keeps its simpler bound: int64 holds twice as much.
+# Bound of products in int64, which holds twice as much; above it a cell keeps its simpler bound.
 _SAFE: Final = 2.0**62
 
 
 def per_replica(request: Mapping[str, int]) -> dict[str, int]:
-    """What one replica takes from a node: its positive amounts, and one pod slot whatever it says.
+    """Return what one replica takes from a node: its positive amounts, and always one pod slot.
 
-    Pods come last: they cost no division, and are rarely what is scarce.
+    Pods are last: they cost no division, and are rarely scarce.
     """
     amounts = {name: amount for name, amount in request.items() if amount > 0 and name != PODS}
     return {**amounts, PODS: 1}
 
 
 def tighter_lower_k(cells: Cells, demanded: Mapping[str, int]) -> IntArray:
-    """LB+: what the sums prove where a single resource is scarce, and LB where that is more: nodes
-    times what the minimum of the cell holds. ``demanded`` is of ``per_replica``.
+    """Return LB+ of each cell (axis k), the better one of two lower bounds.
 
-    Where every other resource holds at least B replicas on every node, a node with x of the scarce
-    one holds min(x // amount, B): a staircase in x. A convex line below it, at the mean of x, is
-    at most the mean of the staircase (Jensen), and so is the number that is rounded up here.
+    LB is ``nodes * replicas that the minimum of the cell holds``. The other bound uses the sum of a
+    single scarce resource. ``demanded`` is a result of ``per_replica``.
+
+    If every other resource holds at least B replicas on every node, a node with amount x of the
+    scarce one holds ``min(x // amount, B)``: a staircase in x. A convex line below it, at the mean
+    of x, is at most the mean of the staircase (Jensen). That value is rounded up here.
     """
     rows = _rows(cells.resources, demanded)
     if rows is None:
@@ -56,7 +58,7 @@ def tighter_lower_k(cells: Cells, demanded: Mapping[str, int]) -> IntArray:
 
 
 def upper_k(cells: Cells, demanded: Mapping[str, int]) -> IntArray:
-    """UB: nodes times what the maximum of the cell holds, at most what each sum is good for."""
+    """Return UB of each cell: ``nodes * replicas in its maximum``, at most what each sum allows."""
     rows = _rows(cells.resources, demanded)
     if rows is None:
         return np.zeros(len(cells), dtype=np.int64)
@@ -72,14 +74,14 @@ def upper_k(cells: Cells, demanded: Mapping[str, int]) -> IntArray:
 
 
 def fit_k(cells: Cells, demanded: Mapping[str, int]) -> IntArray:
-    """Replicas that every node of a cell surely holds, 0..MAX_REPLICAS."""
+    """Return the replicas that every node of a cell surely holds, 0..MAX_REPLICAS."""
     return fit_in_k(cells.resources, cells.min_rk, demanded)
 
 
 def fit_in_k(
     resources: Sequence[str], amount_rk: IntArray, demanded: Mapping[str, int]
 ) -> IntArray:
-    """Replicas that a node with so much of each resource holds, 0..MAX_REPLICAS."""
+    """Return the replicas that a node with these amounts holds, 0..MAX_REPLICAS."""
     rows = _rows(resources, demanded)
     if rows is None:
         return np.zeros(amount_rk.shape[1], dtype=np.int64)
@@ -94,23 +96,23 @@ def fit_in_k(
 
 
 def _rows(resources: Sequence[str], demanded: Mapping[str, int]) -> list[int] | None:
-    """The rows of what is demanded; None when no node has one of the resources."""
+    """Return the rows of the demanded resources; None when no node has one of them."""
     if not demanded.keys() <= set(resources):
         return None
     return [resources.index(name) for name in demanded]
 
 
 def _quotient(amount_k: IntArray, divisor: int) -> IntArray:
-    """Whole quotients of amounts that are 0 or more."""
+    """Return whole quotients of amounts that are 0 or more."""
     if divisor == 1:
         return amount_k
-    # Unsigned division is half again as fast: it need not round towards minus infinity.
+    # Unsigned division is 1.5 times as fast: it does not round towards minus infinity.
     quotient_k: IntArray = (amount_k.view(np.uint64) // np.uint64(divisor)).view(np.int64)
     return quotient_k
 
 
 def _two_least(values_qk: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
-    """The least and the second least of each column, equal where two are; the second is capped."""
+    """Return the lowest and the second lowest value of each column; the second is capped."""
     least_k = values_qk[0]
     second_k = np.full(len(least_k), MAX_REPLICAS, dtype=np.int64)
     for value_k in values_qk[1:]:
@@ -127,11 +129,11 @@ def _gain_by_sum(
     low_j: IntArray,
     most_j: IntArray,
 ) -> IntArray:
-    """How far LB+ is above LB in the cells at ``position_j``, axis j: one resource is scarce there.
+    """Return LB+ minus LB in the cells at ``position_j`` (axis j), where one resource is scarce.
 
-    Every node there holds ``low_j`` replicas of it and some hold more, at most ``most_j``, which
-    all other resources hold everywhere. Two lines: on to the last step, and from there to the
-    maximum; where the last step is too flat for that, one straight to the maximum.
+    Every node holds at least ``low_j`` replicas of it, and some hold up to ``most_j``, which all
+    other resources hold everywhere. The line has two parts: to the last step, and from there to the
+    maximum. If the last step is too flat for that, it is one straight line to the maximum.
     """
     count_j = cells.count_k[position_j]
     sum_j = cells.sum_rk[row, position_j]

@@ -1,4 +1,4 @@
-"""From the nodes of a cluster to its pools and cells: built anew, or refreshed in between.
+"""Pools and cells from the nodes of a cluster.
 
 Pure and deterministic; the order of the nodes makes no difference. Must not keep any state.
 """
@@ -35,7 +35,7 @@ from federation.model.pools.values import (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Partition:
-    """Which nodes share a cell, by their keys (axis b): what the next refresh goes by.
+    """The cell of nodes by their keys (axis b): the base of the next refresh.
 
     ``lost`` is the share of the catalogue's replicas that the cells did not show when built.
     """
@@ -54,7 +54,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BuiltPools:
-    """A cluster's pools, and the partition they were made by."""
+    """A cluster's pools, and the partition by which they were made."""
 
     pools: Pools
     partition: Partition
@@ -63,23 +63,23 @@ class BuiltPools:
 def build_pools(
     nodes: NodeColumns, budget: int = DEFAULT_BUDGET, label_keys: Sequence[str] = ()
 ) -> Pools:
-    """Pools and at most ``budget`` cells; exact when there are no more distinct nodes than that.
+    """Return pools and at most ``budget`` cells; exact with at most so many distinct nodes.
 
-    ``label_keys`` are wanted by how much they are used, the most used first; keys that would make
-    more pools than half the budget are not carried. Raises InvalidRequest for a budget outside
-    MIN_BUDGET..MAX_BUDGET. More cells than the budget are made only where taints make more pools.
+    ``label_keys`` are ordered by use, the most used first; keys that would make more pools than
+    half the budget are left out. There are more cells than the budget only if taints make more
+    pools. Raises InvalidRequest for a budget outside MIN_BUDGET..MAX_BUDGET.
     """
     return partition_nodes(nodes, budget, label_keys).pools
 
 
 def partition_nodes(nodes: NodeColumns, budget: int, label_keys: Sequence[str]) -> BuiltPools:
-    """As ``build_pools``, with the partition that ``refresh_pools`` goes by."""
+    """Return the result of ``build_pools`` with its partition, for ``refresh_pools``."""
     if not MIN_BUDGET <= budget <= MAX_BUDGET:
         rule = f"a budget of cells is {MIN_BUDGET}..{MAX_BUDGET}, not {budget}"
         raise InvalidRequest.of("budget", rule)
     grouping = group_nodes(nodes, label_keys, most_pools=budget // 2)
-    every = every_node(nodes, grouping, resources_of(nodes))
-    grid, key_rb, base = _base_cells(every, budget)
+    node_cells = every_node(nodes, grouping, resources_of(nodes))
+    grid, key_rb, base = _base_cells(node_cells, budget)
     fit_bs = fit_space(base)
     cell_b: npt.NDArray[np.intp] = np.arange(len(base))
     if len(base) > budget:
@@ -89,7 +89,7 @@ def partition_nodes(nodes: NodeColumns, budget: int, label_keys: Sequence[str]) 
         wanted_keys=tuple(label_keys),
         label_keys=grouping.label_keys,
         pools=grouping.pools,
-        resources=every.resources,
+        resources=node_cells.resources,
         grid=grid,
         pool_b=base.pool_k,
         key_rb=key_rb,
@@ -100,12 +100,13 @@ def partition_nodes(nodes: NodeColumns, budget: int, label_keys: Sequence[str]) 
 
 
 def resources_of(nodes: NodeColumns) -> tuple[str, ...]:
-    """The resource axis: what some node has free, as one that none has needs no row."""
+    """Return the resource axis: resources of which some node has a free amount."""
     free = {name: free_n for name, free_n in nodes.free.items() if free_n.max(initial=0) > 0}
     return resource_order(free)
 
 
 def every_node(nodes: NodeColumns, grouping: Grouping, resources: tuple[str, ...]) -> Cells:
+    """Return each node as a cell of its own."""
     nothing_n = np.zeros(len(nodes), dtype=np.int64)
     free_rn = np.stack([nodes.free.get(name, nothing_n) for name in resources])
     allocatable_rn = None
@@ -114,29 +115,33 @@ def every_node(nodes: NodeColumns, grouping: Grouping, resources: tuple[str, ...
     return cells_of_nodes(resources, grouping.pool_n, np.maximum(free_rn, 0), allocatable_rn)
 
 
-def _base_cells(every: Cells, budget: int) -> tuple[Grid, IntArray, Cells]:
-    """The finest grid with few enough base cells, their keys, and those cells in key order."""
-    most = max(MAX_BASE_CELLS, budget)
+def _base_cells(node_cells: Cells, budget: int) -> tuple[Grid, IntArray, Cells]:
+    """Return the finest grid with few enough base cells, their keys, and the cells in key order."""
+    max_cells = max(MAX_BASE_CELLS, budget)
     grid, *coarser = GRIDS
-    key_rn, first_b, group_n = grouped(every, grid)
-    while len(first_b) > most and coarser:
+    key_rn, first_b, group_n = grouped(node_cells, grid)
+    while len(first_b) > max_cells and coarser:
         grid = coarser.pop(0)
-        key_rn, first_b, group_n = grouped(every, grid)
-    return grid, key_rn[:, first_b], combined(every, group_n, len(first_b))
+        key_rn, first_b, group_n = grouped(node_cells, grid)
+    return grid, key_rn[:, first_b], combined(node_cells, group_n, len(first_b))
 
 
 def grouped(
-    every: Cells, grid: Grid
+    node_cells: Cells, grid: Grid
 ) -> tuple[IntArray, npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Every node's key, a node of each group with equal pool and key, and every node's group."""
-    key_rn = grid.keys(every.resources, every.min_rk)
-    return key_rn, *group_keys(np.vstack([every.pool_k, key_rn]))
+    """Return each node's key, one node of each group of equal pool and key, and each node's
+    group.
+    """
+    key_rn = grid.keys(node_cells.resources, node_cells.min_rk)
+    return key_rn, *group_keys(np.vstack([node_cells.pool_k, key_rn]))
 
 
 def lost_share(
     fit_bs: FloatArray, count_b: IntArray, fit_ks: FloatArray, count_k: IntArray
 ) -> float:
-    """The share of the catalogue's replicas that base cells hold and their cells do not show."""
+    """Return the share of the catalogue's replicas that base cells hold and their cells do not
+    show.
+    """
     if len(count_b) == 0:
         return 0.0
     held = float((fit_bs.sum(axis=1, dtype=np.float64) * count_b).sum())
@@ -146,7 +151,7 @@ def lost_share(
 def fit_of_cells(
     fit_bs: FloatArray, count_b: IntArray, cell_b: npt.NDArray[np.intp]
 ) -> tuple[FloatArray, IntArray]:
-    """Coordinates and node counts of cells 0, 1..., all of which have base cells."""
+    """Return coordinates and node counts of cells 0, 1..., all of which have base cells."""
     order = in_groups(cell_b)
     first_k = np.flatnonzero(np.diff(cell_b[order], prepend=-1))
     fit_ks = np.minimum.reduceat(fit_bs[order], first_k, axis=0)

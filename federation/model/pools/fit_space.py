@@ -1,6 +1,6 @@
-"""What cells hold of a catalogue of shapes: the space in which merging them is measured.
+"""Coordinates of cells: the replicas of a catalogue of shapes that they hold.
 
-Pure. Must not choose what to merge.
+The loss of a merge is measured in this space. Pure. Must not choose what to merge.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _Float64Array: TypeAlias = npt.NDArray[np.float64]
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 
-# Round sizes, since people ask for those; closer together where full clusters have their holes.
+# Round sizes, because people request those; closer together where full clusters have free amounts.
 _CPU_MILLIS: Final = (
     *(25, 35, 50, 70, 85, 100, 125, 150, 200, 250, 300, 400, 500, 750),
     *(1000, 2000, 4000, 8000, 16000),
 )
-_MOST_FITS: Final = 10**7
-# How much amounts themselves count beside fits: enough to tell cells apart that hold the same.
+_MAX_FITS: Final = 10**7
+# The weight of amounts beside fits: enough to distinguish cells that hold the same replicas.
 _TIE_BREAK_SHARE: Final = 0.02
 
 
 def catalogue(resources: Sequence[str]) -> Iterator[Mapping[str, int]]:
-    """The shapes that losses are counted in; each takes a pod slot as well.
+    """Yield the shapes in which losses are counted; each takes a pod slot as well.
 
-    Powers of two in cpu were measured to lose twice as much of round sizes. Wide in the ratio of
-    memory to cpu: narrow ones lose the memory-heavy shapes.
+    Powers of two in cpu were measured to lose twice as many replicas of round sizes. The ratios of
+    memory to cpu are wide, because narrow ones lose the memory-heavy shapes.
     """
     yield {}
     for cpu_millis in _CPU_MILLIS:
@@ -62,11 +62,11 @@ def catalogue(resources: Sequence[str]) -> Iterator[Mapping[str, int]]:
 
 
 def fit_space(cells: Cells) -> FloatArray:
-    """Each cell's coordinates (axis s), such that all nodes together have 1 and a bit.
+    """Return each cell's coordinates (axis s); over all nodes they sum to about 1.
 
-    One coordinate a shape: what a node of the cell holds of it, over what the cluster does. And a
-    small one a resource, straight and in logarithms. The least of two cells' coordinates are those
-    of their common minimum, so losses can be counted without dividing again.
+    There is one coordinate a shape: replicas on a node of the cell, divided by those of the
+    cluster. A small one a resource is added, linear and logarithmic. The minimum of two cells'
+    coordinates is that of their common minimum, so that losses need no further division.
     """
     amount_rk = cells.min_rk.astype(np.float64)
     epsilon_r = np.array([_epsilon(name) for name in cells.resources])[:, np.newaxis]
@@ -76,7 +76,9 @@ def fit_space(cells: Cells) -> FloatArray:
 
 
 def _shares(value_sk: _Float64Array, count_k: IntArray, share: float) -> FloatArray:
-    """The values, cells first, such that those of all nodes make ``share``; without rows of 0."""
+    """Return the values, cells first, scaled to sum to ``share`` over all nodes; rows of 0 are
+    dropped.
+    """
     total_s = value_sk @ count_k.astype(np.float64)
     (live,) = np.nonzero(total_s > 0)
     if len(live) < len(total_s):
@@ -86,14 +88,14 @@ def _shares(value_sk: _Float64Array, count_k: IntArray, share: float) -> FloatAr
 
 
 def _fits(resources: Sequence[str], amount_rk: _Float64Array) -> _Float64Array:
-    """Replicas of each shape of the catalogue that the minimum of each cell holds.
+    """Return the replicas of each shape of the catalogue that the minimum of each cell holds.
 
-    As floats, which divide fastest: quotients of amounts below 2^53 are exact to the replica.
+    Floats divide fastest: quotients of amounts below 2**53 are exact to the replica.
     """
     shapes = list(catalogue(resources))
     row_of = {name: row for row, name in enumerate(resources)}
     fit_sk = np.empty((len(shapes), amount_rk.shape[1]), dtype=np.float64)
-    slots_k = np.minimum(amount_rk[row_of[PODS]], _MOST_FITS)
+    slots_k = np.minimum(amount_rk[row_of[PODS]], _MAX_FITS)
     quotients: dict[tuple[str, int], _Float64Array] = {}
     for fit_k, shape in zip(fit_sk, shapes, strict=True):
         least_k = slots_k
@@ -109,7 +111,7 @@ def _fits(resources: Sequence[str], amount_rk: _Float64Array) -> _Float64Array:
 
 
 def _epsilon(name: str) -> float:
-    """An amount of the resource that is next to nothing."""
+    """Return an amount of the resource that counts as almost nothing."""
     if name == CPU:
         return 50.0
     if name == MEMORY or name.startswith(HUGEPAGES_PREFIX):

@@ -24,13 +24,13 @@ from federation.model.resources import (
     STORAGE,
 )
 
-# More base cells than this take too long to merge: each is compared with each.
+# More base cells take too long to merge: all pairs are compared.
 MAX_BASE_CELLS: Final = 1200
 
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 
-# People ask for round sizes, so a node with 8.1 free cores must not share a cell with one of 7.9.
+# People request round sizes: a node with 8.1 free cores must not share a cell with one of 7.9.
 _CPU_MILLIS: Final = (
     *(50, 100, 150, 200, 250, 300, 400, 500, 750, 1000, 1500, 2000, 2500),
     *(1000 * cores for cores in (3, 4, 5, 6, 7, 8, 10, 12, 14, 15, 16, 20, 24, 28, 30, 32, 40, 48)),
@@ -52,15 +52,17 @@ _Bounds: TypeAlias = Sequence[int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """How free amounts become keys. ``bounds_of`` gives the ascending lower ends of a resource's
-    intervals above 0; None keys every amount by itself.
+    """The rule that turns free amounts into keys.
+
+    ``bounds_of`` returns the ascending lower ends of a resource's intervals above 0; None: every
+    amount is a key.
     """
 
     name: str
     bounds_of: Callable[[str], _Bounds] | None
 
     def keys(self, resources: Sequence[str], free_rn: IntArray) -> IntArray:
-        """The key of every node's amounts: resources on axis r, nodes on axis n."""
+        """Return the key of every node's amounts: resources on axis r, nodes on axis n."""
         if self.bounds_of is None:
             return free_rn
         return np.stack(
@@ -82,16 +84,16 @@ def _round_bounds(name: str) -> _Bounds:
 
 
 def _halved_bounds(name: str) -> _Bounds:
-    """Round bounds and the middles between them, for sizes that are not round.
+    """Return round bounds and the middles between them, for sizes that are not round.
 
-    Finer ones still were measured to gain next to nothing.
+    Finer bounds were measured to gain almost nothing.
     """
     bounds = _round_bounds(name)
     return sorted({*bounds, *((low + high) // 2 for low, high in pairwise((0, *bounds)))})
 
 
 def _stepped_bounds(step: float) -> Callable[[str], _Bounds]:
-    """For cpu and memory bounds that are each ``step`` times the one before."""
+    """Return bounds for cpu and memory, each ``step`` times its predecessor."""
 
     def bounds_of(name: str) -> _Bounds:
         bounds = _round_bounds(name)
@@ -101,23 +103,25 @@ def _stepped_bounds(step: float) -> Callable[[str], _Bounds]:
     return bounds_of
 
 
-def _grid(name: str, bounds_of: Callable[[str], _Bounds], every: int) -> Grid:
-    """These bounds for cpu and memory, and of the others' round bounds each ``every``-th."""
+def _grid(name: str, bounds_of: Callable[[str], _Bounds], interval: int) -> Grid:
+    """Return a grid with these bounds for cpu and memory, and every ``interval``-th round bound of
+    others.
+    """
 
     def chosen(resource: str) -> _Bounds:
         if resource in (CPU, MEMORY):
             return bounds_of(resource)
-        return _round_bounds(resource)[every // 2 :: every]
+        return _round_bounds(resource)[interval // 2 :: interval]
 
-    return Grid(name=f"{name}, 1 of {every}", bounds_of=chosen)
+    return Grid(name=f"{name}, 1 of {interval}", bounds_of=chosen)
 
 
-# From the finest; the last makes one base cell of each pool. Slots and storage give way first:
-# they are seldom what is scarce, and cpu with memory nearly always.
+# From the finest; the last makes one base cell of each pool. Slots and storage become coarse first,
+# because they are rarely scarce, while cpu and memory nearly always are.
 GRIDS: Final = (
     Grid(name="every amount", bounds_of=None),
-    *(_grid("half steps", _halved_bounds, every) for every in (1, 2, 4, 8)),
-    *(_grid("round sizes", _round_bounds, every) for every in (2, 4, 8)),
+    *(_grid("half steps", _halved_bounds, interval) for interval in (1, 2, 4, 8)),
+    *(_grid("round sizes", _round_bounds, interval) for interval in (2, 4, 8)),
     *(_grid(f"steps of {step:.2f}", _stepped_bounds(step), 8) for step in (2**0.5, 2.0, 4.0)),
     _grid("steps of 16", _stepped_bounds(16.0), 16),
     Grid(name="pools alone", bounds_of=lambda _name: ()),
@@ -125,7 +129,7 @@ GRIDS: Final = (
 
 
 def group_keys(key_cn: IntArray) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Columns with equal keys as groups: (a column of each group, the group of each column).
+    """Group columns with equal keys; return (a column of each group, the group of each column).
 
     Keys are 0 or more. Groups are numbered in the lexicographic order of their keys.
     """

@@ -1,4 +1,4 @@
-"""Nodes into pools: by the taints that keep pods away and by the label keys worth telling apart.
+"""Pools from nodes: by blocking taints and by chosen label keys.
 
 Pure. Must not look at free amounts.
 """
@@ -16,7 +16,7 @@ from federation.model.pools.values import NodeColumns, NodePool, blocking_taints
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grouping:
-    """The pools of a cluster, in an order that does not depend on the nodes', and who is in which.
+    """The pools of a cluster, in an order that does not depend on that of the nodes.
 
     ``pool_n`` is each node's position in ``pools``.
     """
@@ -27,11 +27,11 @@ class Grouping:
 
 
 def group_nodes(nodes: NodeColumns, label_keys: Sequence[str], *, most_pools: int) -> Grouping:
-    """Pools by taints and by as many label keys, the most wanted first, as make few enough pools.
+    """Return pools by taints and by as many label keys as make at most ``most_pools``.
 
-    A key whose values would make more than ``most_pools`` is passed over, so that one like the
-    host name does not cost the cluster the keys after it. Taints are never passed over: what they
-    keep away must not be counted as room. Keys that ``nodes`` has no column for are not carried.
+    The first keys are the most used ones. A key with too many values, like the host name, is left
+    out, and later keys are still tried. Taints are never left out, because nodes that they close
+    must not count as capacity. Keys without a column in ``nodes`` are ignored.
     """
     taints = [blocking_taints(taints) for taints in nodes.taints.values]
     distinct_taints = sorted(set(taints), key=repr)
@@ -57,7 +57,9 @@ def group_nodes(nodes: NodeColumns, label_keys: Sequence[str], *, most_pools: in
 
 
 def _value_codes(nodes: NodeColumns, key: str) -> npt.NDArray[np.int64]:
-    """Each node's value of a label as a number, in the order of the values; 0 for none."""
+    """Return each node's value of a label as a number, in the order of the values; 0 without
+    one.
+    """
     column = nodes.labels[key]
     present = sorted({value for value in column.values if value is not None})
     return _places([None, *present], column.values, column.code_n)
@@ -66,7 +68,7 @@ def _value_codes(nodes: NodeColumns, key: str) -> npt.NDArray[np.int64]:
 def _places(
     order: Sequence[Hashable], values: Sequence[Hashable], code_n: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.int64]:
-    """Each node's place in ``order``, where its value is ``values[code_n[i]]``."""
+    """Return each node's position in ``order``; its value is ``values[code_n[i]]``."""
     places = {value: place for place, value in enumerate(order)}
     place_v = np.array([places[value] for value in values], dtype=np.int64)
     place_n: npt.NDArray[np.int64] = place_v[code_n]

@@ -22,7 +22,7 @@ NAME_FIELD: Final = "metadata.name"
 
 
 class Match(IntEnum):
-    """What is known of a pool's nodes: all of any two is the smaller, either the greater."""
+    """The answer for a pool's nodes: AND is the smaller value, OR the greater."""
 
     NO = 0
     UNKNOWN = 1
@@ -33,14 +33,14 @@ _NO_CLAIM: Final = NodeClaim()
 
 
 def pool_match(pool: NodePool, label_keys: Collection[str], claim: NodeClaim | None) -> Match:
-    """Whether pods with this claim may run on the pool's nodes; without one, if untainted."""
+    """Return whether pods with this claim may run on the pool's nodes; None tolerates no taint."""
     claim = claim or _NO_CLAIM
     if pool.taints and Tolerations(claim.tolerations).first_untolerated(pool.taints) is not None:
         return Match.NO
     verdict = Match.YES
     for key, value in claim.node_selector.items():
-        wanted = Requirement(key=key, operator=Operator.IN, values=(value,))
-        verdict = min(verdict, _by_label(pool, label_keys, wanted))
+        requirement = Requirement(key=key, operator=Operator.IN, values=(value,))
+        verdict = min(verdict, _by_label(pool, label_keys, requirement))
     if claim.required_terms is not None:
         any_term = max(
             (_by_term(pool, label_keys, term) for term in claim.required_terms),
@@ -51,11 +51,11 @@ def pool_match(pool: NodePool, label_keys: Collection[str], claim: NodeClaim | N
 
 
 def keys_not_carried(label_keys: Collection[str], claim: NodeClaim | None) -> list[str]:
-    """The labels and fields of a claim that pools with these keys cannot tell, in order."""
+    """Return the labels and fields of a claim that pools with these keys do not carry, in order."""
     if claim is None:
         return []
     terms = claim.required_terms or ()
-    fields = {each.key for term in terms for each in term.match_fields} & {NAME_FIELD}
+    fields = {requirement.key for term in terms for requirement in term.match_fields} & {NAME_FIELD}
     return sorted((claim.label_keys - set(label_keys)) | fields)
 
 
@@ -67,8 +67,8 @@ def untold_by_pools(keys: tuple[str, ...]) -> Reason:
 
 
 def _by_term(pool: NodePool, label_keys: Collection[str], term: NodeSelectorTerm) -> Match:
-    verdicts = [_by_label(pool, label_keys, each) for each in term.match_expressions]
-    verdicts += [_by_field(each) for each in term.match_fields]
+    verdicts = [_by_label(pool, label_keys, requirement) for requirement in term.match_expressions]
+    verdicts += [_by_field(requirement) for requirement in term.match_fields]
     # A term without expressions and fields matches nothing.
     return min(verdicts, default=Match.NO)
 

@@ -1,6 +1,6 @@
-"""Cells between builds: the same partition with today's amounts.
+"""Cells between builds: the same partition with current amounts.
 
-Pure. Must not let a partition wear out unnoticed: it is then built anew.
+Pure. Must not use a partition that has worn out: it is built anew.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _WORN: Final = 1.2
 
 
 def refresh_pools(nodes: NodeColumns, partition: Partition) -> BuiltPools:
-    """The same cells with today's amounts: nodes with keys never seen join where they cost least.
+    """Return the same cells with current amounts; nodes with new keys join where they cost least.
 
-    Builds anew where that is cheap (nothing to merge), where there are other resources, and when
-    the partition has worn out.
+    Builds anew if that is cheap (nothing to merge), if there are other resources, or if the
+    partition has worn out.
     """
     grouping = group_nodes(nodes, partition.label_keys, most_pools=len(nodes) + 1)
-    every = every_node(nodes, grouping, partition.resources)
-    key_rn, first_b, group_n = grouped(every, partition.grid)
-    base = combined(every, group_n, len(first_b))
+    node_cells = every_node(nodes, grouping, partition.resources)
+    key_rn, first_b, group_n = grouped(node_cells, partition.grid)
+    base = combined(node_cells, group_n, len(first_b))
     changed = (resources_of(nodes), grouping.label_keys) != (
         partition.resources,
         partition.label_keys,
@@ -59,7 +59,7 @@ def refresh_pools(nodes: NodeColumns, partition: Partition) -> BuiltPools:
 
 
 def _pools_then(grouping: Grouping, partition: Partition) -> npt.NDArray[np.int64]:
-    """The place that each of today's pools had when the partition was made; new ones come after."""
+    """Return the position of each current pool in the partition; new ones come after."""
     then = {
         (pool.taints, *sorted(pool.labels.items())): i for i, pool in enumerate(partition.pools)
     }
@@ -73,7 +73,7 @@ def _pools_then(grouping: Grouping, partition: Partition) -> npt.NDArray[np.int6
 def _known_cells(
     partition: Partition, pool_b: npt.NDArray[np.int64], key_rb: IntArray
 ) -> npt.NDArray[np.intp]:
-    """The cell that nodes with these keys had in the partition, _UNKNOWN for keys it lacks."""
+    """Return the cell of nodes with these keys in the partition, _UNKNOWN for new keys."""
     then_cb = np.vstack([partition.pool_b, partition.key_rb])
     _, group_b = group_keys(np.hstack([then_cb, np.vstack([pool_b, key_rb])]))
     cell_g = np.full(int(group_b.max(initial=-1)) + 1, _UNKNOWN)
@@ -84,10 +84,9 @@ def _known_cells(
 def _with_unknown(
     base: Cells, fit_bs: FloatArray, known_b: npt.NDArray[np.intp]
 ) -> tuple[npt.NDArray[np.intp], FloatArray, IntArray]:
-    """Cells 0, 1... of all base cells, and the coordinates and node counts of these cells.
+    """Return cells 0, 1... of all base cells, and the coordinates and node counts of these cells.
 
-    Base cells of unknown keys go where merging loses least; a pool that had no nodes before gets
-    one cell.
+    Base cells of new keys go where merging loses least; a pool that had no nodes gets one cell.
     """
     has_cell_b = known_b != _UNKNOWN
     cell_b = np.full(len(base), _UNKNOWN)
@@ -98,12 +97,13 @@ def _with_unknown(
     held_k = count_k * fit_ks.sum(axis=1)
     new_pools = np.setdiff1d(base.pool_k, pool_k)
     if len(new_pools):
-        # A cell without nodes: whatever comes first makes it what it is.
+        # Cells without nodes: their first base cell sets their coordinates.
         nothing_ks = np.full((len(new_pools), fit_bs.shape[1]), np.inf, dtype=np.float32)
         fit_ks = np.vstack([fit_ks, nothing_ks])
         pool_k = np.append(pool_k, new_pools)
         count_k, held_k = (
-            np.append(each, np.zeros_like(each, shape=len(new_pools))) for each in (count_k, held_k)
+            np.append(column_k, np.zeros_like(column_k, shape=len(new_pools)))
+            for column_k in (count_k, held_k)
         )
     for unknown in np.flatnonzero(~has_cell_b):
         choice_k = np.flatnonzero(pool_k == base.pool_k[unknown])

@@ -1,4 +1,4 @@
-"""Node pools and cells as values: what an agent's report says of the nodes of one cluster.
+"""Node pools and cells as values: the free nodes of one cluster in an agent's report.
 
 Pure. Must not choose cells nor count replicas: ``building`` and ``bounds`` do.
 """
@@ -22,10 +22,10 @@ MIN_BUDGET: Final = 16
 MAX_BUDGET: Final = 4096
 DEFAULT_BUDGET: Final = 256
 
-# What kube-scheduler scores nodes by, unless it is told otherwise.
+# The resources by which kube-scheduler scores nodes by default.
 SCORED: Final = (CPU, MEMORY)
 
-# Floats above this may be more than int64 holds.
+# Floats above this may exceed int64.
 _LARGE: Final = 2.0**62
 
 # The order of the resource axis: these first, all others by name.
@@ -34,7 +34,7 @@ _LEADING: Final = (CPU, MEMORY, PODS, EPHEMERAL_STORAGE)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeColumn(Generic[ValueT]):
-    """One property of many nodes (axis n): ``values[code_n[i]]`` is node i's."""
+    """One property of many nodes (axis n): ``values[code_n[i]]`` is the value of node i."""
 
     values: Sequence[ValueT]
     code_n: npt.NDArray[np.int32]
@@ -42,12 +42,12 @@ class NodeColumn(Generic[ValueT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeColumns:
-    """The nodes of a cluster, axis n: what pools and cells are made from.
+    """The nodes of a cluster (axis n), from which pools and cells are made.
 
-    ``free`` is allocatable minus requested in base units by resource, pod slots among them; below
-    0 counts as 0. ``taints`` hold all that keep pods away, whether written on the node or what its
-    state amounts to. ``labels`` has a column for every key that may be chosen, None where a node
-    lacks the label. ``allocatable`` is that of the scored resources, where it is known.
+    ``free`` is ``allocatable - requested`` in base units by resource, with pod slots; negative
+    amounts count as zero. ``taints`` hold all that keep pods away: those written on the node, and
+    those that follow from its state. ``labels`` has a column for every key that may be chosen, None
+    where a node lacks the label. ``allocatable`` is that of the scored resources, where reported.
     """
 
     free: Mapping[str, IntArray]
@@ -63,7 +63,7 @@ class NodeColumns:
 class NodePool:
     """Nodes that every node claim treats alike, as far as the chosen label keys tell.
 
-    ``taints`` are those that keep pods away, in order, without times. ``labels`` hold the chosen
+    ``taints`` are those that keep pods away, in order, without times. ``labels`` are the chosen
     keys that its nodes have.
     """
 
@@ -73,13 +73,13 @@ class NodePool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cells:
-    """Nodes with about the same free amounts, counted: axis k, with resources on axis r.
+    """Nodes with similar free amounts, counted: cells on axis k, resources on axis r.
 
-    Every node of cell k has at least ``min_rk``, at most ``max_rk``, and all of them together
-    ``sum_rk``; at least that much where ``sum_exact_k`` is false. Amounts and sums are
-    0..MAX_AMOUNT in base units. A resource without a row is one that no node has. ``pool_k`` is a
-    position among the pools the cells belong to. ``allocatable_rk`` is what a node of the cell has
-    on average of what is SCORED, None where nobody told. Arrays are read-only.
+    Every node of cell k has at least ``min_rk`` and at most ``max_rk``; all of them together have
+    ``sum_rk``, or at least that where ``sum_exact_k`` is false. Amounts and sums are 0..MAX_AMOUNT
+    in base units. No node has a resource without a row. ``pool_k`` is a position among the pools.
+    ``allocatable_rk`` is the average of a node of the cell for SCORED resources, None if not
+    reported. Arrays are read-only.
     """
 
     resources: tuple[str, ...]
@@ -104,20 +104,20 @@ class Cells:
         if self.allocatable_rk is not None:
             self.allocatable_rk.flags.writeable = False
 
-    def between(self, here: slice) -> Cells:
-        """Some neighbouring cells; what scores need is left out."""
+    def between(self, span: slice) -> Cells:
+        """Return neighbouring cells, without the columns that scores need."""
         return Cells(
             resources=self.resources,
-            pool_k=self.pool_k[here],
-            count_k=self.count_k[here],
-            min_rk=self.min_rk[:, here],
-            sum_rk=self.sum_rk[:, here],
-            max_rk=self.max_rk[:, here],
-            sum_exact_k=self.sum_exact_k[here],
+            pool_k=self.pool_k[span],
+            count_k=self.count_k[span],
+            min_rk=self.min_rk[:, span],
+            sum_rk=self.sum_rk[:, span],
+            max_rk=self.max_rk[:, span],
+            sum_exact_k=self.sum_exact_k[span],
         )
 
     def equals(self, other: Cells) -> bool:
-        """Whether the same nodes are told of in the same way."""
+        """Return whether both describe the same nodes in the same way."""
         ours, theirs = self.allocatable_rk, other.allocatable_rk
         if ours is None or theirs is None:
             is_alike = ours is theirs
@@ -142,8 +142,8 @@ class Cells:
 class Pools:
     """The nodes of a cluster at one instant, as pools and the cells in them.
 
-    ``label_keys`` are the keys the pools carry: a claim on any other cannot be answered.
-    ``kubernetes_minor`` is the second number of the cluster's release, 0 where nobody told.
+    ``label_keys`` are the keys that the pools carry: a claim on another key cannot be answered.
+    ``kubernetes_minor`` is the second number of the cluster's release, 0 if not reported.
     """
 
     label_keys: tuple[str, ...]
@@ -152,7 +152,7 @@ class Pools:
     kubernetes_minor: int = 0
 
     def equals(self, other: Pools) -> bool:
-        """Whether the same nodes are told of in the same way."""
+        """Return whether both describe the same nodes in the same way."""
         return (
             (self.label_keys, self.kubernetes_minor) == (other.label_keys, other.kubernetes_minor)
             and self.cells.equals(other.cells)
@@ -161,13 +161,13 @@ class Pools:
 
 
 def resource_order(names: Mapping[str, object]) -> tuple[str, ...]:
-    """cpu, memory and pods, whether named or not, then the others in their fixed order."""
+    """Return cpu, memory and pods, always, then the other resources in their fixed order."""
     leading = [name for name in _LEADING if name in names or name != EPHEMERAL_STORAGE]
     return (*leading, *sorted(names.keys() - set(_LEADING)))
 
 
 def blocking_taints(taints: Sequence[Taint]) -> tuple[Taint, ...]:
-    """The taints that keep pods away, each once, in order and without the time they were added."""
+    """Return the distinct taints that keep pods away, in order and without times."""
     blocking = {
         Taint(key=taint.key, value=taint.value, effect=taint.effect)
         for taint in taints
@@ -182,7 +182,7 @@ def cells_of_nodes(
     free_rn: IntArray,
     allocatable_rn: IntArray | None = None,
 ) -> Cells:
-    """Every node as a cell of its own."""
+    """Return every node as a cell of its own."""
     return Cells(
         resources=resources,
         pool_k=pool_n,
@@ -196,7 +196,7 @@ def cells_of_nodes(
 
 
 def combined(cells: Cells, group_k: npt.NDArray[np.intp], groups: int) -> Cells:
-    """The cells of each group as one; every group 0..groups-1 has some, all of one pool."""
+    """Return the cells of each group as one; groups 0..groups-1 have cells, each of one pool."""
     if len(cells) == 0:
         return cells
     order = in_groups(group_k)
@@ -216,16 +216,16 @@ def combined(cells: Cells, group_k: npt.NDArray[np.intp], groups: int) -> Cells:
 
 
 def in_groups(group_k: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """Positions, those of group 0 first, in their order within each group."""
-    # Small integers are sorted by radix, which takes a third of the time.
-    few = group_k.max(initial=0) < 2**16
-    return np.argsort(group_k.astype(np.uint16) if few else group_k, kind="stable")
+    """Return positions by group, in their order within a group."""
+    # numpy sorts 16-bit integers by radix, which takes a third of the time.
+    is_small = group_k.max(initial=0) < 2**16
+    return np.argsort(group_k.astype(np.uint16) if is_small else group_k, kind="stable")
 
 
 def _averages(
     cells: Cells, order: npt.NDArray[np.intp], first_g: npt.NDArray[np.intp]
 ) -> IntArray | None:
-    """What a node of each group has on average, as near as floats tell: scores need no more."""
+    """Return the average of a node of each group, as floats round it: scores need no more."""
     if cells.allocatable_rk is None:
         return None
     count_k = cells.count_k[order]
@@ -237,7 +237,7 @@ def _averages(
 
 
 def _sums(sum_rk: IntArray, first_g: npt.NDArray[np.intp]) -> IntArray:
-    """The sums of each group, which stop at MAX_AMOUNT."""
+    """Return the sums of each group, at most MAX_AMOUNT."""
     sums: IntArray
     if sum_rk.sum(axis=1, dtype=np.float64).max(initial=0.0) < 2.0**62:
         sums = np.add.reduceat(sum_rk, first_g, axis=1)

@@ -237,7 +237,7 @@ MANAGER, WORKERS = component(1, {"cpu": 2}), component(4, {"cpu": 1, "memory": 1
 def test_sets_need_room_for_every_component(
     pools: Pools, parts: list[Component], most: int, count: int
 ) -> None:
-    assert sets_that_fit(pools, parts, most=most) == SetEstimate(sets=count)
+    assert sets_that_fit(pools, parts, limit=most) == SetEstimate(sets=count)
 
 
 def test_sets_are_unknown_when_a_component_is() -> None:
@@ -251,10 +251,10 @@ def test_what_takes_too_long_is_finished_on_single_nodes(monkeypatch: pytest.Mon
     """A hundred nodes of 10 for sets of 3 + 3: one on a node, and half of one between two."""
     parts = [component(1, {"cpu": 3}), component(1, {"cpu": 3, "memory": 1})]
     found = []
-    for most_steps in (sets.MOST_STEPS, 2, 0):
-        monkeypatch.setattr(sets, "MOST_STEPS", most_steps)
+    for most_steps in (sets.MAX_STEPS, 2, 0):
+        monkeypatch.setattr(sets, "MAX_STEPS", most_steps)
         found.append(sets_that_fit(nodes(100, 10), parts).sets)
     assert found[0] == 150
     assert 100 <= found[1] < 150
     assert found[2] == 100
-    assert sets_that_fit(nodes(100, 10), parts, most=7) == SetEstimate(sets=7)
+    assert sets_that_fit(nodes(100, 10), parts, limit=7) == SetEstimate(sets=7)

@@ -9,7 +9,7 @@ import pytest
 from federation.model.reservations import PromiseCertificate, Reservation, outstanding_of
 from federation.model.shapes import Echo, request_shape
 from federation.model.workload import (
-    MOST_SHARED,
+    MAX_SHARED,
     NodeClaim,
     ReplicaRequirements,
     shared_request,
@@ -80,7 +80,7 @@ def test_a_shape_is_what_is_asked_for_whatever_the_order() -> None:
 def test_equal_requests_of_few_resources_are_one() -> None:
     assert shared_request({"cpu": 1}) is shared_request({"cpu": 1})
     # Of many resources each is its own: callers may write as many as they like.
-    many = {f"example.com/r{number}": 1 for number in range(MOST_SHARED + 1)}
+    many = {f"example.com/r{number}": 1 for number in range(MAX_SHARED + 1)}
     assert shared_request(many) is many
 
 
