@@ -13,21 +13,19 @@ Must stay empty of imports.
 - ``credential``: the agent's credential and where it survives the agent
 - ``estimation``: exact answers from a snapshot: which nodes suit, how many replicas fit, what a
   report says
-- ``extender``: kube-scheduler's HTTP extender: filter, prioritize, preempt and bind by this
-  agent's picture
-- ``health``: liveness and readiness over plain HTTP, for the kubelet
 - ``joining``: being let in: the stored credential or a new one for the join token, and whom to
   trust
-- ``karmada``: Karmada's estimator protocol, answered from this agent's picture
+- ``karmada``: generated stubs of Karmada's estimator protocol
 - ``kube``: reading Kubernetes: its JSON, dumps of it, and the live API
-- ``lease``: the lease by which one of several binders is the one that binds
+- ``lease``: the lease by which one of several processes works
 - ``live``: the source of an agent inside, or beside, a running cluster
 - ``nodes``: one cluster's nodes and pods as values: only what capacity and placement depend on
 - ``options``: the table of an agent's settings: how each is read by itself
-- ``placing``: which nodes a share gets, and what it takes for its pods to be bound there
+- ``placement``: which nodes a share gets, and what it takes for its pods to be bound there
 - ``reports``: what a cluster reports, as a document: printed by ``estimator report``, read by
   ``--report``
 - ``scoring_config``: reads the scoring configuration people already have into strategies
+- ``servers``: health, kube-scheduler's extender, and Karmada's estimator
 - ``settings``: settings of a running agent, checked together
 - ``sight``: whether the agent sees its cluster as it is: what every watch says of itself, put
   together

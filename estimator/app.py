@@ -23,9 +23,12 @@ from estimator.credential import CredentialFile, CredentialStore, KeptCredential
 from estimator.doctor import examine
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
 from estimator.joining import Joining
-from estimator.placing.place import MOST_ALLOCATED
-from estimator.scoring_config.choice import strategy_for
-from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
+from estimator.placement.place import MOST_ALLOCATED
+from estimator.scoring_config.reader import (
+    ScoringConfiguration,
+    read_scoring_configuration,
+    strategy_for,
+)
 from estimator.settings import RunSettings
 from estimator.side_servers import (
     answer_karmada,

@@ -64,7 +64,7 @@ async def examine(settings: RunSettings, store: CredentialStore, joining: Joinin
 def cluster_findings(settings: RunSettings) -> Iterator[Finding]:
     """Whether the API server lets the agent read what it counts. Blocks."""
     # Loading Kubernetes' client takes a third of a second: who follows a file never needs it.
-    from estimator.kube.access import cluster_facts, connect, lister  # noqa: PLC0415 - as above
+    from estimator.kube.client import cluster_facts, connect, lister  # noqa: PLC0415 - as above
 
     remedy = "apply the role of deploy/kubernetes, or name another --kubeconfig"
     try:

@@ -1,12 +1,18 @@
-"""The lease by which one of several binders is the one that binds.
+"""The lease by which one of several processes works: who may claim it, and a candidate for it.
 
-Must not decide who holds it: ``estimator.binder.election`` does.
+Must not trust the clocks of other machines: a lease has run out when it has not changed for as
+long as it lasts, seen from here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from federation.model.errors import Conflict, FederationError
 
 LEASE_SECONDS: Final = 15.0
 
@@ -24,3 +30,121 @@ class Lease:
     renewed_at: float = 0.0
     transitions: int = 0
     version: str = ""
+
+
+RENEW_SECONDS: Final = 2.0
+# Who could not renew for so long stops binding, well before another one may begin.
+GIVE_UP_SECONDS: Final = 10.0
+
+
+class Election:
+    """One candidate's view. ``now`` is of a clock that does not go back."""
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+        self._seen: Lease | None = None
+        self._seen_at = 0.0
+        self._renewed_at: float | None = None
+
+    def is_leader(self, now: float) -> bool:
+        return self._renewed_at is not None and now < self._renewed_at + GIVE_UP_SECONDS
+
+    def claim(self, found: Lease | None, now: float, wall: float) -> Lease | None:
+        """What to write to become or stay the leader; None while another one is."""
+        if found is None:
+            return Lease(holder=self.identity, acquired_at=wall, renewed_at=wall)
+        if found != self._seen:
+            self._seen, self._seen_at = found, now
+        if found.holder == self.identity:
+            return replace(found, duration_seconds=LEASE_SECONDS, renewed_at=wall)
+        self._renewed_at = None
+        if found.holder and now < self._seen_at + found.duration_seconds:
+            return None
+        return Lease(
+            holder=self.identity,
+            acquired_at=wall,
+            renewed_at=wall,
+            transitions=found.transitions + 1,
+            version=found.version,
+        )
+
+    def written(self, asked_at: float) -> None:
+        """The claim was stored; it counts from when it was asked for."""
+        self._renewed_at = asked_at
+
+    def lost(self) -> None:
+        """Another one was faster."""
+        self._renewed_at = None
+
+    def resignation(self, found: Lease | None) -> Lease | None:
+        """What to write to let another one begin at once; None when there is nothing to give."""
+        self._renewed_at = None
+        if found is None or found.holder != self.identity:
+            return None
+        return replace(found, holder="", duration_seconds=1.0)
+
+
+RESIGN_ATTEMPTS: Final = 3
+
+logger = logging.getLogger(__name__)
+
+
+class LeaseStore(Protocol):
+    """Where the lease is. Both raise FederationError."""
+
+    async def read_lease(self) -> Lease | None: ...
+
+    async def write_lease(self, lease: Lease) -> None:
+        """Raises Conflict when it was changed since it was read."""
+        ...
+
+
+class LeaseCandidate:
+    """Stands for election. ``clock`` is in Unix seconds, ``monotonic`` does not go back."""
+
+    def __init__(
+        self,
+        election: Election,
+        leases: LeaseStore,
+        *,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._election = election
+        self._leases = leases
+        self._clock = clock
+        self._monotonic = monotonic
+
+    async def stand(self, on_held: Callable[[], None]) -> None:
+        """Until cancelled. ``on_held`` is called whenever the lease was won or renewed."""
+        while True:
+            try:
+                now = self._monotonic()
+                claim = self._election.claim(await self._leases.read_lease(), now, self._clock())
+                if claim is not None:
+                    await self._leases.write_lease(claim)
+                    self._election.written(now)
+                    on_held()
+            except Conflict:
+                self._election.lost()
+            except FederationError as error:
+                logger.warning("the lease: %s", error.message)
+            await asyncio.sleep(RENEW_SECONDS)
+
+    async def resign(self) -> None:
+        """Let another one begin at once: otherwise it waits until the lease has run out."""
+        why_not = ""
+        for _ in range(RESIGN_ATTEMPTS):
+            try:
+                lease = self._election.resignation(await self._leases.read_lease())
+                if lease is not None:
+                    await self._leases.write_lease(lease)
+            except Conflict as error:
+                # A renewal was on its way when it was stopped.
+                why_not = error.message
+            except FederationError as error:
+                why_not = error.message
+                break
+            else:
+                return
+        logger.warning("the lease was not given back: %s", why_not)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from estimator.agent.enrolment import ClusterIdentity, identity_of
 from estimator.estimation.capacity import NodeSet
-from estimator.kube.access import cluster_facts, connect
+from estimator.kube.client import cluster_facts, connect
 from estimator.kube.discovery import served_apis
 from estimator.kube.live import LiveCluster
 from estimator.kube.reading import DEFAULT_PATIENCE, Patience

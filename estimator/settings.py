@@ -13,8 +13,8 @@ from typing import Final
 
 from estimator.credential import SecretName
 from estimator.estimation.capacity import NodeSet
-from estimator.karmada.server import KarmadaSettings
 from estimator.options import DEFAULT_NAMESPACE
+from estimator.servers.karmada import KarmadaSettings
 from federation.model.errors import InvalidRequest, Violation
 from federation.model.pools.values import DEFAULT_BUDGET
 from federation.runtime.addresses import Address

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Final
 from estimator.agent.stream import wait_until
 from estimator.attempts import patiently, together, unless_stopped
 from estimator.binder.binder import SCHEDULER_NAME, Binder
-from estimator.binder.election import Election
-from estimator.extender.extender import Extender
-from estimator.health import HealthServer
-from estimator.karmada.server import KarmadaEstimator, KarmadaSettings, serve_karmada
+from estimator.lease import Election
 from estimator.metrics import metrics_page
-from estimator.scoring_config.choice import strategy_for
-from estimator.scoring_config.reader import ScoringConfiguration
+from estimator.scoring_config.reader import ScoringConfiguration, strategy_for
+from estimator.servers.extender import Extender
+from estimator.servers.health import HealthServer
+from estimator.servers.karmada import KarmadaEstimator, KarmadaSettings, serve_karmada
 from estimator.settings import ExtenderSettings, RunSettings
 from estimator.sources import ClusterSource
 from estimator.watched_cluster import WatchedCluster
@@ -104,8 +103,8 @@ async def serve_extender(
 ) -> None:
     """Get ready, and then answer kube-scheduler until told to stop."""
     # Loading aiohttp takes a fifth of a second of CPU, and few agents need it.
-    from estimator.extender.server import ExtenderServer  # noqa: PLC0415 - see above
     from estimator.kube.incoming import read_incoming  # noqa: PLC0415 - see above
+    from estimator.servers.extender_http import ExtenderServer  # noqa: PLC0415 - see above
 
     binding, unbound = extender_writes(settings, extending)
     extender = Extender(
@@ -140,7 +139,7 @@ async def serve_extender(
 
 def extender_tls(extending: ExtenderSettings, files: FileWatch) -> ssl.SSLContext | None:
     """The context of the extender's port, whose files are read again; None for plain text."""
-    from estimator.extender.server import renewed_tls, server_tls  # noqa: PLC0415 - see above
+    from estimator.servers.extender_http import renewed_tls, server_tls  # noqa: PLC0415 - see above
 
     certificate, key, authority = extending.tls_cert, extending.tls_key, extending.client_ca
     if certificate is None or key is None:
@@ -173,7 +172,7 @@ async def bind_pods(
     stopping: asyncio.Event,
 ) -> None:
     """Get ready, and then bind pods until told to stop."""
-    from estimator.kube.pending import PendingPods  # noqa: PLC0415 - see above
+    from estimator.kube.incoming import PendingPods  # noqa: PLC0415 - see above
 
     strategy = strategy_for(configuration, SCHEDULER_NAME)
     if await unless_stopped(may_place(source, "binder"), stopping) is None:

@@ -12,20 +12,19 @@ from dataclasses import replace
 from typing import Final
 
 from estimator.binpack.strategy import Strategy
-from estimator.cluster.assumed import AssumedPods
 from estimator.cluster.cache import ClusterCache, ResourceQuotas
-from estimator.cluster.claims import Claims
 from estimator.cluster.echoes import EchoCount
+from estimator.cluster.holds import AssumedPods, Claims
 from estimator.cluster.label_use import LabelUse
 from estimator.estimation.capacity import Capacity, NodeSet, capacity_of, counted_nodes
 from estimator.estimation.exact import ExactEstimates
 from estimator.estimation.pooling import Pooling
 from estimator.measures import AgentMeasures
 from estimator.nodes import Pod, PodState, WorkloadRef
-from estimator.placing.incoming import IncomingPod
-from estimator.placing.judgement import Claimed
-from estimator.placing.place import MOST_ALLOCATED, beside, place_shares
-from estimator.placing.plans import (
+from estimator.placement.incoming import IncomingPod
+from estimator.placement.judgement import Claimed
+from estimator.placement.place import MOST_ALLOCATED, beside, place_shares
+from estimator.placement.plans import (
     NOT_FOLLOWED,
     ClaimedSnapshot,
     PlaceableNodes,

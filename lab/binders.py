@@ -12,13 +12,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from estimator.binder.binder import SCHEDULER_NAME, Binder
-from estimator.binder.election import Election
 from estimator.binpack.strategy import Strategy
 from estimator.estimation.capacity import NodeSet
+from estimator.kube.incoming import PendingPods
 from estimator.kube.live import LiveCluster
-from estimator.kube.pending import PendingPods
 from estimator.kube.writing import KubeWrites
-from estimator.placing.place import MOST_ALLOCATED
+from estimator.lease import Election
+from estimator.placement.place import MOST_ALLOCATED
 from lab.kubeapi.documents import namespace, pod
 from lab.kubeapi.resources import EVENTS, PODS, Document
 from lab.kubeapi.server import KubeApiServer

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from estimator.binpack.strategy import Strategy
 from estimator.estimation.capacity import NodeSet
-from estimator.extender.extender import Extender
 from estimator.kube.incoming import read_incoming
 from estimator.nodes import Node, Pod, PodState
-from estimator.placing.place import MOST_ALLOCATED
+from estimator.placement.place import MOST_ALLOCATED
+from estimator.servers.extender import Extender
 from estimator.sight import Sight
 from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import Conflict

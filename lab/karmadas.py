@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from estimator.binder import election
+from estimator import lease
 from federation.bridge.app import BridgeSettings, run
 from federation.bridge.objects import APPLIED_PLACEMENT
 from federation.client import Target
@@ -32,7 +32,7 @@ from lab.kubeapi.state import Cluster
 from lab.patience import PATIENCE_SECONDS
 from lab.patience import until as until_asked
 
-GIVE_UP_SECONDS = election.GIVE_UP_SECONDS
+GIVE_UP_SECONDS = lease.GIVE_UP_SECONDS
 
 POLL_SECONDS = 0.02
 POLICY_LABEL = "propagationpolicy.karmada.io/permanent-id"
@@ -294,7 +294,7 @@ async def bridging(
     )
     stopping = asyncio.Event()
     # On a busy machine nobody may renew a lease for long, and nobody else wants this one.
-    vars(election)["GIVE_UP_SECONDS"] = PATIENCE_SECONDS
+    vars(lease)["GIVE_UP_SECONDS"] = PATIENCE_SECONDS
     running = asyncio.create_task(run(settings, stopping))
     try:
         yield
@@ -302,4 +302,4 @@ async def bridging(
         stopping.set()
         await running
         # What it was at first: another bridge may have begun meanwhile, and end later.
-        vars(election)["GIVE_UP_SECONDS"] = GIVE_UP_SECONDS
+        vars(lease)["GIVE_UP_SECONDS"] = GIVE_UP_SECONDS

@@ -10,7 +10,7 @@ from typing import Any
 
 from estimator.binder.gangs import MINIMUM_LABEL, NAME_LABEL
 from estimator.binpack.arrays import ReplicaRequest
-from estimator.placing.incoming import IncomingPod
+from estimator.placement.incoming import IncomingPod
 from federation.model.workload import NodeClaim
 
 

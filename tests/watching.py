@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from estimator.kube.access import connect, lister
+from estimator.kube.client import connect, lister
 from estimator.kube.live import NOT_FAILED
 from estimator.kube.objects import RawPod
 from estimator.kube.reading import DEFAULT_PATIENCE, ObjectChange, Patience, Watched

@@ -8,20 +8,37 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
-from estimator.binder.candidate import LeaseCandidate
-from estimator.binder.election import Election
 from estimator.binder.gangs import Assigned, Gangs, UnreadableGroup
-from estimator.binder.ports import ClusterWrites
 from estimator.binder.queue import SchedulingQueue
 from estimator.binpack.strategy import Strategy
+from estimator.lease import Election, Lease, LeaseCandidate
 from estimator.nodes import Pod, PodState
-from estimator.placing.incoming import IncomingPod, PodEvent
-from estimator.placing.judgement import Judgement, Positions
+from estimator.placement.incoming import IncomingPod, PodEvent
+from estimator.placement.judgement import Judgement, Positions
 from estimator.snapshot import Snapshot
 from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import Conflict, FederationError, NotFound
+
+
+class ClusterWrites(Protocol):
+    """Everything the binder writes. All raise FederationError."""
+
+    async def bind(self, *, namespace: str, name: str, uid: str, node: str) -> None:
+        """Returns when the pod is bound to that node, by this call or by one before."""
+        ...
+
+    async def tell(self, event: PodEvent) -> None:
+        """Record an event; a warning also in the pod's condition PodScheduled."""
+        ...
+
+    async def read_lease(self) -> Lease | None: ...
+
+    async def write_lease(self, lease: Lease) -> None:
+        """Raises Conflict when it was changed since it was read."""
+        ...
+
 
 MAX_WAITING: Final = 2_000
 WRITERS: Final = 2

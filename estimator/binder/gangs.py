@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from estimator.binder.queue import Order
-from estimator.placing.incoming import IncomingPod
+from estimator.placement.incoming import IncomingPod
 from federation.model.readable import plural
 
 NAME_LABEL: Final = "pod-group.scheduling.sigs.k8s.io/name"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, TypeAlias, TypeVar
 
-from estimator.placing.incoming import IncomingPod
+from estimator.placement.incoming import IncomingPod
 
 Order: TypeAlias = tuple[int, float, str, str]
 """Ascending: priority negated, the time its group or it was made, group key, pod key."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from federation.model.arrays import IntArray
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.resources import CPU, MEMORY, PODS
 
 # What kube-scheduler's scoring assumes of a container that names no amount of its own.
@@ -111,3 +111,34 @@ class NodeArrays:
     def _column(self, columns: Mapping[str, IntArray], resource: str) -> IntArray:
         column = columns.get(resource)
         return np.zeros(self.size, dtype=np.int64) if column is None else column
+
+
+def room_n(nodes: NodeArrays, request: ReplicaRequest, most: int) -> IntArray:
+    """How many of the replica each node still takes, at most ``most``."""
+    room = np.full(nodes.size, most, dtype=np.int64)
+    for resource, amount in request.amounts.items():
+        if amount > 0:
+            free_n = nodes.allocatable_n(resource) - nodes.requested_n(resource)
+            np.minimum(room, free_n // amount, out=room)
+    return np.maximum(room, 0, out=room)
+
+
+def insufficient(nodes: NodeArrays, request: ReplicaRequest) -> dict[str, BoolArray]:
+    """Per requested resource, in name order, the nodes that have too little of it free."""
+    return {
+        resource: amount > nodes.allocatable_n(resource) - nodes.requested_n(resource)
+        for resource, amount in sorted(request.amounts.items())
+        if amount > 0
+    }
+
+
+def unresolvable(nodes: NodeArrays, request: ReplicaRequest) -> dict[str, BoolArray]:
+    """Per requested resource, in name order, the nodes that would have too little even if empty.
+
+    Pod slots are left out: kube-scheduler always lets preemption try to free one.
+    """
+    return {
+        resource: amount > nodes.allocatable_n(resource)
+        for resource, amount in sorted(request.amounts.items())
+        if amount > 0 and resource != PODS
+    }

@@ -5,12 +5,15 @@ Must not average: how the per-resource scores are put together differs between t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from estimator.binpack.arrays import NodeArrays, ReplicaRequest
-from estimator.binpack.strategy import ResourceColumn, ResourceWeight, Skip
+from estimator.binpack.strategy import MAX_NODE_SCORE, ResourceColumn, ResourceWeight, Skip
 from federation.model.arrays import IntArray
 from federation.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_countable
 
@@ -83,3 +86,33 @@ def floor_average(columns: Iterable[ResourceColumn], size: int) -> IntArray:
     """The weighted average per node, rounded down; 0 where no resource counts."""
     score_sum_n, weight_sum_n = weighted_sums(columns, size)
     return score_sum_n // np.maximum(weight_sum_n, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PercentageStrategy(ABC):
+    """Percent after placing, rounded down per resource and again in the weighted average."""
+
+    type: ClassVar[str]
+    weights: tuple[ResourceWeight, ...]
+
+    @staticmethod
+    @abstractmethod
+    def percent(total_n: IntArray, allocatable_n: IntArray) -> IntArray:
+        """0 to 100 per node, of what is used with the replica and of allocatable ≥ 1."""
+
+    @property
+    def name(self) -> str:
+        return self.type
+
+    @property
+    def resources(self) -> frozenset[str]:
+        return frozenset(item.resource for item in self.weights)
+
+    def most(self, request: ReplicaRequest) -> float:  # noqa: ARG002 - the same for every replica
+        return float(MAX_NODE_SCORE)
+
+    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> IntArray:
+        return floor_average(self.columns(nodes, request), nodes.size)
+
+    def columns(self, nodes: NodeArrays, request: ReplicaRequest) -> tuple[ResourceColumn, ...]:
+        return fit_columns(self.name, self.weights, self.percent, nodes, request)

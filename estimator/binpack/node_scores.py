@@ -5,30 +5,67 @@ Must not read documents, nor choose a node: the files, the wire and people do wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from estimator.binpack.arrays import NodeArrays, ReplicaRequest
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest, insufficient, unresolvable
 from estimator.binpack.balanced_allocation import BalancedAllocation
-from estimator.binpack.breakdown import ResourceScore, breakdown
-from estimator.binpack.fit import insufficient, unresolvable
-from estimator.binpack.node_load import NodeLoad, tabulate
 from estimator.binpack.profile import ScoringProfile, WeightedPlugin
 from estimator.binpack.requests import replica_request
-from estimator.binpack.strategy import ScoreArray, Strategy
+from estimator.binpack.strategy import ResourceScore, ScoreArray, Strategy, breakdown
 from estimator.binpack.volcano import (
     VolcanoBinpack,
     quantity_text,
     volcano_amounts,
     volcano_request,
 )
-from federation.model.arrays import BoolArray
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.errors import InvalidRequest
 from federation.model.pod_request import PodResources
 from federation.model.resources import MAX_AMOUNT, amount_of, format_amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLoad:
+    """What one node offers and what its pods ask for, in base units by resource name."""
+
+    allocatable: Mapping[str, int]
+    requested: Mapping[str, int]
+    nonzero_requested: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of_pods(cls, allocatable: Mapping[str, int], pods: Iterable[ReplicaRequest]) -> NodeLoad:
+        """A node that carries ``pods``."""
+        requested: Counter[str] = Counter()
+        nonzero_requested: Counter[str] = Counter()
+        for pod in pods:
+            requested.update(pod.amounts)
+            nonzero_requested.update(pod.nonzero_placed)
+        return cls(
+            allocatable=allocatable, requested=requested, nonzero_requested=nonzero_requested
+        )
+
+
+def tabulate(nodes: Sequence[NodeLoad]) -> NodeArrays:
+    """The columns of ``nodes``, in the order given."""
+    return NodeArrays(
+        size=len(nodes),
+        allocatable=_columns([node.allocatable for node in nodes]),
+        requested=_columns([node.requested for node in nodes]),
+        nonzero_requested=_columns([node.nonzero_requested for node in nodes]),
+    )
+
+
+def _columns(rows: Sequence[Mapping[str, int]]) -> dict[str, IntArray]:
+    names = {name for row in rows for name in row}
+    return {
+        name: np.array([row.get(name, 0) for row in rows], dtype=np.int64) for name in sorted(names)
+    }
+
 
 MAX_SCORED: Final = MAX_AMOUNT // 100
 

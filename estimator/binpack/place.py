@@ -11,10 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from estimator.binpack.arrays import NodeArrays, ReplicaRequest
-from estimator.binpack.breakdown import ResourceScore, breakdown
-from estimator.binpack.fit import room_n
-from estimator.binpack.strategy import ResourceColumn, ScoreArray, Strategy
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest, room_n
+from estimator.binpack.strategy import (
+    ResourceColumn,
+    ResourceScore,
+    ScoreArray,
+    Strategy,
+    breakdown,
+)
 from federation.model.arrays import BoolArray, FloatArray, IntArray
 
 

@@ -5,14 +5,42 @@ Must not prefer one strategy: the formulas live one per file beside this.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
 
 from estimator.binpack.arrays import NodeArrays, ReplicaRequest
-from estimator.binpack.shape import ShapePoint
 from federation.model.arrays import BoolArray, FloatArray, IntArray
+
+MAX_UTILIZATION = 100
+MAX_SHAPE_SCORE = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapePoint:
+    """A corner of the line. Utilization is percent; along the line it strictly increases."""
+
+    utilization: int
+    score: int
+
+
+def value_at(points: Sequence[ShapePoint], utilization: int) -> int:
+    """The line's height; level before the first point and after the last.
+
+    On a slope the rise is cut off towards zero, as Go divides: a falling line is rounded up.
+    """
+    left = points[0]
+    for right in points:
+        if utilization <= right.utilization:
+            run = right.utilization - left.utilization
+            if run == 0:
+                return right.score
+            rise = (right.score - left.score) * (utilization - left.utilization)
+            return left.score + (rise // run if rise >= 0 else -(-rise // run))
+        left = right
+    return left.score
+
 
 ScoreArray: TypeAlias = IntArray | FloatArray
 
@@ -108,3 +136,46 @@ class StrategyReader:
         if self.takes_shape:
             return self.strategy(weights=weights, shape=shape)
         return self.strategy(weights=weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceScore:
+    """One resource's part in a node's score. Amounts in base units."""
+
+    strategy: str
+    resource: str
+    weight: int
+    used: int
+    request: int
+    allocatable: int
+    score: float | None
+    skipped: Skip | None
+
+    @property
+    def utilization_percent(self) -> int | None:
+        """Percent used with the replica placed, rounded down; None where there is nothing."""
+        if self.allocatable == 0:
+            return None
+        return (self.used + self.request) * 100 // self.allocatable
+
+
+def breakdown(columns: Iterable[ResourceColumn], row: int) -> tuple[ResourceScore, ...]:
+    """One node's part of the columns, in their order."""
+    return tuple(_resource_score(column, row) for column in columns)
+
+
+def _resource_score(column: ResourceColumn, row: int) -> ResourceScore:
+    skipped = column.skipped(row)
+    score = None
+    if column.score_n is not None and skipped is None:
+        score = column.score_n[row].item()
+    return ResourceScore(
+        strategy=column.strategy,
+        resource=column.resource,
+        weight=column.weight,
+        used=int(column.used_n[row]),
+        request=column.request,
+        allocatable=int(column.allocatable_n[row]),
+        score=score,
+        skipped=skipped,
+    )

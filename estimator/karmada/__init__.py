@@ -1,6 +1,1 @@
-"""Karmada's estimator protocol, answered from this agent's picture.
-
-- ``messages``: Karmada's questions, from messages to the values they are answered with
-- ``server``: Karmada's accurate estimator, served from this agent's picture of its cluster
-"""
-
+"""Generated stubs of Karmada's estimator protocol; ``estimator.servers.karmada`` serves it."""

@@ -1,28 +1,16 @@
 """Reading Kubernetes: its JSON, dumps of it, and the live API.
 
-- ``access``: the API server as the official client reaches it: kubeconfig or in-cluster, no
-  hidden retries
-- ``calls``: calls to one API server from threads: with fresh credentials, and failures as the error
-  tree
-- ``discovery``: which APIs a cluster serves: two requests where the server aggregates, else one
-  per group
+- ``client``: the API server: credentials, requests, calls from threads, errors as the error tree
+- ``discovery``: which APIs a cluster serves: two requests where the server aggregates
 - ``dump``: a cluster from a file: what ``kubectl get nodes,pods -A -o json`` prints
-- ``incoming``: Kubernetes' pods as the extender and the binder judge them
+- ``incoming``: pods of one scheduler as the extender and the binder judge them, and their watch
 - ``leases``: a lease of the API server, by which one of several processes is the one that works
-- ``live``: a member cluster read from its API server: three watchers, and the loop they report to
-- ``loop``: watchers and the loop they report to: threads that are started, started anew and
-  stopped
-- ``objects``: Kubernetes' JSON as structs with only the fields that are needed; msgspec skips the
-  others
-- ``origins``: whom pods run for, found without reading any object but the pods themselves
-- ``pending``: the pods of one scheduler, bound or not, told to a binder as they come and go
-- ``quotas``: Kubernetes' ResourceQuotas as what they leave
-- ``reading``: reads one resource of the API server: all there is, and the changes after a version
+- ``live``: a member cluster read from its API server: nodes, pods and quotas
+- ``objects``: Kubernetes' JSON as structs with only the fields that are needed
+- ``quotas``: ResourceQuotas as what they leave
+- ``reading``: reads one resource: all there is, and the changes after a version
 - ``secret``: a Secret that keeps one value: what an agent in a pod must not lose
-- ``shapes``: what pods ask for, worked out once for all pods that ask for the same
-- ``translate``: Kubernetes' nodes and pods as the values capacity depends on
-- ``watch``: follows one resource of the API server in a thread of its own: list, then watch, for
-  ever
-- ``writing``: what is written to the API server: bindings, events at pods, their condition, the
-  binder's lease
+- ``translate``: nodes and pods as values: whom pods run for, and their requests, shared by shape
+- ``watch``: follows one resource in a thread: list, then watch, for ever; started anew and stopped
+- ``writing``: what is written to the API server: bindings, events at pods, their condition
 """

@@ -13,7 +13,7 @@ import urllib3
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from estimator.kube.access import JSON, connect, decoded, request
+from estimator.kube.client import JSON, connect, decoded, request
 from estimator.kube.objects import RawObject
 from federation.model.errors import Unavailable
 

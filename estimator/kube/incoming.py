@@ -5,12 +5,15 @@ Pure. Must not judge: what cannot be judged from one node alone is only named.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Protocol
 
 import msgspec
 
 from estimator.binpack.arrays import ReplicaRequest
+from estimator.kube.client import connect, lister
 from estimator.kube.objects import (
     Affinity,
     Container,
@@ -21,10 +24,16 @@ from estimator.kube.objects import (
     RawStored,
     version_number,
 )
-from estimator.kube.origins import belonging_of
-from estimator.kube.shapes import pod_shape
-from estimator.kube.translate import Untranslatable, requirements, unix_seconds
-from estimator.placing.incoming import IncomingPod
+from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
+from estimator.kube.translate import (
+    Untranslatable,
+    belonging_of,
+    pod_shape,
+    requirements,
+    unix_seconds,
+)
+from estimator.kube.watch import LoopSink, Watcher, WatcherThreads
+from estimator.placement.incoming import IncomingPod
 from estimator.unreadable import UNREADABLE
 from federation.model.cluster import TaintEffect
 from federation.model.quantity import QuantityError
@@ -188,3 +197,53 @@ def _held(raw: RawIncoming) -> str:
     if raw.metadata.deletion_timestamp is not None:
         return "is being deleted"
     return "has scheduling gates" if raw.spec.scheduling_gates else ""
+
+
+NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class PodAudience(Protocol):
+    """Who is told. Called on the loop."""
+
+    def replace_pods(self, pods: list[IncomingPod]) -> None: ...
+
+    def put_pod(self, pod: IncomingPod) -> None: ...
+
+    def remove_pod(self, pod: IncomingPod) -> None: ...
+
+
+class PendingPods:
+    """Follows the pods whose ``schedulerName`` is ``scheduler_name``."""
+
+    def __init__(
+        self,
+        kubeconfig: Path | None,
+        scheduler_name: str,
+        audience: PodAudience,
+        *,
+        uniform: Callable[[float], float],
+        patience: Patience = DEFAULT_PATIENCE,
+    ) -> None:
+        self._audience = audience
+        self._uniform = uniform
+        self._patience = patience
+        self._watched = Watched(
+            name=f"pods of {scheduler_name}",
+            method=lambda: lister(connect(kubeconfig), "/api/v1/pods"),
+            raw=RawIncoming,
+            translate=incoming_from_raw,
+            field_selector=f"spec.schedulerName={scheduler_name},{NOT_ENDED}",
+        )
+
+    async def follow(self) -> None:
+        """Keep telling until cancelled."""
+        # The nodes' watch tells when the API server is out of reach.
+        sink: LoopSink[IncomingPod] = LoopSink(
+            name=self._watched.name,
+            loop=asyncio.get_running_loop(),
+            on_replace=self._audience.replace_pods,
+            on_put=self._audience.put_pod,
+            on_remove=self._audience.remove_pod,
+        )
+        watcher = Watcher(self._watched, sink, self._uniform, self._patience)
+        await WatcherThreads([watcher], self._uniform).run()

@@ -1,6 +1,6 @@
 """A lease of the API server, by which one of several processes is the one that works.
 
-Must not decide who holds it: ``estimator.binder.election`` does.
+Must not decide who holds it: ``estimator.lease`` does.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from estimator.kube.access import decoded
-from estimator.kube.calls import KubeCalls
+from estimator.kube.client import KubeCalls, decoded
 from estimator.kube.objects import RawObject
 from estimator.kube.translate import unix_seconds
 from estimator.lease import Lease

@@ -12,13 +12,12 @@ from typing import Final, TypeVar
 
 from estimator.estimation.capacity import NodeSet
 from estimator.estimation.quota import Quota
-from estimator.kube.access import connect, lister
-from estimator.kube.loop import LoopSink, WatcherThreads
+from estimator.kube.client import connect, lister
 from estimator.kube.objects import RawNode, RawPod
 from estimator.kube.quotas import RawQuota, quota_from_raw
 from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
 from estimator.kube.translate import node_from_raw, pod_from_raw
-from estimator.kube.watch import Watcher
+from estimator.kube.watch import LoopSink, Watcher, WatcherThreads
 from estimator.nodes import Node, Pod
 from estimator.sight import Loss, Sight
 from estimator.watched_cluster import WatchedCluster

@@ -14,7 +14,7 @@ import urllib3
 from kubernetes.client.exceptions import ApiException
 
 from estimator.credential import SecretName
-from estimator.kube.access import REQUEST_TIMEOUT_SECONDS, connect, decoded, request
+from estimator.kube.client import REQUEST_TIMEOUT_SECONDS, connect, decoded, request
 from federation.model.errors import PreconditionFailed, Unavailable
 
 KEY: Final = "credential.json"

@@ -5,30 +5,265 @@ Pure. Must not fetch anything. What an API server would refuse raises Untranslat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from sys import intern
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
+from estimator.binpack.arrays import ReplicaRequest
+from estimator.binpack.requests import replica_request
 from estimator.kube.objects import (
     Affinity,
+    Container,
+    ContainerStatus,
     NodeStatus,
+    PodMetadata,
     PodSpec,
     PodStatus,
+    Quantities,
     RawNode,
     RawPod,
     RawRequirement,
+    Resources,
 )
-from estimator.kube.origins import belonging_of
-from estimator.kube.shapes import pod_shape
-from estimator.nodes import Node, Pod, PodState, Repulsion
+from estimator.nodes import Node, Pod, PodState, Repulsion, WorkloadRef
+from federation.model import echoes
 from federation.model.cluster import Taint, TaintEffect
+from federation.model.echoes import BINDING_LABEL, COMPONENT_LABEL, DECISION_LABEL, PodOrigin
+from federation.model.pod_request import ContainerRequest, PodResources
 from federation.model.quantity import QuantityError, parse_quantity
-from federation.model.resources import base_units_down
+from federation.model.resources import PODS, base_units_down
 from federation.model.selectors import UNSCHEDULABLE
 from federation.model.tolerations import NOT_READY, UNREACHABLE
 from federation.model.workload import Operator, Requirement
+
+# A cluster has about as many as it has ReplicaSets and Jobs.
+REMEMBERED_ORIGINS: Final = 32_768
+
+_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+_TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
+# The CronJob controller writes the scheduled time, in minutes, behind the name.
+_CRON_JOBS_NAME: Final = re.compile(r"(.+)-[0-9]+", re.ASCII)
+
+
+class Belonging(NamedTuple):
+    """Whom a pod runs for; shared between pods that say the same.
+
+    ``owner`` is a Deployment rather than its ReplicaSet, and ``revision`` which ReplicaSet that
+    is. ``origin`` is what promises find the pod by.
+    """
+
+    owner: WorkloadRef | None
+    revision: str
+    origin: PodOrigin
+
+
+def belonging_of(metadata: PodMetadata) -> Belonging:
+    label = (metadata.labels or _NO_LABELS).get
+    owner = None
+    for reference in metadata.owner_references or ():
+        if reference.controller:
+            owner = reference.api_version, reference.kind, metadata.namespace or "", reference.name
+            break
+    return _belonging(
+        owner,
+        label(_TEMPLATE_HASH_LABEL, ""),
+        label(BINDING_LABEL, ""),
+        label(COMPONENT_LABEL),
+        label(DECISION_LABEL),
+    )
+
+
+@lru_cache(maxsize=REMEMBERED_ORIGINS)
+def _belonging(
+    owner: tuple[str, str, str, str] | None,
+    template_hash: str,
+    binding_uid: str,
+    component: str | None,
+    decision: str | None,
+) -> Belonging:
+    if owner is None:
+        return Belonging(None, "", PodOrigin(binding_uid, component, decision))
+    _, kind, namespace, name = owner
+    deployment = _deployment(kind, name, template_hash)
+    if deployment:
+        nearest = WorkloadRef(kind="Deployment", namespace=namespace, name=deployment)
+    else:
+        nearest = WorkloadRef(kind=kind, namespace=namespace, name=name)
+    owners = tuple(_owners(echoes.Owner(*owner), template_hash))
+    return Belonging(
+        nearest,
+        template_hash if deployment else "",
+        PodOrigin(binding_uid, component, decision, owners),
+    )
+
+
+def _owners(owner: echoes.Owner, template_hash: str) -> Iterator[echoes.Owner]:
+    deployment = _deployment(owner.kind, owner.name, template_hash)
+    yield owner._replace(kind="Deployment", name=deployment) if deployment else owner
+    cron_job = _CRON_JOBS_NAME.fullmatch(owner.name)
+    if owner.kind == "Job" and cron_job is not None:
+        yield owner._replace(kind="CronJob", name=cron_job[1])
+
+
+def _deployment(kind: str, name: str, template_hash: str) -> str:
+    """The name of the Deployment whose ReplicaSet this is; empty: it is none's."""
+    ending = f"-{template_hash}"
+    is_deployments = kind == "ReplicaSet" and template_hash and name.endswith(ending)
+    return name.removesuffix(ending) if is_deployments else ""
+
+
+# A cluster has about as many as it has workloads.
+REMEMBERED_SHAPES: Final = 8_192
+
+_Pairs = tuple[tuple[str, str], ...]
+# Whether it is a sidecar, its requests, what is allocated to it and what is actuated.
+_ContainerShape = tuple[bool, _Pairs, _Pairs | None, _Pairs | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodShape:
+    """What a pod asks for, in base units; shared between pods.
+
+    ``counted`` is what is above 0, without the pod's slot.
+    """
+
+    request: ReplicaRequest
+    counted: Mapping[str, int]
+
+
+def pod_shape(spec: PodSpec, status: PodStatus) -> PodShape:
+    """Raises QuantityError for a text that is no quantity."""
+    is_infeasible = _is_infeasible(status)
+    return _shape(
+        _container_shapes(spec.containers, status.container_statuses, is_infeasible),
+        _container_shapes(spec.init_containers, status.init_container_statuses, is_infeasible),
+        _pairs(spec.overhead),
+        _requests(spec.resources),
+        _whole_pod(status) if status.resources is not None else None,
+        is_infeasible,
+    )
+
+
+@lru_cache(maxsize=REMEMBERED_SHAPES)
+def _shape(
+    containers: tuple[_ContainerShape, ...],
+    init_containers: tuple[_ContainerShape, ...],
+    overhead: _Pairs,
+    pod_level: _Pairs,
+    whole_pod: tuple[_Pairs | None, _Pairs | None] | None,
+    is_infeasible: bool,
+) -> PodShape:
+    allocated, actuated = whole_pod or (None, None)
+    request = replica_request(
+        PodResources(
+            containers=tuple(map(_container_request, containers)),
+            init_containers=tuple(map(_container_request, init_containers)),
+            overhead=dict(overhead),
+            pod_level=dict(pod_level),
+            allocated=_quantities(allocated),
+            actuated=_quantities(actuated),
+            is_infeasible=is_infeasible,
+        )
+    )
+    counted = {
+        name: amount for name, amount in request.amounts.items() if amount > 0 and name != PODS
+    }
+    return PodShape(request=request, counted=counted)
+
+
+def _container_request(shape: _ContainerShape) -> ContainerRequest:
+    restart_always, requests, allocated, actuated = shape
+    return ContainerRequest(
+        requests=dict(requests),
+        restart_always=restart_always,
+        allocated=_quantities(allocated),
+        actuated=_quantities(actuated),
+    )
+
+
+def _container_shapes(
+    containers: Sequence[Container] | None,
+    statuses: list[ContainerStatus] | None,
+    is_infeasible: bool,
+) -> tuple[_ContainerShape, ...]:
+    if not containers:
+        return ()
+    resized = {status.name: status for status in statuses or () if _has_resources(status)}
+    if not resized and not is_infeasible:
+        return tuple(
+            [
+                (each.restart_policy == "Always", _requests(each.resources), None, None)
+                for each in containers
+            ]
+        )
+    return tuple(
+        [
+            _resized(container, resized.get(container.name), is_infeasible)
+            for container in containers
+        ]
+    )
+
+
+def _resized(
+    container: Container,
+    status: ContainerStatus | None,
+    is_infeasible: bool,
+) -> _ContainerShape:
+    """Return a container's shape; what its status does not say is as the requests.
+
+    Of an infeasible resize kube-scheduler counts nothing that the status does not say.
+    """
+    requests = _requests(container.resources)
+    allocated: _Pairs | None = () if is_infeasible else None
+    if status is not None and status.allocated_resources is not None:
+        allocated = _pairs(status.allocated_resources)
+    actuated = None
+    if status is not None and status.resources is not None and status.resources.requests:
+        actuated = _pairs(status.resources.requests)
+    if actuated == (requests if allocated is None else allocated):
+        actuated = None
+    if allocated == requests:
+        allocated = None
+    return container.restart_policy == "Always", requests, allocated, actuated
+
+
+def _has_resources(status: ContainerStatus) -> bool:
+    return status.allocated_resources is not None or status.resources is not None
+
+
+def _whole_pod(status: PodStatus) -> tuple[_Pairs | None, _Pairs | None] | None:
+    """Return what is allocated to the pod as a whole, and what is actuated."""
+    requests = status.resources.requests if status.resources is not None else None
+    if requests is None:
+        return None
+    allocated = status.allocated_resources
+    return None if allocated is None else _pairs(allocated), _pairs(requests)
+
+
+def _is_infeasible(status: PodStatus) -> bool:
+    """Whether the kubelet refuses to resize the pod to what its spec asks for."""
+    for condition in status.conditions or ():
+        if condition.type == "PodResizePending":
+            return condition.reason == "Infeasible"
+    return False
+
+
+def _quantities(pairs: _Pairs | None) -> dict[str, str] | None:
+    return None if pairs is None else dict(pairs)
+
+
+def _requests(resources: Resources | None) -> _Pairs:
+    return _pairs(resources.requests) if resources is not None else ()
+
+
+def _pairs(quantities: Quantities | None) -> _Pairs:
+    return tuple(quantities.items()) if quantities else ()
+
 
 # Python 3.11 is slow to look a member of an enum up.
 _BOUND: Final = PodState.BOUND

@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from estimator.kube.access import decoded
-from estimator.kube.calls import KubeCalls
+from estimator.kube.client import KubeCalls, decoded
 from estimator.kube.leases import KubeLease
 from estimator.kube.objects import RawPod
 from estimator.lease import Lease
-from estimator.placing.incoming import IncomingPod, PodEvent
+from estimator.placement.incoming import IncomingPod, PodEvent
 from federation.model.errors import Conflict, FederationError, Unavailable
 
 LEASE_NAME: Final = "fedsched-binder"

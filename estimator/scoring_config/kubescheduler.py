@@ -13,10 +13,15 @@ from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.fit_strategies import STRATEGIES
 from estimator.binpack.profile import ScoringProfile, WeightedPlugin
 from estimator.binpack.strategy import PluginStrategy
-from estimator.scoring_config.documents import load_strict_document
-from estimator.scoring_config.faults import Fault, FaultType, InvalidConfiguration, Stage
-from estimator.scoring_config.fields import Faults
-from estimator.scoring_config.kubescheduler_fields import (
+from estimator.scoring_config.documents import (
+    Fault,
+    Faults,
+    FaultType,
+    InvalidConfiguration,
+    Stage,
+    load_strict_document,
+)
+from estimator.scoring_config.kubescheduler_rules import (
     API_VERSION,
     BALANCED,
     CONFIGURATION,
@@ -24,8 +29,8 @@ from estimator.scoring_config.kubescheduler_fields import (
     FIT,
     KIND,
     PLUGIN_ARGUMENTS,
+    configuration_faults,
 )
-from estimator.scoring_config.kubescheduler_rules import configuration_faults
 from estimator.scoring_config.shape_rules import (
     shape_faults,
     shape_of,

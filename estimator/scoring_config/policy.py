@@ -15,16 +15,18 @@ from estimator.binpack.fit_strategies.least_allocated import LeastAllocated
 from estimator.binpack.fit_strategies.most_allocated import MostAllocated
 from estimator.binpack.fit_strategies.requested_to_capacity_ratio import RequestedToCapacityRatio
 from estimator.binpack.profile import ScoringProfile, WeightedPlugin
-from estimator.binpack.shape import ShapePoint
-from estimator.binpack.strategy import PluginStrategy, ResourceWeight
-from estimator.scoring_config.documents import load_strict_document
-from estimator.scoring_config.faults import Fault, FaultType, InvalidConfiguration, Stage
-from estimator.scoring_config.fields import (
+from estimator.binpack.strategy import PluginStrategy, ResourceWeight, ShapePoint
+from estimator.scoring_config.documents import (
+    Fault,
     Faults,
+    FaultType,
+    InvalidConfiguration,
+    Stage,
     boolean,
     int32,
     int64,
     list_of,
+    load_strict_document,
     raw,
     string,
     struct,

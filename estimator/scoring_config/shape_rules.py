@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from estimator.binpack.shape import MAX_SHAPE_SCORE, MAX_UTILIZATION, ShapePoint
-from estimator.binpack.strategy import ResourceWeight
-from estimator.scoring_config.faults import Fault, FaultType
+from estimator.binpack.strategy import MAX_SHAPE_SCORE, MAX_UTILIZATION, ResourceWeight, ShapePoint
+from estimator.scoring_config.documents import Fault, FaultType
 from federation.model.resources import CPU, MEMORY
 
 _MAX_WEIGHT = 100

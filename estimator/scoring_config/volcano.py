@@ -11,8 +11,13 @@ from typing import Any
 
 from estimator.binpack.strategy import ResourceWeight
 from estimator.binpack.volcano import VolcanoBinpack
-from estimator.scoring_config.documents import load_document
-from estimator.scoring_config.faults import Fault, FaultType, InvalidConfiguration, Stage
+from estimator.scoring_config.documents import (
+    Fault,
+    FaultType,
+    InvalidConfiguration,
+    Stage,
+    load_document,
+)
 from federation.model.resources import CPU, MEMORY
 
 _PLUGIN = "binpack"

@@ -21,11 +21,9 @@ from typing import Any, Final, Self
 import grpc.aio
 import yaml
 
-from estimator.binder.candidate import LeaseCandidate
-from estimator.binder.election import Election
-from estimator.kube.access import connect
-from estimator.kube.calls import KubeCalls
+from estimator.kube.client import KubeCalls, connect
 from estimator.kube.leases import KubeLease
+from estimator.lease import Election, LeaseCandidate
 from federation.bridge.agreement import Agreement
 from federation.bridge.bindings import BridgedBindings
 from federation.bridge.clusters import BridgedClusters, ClusterChanges

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from estimator.health import HealthServer
+from estimator.servers.health import HealthServer
 from federation.bridge.agreement import Agreement
 from federation.model.errors import PreconditionFailed
 from federation.runtime.addresses import Address

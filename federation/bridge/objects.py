@@ -15,11 +15,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from estimator.kube.access import connect, lister
-from estimator.kube.loop import LoopSink, WatcherThreads
+from estimator.kube.client import connect, lister
 from estimator.kube.objects import Metadata, RawObject, RawStored
 from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
-from estimator.kube.watch import Watcher
+from estimator.kube.watch import LoopSink, Watcher, WatcherThreads
 from estimator.sight import Loss
 from federation.codec.descriptors import fields_of, inner_message
 from federation.codec.karmada_fields import READ_OVER

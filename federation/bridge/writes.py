@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from estimator.kube.access import decoded
-from estimator.kube.calls import KubeCalls
+from estimator.kube.client import KubeCalls, decoded
 from federation.bridge.objects import (
     APPLIED_PLACEMENT,
     SCHEDULED,

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from estimator.estimation.exact import ExactEstimates
-from estimator.estimation.sets import Workload
+from estimator.estimation.exact import ExactEstimates, Workload
 from federation.capacity.deductions import UnitRequest
 from federation.capacity.fleet_reports import UNMODELLED, FleetCapacity
 from federation.capacity.simulated import RemainingCapacity

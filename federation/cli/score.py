@@ -12,11 +12,13 @@ from typing import Any, Final
 
 import click
 
-from estimator.binpack.breakdown import ResourceScore
 from estimator.binpack.node_scores import NodeScore, NodeWithPods, amount_text, score_nodes
-from estimator.binpack.strategy import Strategy
-from estimator.scoring_config.choice import on_documented_scale, strategy_for
-from estimator.scoring_config.reader import read_scoring_configuration
+from estimator.binpack.strategy import ResourceScore, Strategy
+from estimator.scoring_config.reader import (
+    on_documented_scale,
+    read_scoring_configuration,
+    strategy_for,
+)
 from federation.cli import output as show
 from federation.cli.cases import answer_cases
 from federation.cli.file_options import cases_option

@@ -10,14 +10,18 @@ from typing import Any
 
 from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.fit_strategies import STRATEGIES
-from estimator.binpack.node_load import NodeLoad
-from estimator.binpack.node_scores import NodeScore, NodeWithPods, score_loads, score_nodes
+from estimator.binpack.node_scores import (
+    NodeLoad,
+    NodeScore,
+    NodeWithPods,
+    score_loads,
+    score_nodes,
+)
 from estimator.binpack.profile import ScoringProfile, WeightedPlugin
 from estimator.binpack.requests import replica_request
-from estimator.binpack.shape import ShapePoint
-from estimator.binpack.strategy import PluginStrategy, ResourceWeight
+from estimator.binpack.strategy import PluginStrategy, ResourceWeight, ShapePoint
 from estimator.binpack.volcano import VolcanoBinpack
-from estimator.scoring_config.faults import InvalidConfiguration
+from estimator.scoring_config.documents import InvalidConfiguration
 from estimator.scoring_config.kubescheduler import read_kube_scheduler
 from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
 from estimator.scoring_config.shape_rules import shape_faults, shape_of, weight_faults, weights_of

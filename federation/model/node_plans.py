@@ -1,6 +1,6 @@
 """The shares that an agent has to place on nodes, and the nodes that it chose.
 
-Plain values. Must not choose nodes: ``estimator.placing`` does.
+Plain values. Must not choose nodes: ``estimator.placement`` does.
 """
 
 from __future__ import annotations

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from estimator.binpack.breakdown import ResourceScore
 from estimator.binpack.node_scores import NodeScore, NodeWithPods, amount_text, score_nodes
-from estimator.binpack.strategy import Strategy
-from estimator.scoring_config.choice import on_documented_scale, strategy_for
-from estimator.scoring_config.faults import InvalidConfiguration
-from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
+from estimator.binpack.strategy import ResourceScore, Strategy
+from estimator.scoring_config.documents import InvalidConfiguration
+from estimator.scoring_config.reader import (
+    ScoringConfiguration,
+    on_documented_scale,
+    read_scoring_configuration,
+    strategy_for,
+)
 from federation.codec.counts import refuse_too_many
 from federation.codec.requirements import read_amounts
 from federation.codec.violations import Violations

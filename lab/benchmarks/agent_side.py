@@ -23,13 +23,11 @@ from estimator.binpack.fit_strategies.least_allocated import LeastAllocated
 from estimator.binpack.fit_strategies.most_allocated import MostAllocated
 from estimator.binpack.fit_strategies.requested_to_capacity_ratio import RequestedToCapacityRatio
 from estimator.binpack.place import PlacementRequest, place
-from estimator.binpack.shape import ShapePoint
-from estimator.binpack.strategy import ResourceWeight, Strategy
+from estimator.binpack.strategy import ResourceWeight, ShapePoint, Strategy
 from estimator.binpack.volcano import VolcanoBinpack
-from estimator.cluster.claims import Claim
+from estimator.cluster.holds import Claim
 from estimator.estimation.capacity import NodeSet
 from estimator.estimation.exact import ExactEstimates
-from estimator.extender.server import ExtenderServer
 from estimator.karmada.estimator_pb2 import (
     Component,
     ComponentReplicaRequirements,
@@ -41,8 +39,9 @@ from estimator.karmada.estimator_pb2 import (
     Toleration,
 )
 from estimator.karmada.estimator_pb2_grpc import EstimatorStub
-from estimator.karmada.server import KarmadaEstimator
 from estimator.nodes import Node, Pod, PodState
+from estimator.servers.extender_http import ExtenderServer
+from estimator.servers.karmada import KarmadaEstimator
 from estimator.watched_cluster import WatchedCluster
 from federation.model.workload import NodeClaim as ModelClaim
 from federation.model.workload import ReplicaRequirements as Requirements

@@ -24,13 +24,13 @@ from unittest.mock import patch
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from jwt.algorithms import OKPAlgorithm
 
-from estimator.extender.extender import Extender
 from estimator.kube.dump import DumpError, read_dump
 from estimator.kube.objects import RawNode, RawPod
 from estimator.kube.quotas import RawQuota, quota_from_raw
 from estimator.kube.reading import DEFAULT_PATIENCE, Expired, Garbled, ResourceReader, Watched
 from estimator.kube.translate import node_from_raw, pod_from_raw
 from estimator.scoring_config.reader import read_scoring_configuration
+from estimator.servers.extender import Extender
 from federation.authenticators import token_review
 from federation.authenticators.keys import SigningKeys
 from federation.authenticators.oidc import OidcAuthenticator

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from estimator.kube.dump import read_dump
-from estimator.placing.incoming import IncomingPod
+from estimator.placement.incoming import IncomingPod
 from federation.runtime.log_errors import errors_in
 from lab.agents import ROOT
 from lab.kubeapi.api import TOKEN, Api, RealServer

@@ -23,10 +23,10 @@ from urllib.parse import urlsplit
 import msgspec
 import numpy as np
 
-from estimator.estimation.filter import feasible_n
+from estimator.estimation.fit import feasible_n
 from estimator.kube.incoming import read_incoming
 from estimator.nodes import Node
-from estimator.placing.incoming import IncomingPod
+from estimator.placement.incoming import IncomingPod
 from estimator.snapshot import NodeTable
 from federation.model.arrays import BoolArray, IntArray
 from lab.truth.scheduler_scores import Loads, Profile

@@ -17,14 +17,14 @@ import msgspec
 import numpy as np
 
 from estimator.estimation.capacity import NodeSet
-from estimator.extender.extender import Extender
-from estimator.extender.server import ExtenderServer
 from estimator.kube.incoming import read_incoming
 from estimator.kube.objects import RawPod
 from estimator.kube.translate import pod_from_raw
 from estimator.nodes import Node, Pod
-from estimator.placing.incoming import IncomingPod
-from estimator.placing.place import MOST_ALLOCATED
+from estimator.placement.incoming import IncomingPod
+from estimator.placement.place import MOST_ALLOCATED
+from estimator.servers.extender import Extender
+from estimator.servers.extender_http import ExtenderServer
 from estimator.watched_cluster import WatchedCluster
 from federation.model.echoes import BINDING_LABEL, Interest, InterestUpdate, SoughtShape
 from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder

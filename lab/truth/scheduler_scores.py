@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from estimator.binpack.arrays import ReplicaRequest
-from estimator.placing.incoming import IncomingPod
+from estimator.placement.incoming import IncomingPod
 from estimator.snapshot import NodeTable
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.cluster import TaintEffect

@@ -18,7 +18,7 @@ import numpy as np
 from estimator.cluster.label_use import LabelUse
 from estimator.estimation.pooling import Pooling
 from estimator.kube.dump import read_dump
-from estimator.placing.incoming import IncomingPod
+from estimator.placement.incoming import IncomingPod
 from estimator.snapshot import NodeTable, Snapshot, columns_of
 from federation.capacity.cluster_room import ReportId
 from federation.model.echoes import PodOrigin, PodSighting, SightingState

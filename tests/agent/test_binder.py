@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from estimator.binder.election import GIVE_UP_SECONDS
-from estimator.lease import LEASE_SECONDS
+from estimator.lease import GIVE_UP_SECONDS, LEASE_SECONDS
 from lab import patience
 from lab.binders import NAMESPACE, cluster_of, in_gang, nodes_of, pending, told, until
 from lab.kubeapi.access import User
@@ -350,7 +349,7 @@ async def test_leader_that_cannot_renew_stops_before_another_one_begins(
     kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each by its own clock, which may be wrong by days."""
-    monkeypatch.setattr("estimator.binder.candidate.RENEW_SECONDS", 0.02)
+    monkeypatch.setattr("estimator.lease.RENEW_SECONDS", 0.02)
     clock, others = Clock(), Clock()
     others.now += 1e6
 

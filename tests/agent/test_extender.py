@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from estimator import side_servers
-from estimator.cluster.assumptions import BINDING_SECONDS, PREPARING_SECONDS, UNSHOWN_SECONDS
+from estimator.cluster.holds import BINDING_SECONDS, PREPARING_SECONDS, UNSHOWN_SECONDS
 from estimator.sight import PROOF_SECONDS, TOLERATED_SECONDS
 from federation.certificates import make_certificates
 from federation.model.errors import PreconditionFailed, Unavailable
@@ -346,8 +346,8 @@ async def test_it_does_not_wait_for_ever_to_be_told_what_is_promised(
 async def test_many_pods_on_their_way_are_an_end_and_few_deleted_ones_are_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("estimator.cluster.assumed.MAX_PODS", 2)
-    monkeypatch.setattr("estimator.cluster.assumptions.MAX_DELETED", 2)
+    monkeypatch.setattr("estimator.cluster.holds.MAX_PODS", 2)
+    monkeypatch.setattr("estimator.cluster.holds.MAX_DELETED", 2)
     large = [pod(name, cpu="3") for name in ("first", "second", "third")]
     async with serving(tmp_path, node("a"), *large) as member:
         member.remove(*large)

@@ -15,8 +15,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from estimator.extender import server as module
-from estimator.extender.server import LINES_A_PERIOD, MAX_BODY_BYTES, PERIOD_SECONDS
+from estimator.servers import extender_http as module
+from estimator.servers.extender_http import LINES_A_PERIOD, MAX_BODY_BYTES, PERIOD_SECONDS
 from lab.kubeapi.documents import node, pod
 from lab.patience import PATIENCE_SECONDS
 from tests.agent.agents import Clock, serving
@@ -45,7 +45,7 @@ async def is_well(port: int) -> bool:
 
 def records_of(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     """What the extender has logged."""
-    return [record for record in caplog.records if record.name.startswith("estimator.extender")]
+    return [record for record in caplog.records if record.name.startswith("estimator.servers")]
 
 
 NO_BODIES = [
@@ -158,7 +158,7 @@ async def test_our_own_fault_keeps_its_traceback(
     async def fail(*_: object) -> bytes:
         raise KeyError("ours")
 
-    monkeypatch.setattr("estimator.extender.extender.Extender.filter", fail)
+    monkeypatch.setattr("estimator.servers.extender.Extender.filter", fail)
     async with serving(tmp_path, node("a")) as member:
         head = POST + b"Connection: close\r\nContent-Length: 2\r\n\r\n"
         answer = await sent(member.ports["extender_listen"], head + b"{}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from estimator.health import MAX_CONNECTIONS, REQUEST_BYTES
+from estimator.servers.health import MAX_CONNECTIONS, REQUEST_BYTES
 from estimator.sight import TOLERATED_SECONDS
 from lab.kubeapi.documents import node
 from lab.kubeapi.server import ADMIN_TOKEN
@@ -62,7 +62,7 @@ async def test_connections_that_ask_nothing_keep_nobody_out(
     member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The oldest has to go at once: time ends none of them here.
-    monkeypatch.setattr("estimator.health.REQUEST_SECONDS", 10 * PATIENCE_SECONDS)
+    monkeypatch.setattr("estimator.servers.health.REQUEST_SECONDS", 10 * PATIENCE_SECONDS)
     assert await answer(member, b"x" * (2 * REQUEST_BYTES)) == b""
     async with AsyncExitStack() as stack:
         held = []

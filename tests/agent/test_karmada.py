@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from estimator.cluster.claims import EXPIRY_SECONDS
+from estimator.cluster.holds import EXPIRY_SECONDS
 from lab.kubeapi.documents import node, pod, quota
 from lab.kubeapi.resources import Document
 from lab.patience import PATIENCE_SECONDS, until

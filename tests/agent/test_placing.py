@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from estimator.agent.answers import REPLIES_TOGETHER
-from estimator.cluster.claims import EXPIRY_SECONDS
+from estimator.cluster.holds import EXPIRY_SECONDS
 from federation.model.errors import InvalidRequest
 from federation.v1.agents_pb2 import (
     BindingInterest,

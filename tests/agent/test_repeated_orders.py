@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from estimator.cluster.claims import EXPIRY_SECONDS
+from estimator.cluster.holds import EXPIRY_SECONDS
 from lab.kubeapi.documents import pod
 from tests.agent.agents import joined, share
 from tests.agent.test_placing import PLACER, WEB, named, owned, shows, sought

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from estimator.kube.access import connect, lister
-from estimator.kube.loop import STEADY_SECONDS, WatcherThreads
+from estimator.kube.client import connect, lister
 from estimator.kube.objects import RawPod
 from estimator.kube.reading import (
     DEFAULT_PATIENCE,
@@ -23,7 +22,7 @@ from estimator.kube.reading import (
     Watched,
 )
 from estimator.kube.translate import pod_from_raw
-from estimator.kube.watch import CAP_SECONDS, Watcher
+from estimator.kube.watch import CAP_SECONDS, STEADY_SECONDS, Watcher, WatcherThreads
 from lab.kubeapi.documents import pod, pods
 from lab.kubeapi.faults import Answer, Asked, First, Silence, bad_gateway, server_error, throttled
 from lab.kubeapi.resources import PODS
@@ -411,7 +410,7 @@ async def test_a_thread_that_ends_again_and_again_is_known(monkeypatch: pytest.M
     try:
         assert await asyncio.to_thread(watcher.has_run_often.wait, WAIT_SECONDS)
         assert not threads.are_failing_at(loop.time())
-        monkeypatch.setattr("estimator.kube.loop.FAILING_SECONDS", 0.0)
+        monkeypatch.setattr("estimator.kube.watch.FAILING_SECONDS", 0.0)
         assert threads.are_failing_at(loop.time())
         # A thread that lasts is not failing any more.
         assert not threads.are_failing_at(loop.time() + 2 * STEADY_SECONDS)

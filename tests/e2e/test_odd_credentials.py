@@ -21,7 +21,7 @@ import grpc
 import pytest
 
 from estimator.credential import Credential, CredentialFile, load_credential, store_credential
-from estimator.kube.access import cluster_facts, connect
+from estimator.kube.client import cluster_facts, connect
 from federation.model.errors import FederationError, PreconditionFailed
 from lab.agents import ROOT
 from lab.binders import cluster_of
@@ -98,7 +98,7 @@ def test_a_token_that_becomes_odd_is_refused_when_it_is_read_again(
     authority.write_text("any\n")
     monkeypatch.setattr(f"{loader}.SERVICE_TOKEN_FILENAME", str(token))
     monkeypatch.setattr(f"{loader}.SERVICE_CERT_FILENAME", str(authority))
-    monkeypatch.setattr("estimator.kube.access.client.ApiClient", lambda given: given)
+    monkeypatch.setattr("estimator.kube.client.client.ApiClient", lambda given: given)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
     now = datetime(2026, 1, 1)  # noqa: DTZ001 - as the client reads its clock

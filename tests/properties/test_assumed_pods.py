@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from estimator.estimation.capacity import NodeSet
 from estimator.nodes import Node, Pod, PodState
-from estimator.placing.place import arrays_beside
+from estimator.placement.place import arrays_beside
 from estimator.watched_cluster import WatchedCluster
 from federation.model.echoes import (
     BINDING_LABEL,

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimator.binder.binder import Binder
-from estimator.binder.election import Election
 from estimator.estimation.capacity import NodeSet
-from estimator.lease import Lease
+from estimator.lease import Election, Lease
 from estimator.nodes import Node
-from estimator.placing.incoming import IncomingPod, PodEvent
-from estimator.placing.place import MOST_ALLOCATED
+from estimator.placement.incoming import IncomingPod, PodEvent
+from estimator.placement.place import MOST_ALLOCATED
 from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import Unavailable
 from tests.pods import incoming, member

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimator.binpack.arrays import ReplicaRequest
-from estimator.binpack.node_load import NodeLoad, tabulate
+from estimator.binpack.node_scores import NodeLoad, tabulate
 from estimator.binpack.strategy import Strategy
-from estimator.scoring_config.faults import Fault, InvalidConfiguration
+from estimator.scoring_config.documents import Fault, InvalidConfiguration
 from estimator.scoring_config.reader import read_scoring_configuration
 
 NODES = tabulate([NodeLoad(allocatable={"cpu": 10, "a/b": 3}, requested={"cpu": 4})])

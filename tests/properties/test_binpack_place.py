@@ -17,8 +17,7 @@ from estimator.binpack.fit_strategies.most_allocated import MostAllocated
 from estimator.binpack.fit_strategies.requested_to_capacity_ratio import RequestedToCapacityRatio
 from estimator.binpack.place import PlacementRequest, place
 from estimator.binpack.profile import ScoringProfile, WeightedPlugin
-from estimator.binpack.shape import ShapePoint
-from estimator.binpack.strategy import ResourceWeight, Strategy
+from estimator.binpack.strategy import ResourceWeight, ShapePoint, Strategy
 from estimator.binpack.volcano import VolcanoBinpack
 from federation.model.arrays import BoolArray
 from federation.model.resources import PODS

@@ -16,7 +16,7 @@ import pytest
 from estimator.binpack.requests import replica_request
 from estimator.kube.dump import read_dump
 from estimator.nodes import Node
-from estimator.placing.incoming import IncomingPod
+from estimator.placement.incoming import IncomingPod
 from estimator.snapshot import NodeTable
 from federation.model.resources import CPU, MEMORY, PODS
 from lab.kubeapi.documents import pod

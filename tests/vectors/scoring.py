@@ -12,8 +12,7 @@ from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.fit_strategies.least_allocated import LeastAllocated
 from estimator.binpack.fit_strategies.most_allocated import MostAllocated
 from estimator.binpack.fit_strategies.requested_to_capacity_ratio import RequestedToCapacityRatio
-from estimator.binpack.shape import ShapePoint
-from estimator.binpack.strategy import PluginStrategy, ResourceWeight
+from estimator.binpack.strategy import PluginStrategy, ResourceWeight, ShapePoint
 from federation.model.pod_request import ContainerRequest, PodResources
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from estimator.extender.server import ExtenderServer
+from estimator.servers.extender_http import ExtenderServer
 from lab.extenders import RecordingBinding, extender_of, pod, two_nodes
 from tests.vectors.kube_scheduler_client import BOUND_PODS, WEIGHT, taken
 from tests.vectors.loading import read_lines

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from estimator.scoring_config.faults import InvalidConfiguration
+from estimator.scoring_config.documents import InvalidConfiguration
 from estimator.scoring_config.kubescheduler import read_kube_scheduler
 from tests.vectors.loading import for_each, read_lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from estimator.binpack.shape import value_at
+from estimator.binpack.strategy import value_at
 from tests.vectors.loading import for_each, read_lines
 from tests.vectors.scoring import shape_of
 

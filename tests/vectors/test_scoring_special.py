@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from estimator.binpack.fit import insufficient
-from estimator.binpack.node_load import NodeLoad, tabulate
+from estimator.binpack.arrays import insufficient
+from estimator.binpack.node_scores import NodeLoad, tabulate
 from estimator.binpack.requests import replica_request
 from tests.vectors.loading import amounts, for_each, read_lines
 from tests.vectors.scoring import balanced, fit_strategy, pod_resources

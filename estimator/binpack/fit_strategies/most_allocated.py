@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from estimator.binpack.percentages import PercentageStrategy
+from estimator.binpack.fit_columns import PercentageStrategy
 from estimator.binpack.strategy import MAX_NODE_SCORE, StrategyReader
 from federation.model.arrays import IntArray
 

@@ -14,8 +14,15 @@ import numpy as np
 
 from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.fit_columns import fit_columns, weighted_sums
-from estimator.binpack.shape import MAX_SHAPE_SCORE, MAX_UTILIZATION, ShapePoint, value_at
-from estimator.binpack.strategy import ResourceColumn, ResourceWeight, StrategyReader
+from estimator.binpack.strategy import (
+    MAX_SHAPE_SCORE,
+    MAX_UTILIZATION,
+    ResourceColumn,
+    ResourceWeight,
+    ShapePoint,
+    StrategyReader,
+    value_at,
+)
 from federation.model.arrays import IntArray
 
 

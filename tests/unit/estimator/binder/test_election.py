@@ -7,8 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.binder.election import Election
-from estimator.lease import Lease
+from estimator.lease import Election, Lease
 
 WALL = 1_000_000.0
 

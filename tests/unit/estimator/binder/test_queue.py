@@ -13,7 +13,7 @@ from estimator.binder.queue import (
     QueueState,
     SchedulingQueue,
 )
-from estimator.placing.incoming import IncomingPod
+from estimator.placement.incoming import IncomingPod
 from tests.pods import incoming
 
 

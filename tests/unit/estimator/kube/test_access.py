@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from estimator.kube.access import cluster_facts, connect, decoded
+from estimator.kube.client import cluster_facts, connect, decoded
 from estimator.kube.objects import VersionInfo
 from federation.model.errors import Unavailable
 from lab.kubeapi.documents import namespace
@@ -38,7 +38,7 @@ import subprocess
 import sys
 from pathlib import Path
 import estimator.app
-from estimator.kube.access import cluster_facts, connect
+from estimator.kube.client import cluster_facts, connect
 cluster_facts(connect(Path(sys.argv[1])))
 print(*(name for name in sys.modules if name.startswith(("aiohttp", "kubernetes.client.models."))))
 """

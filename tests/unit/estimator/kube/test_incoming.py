@@ -9,7 +9,7 @@ import pytest
 
 from estimator.kube.incoming import MOST_ASKED, read_incoming
 from estimator.kube.translate import Untranslatable
-from estimator.placing.incoming import IncomingPod
+from estimator.placement.incoming import IncomingPod
 from federation.model.cluster import TaintEffect
 from federation.model.workload import (
     NodeSelectorTerm,

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from estimator.scoring_config.documents import load_document, load_strict_document
-from estimator.scoring_config.faults import InvalidConfiguration, Stage
+from estimator.scoring_config.documents import (
+    InvalidConfiguration,
+    Stage,
+    load_document,
+    load_strict_document,
+)
 
 
 def refusal(text: str) -> InvalidConfiguration:

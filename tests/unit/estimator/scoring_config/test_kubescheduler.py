@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from estimator.scoring_config.faults import FaultType, InvalidConfiguration, Stage
+from estimator.scoring_config.documents import FaultType, InvalidConfiguration, Stage
 from estimator.scoring_config.kubescheduler import read_kube_scheduler
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"

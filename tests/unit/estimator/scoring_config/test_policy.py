@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from estimator.binpack.fit_strategies.requested_to_capacity_ratio import RequestedToCapacityRatio
-from estimator.binpack.shape import ShapePoint
-from estimator.binpack.strategy import ResourceWeight
-from estimator.scoring_config.faults import InvalidConfiguration
+from estimator.binpack.strategy import ResourceWeight, ShapePoint
+from estimator.scoring_config.documents import InvalidConfiguration
 from estimator.scoring_config.policy import read_policy
 
 JSON = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from estimator.scoring_config.faults import InvalidConfiguration
+from estimator.scoring_config.documents import InvalidConfiguration
 from estimator.scoring_config.reader import read_scoring_configuration
 
 KUBE = """

@@ -6,7 +6,7 @@ import pytest
 
 from estimator.binpack.strategy import ResourceWeight
 from estimator.binpack.volcano import VolcanoBinpack
-from estimator.scoring_config.faults import InvalidConfiguration
+from estimator.scoring_config.documents import InvalidConfiguration
 from estimator.scoring_config.volcano import VolcanoConfiguration, read_volcano
 
 

@@ -12,15 +12,14 @@ from typing import Final
 
 import numpy as np
 
-from estimator.binpack.arrays import NodeArrays
-from estimator.binpack.fit import insufficient, room_n, unresolvable
+from estimator.binpack.arrays import NodeArrays, insufficient, room_n, unresolvable
 from estimator.binpack.profile import ScoringProfile
 from estimator.binpack.strategy import ScoreArray, Strategy
-from estimator.cluster.claims import Claim
-from estimator.estimation.filter import feasible_n
+from estimator.cluster.holds import Claim
+from estimator.estimation.fit import feasible_n
 from estimator.nodes import Pod
-from estimator.placing.incoming import IncomingPod
-from estimator.placing.place import arrays_beside, beside_assumed
+from estimator.placement.incoming import IncomingPod
+from estimator.placement.place import arrays_beside, beside_assumed
 from estimator.snapshot import Snapshot
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.resources import PODS

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from estimator.binpack.strategy import Strategy
 from estimator.cluster.cache import ClusterCache
-from estimator.cluster.claims import Claim
-from estimator.placing.moving import BALANCED, seated_anew
-from estimator.placing.place import MOST_ALLOCATED, Seating
+from estimator.cluster.holds import Claim
+from estimator.placement.place import BALANCED, MOST_ALLOCATED, Seating, seated_anew
 from federation.model.node_plans import ShareOrder
 from federation.model.resources import CPU
 from federation.model.shapes import ReservationKey, request_shape

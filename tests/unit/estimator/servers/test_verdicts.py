@@ -13,7 +13,7 @@ from estimator.binpack.fit_strategies.most_allocated import MostAllocated
 from estimator.binpack.profile import ScoringProfile, WeightedPlugin
 from estimator.binpack.strategy import ResourceWeight
 from estimator.binpack.volcano import VolcanoBinpack
-from estimator.extender.verdicts import ten_points
+from estimator.servers.extender import ten_points
 
 CPU_ALONE = (ResourceWeight(resource="cpu", weight=1),)
 

@@ -1,6 +1,6 @@
 """Liveness and readiness over plain HTTP, for the kubelet, and metrics where there are some.
 
-Must not tell anything that not everybody may know: whoever reaches the port may ask.
+Must not show secrets: anybody who reaches the port may ask.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web import RequestPayloadError
 
-from estimator.extender.extender import Extender
-from estimator.extender.wire import error_answer
+from estimator.servers.extender import Extender
+from estimator.servers.extender_wire import error_answer
 from federation.model.errors import FederationError, PreconditionFailed, Unavailable
 from federation.model.printable import printable
 from federation.runtime.connections import Connections

@@ -12,20 +12,22 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from estimator.binpack.strategy import Strategy
-from estimator.cluster.assumed import AssumedPods
-from estimator.cluster.claims import EXPIRY_SECONDS, Claim, Claims, first_replicas
 from estimator.cluster.echoes import EchoCount
+from estimator.cluster.holds import EXPIRY_SECONDS, AssumedPods, Claim, Claims, first_replicas
 from estimator.nodes import PodState
-from estimator.placing.incoming import IncomingPod
-from estimator.placing.judgement import Claimed, Positions
-from estimator.placing.moving import largest_first, replicas_of, seated_anew, share_like
-from estimator.placing.place import (
+from estimator.placement.incoming import IncomingPod
+from estimator.placement.judgement import Claimed, Positions
+from estimator.placement.place import (
     Seating,
     arrays_beside,
     beside,
     beside_assumed,
     fitting,
+    largest_first,
+    replicas_of,
     seat,
+    seated_anew,
+    share_like,
 )
 from estimator.snapshot import Snapshot
 from federation.model.arrays import BoolArray

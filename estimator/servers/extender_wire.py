@@ -1,7 +1,6 @@
-"""What kube-scheduler posts to an extender and takes from it.
+"""The JSON that kube-scheduler posts to an extender, and takes from it.
 
-Requests name their keys as Go does, old schedulers in lower case: keys are looked up in any case.
-Must not judge. Answers spell keys as Go does and hold only what the caller reads.
+Must not judge, nor read a pod: its bytes are handed on.
 """
 
 from __future__ import annotations
