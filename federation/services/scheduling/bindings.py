@@ -1,4 +1,4 @@
-"""Bindings and the decisions about them, as callers ask for them.
+"""The use cases of bindings: schedule, consider, get, list, delete, release, renew.
 
 Must not decide or commit: ``pipeline`` does.
 """
@@ -18,9 +18,8 @@ from federation.services.member_ports import AgentGateway
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.agents import LabelDiscovery, NodePlans
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.missing import missing_binding
 from federation.services.scheduling.pipeline import DecisionPipeline
-from federation.services.scheduling.release import ReleaseService, held_in
+from federation.services.scheduling.release import ReleaseService, held_in, missing_binding
 from federation.services.threads import UNPACKING
 from federation.services.values import (
     BindingPage,
@@ -33,7 +32,7 @@ from federation.services.values import (
 
 
 class Scheduling:
-    """Bindings and the decisions about them."""
+    """Schedules bindings, and reads and ends what was decided about them."""
 
     def __init__(
         self,
@@ -56,16 +55,16 @@ class Scheduling:
     async def schedule(
         self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None
     ) -> Scheduled:
-        """Decides a binding; committed when it returns.
+        """Decide a binding, and return after the commit.
 
-        ``adopt`` takes ``binding.clusters`` as where the workload runs even when the binding is
-        known. Without ``wait`` an unknown binding that cannot be placed is not stored. Where
-        nothing changed, and deciding again says the same, the answer is the standing decision.
-        What was asked ``once`` is answered as it was the first time.
+        With ``adopt``, the workload runs in ``binding.clusters``, whatever is stored of the
+        binding. Without ``wait``, a new binding that cannot be placed is not stored. If a new
+        decision would say the same, the answer is the standing one. A request with the key of
+        ``once`` is answered like the first request with it.
 
         Raises InvalidRequest, PreconditionFailed (another uid, suspended, or a key of another
-        request), PluginFailed, LimitExceeded, Unavailable, and Conflict when others keep changing
-        the binding.
+        request), PluginFailed, LimitExceeded, Unavailable, and Conflict if other requests keep
+        changing the binding.
         """
         scheduled = await self.submit(binding, adopt=adopt, wait=wait, once=once)
         self.learn(binding)
@@ -74,9 +73,9 @@ class Scheduling:
     def submit(
         self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None, place: int = 0
     ) -> asyncio.Future[Scheduled]:
-        """What ``schedule`` awaits, for who waits for many; then ``learn`` of each. ``place`` is
-        its place among them, from 1.
+        """Return the future that ``schedule`` awaits, for callers with several bindings.
 
+        ``place`` is the binding's place among them, from 1. Call ``learn`` once it is decided.
         Raises InvalidRequest, PreconditionFailed (suspended) and LimitExceeded at once.
         """
         self.check(binding)
@@ -87,22 +86,24 @@ class Scheduling:
     def submit_together(
         self, bindings: Iterable[tuple[Binding, bool, Once | None]]
     ) -> list[asyncio.Future[Scheduled]]:
-        """The decisions about an atomic batch, as ``DecisionPipeline.submit_together`` makes them;
-        then ``learn`` of each. Every binding was checked. Raises LimitExceeded at once.
+        """Return the futures of an atomic batch, as ``DecisionPipeline.submit_together`` does.
+
+        ``check`` every binding first, and ``learn`` of it once it is decided. Raises LimitExceeded
+        at once.
         """
         return self._pipeline.submit_together(bindings)
 
     def learn(self, binding: Binding) -> None:
-        """Behind a decision: see to it that agents know what the next one like it asks for."""
+        """Have agents report the node labels that a decided binding named, for the next one."""
         self._discovery.look(binding)
 
     async def consider(self, binding: Binding, *, adopt: bool, wait: bool) -> Attempt:
-        """Decides a binding and stores nothing. Raises as ``schedule`` does."""
+        """Decide a binding without storing anything. Raises as ``schedule`` does."""
         self.check(binding)
         return await self._pipeline.consider(binding, adopt=adopt, wait=wait)
 
     def check(self, binding: Binding) -> None:
-        """Raises InvalidRequest, and PreconditionFailed where it is suspended."""
+        """Check a binding. Raises InvalidRequest, and PreconditionFailed if it is suspended."""
         violations = [*violations_of(binding), *self._profiles.violations_of(binding)]
         if violations:
             raise InvalidRequest(violations)
@@ -110,7 +111,7 @@ class Scheduling:
             raise PreconditionFailed(f"Scheduling of binding {binding.key!r} is suspended.")
 
     async def get_binding(self, namespace: str, name: str) -> BindingView:
-        """A binding, the newest decision about it, and what it holds. Raises NotFound."""
+        """Return a binding, its newest decision and its reservations. Raises NotFound."""
         async with self._store.reading() as read:
             stored = await read.bindings.get(namespace, name)
             if stored is None:
@@ -118,12 +119,12 @@ class Scheduling:
             packed = await read.decisions.get(stored.decision_id) if stored.decision_id else None
             row = await read.reservations.of(namespace, name)
             position = await _position(read, stored)
-        held_there = self._fleet.holdings(stored.binding.key)
-        ledgers = {cluster: self._fleet.ledger(cluster) for cluster in held_there}
+        clusters = self._fleet.holdings(stored.binding.key)
+        ledgers = {cluster: self._fleet.ledger(cluster) for cluster in clusters}
         return BindingView(
             binding=stored.binding,
             record=await UNPACKING.run(packed.unpacked) if packed else None,
-            held=held_in(ledgers, stored.binding.key, held_there),
+            held=held_in(ledgers, stored.binding.key, clusters),
             lease_expires_at=row.lease_expires_at if row else None,
             wait=stored.wait,
             position=position,
@@ -139,26 +140,26 @@ class Scheduling:
         part: str = "",
         standing: BindingStanding | None = None,
     ) -> BindingPage:
-        """Bindings that come after ``after``; an empty namespace means all of them.
+        """Return a page of bindings that come after ``after``; an empty namespace means all.
 
-        ``among`` are patterns of namespaces, as in ``Scope``: only of these; none: of all. Only
-        those whose name has this ``part``, and that stand so, where that is said.
+        ``among`` are patterns of namespaces as in ``Scope`` (empty: all namespaces). ``part`` is a
+        part of the name. With a ``standing``, only bindings in this state are listed.
         """
         async with self._store.reading() as read:
             position = await read.journal.position()
-            found = await read.bindings.page(
+            bindings = await read.bindings.page(
                 namespace, after, limit + 1, among=among, part=part, standing=standing
             )
-        page = tuple(found[:limit])
-        more = len(found) > limit
+        page = tuple(bindings[:limit])
+        is_last = len(bindings) <= limit
         return BindingPage(
             bindings=page,
-            next_after=(page[-1].namespace, page[-1].name) if more else None,
+            next_after=None if is_last else (page[-1].namespace, page[-1].name),
             position=position,
         )
 
     async def delete_binding(self, namespace: str, name: str, uid: str = "") -> None:
-        """With all that it holds; its decisions stay.
+        """Delete a binding and its reservations, but not its decisions.
 
         Raises NotFound, and PreconditionFailed for another uid.
         """
@@ -167,23 +168,24 @@ class Scheduling:
     async def release(
         self, namespace: str, name: str, uid: str = "", clusters: Collection[str] = ()
     ) -> tuple[HeldReservation, ...]:
-        """Ends what the binding holds in the clusters (none: in all); what that was.
+        """Release the binding's reservations in the clusters (empty: in all), and return them.
 
-        Raises NotFound where it holds nothing there, and PreconditionFailed for another uid.
+        Raises NotFound if it has none there, and PreconditionFailed for another uid.
         """
         return await self._releases.release(namespace, name, uid, clusters)
 
     async def renew(
         self, namespace: str, name: str, uid: str = "", lease_seconds: int | None = None
     ) -> float:
-        """When the binding's lease ends now, in Unix seconds; None: as long as its spec says.
+        """Renew the binding's lease, and return its new end in Unix seconds.
 
-        Raises NotFound, and PreconditionFailed where there is no lease, or none any more.
+        Without ``lease_seconds`` the lease is as long as the spec says. Raises NotFound, and
+        PreconditionFailed without a lease or after its end.
         """
         return await self._releases.renew(namespace, name, uid, lease_seconds)
 
     async def get_decision(self, decision_id: str) -> DecisionRecord:
-        """A decision with its trace. Raises NotFound."""
+        """Return a decision with its trace. Raises NotFound."""
         async with self._store.reading() as read:
             packed = await read.decisions.get(decision_id)
         if packed is None:
@@ -192,7 +194,7 @@ class Scheduling:
 
 
 async def _position(read: Transaction, stored: StoredBinding) -> int:
-    """Its place in the queue, 0 where it has none."""
+    """Return the binding's place in the queue, 0 if it does not wait there."""
     binding, wait = stored.binding, stored.wait
     if wait is None or not wait.is_tried:
         return 0

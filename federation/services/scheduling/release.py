@@ -1,6 +1,6 @@
-"""What ends or weakens promises outside of decisions: release, leases, deletion, downgrades.
+"""The end of promises outside of decisions: release, lease expiry, deletion, downgrade of plans.
 
-Must not promise anything: whatever is done here leaves at least as much room as there was.
+Must not promise anything: no change here reduces the free capacity.
 """
 
 from __future__ import annotations
@@ -33,33 +33,36 @@ from federation.services.journal import (
 )
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.commit import lock_clusters, lock_groups
-from federation.services.scheduling.drafts import other_uid
+from federation.services.scheduling.drafts import no_binding, other_uid
 from federation.services.scheduling.gangs import settle_gang
-from federation.services.scheduling.missing import missing_binding
 from federation.services.scheduling.shares import shares_of
 from federation.services.values import HeldReservation
 
 MAX_TRIES = 5
 EXPIRED_AT_ONCE = 100
+# Bindings of similar names that a NotFound names.
+MAX_SIMILAR = 3
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Held:
-    """A binding and what it holds, all of it locked; ``row`` is None where it holds nothing. What
-    changes for ``others`` is told with what changes for it.
+    """A locked binding with the locked ledgers of the clusters where it has reservations.
+
+    ``row`` is None if it has none. ``companions`` are changes of other bindings, which go to the
+    journal together with the change of this one.
     """
 
     tx: Transaction
     binding: StoredBinding
     row: StoredReservations | None
     ledgers: Mapping[str, ClusterLedger]
-    others: list[BindingChanged] = field(default_factory=list)
+    companions: list[BindingChanged] = field(default_factory=list)
 
 
 class ReleaseService:
-    """Ends and weakens promises. Each call is one transaction."""
+    """Ends and weakens promises, each binding in a transaction of its own."""
 
     def __init__(self, store: Store, fleet: FleetOwner, following: Following) -> None:
         self._store = store
@@ -67,47 +70,47 @@ class ReleaseService:
         self._following = following
 
     async def look_no_more(self, name: BindingName, cluster: str) -> None:
-        """Nothing is kept or to be seen any more of a binding in a cluster where it is not."""
+        """Drop the reservations, and the watch for pods, of a binding in a cluster that it left."""
         key = binding_key(*name)
 
-        async def let_go(held: _Held) -> Mapping[str, ClusterLedger]:
-            is_there = any(each.name == cluster for each in held.binding.binding.clusters)
-            ledger = None if is_there else held.ledgers.get(cluster)
+        async def drop(held: _Held) -> Mapping[str, ClusterLedger]:
+            is_placed = any(item.name == cluster for item in held.binding.binding.clusters)
+            ledger = None if is_placed else held.ledgers.get(cluster)
             return {cluster: ledger.released(key)} if ledger else {}
 
         with suppress(NotFound, Conflict):
-            await self._amend(*name, "", let_go)
+            await self._amend(*name, "", drop)
 
     async def release(
         self, namespace: str, name: str, uid: str = "", clusters: Collection[str] = ()
     ) -> tuple[HeldReservation, ...]:
-        """What the binding held in the clusters (none: in all), and holds no more.
+        """Release the binding's reservations in the clusters (empty: in all), and return them.
 
-        Raises NotFound where it holds nothing there, PreconditionFailed for another uid.
+        Raises NotFound if it has none there, PreconditionFailed for another uid.
         """
-        held_before: tuple[HeldReservation, ...] = ()
+        released: tuple[HeldReservation, ...] = ()
 
-        async def let_go(held: _Held) -> Mapping[str, ClusterLedger]:
-            nonlocal held_before
-            wanted = [c for c in held.ledgers if not clusters or c in clusters]
+        async def drop(held: _Held) -> Mapping[str, ClusterLedger]:
+            nonlocal released
+            names = [name for name in held.ledgers if not clusters or name in clusters]
             self._fleet.check_known(clusters)
-            if not wanted:
+            if not names:
                 where = f" in {', '.join(clusters)}" if clusters else ""
                 raise NotFound(f"Binding {held.binding.binding.key!r} holds nothing{where}.")
             key = held.binding.binding.key
-            held_before = held_in(held.ledgers, key, wanted)
-            return {name: held.ledgers[name].released(key) for name in wanted}
+            released = held_in(held.ledgers, key, names)
+            return {name: held.ledgers[name].released(key) for name in names}
 
-        await self._amend(namespace, name, uid, let_go)
-        return held_before
+        await self._amend(namespace, name, uid, drop)
+        return released
 
     async def renew(
         self, namespace: str, name: str, uid: str = "", lease_seconds: int | None = None
     ) -> float:
-        """When the binding's lease ends now, in Unix seconds; None: as long as its spec says.
+        """Renew the binding's lease, and return its new end in Unix seconds.
 
-        Raises NotFound, and PreconditionFailed for another uid, without a lease, or with one that
-        has run out.
+        Without ``lease_seconds`` the lease is as long as the spec says. Raises NotFound, and
+        PreconditionFailed for another uid, without a lease, or after its end.
         """
         async with self._store.transaction() as tx:
             stored = await locked_binding(tx, namespace, name, uid)
@@ -126,46 +129,45 @@ class ReleaseService:
         return ends_at
 
     async def delete(self, namespace: str, name: str, uid: str = "") -> None:
-        """The binding and what it holds; its decisions stay. Raises as ``release`` does."""
+        """Delete the binding and its reservations, but not its decisions. Raises as ``release``."""
 
         async def forget(held: _Held) -> Mapping[str, ClusterLedger]:
             binding = held.binding.binding
             await held.tx.bindings.delete(held.binding.id)
             if binding.gang is not None:
-                held.others += await settle_gang(held.tx, (namespace, binding.gang.name))
+                held.companions += await settle_gang(held.tx, (namespace, binding.gang.name))
             return {name: ledger.released(binding.key) for name, ledger in held.ledgers.items()}
 
         async with self._store.reading() as read:
-            known = await read.bindings.get(namespace, name)
-        grouped = [known.binding] if known and known.binding.gang else []
+            stored = await read.bindings.get(namespace, name)
+        grouped = [stored.binding] if stored and stored.binding.gang else []
         await self._amend(namespace, name, uid, forget, deletes=True, grouped=grouped)
 
     async def lose_plans(self, cluster: str, lost: Iterable[LostPlan]) -> None:
-        """Plans that the cluster's agent cannot keep any more, by what it was told last."""
-        for each in lost:
+        """Downgrade the promises whose plans of nodes the cluster's agent cannot keep any more."""
+        for plan in lost:
             if not self._fleet.has(cluster):
                 return
-            newest = self._fleet.ledger(cluster).newest(each.binding)
-            if any(one.certificate is PromiseCertificate.PLANNED for one in newest):
-                namespace, _, name = each.binding.rpartition("/")
+            newest = self._fleet.ledger(cluster).newest(plan.binding)
+            if any(item.certificate is PromiseCertificate.PLANNED for item in newest):
+                namespace, _, name = plan.binding.rpartition("/")
                 with suppress(Conflict):
-                    await self.downgrade(namespace, name, each.decision, cluster, each.reason)
+                    await self.downgrade(namespace, name, plan.decision, cluster, plan.reason)
 
     def is_planned(self, key: str, decision: str, cluster: str) -> bool:
-        """Whether what a decision promised by plan there still stands, as is known here."""
-        held = self._fleet.ledger(cluster).newest(key) if self._fleet.has(cluster) else []
+        """Tell whether this control plane still has a planned promise of a decision there."""
+        newest = self._fleet.ledger(cluster).newest(key) if self._fleet.has(cluster) else []
         return any(
-            each.certificate is PromiseCertificate.PLANNED and decision in each.decisions[-1:]
-            for each in held
+            item.certificate is PromiseCertificate.PLANNED and decision in item.decisions[-1:]
+            for item in newest
         )
 
     async def downgrade(
         self, namespace: str, name: str, decision: str, cluster: str, why: str
     ) -> None:
-        """A plan that the cluster's agent does not keep: its promises are careful from now on.
+        """Make planned promises careful, because the cluster's agent does not keep the plan.
 
-        The decision's plan says why. Nothing happens when the binding was decided again meanwhile,
-        or is gone.
+        The decision's plan says why. Do nothing if the binding has a newer decision, or is gone.
         """
         key = binding_key(namespace, name)
         async with self._store.reading() as read:
@@ -177,15 +179,15 @@ class ReleaseService:
             if ledger is None or held.binding.decision_id != decision:
                 return {}
             newest = ledger.newest(key)
-            if all(each.certificate is not PromiseCertificate.PLANNED for each in newest):
+            if all(item.certificate is not PromiseCertificate.PLANNED for item in newest):
                 return {}
             shares = [
-                each._replace(certificate=PromiseCertificate.CAREFUL)
-                if each.certificate is PromiseCertificate.PLANNED
-                else each
-                for each in shares_of(newest)
+                share._replace(certificate=PromiseCertificate.CAREFUL)
+                if share.certificate is PromiseCertificate.PLANNED
+                else share
+                for share in shares_of(newest)
             ]
-            nowhere = NodePlan(cluster=cluster, unplaced=sum(each.replicas for each in newest))
+            nowhere = NodePlan(cluster=cluster, unplaced=sum(item.replicas for item in newest))
             plan = replace(plans.get(cluster, nowhere), claimed=False, message=why)
             await held.tx.decisions.put_node_plans({decision: [plan]})
             return {cluster: ledger.decided(key, decision, shares)}
@@ -199,15 +201,15 @@ class ReleaseService:
             logger.warning("planned promise is careful now", extra={"fields": fields})
 
     async def expire_leases(self, begin: Begin) -> int:
-        """End the promises whose leases have run out; how many bindings had any.
+        """End the promises whose leases have expired, and return the number of their bindings.
 
-        Each is ended in a transaction of its own, once that which finds them is over.
+        Each binding has a transaction of its own, after the one that lists them.
         """
         async with begin() as tx:
             expired = await tx.reservations.expired(EXPIRED_AT_ONCE)
         for namespace, name in expired:
             with suppress(NotFound, Conflict):
-                if await self._amend(namespace, name, "", _let_go_when_expired):
+                if await self._amend(namespace, name, "", _drop_if_expired):
                     fields = {"binding": f"{namespace}/{name}"}
                     logger.info("lease ran out", extra={"fields": fields})
         return len(expired)
@@ -222,9 +224,9 @@ class ReleaseService:
         deletes: bool = False,
         grouped: Sequence[Binding] = (),
     ) -> bool:
-        """Change what a binding holds, under the locks of all clusters where it holds something.
+        """Change reservations under the locks of the binding and all clusters that have some.
 
-        Whether anything was changed.
+        ``change`` returns the new ledgers by name of the cluster. Return whether it changed any.
         """
         clusters = frozenset(self._fleet.holdings(binding_key(namespace, name)))
         for _ in range(MAX_TRIES):
@@ -239,27 +241,30 @@ class ReleaseService:
                 if not (ledgers or deletes):
                     return False
                 await _write(tx, held, ledgers, amended)
-                await tx.journal.append([amended, *held.others])
-            for each in (amended, *held.others):
-                self._fleet.apply(each)
+                await tx.journal.append([amended, *held.companions])
+            for entry in (amended, *held.companions):
+                self._fleet.apply(entry)
             return True
         raise Conflict(f"Binding {name!r} was changed by others meanwhile: try again.")
 
     async def _hold(
         self, tx: Transaction, namespace: str, name: str, uid: str, clusters: frozenset[str]
     ) -> _Held | frozenset[str]:
-        """The binding with all that it holds; other clusters, if it holds something elsewhere."""
+        """Lock a binding with its ledgers in the clusters.
+
+        Return more clusters to lock instead if it has reservations elsewhere.
+        """
         await lock_clusters(tx, self._fleet, self._following, clusters)
         binding = await locked_binding(tx, namespace, name, uid)
         row = await tx.reservations.of(namespace, name)
-        elsewhere = {each.cluster for each in row.reservations} if row else set()
+        elsewhere = {item.cluster for item in row.reservations} if row else set()
         if not elsewhere <= clusters:
             return clusters | elsewhere
         key = binding.binding.key
         ledgers = {
-            each: self._fleet.ledger(each)
-            for each in sorted(clusters)
-            if self._fleet.has(each) and self._fleet.ledger(each).of_binding(key)
+            name: self._fleet.ledger(name)
+            for name in sorted(clusters)
+            if self._fleet.has(name) and self._fleet.ledger(name).of_binding(key)
         }
         return _Held(tx=tx, binding=binding, row=row, ledgers=ledgers)
 
@@ -267,32 +272,32 @@ class ReleaseService:
 def held_in(
     ledgers: Mapping[str, ClusterLedger], key: str, clusters: Collection[str]
 ) -> tuple[HeldReservation, ...]:
-    """What a binding holds in the clusters, older shapes left out."""
-    found = []
+    """Return the newest reservations of a binding in the clusters."""
+    reservations = []
     for name in sorted(clusters):
         ledger = ledgers[name]
         outstanding = Counter[str]()
         for part in ledger.outstanding_of(key):
             outstanding[part.component] += part.in_cells
-        for each in sorted(ledger.newest(key), key=lambda one: one.component):
-            echo = ledger.echo_of(each)
-            found.append(
+        for item in sorted(ledger.newest(key), key=lambda item: item.component):
+            echo = ledger.echo_of(item)
+            reservations.append(
                 HeldReservation(
                     cluster=name,
-                    component=each.component,
-                    replicas=each.replicas,
-                    outstanding=outstanding[each.component],
+                    component=item.component,
+                    replicas=item.replicas,
+                    outstanding=outstanding[item.component],
                     bound=echo.bound if echo else 0,
                     unbound=echo.unbound if echo else 0,
-                    finished=each.finished,
-                    certificate=each.certificate,
-                    decision_id=each.decision,
+                    finished=item.finished,
+                    certificate=item.certificate,
+                    decision_id=item.decision,
                 )
             )
-    return tuple(found)
+    return tuple(reservations)
 
 
-async def _let_go_when_expired(held: _Held) -> Mapping[str, ClusterLedger]:
+async def _drop_if_expired(held: _Held) -> Mapping[str, ClusterLedger]:
     binding = held.binding.binding
     if not await held.tx.reservations.has_expired(binding.namespace, binding.name):
         return {}
@@ -300,13 +305,30 @@ async def _let_go_when_expired(held: _Held) -> Mapping[str, ClusterLedger]:
 
 
 async def locked_binding(tx: Transaction, namespace: str, name: str, uid: str) -> StoredBinding:
-    """Held until the end of the transaction. Raises NotFound, and PreconditionFailed by the uid."""
+    """Lock a binding until the end of the transaction.
+
+    Raises NotFound, and PreconditionFailed for another uid.
+    """
     stored = await tx.bindings.lock(namespace, name)
     if stored is None:
         raise await missing_binding(tx, namespace, name)
     if uid and uid != stored.binding.uid:
         raise other_uid(stored.binding, uid)
     return stored
+
+
+async def missing_binding(read: Transaction, namespace: str, name: str) -> NotFound:
+    """Return the error for a missing binding, with the bindings that may have been meant.
+
+    These have names that continue this one, because people leave out the kind of the workload.
+    They are in the same namespace, because the caller may not see another one.
+    """
+    after = await read.bindings.names(namespace, (namespace, name), MAX_SIMILAR)
+    similar = [binding_key(*key) for key in after if key[1].startswith(f"{name}-")]
+    missing = no_binding(namespace, name)
+    if not similar:
+        return missing
+    return NotFound(f"{missing.message} Is it {' or '.join(map(repr, similar))}?")
 
 
 def _amended(held: _Held, ledgers: Mapping[str, ClusterLedger], *, deletes: bool) -> BindingChanged:

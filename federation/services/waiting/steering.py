@@ -23,9 +23,8 @@ from federation.services.journal import BindingChanged, Position
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.commit import lock_groups
 from federation.services.scheduling.gangs import settle_gang
-from federation.services.scheduling.missing import missing_binding
 from federation.services.scheduling.pipeline import DecisionPipeline
-from federation.services.scheduling.release import locked_binding
+from federation.services.scheduling.release import locked_binding, missing_binding
 from federation.services.values import Scheduled
 
 
