@@ -25,6 +25,7 @@ from federation.model.shapes import request_shape
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.snapshot import FleetSnapshot
+from federation.services.scheduling.shares import parts
 
 CHECKED: Final = PromiseCertificate.SUMMARY_CHECKED
 # The reservations of a binding in a cluster before and after a decision; None: it has none.
@@ -121,17 +122,13 @@ def more_units(
         running = (item.replicas for item in binding.clusters if item.name == target.name)
         return target.replicas - sum(running)
     newest = {item.component: item for item in stake.reservations} if stake else {}
-    parts = (
-        [(item.name, item.requirements, item.replicas) for item in binding.components]
-        if binding.components
-        else [("", binding.requirements, 1)]
-    )
     reserved_units = (
-        newest[name].replicas // replicas
-        if name in newest and newest[name].shape == request_shape(requirements.request)
+        newest[part.component].replicas // part.replicas
+        if part.component in newest
+        and newest[part.component].shape == request_shape(part.requirements.request)
         else 0
-        for name, requirements, replicas in parts
-        if replicas
+        for part in parts(binding, 1)
+        if part.replicas
     )
     return target.replicas - min(reserved_units, default=target.replicas)
 

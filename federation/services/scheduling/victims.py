@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from federation.failover.moves import PREEMPTED, PREEMPTED_BY, with_evictions
-from federation.model.placement import Binding, BindingName
-from federation.model.workload import ReplicaRequirements
+from federation.model.placement import BindingName
 from federation.scheduler.preemption import (
     Candidate,
     Losses,
@@ -23,6 +22,7 @@ from federation.scheduler.preemption import (
     open_clusters,
     ordered_candidates,
 )
+from federation.scheduler.promisable import requirements_of
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.nominating import Coming, LeavingPods, pods_for_one
 from federation.services.scheduling.verdicts import request_room, reserve_less
@@ -187,7 +187,7 @@ def _losable_in(
             if counts.total():
                 yield key, LosableShare(counts.total())
         return
-    replicas = [part for attempt in attempts for part in _parts(attempt.candidate)]
+    replicas = [part for attempt in attempts for part in requirements_of(attempt.candidate)]
     # Bindings with equal requirements mostly share one value.
     is_useful: dict[int, bool] = {}
     for key in ledger.bindings():
@@ -207,8 +207,3 @@ def _losable_in(
             runs = []
         if counts.total() or runs:
             yield key, LosableShare(counts.total(), tuple(runs))
-
-
-def _parts(binding: Binding) -> list[ReplicaRequirements]:
-    """Return the requirements of one pod, for each component."""
-    return [component.requirements for component in binding.components] or [binding.requirements]
