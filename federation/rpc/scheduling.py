@@ -23,11 +23,12 @@ from federation.rpc.calls import Context, caller, seconds_left
 from federation.rpc.history import HistoryCalls
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import NodePlacing, lacks_nodes
-from federation.rpc.promises import Releasing, released, renewed
+from federation.rpc.promises import released, renewed
 from federation.rpc.queueing import listed, rescheduled, suspended
 from federation.rpc.watching import bindings_response, bindings_seen, serve_watch
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.previews import Previews
+from federation.services.scheduling.release import ReleaseService
 from federation.services.threads import ENCODING
 from federation.services.values import DecisionRecord, Once, Scheduled
 from federation.services.waiting.steering import Queueing
@@ -51,7 +52,7 @@ class SchedulingServicer(Servicer):
         scheduling: Scheduling,
         previews: Previews,
         placing: NodePlacing,
-        releasing: Releasing,
+        releases: ReleaseService,
         watches: Watches[BindingName, messages.BindingEvent],
         queueing: Queueing,
         history: HistoryCalls,
@@ -59,7 +60,7 @@ class SchedulingServicer(Servicer):
         self._scheduling = scheduling
         self._previews = previews
         self._placing = placing
-        self._releasing = releasing
+        self._releases = releases
         self._watches = watches
         self._queueing = queueing
         self._history = history
@@ -157,12 +158,12 @@ class SchedulingServicer(Servicer):
     async def ReleaseReservation(
         self, request: messages.ReleaseReservationRequest, context: Context
     ) -> messages.ReleaseReservationResponse:
-        return await released(request, self._releasing)
+        return await released(request, self._releases)
 
     async def RenewLease(
         self, request: messages.RenewLeaseRequest, context: Context
     ) -> messages.RenewLeaseResponse:
-        return await renewed(request, self._releasing)
+        return await renewed(request, self._releases)
 
     async def DeleteBinding(
         self, request: messages.DeleteBindingRequest, context: Context
@@ -171,7 +172,7 @@ class SchedulingServicer(Servicer):
         required(request.name, "name", found)
         refuse_nul(request, "", found)
         found.check()
-        await self._scheduling.delete_binding(request.namespace, request.name, request.uid)
+        await self._releases.delete(request.namespace, request.name, request.uid)
         return messages.DeleteBindingResponse()
 
     async def GetDecision(

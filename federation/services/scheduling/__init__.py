@@ -23,7 +23,7 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 Beside it:
 
 - ``measures``: what is counted of decisions: how they ended, how long they and their phases took
-- ``bindings``: the use cases of bindings: schedule, consider, get, list, delete, release, renew
+- ``bindings``: the use cases of bindings: schedule, consider, get and list them
 - ``attempt``: an attempt at a decision: what is asked, and what every stage adds
 - ``batches``: batches of bindings: every item is decided alone, or all are placed or none
 - ``previews``: decisions that are shown first, and committed exactly as shown

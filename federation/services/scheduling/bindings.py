@@ -1,4 +1,4 @@
-"""The use cases of bindings: schedule, consider, get, list, delete, release, renew.
+"""The use cases of bindings: schedule, consider, get and list them, and get decisions.
 
 Must not decide or commit: ``pipeline`` does.
 """
@@ -25,14 +25,13 @@ from federation.services.values import (
     BindingPage,
     BindingView,
     DecisionRecord,
-    HeldReservation,
     Once,
     Scheduled,
 )
 
 
 class Scheduling:
-    """Schedules bindings, and reads and ends what was decided about them."""
+    """Schedules bindings, and reads bindings and decisions."""
 
     def __init__(
         self,
@@ -47,7 +46,6 @@ class Scheduling:
         self._store = store
         self._fleet = fleet
         self._pipeline = pipeline
-        self._releases = releases
         self._discovery = discovery
         self._profiles = profiles
         self.node_plans = NodePlans(store, agents, releases)
@@ -157,32 +155,6 @@ class Scheduling:
             next_after=None if is_last else (page[-1].namespace, page[-1].name),
             position=position,
         )
-
-    async def delete_binding(self, namespace: str, name: str, uid: str = "") -> None:
-        """Delete a binding and its reservations, but not its decisions.
-
-        Raises NotFound, and PreconditionFailed for another uid.
-        """
-        await self._releases.delete(namespace, name, uid)
-
-    async def release(
-        self, namespace: str, name: str, uid: str = "", clusters: Collection[str] = ()
-    ) -> tuple[HeldReservation, ...]:
-        """Release the binding's reservations in the clusters (empty: in all), and return them.
-
-        Raises NotFound if it has none there, and PreconditionFailed for another uid.
-        """
-        return await self._releases.release(namespace, name, uid, clusters)
-
-    async def renew(
-        self, namespace: str, name: str, uid: str = "", lease_seconds: int | None = None
-    ) -> float:
-        """Renew the binding's lease, and return its new end in Unix seconds.
-
-        Without ``lease_seconds`` the lease is as long as the spec says. Raises NotFound, and
-        PreconditionFailed without a lease or after its end.
-        """
-        return await self._releases.renew(namespace, name, uid, lease_seconds)
 
     async def get_decision(self, decision_id: str) -> DecisionRecord:
         """Return a decision with its trace. Raises NotFound."""
