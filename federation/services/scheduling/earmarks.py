@@ -58,13 +58,13 @@ def beside_claims(
     index = working.snapshot.positions
     claims = [_claim(stored, profile) for stored, profile in earmarked]
     capacity = _WorkingCapacity(working=working, now=now)
-    # Attempts of one batch mostly respect the same earmarks, whose packing is remembered.
-    key = tuple((item.id, item.binding.resource_version, item.wait) for item, _ in earmarked)
-    remainder = working.shadows.get(key) if earmarked else (working, ClosedRooms())
-    if remainder is None:
-        beside, closed = earmark_shadow(working, claims, now)
-        remainder = working.shadows[key] = beside.working, closed
-    shadow = EarmarkShadow(replace(capacity, working=remainder[0]), remainder[1])
+    shadow = EarmarkShadow(capacity, ClosedRooms())
+    if earmarked:
+        # Attempts of one batch mostly respect the same earmarks, whose packing is remembered.
+        key = tuple((item.id, item.binding.resource_version, item.wait) for item, _ in earmarked)
+        if key not in working.shadows:
+            working.shadows[key] = earmark_shadow(working, claims, now)
+        shadow = working.shadows[key]
     certificate = attempt.candidate.certificate or attempt.profile.certificate
     free_c = shadow.free_c(attempt.candidate, certificate)
     for claim in first:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from federation.capacity.careful import WHATEVER_FITS
 from federation.capacity.cluster_room import ReportId, Room
@@ -30,7 +30,7 @@ from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import NO_REASON, Reason
 from federation.model.reservations import PromiseCertificate, Share
 from federation.model.workload import ReplicaRequirements, TargetCluster
-from federation.scheduler.closed_rooms import ClosedRooms
+from federation.scheduler.earmarks import EarmarkShadow
 from federation.scheduler.fleet import Column
 from federation.scheduler.promisable import (
     instead_where,
@@ -66,7 +66,6 @@ from federation.services.scheduling.totals import (
     worth_of_kept,
 )
 
-RoomsBeside: TypeAlias = "tuple[WorkingCopy, ClosedRooms]"
 _Part: TypeAlias = tuple[int, PromiseCertificate]
 # The clusters whose pools show where these requirements fit, and the reasons for the rest.
 _Told: TypeAlias = tuple[tuple[ReplicaRequirements, ...], BoolArray, Mapping[int, Reason]]
@@ -96,7 +95,7 @@ class WorkingCopy:
         self._allow_unproven = allow_unproven
         self._last_told: _Told | None = None
         self._answers = KnownAnswers.about(self.rooms)
-        self._shadows: dict[Hashable, RoomsBeside] = {}
+        self._shadows: dict[Hashable, EarmarkShadow[Any]] = {}
         self._open: dict[int, bool] = {}
 
     @property
@@ -188,8 +187,11 @@ class WorkingCopy:
         return copy
 
     @property
-    def shadows(self) -> dict[Hashable, RoomsBeside]:
-        """Copies made by ``beside``, which callers keep here until the capacity changes."""
+    def shadows(self) -> dict[Hashable, EarmarkShadow[Any]]:
+        """The capacity less earmarks, remembered by callers until the packed capacity changes.
+
+        Unlike ``answers``, it depends on the fleet, too, and is not shared by copies.
+        """
         _ = self.answers
         return self._shadows
 
