@@ -225,7 +225,7 @@ async def test_a_late_agent_is_not_asked_for_a_plan_that_was_made_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("federation.services.scheduling.agents.ANSWER_SECONDS", 0.01)
-    monkeypatch.setattr("federation.services.scheduling.agents.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("federation.services.scheduling.agents.RETRY_SECONDS", 0.01)
     await world.clusters(placer="extender", a=6)
     a = world.agents["a"]
     a.place = never
