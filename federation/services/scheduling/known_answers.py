@@ -16,7 +16,6 @@ from federation.model.placement import Binding, Certificate
 from federation.model.reasons import Reason
 from federation.scheduler.decision import Decision
 from federation.scheduler.decision_inputs import DecisionInputs
-from federation.scheduler.promisable import looked_again
 from federation.services.fleet.snapshot import OutstandingByCluster
 
 # A memo holds at most so many numbers of 8 to 10 bytes, one or two for each cluster and answer.
@@ -70,8 +69,6 @@ class KnownAnswers:
     available: Memo[Hashable, Estimates]
     # For placed bindings, whose own reservations are in these ledgers.
     beside_own: Memo[Hashable, tuple[Sequence[ClusterLedger], Estimates]]
-    # What second looks granted, by question and number of replicas.
-    seen_again: Memo[Hashable, Estimates | None]
     # Refusals of bindings without a place.
     refusals: Memo[Hashable, KnownRefusal]
     # The scarce resource, by question.
@@ -83,7 +80,7 @@ class KnownAnswers:
     def about(cls, rooms: FleetRooms) -> KnownAnswers:
         """Return empty memos for these rooms."""
         clusters = len(rooms.sites)
-        return cls(rooms, Memo(clusters), Memo(clusters), Memo(clusters), Memo(clusters))
+        return cls(rooms, Memo(clusters), Memo(clusters), Memo(clusters))
 
     def scarcities(self, certificate: Certificate | None) -> Memo[Hashable, Reason]:
         """Return the scarce resource by question, for bindings that request this certificate."""
@@ -100,8 +97,7 @@ class KnownAnswers:
         leaves_large: bool,
     ) -> Estimates:
         """Return what is available to a binding without a place, computed once."""
-        question = question_of(binding, certificate)
-        key = question if leaves_large else (question, leaves_large)
+        key = question_of(binding, certificate), leaves_large
         estimates = self.available.get(key)
         if estimates is None:
             estimates = self.available[key] = compute(binding, certificate)
@@ -120,21 +116,6 @@ class KnownAnswers:
         if answer is None or answer[0] is not ledgers:
             answer = self.beside_own[question] = ledgers, compute(binding, certificate)
         return answer[1]
-
-    def looked_again(
-        self, binding: Binding, certificate: Certificate | None, available: Estimates
-    ) -> Estimates | None:
-        """Return the result of ``promisable.looked_again``.
-
-        It is computed once for bindings with equal questions, whose availability is the remembered.
-        """
-        question = question_of(binding, certificate)
-        if self.available.get(question) is not available:
-            return looked_again(self.rooms, binding, certificate, available)
-        key = question, binding.replicas
-        if key not in self.seen_again:
-            self.seen_again[key] = looked_again(self.rooms, binding, certificate, available)
-        return self.seen_again[key]
 
 
 def question_of(binding: Binding, certificate: Certificate | None) -> Hashable:

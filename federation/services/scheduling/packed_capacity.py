@@ -12,6 +12,7 @@ from functools import partial
 from federation.capacity.reserve import Refused
 from federation.model.estimate import Estimates
 from federation.scheduler.decide import Decided, Draft, OfferedCapacity, Scarcity
+from federation.scheduler.promisable import looked_again
 from federation.services.scheduling.shares import Reserved
 from federation.services.scheduling.working_copy import WorkingCopy
 
@@ -41,7 +42,7 @@ class PackedCapacity:
         if not self.looks_again:
             return None
         binding = decided.inputs.binding
-        return self.working.answers.looked_again(binding, draft.certificate, estimates)
+        return looked_again(self.working.rooms, binding, draft.certificate, estimates)
 
     def reserve(self, draft: Draft, decided: Decided[Reserved]) -> Reserved | Refused | None:
         """Promise all shares in the working copy, or none."""
