@@ -5,13 +5,18 @@ machine does comes to both. A commit in place of a folder is checked out and ins
 with 1 where the second needs more than 1/0.95 of the first's CPU for a kind of load.
 
     python -m lab.compare BASE [HEAD] [ROUNDS] [--decisions N] [--kinds same,nine]
+    python -m lab.compare BASE [HEAD] [ROUNDS] --fleet CLUSTERS [--seconds N]
 
-Kinds of load: one size (same), nine sizes (nine), with large pods (large), until two clusters of 54
-and 58 nodes are full (full), and in 250 nodes of which no two are alike, with large pods (unlike).
+With ``--fleet`` that many clusters of 500 nodes report once, as shipped agents do, and the loads
+are those of ``lab.benchmarks decisions``: single calls, batches, and batches over all clusters.
+Without it the kinds are: one size (same), nine sizes (nine), with large pods (large), until two
+clusters of 54 and 58 nodes are full (full), and in 250 nodes of which no two are alike, with large
+pods (unlike).
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -19,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from lab.benchmarks.bench_decisions import LOADS, STORED_LOADS, Cost, Load, driven
+from lab.benchmarks.members import federation, report_all
 from lab.fleet import FleetPlan, dumped
 from lab.programs import own_folder, parser
 from lab.verdicts import Verdicts, at_least
@@ -31,6 +38,8 @@ CLUSTERS: Final = {
     "m2": FleetPlan(nodes=58, seed=2),
     "m3": FleetPlan(nodes=250, seed=3, is_unlike=True),
 }
+# A decision over more clusters takes long, and a call ends after two minutes.
+MAX_CLUSTERS_OF_LARGE_BATCHES: Final = 100
 # Decisions of a core's time: the second of the first.
 MIN_RATIO: Final = 0.95
 
@@ -82,6 +91,26 @@ def measured(tree: Path, dumps: Path, decisions: int, kinds: Sequence[str]) -> R
     return run
 
 
+def measured_fleet(tree: Path, clusters: int, seconds: float) -> Run:
+    """Measure the loads of ``bench_decisions`` on a control plane of a checkout."""
+    run: dict[str, Mapping[str, Any]] = {}
+    with own_folder("compare-fleet") as own, federation(own, 1, clusters, checkout=tree) as fleet:
+        planes, postgres, credentials = fleet
+        asyncio.run(report_all(planes, credentials))
+        for load in loads_of(clusters):
+            began = Cost.now(planes.all[0].pid, postgres)
+            figures = driven(planes.endpoints, planes.token, load, seconds)
+            decisions = figures["decisions"]
+            cost = Cost.now(planes.all[0].pid, postgres).each_since(began, decisions)
+            outcomes = {"SCHEDULED": round(decisions)}
+            run[load.name] = {**figures, "cpu_millis": 1000 * cost.plane, "outcomes": outcomes}
+    return run
+
+
+def loads_of(clusters: int) -> Sequence[Load]:
+    return LOADS if clusters <= MAX_CLUSTERS_OF_LARGE_BATCHES else STORED_LOADS
+
+
 def show(kinds: Sequence[str], before: Sequence[Run], after: Sequence[Run]) -> None:
     """The least CPU of all rounds for each kind, of both, and the ratio."""
     FIGURES.section("CPU of the control plane for each decision")
@@ -112,6 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("rounds", nargs="?", type=int, default=2)
     options.add_argument("--decisions", type=int, default=200, help="of each kind")
     options.add_argument("--kinds", default=",".join(KINDS))
+    options.add_argument("--fleet", type=int, default=0, help="so many clusters that report once")
+    options.add_argument("--seconds", type=float, default=10.0, help="of each load of a fleet")
     given = options.parse_args(arguments)
     kinds = given.kinds.split(",")
     if unknown := set(kinds) - set(KINDS):
@@ -123,8 +154,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs: tuple[list[Run], list[Run]] = ([], [])
         for _ in range(given.rounds):
             for tree, own_runs in zip(trees, runs, strict=True):
-                own_runs.append(measured(tree, folder, given.decisions, kinds))
-        show(kinds, *runs)
+                if given.fleet:
+                    own_runs.append(measured_fleet(tree, given.fleet, given.seconds))
+                else:
+                    own_runs.append(measured(tree, folder, given.decisions, kinds))
+        show(list(runs[0][0]), *runs)
     return int(FIGURES.missed > 0)
 
 

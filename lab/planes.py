@@ -35,15 +35,26 @@ EXPECTED_ERRORS = (
 )
 
 
+def python_of(checkout: Path) -> str:
+    """Return the Python that runs the programs of an installed checkout."""
+    return sys.executable if checkout == ROOT else str(checkout / ".venv/bin/python")
+
+
 class Plane:
     """One of the control planes; ``endpoint`` is empty while it does not serve, ``web`` is where it
     served last.
     """
 
     def __init__(
-        self, number: int, database_url: str, folder: Path, arguments: tuple[str, ...]
+        self,
+        number: int,
+        database_url: str,
+        folder: Path,
+        arguments: tuple[str, ...],
+        checkout: Path = ROOT,
     ) -> None:
         self.number = number
+        self._checkout = checkout
         self.endpoint = self.web = ""
         self.kills = 0
         self._environment = environment({"FEDERATION_DATABASE_URL": database_url})
@@ -70,8 +81,8 @@ class Plane:
 
     def _launched(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "federation", "serve", *self._arguments],
-            cwd=ROOT,
+            [python_of(self._checkout), "-m", "federation", "serve", *self._arguments],
+            cwd=self._checkout,
             env=self._environment,
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -134,10 +145,18 @@ class Planes:
     """All control planes of a fleet."""
 
     def __init__(
-        self, folder: Path, count: int, database_url: str, arguments: tuple[str, ...]
+        self,
+        folder: Path,
+        count: int,
+        database_url: str,
+        arguments: tuple[str, ...],
+        checkout: Path = ROOT,
     ) -> None:
         self._folder = folder / "state"
-        self.all = [Plane(number, database_url, self._folder, arguments) for number in range(count)]
+        self.all = [
+            Plane(number, database_url, self._folder, arguments, checkout)
+            for number in range(count)
+        ]
 
     @property
     def endpoints(self) -> list[str]:
@@ -166,9 +185,14 @@ class Planes:
 
 @contextmanager
 def running_planes(
-    folder: Path, count: int, database_url: str, arguments: tuple[str, ...] = ()
+    folder: Path,
+    count: int,
+    database_url: str,
+    arguments: tuple[str, ...] = (),
+    checkout: Path = ROOT,
 ) -> Iterator[Planes]:
-    planes = Planes(folder, count, database_url, arguments)
+    """Control planes of a checkout, until the block ends."""
+    planes = Planes(folder, count, database_url, arguments, checkout)
     try:
         planes.start()
         yield planes
@@ -203,12 +227,20 @@ class Postgres:
 
 
 @contextmanager
-def durable_postgres(folder: Path) -> Iterator[Postgres]:
-    """With the schema; its data is gone at the end."""
+def durable_postgres(folder: Path, checkout: Path = ROOT) -> Iterator[Postgres]:
+    """A database with the schema of a checkout; its data is gone at the end."""
     server = EmbeddedPostgres(found_binaries(), folder / "postgres")
     server.start()
     try:
-        upgrade(server.url)
-        yield Postgres(server)
+        postgres = Postgres(server)
+        if checkout == ROOT:
+            upgrade(server.url)
+        else:
+            migrate = [python_of(checkout), "-m", "federation", "migrate"]
+            settings = environment({"FEDERATION_DATABASE_URL": postgres.url})
+            subprocess.run(
+                migrate, cwd=checkout, env=settings, check=True, stdout=subprocess.DEVNULL
+            )
+        yield postgres
     finally:
         server.discard()

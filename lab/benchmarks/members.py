@@ -40,6 +40,7 @@ from lab.callers import ALONE, bearer, calling, enrolled
 from lab.fleet import MIB, FleetPlan, cluster_name, message_of, report_of
 from lab.planes import Planes, Postgres, durable_postgres, running_planes
 from lab.programs import Beside, beside
+from lab.servers import ROOT
 
 # A pod so small that thousands of replicas fit everywhere.
 TINY = {CPU: 10, MEMORY: 32 * MIB}
@@ -208,12 +209,16 @@ def reason_of(error: Exception) -> str:
 
 @contextmanager
 def federation(
-    folder: Path, planes: int, clusters: int, arguments: tuple[str, ...] = ()
+    folder: Path,
+    planes: int,
+    clusters: int,
+    arguments: tuple[str, ...] = (),
+    checkout: Path = ROOT,
 ) -> Iterator[tuple[Planes, Postgres, Mapping[str, str]]]:
     """Control planes, their database, and the credentials of the clusters' agents."""
     with (
-        durable_postgres(folder) as postgres,
-        running_planes(folder, planes, postgres.url, (*PATIENT, *arguments)) as started,
+        durable_postgres(folder, checkout) as postgres,
+        running_planes(folder, planes, postgres.url, (*PATIENT, *arguments), checkout) as started,
     ):
         names = [cluster_name(number) for number in range(clusters)]
         credentials = asyncio.run(enrolled(started.endpoints[0], started.token, names))
