@@ -111,7 +111,7 @@ class Pair:
 @pytest.fixture(scope="module")
 def shares_often() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("LEAST_SECONDS", "MOST_SECONDS"):
+        for name in ("MIN_ROUND_SECONDS", "MAX_ROUND_SECONDS"):
             patch.setattr(presences, name, ROUND_SECONDS)
         patch.setattr(journal_reader, "POLL_SECONDS", ROUND_SECONDS)
         yield

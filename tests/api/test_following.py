@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import pairwise
 from typing import Any
 
 import asyncpg
@@ -222,6 +223,28 @@ async def test_a_cluster_that_was_made_anew_is_shown_without_what_the_older_one_
     shown = await pair.b.ask("GetCluster", name="member1")
     assert (shown.cluster.spec.region, dict(shown.cluster.metadata.labels)) == ("", {})
     assert shown.cluster.metadata.uid == uid
+
+
+async def test_clusters_that_join_at_once_do_not_hold_up_the_event_loop_together(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot is renewed for a few of them at a time, and calls are served in between."""
+    monkeypatch.setattr(journal_reader, "MAX_MOVED_AT_ONCE", 4)
+    fleet = pair.b.plane.parts.fleet
+    sizes = [len(fleet.snapshot.names)]
+
+    async def watch() -> None:
+        while sizes[-1] < sizes[0] + 18:
+            sizes.append(len(fleet.snapshot.names))
+            await asyncio.sleep(0)
+
+    async with unread(pair):
+        for number in range(18):
+            await pair.a.enrolled(f"member{number}")
+        watching = asyncio.create_task(watch())
+    await pair.b.follow()
+    await watching
+    assert max(after - before for before, after in pairwise(sizes)) <= 4
 
 
 async def test_an_agent_of_a_cluster_that_was_made_anew_is_told_of_its_own_ledger(

@@ -18,6 +18,7 @@ from typing import Protocol
 from federation.history.bodies import NewerBody
 from federation.model.errors import FederationError, Unavailable
 from federation.runtime.backoff import Backoff
+from federation.services.fleet.current_snapshot import MAX_MOVED_AT_ONCE
 from federation.services.fleet.held_back import HeldBack, JournalHold
 from federation.services.fleet.histories import WENT_BACK, Continuity
 from federation.services.fleet.journal_memory import Appending, DepartedClusters, OwnEntries
@@ -310,9 +311,13 @@ class Following:
         names = {change.cluster for change in changes}
         if not names:
             return
-        for stored in (await read.clusters.find(names)).values():
+        for count, stored in enumerate((await read.clusters.find(names)).values(), start=1):
             self._fleet.put_cluster(stored.cluster)
             self._fleet.put_facts(stored.cluster.name, stored.facts)
+            if count % MAX_MOVED_AT_ONCE == 0:
+                # The next reader of the snapshot would hold up the event loop for all of them.
+                _ = self._fleet.snapshot
+                await asyncio.sleep(0)
 
     async def _take(self, read: Transaction, changes: Iterable[Change]) -> None:
         """Apply the changes that make versions of ledgers, with the bodies of new reports."""
