@@ -14,7 +14,6 @@ Cells and packing:
 - ``fleet_cells``: reported cells of all clusters as flat arrays, in blocks
 - ``some_clusters``: cells of some clusters in one table, with the resources of a question only
 - ``pool_kinds``: the distinct node pools of a fleet: a claim is matched once a kind
-- ``pool_verdicts``: verdicts of a claim on the pools and cells of a block
 - ``cells``: free cells of several clusters in one table, in two views
 - ``layers``: layers of free cells of a fleet, of which newer ones lie over older ones
 - ``wants``: requests of replicas in several clusters, and how many a node of each cell holds

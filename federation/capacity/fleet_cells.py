@@ -17,8 +17,10 @@ import numpy.typing as npt
 
 from federation.capacity.pool_kinds import pool_identity
 from federation.model.arrays import BoolArray, IntArray, LevelArray
+from federation.model.pools.matching import Match, pool_match
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.positions import GONE, Moves
+from federation.model.workload import NodeClaim
 
 # 128 KiB for each resource in int64: one pass stays within a core's own cache.
 CELLS_A_TABLE: Final = 16_384
@@ -26,6 +28,8 @@ CELLS_A_TABLE: Final = 16_384
 CLUSTERS_A_BLOCK: Final = 64
 # A block that grew beyond this is divided.
 _MAX_A_BLOCK: Final = 96
+# Claims whose verdicts a block caches.
+_MAX_CACHED_CLAIMS: Final = 256
 # Moves of clusters that lazy cells replay; after more, all cells are made again.
 _MAX_MOVES: Final = 32
 # The cells of a cluster without any: one of no nodes.
@@ -126,6 +130,26 @@ class CellBlock:
     def here(self) -> slice:
         """The positions of its clusters in the fleet."""
         return slice(self.start, self.start + len(self))
+
+    def cell_verdicts(self, claim: NodeClaim | None) -> LevelArray | None:
+        """Return the verdict on each cell (axis k); None where all match, the usual case."""
+        verdict_p = self.pool_verdicts(claim)
+        return None if verdict_p is None else verdict_p[self.cells.pool_k]
+
+    def pool_verdicts(self, claim: NodeClaim | None) -> LevelArray | None:
+        """Return the verdict on each pool (axis p); None where all match."""
+        key, cached = claim and claim.key, self.cached_verdicts
+        try:
+            return cached[key]
+        except KeyError:
+            pass
+        verdicts = [pool_match(carried.pool, carried.label_keys, claim) for carried in self.pools]
+        is_yes = all(verdict is Match.YES for verdict in verdicts)
+        verdict_p = None if is_yes else np.array(verdicts, dtype=np.int8)
+        if len(cached) >= _MAX_CACHED_CLAIMS:
+            cached.clear()
+        cached[key] = verdict_p
+        return verdict_p
 
     def __len__(self) -> int:
         return len(self.first_c)

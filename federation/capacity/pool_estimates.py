@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from federation.capacity.fleet_cells import CELLS_A_TABLE, CellBlock, FleetCells, side_by_side
-from federation.capacity.pool_verdicts import block_verdicts
 from federation.capacity.some_clusters import SomeClusters, in_tables
 from federation.model.arrays import BoolArray, IntArray, LevelArray
 from federation.model.estimate import MAX_REPLICAS, Bound, LevelAnswer, Source
@@ -131,7 +130,7 @@ def _put_even(
     batch: list[tuple[CellBlock, _SimpleBounds]] = []
     for place, block in enumerate(blocks, start=1):
         batch.append((block, _SimpleBounds.of(block, demanded, claim)))
-        unknown_c = _any_c(block, block_verdicts(block, claim), Match.UNKNOWN)
+        unknown_c = _any_c(block, block.cell_verdicts(claim), Match.UNKNOWN)
         bounds.answered_c[block.here] = block.reported_c & ~unknown_c
         bounds.reasons.update(_reasons(block, unknown_c, claim))
         apart = sum(len(simple.apart_j) for _, simple in batch)
@@ -178,7 +177,7 @@ class _SimpleBounds(NamedTuple):
         least_k = fit_in_k(cells.resources, cells.min_rk, demanded)
         largest_u = fit_in_k(cells.resources, uneven.cells.max_rk, demanded)
         is_apart_u = least_k.take(uneven.place_u) < largest_u
-        verdict_k = block_verdicts(block, claim)
+        verdict_k = block.cell_verdicts(claim)
         if verdict_k is not None:
             suits_k = verdict_k == Match.YES
             least_k *= suits_k

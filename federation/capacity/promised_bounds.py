@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from federation.capacity.fleet_cells import CellBlock, FleetCells
 from federation.capacity.pool_estimates import PoolBounds
-from federation.capacity.pool_verdicts import pool_verdicts
 from federation.capacity.prices import PriceLists
 from federation.capacity.some_clusters import SomeClusters, in_tables
 from federation.model.arrays import BoolArray, IntArray
@@ -270,8 +269,8 @@ def _met(
 
     By cluster (axis c) and rival claim (axis h); True: all.
     """
-    own_p = pool_verdicts(block, claim)
-    verdict_hp = [pool_verdicts(block, rival) for rival in rivals]
+    own_p = block.pool_verdicts(claim)
+    verdict_hp = [block.pool_verdicts(rival) for rival in rivals]
     if own_p is None and all(verdict_p is None for verdict_p in verdict_hp):
         return True
     has_cp = np.zeros((len(block), len(block.pools)), dtype=np.float32)

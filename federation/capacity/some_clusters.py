@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from federation.capacity.fleet_cells import CELLS_A_TABLE, CellBlock, FleetCells
-from federation.capacity.pool_verdicts import block_verdicts
 from federation.model.arrays import IntArray, LevelArray
 from federation.model.pools.matching import Match
 from federation.model.pools.values import Cells
@@ -153,7 +152,7 @@ def _places(cells: FleetCells, position_c: IntArray) -> Iterator[tuple[CellBlock
 
 
 def _verdicts(pieces: list[_Piece], claim: NodeClaim | None, cell_count: int) -> LevelArray | None:
-    verdicts = [(piece, block_verdicts(piece.block, claim)) for piece in pieces]
+    verdicts = [(piece, piece.block.cell_verdicts(claim)) for piece in pieces]
     if all(verdict_k is None for _, verdict_k in verdicts):
         return None
     some_k = np.full(cell_count, Match.YES, dtype=np.int8)

@@ -26,7 +26,6 @@ import numpy as np
 
 from federation.capacity.contention import Contention
 from federation.capacity.fleet_cells import CellBlock, FleetCells
-from federation.capacity.pool_verdicts import block_verdicts
 from federation.capacity.promised_bounds import Kind
 from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray
 from federation.model.pools.bounds import fit_k
@@ -89,7 +88,7 @@ class _Hold:
 
     @classmethod
     def of(cls, block: CellBlock, kind: Kind) -> _Hold:
-        demanded, verdict_k = kind.demanded, block_verdicts(block, kind.claim)
+        demanded, verdict_k = kind.demanded, block.cell_verdicts(kind.claim)
         fits_k = fit_k(block.cells, demanded)
         if verdict_k is not None:
             fits_k *= verdict_k == Match.YES
