@@ -14,9 +14,9 @@ from federation.capacity.cells import (
     COUNT,
     POOL,
     SIZE,
-    Residues,
+    FreeCells,
     View,
-    bare_residues,
+    unpacked_cells,
 )
 from federation.model.pools.bounds import per_replica
 from federation.model.pools.values import Pools
@@ -24,25 +24,25 @@ from federation.model.resources import is_extended
 from lab.slow_packer import Node
 
 
-def residues_of(pools: Pools) -> Residues:
+def residues_of(pools: Pools) -> FreeCells:
     """The cells of one cluster before anything is packed; each of its pools is a kind."""
-    return bare_residues([pools.cells], [np.arange(max(len(pools.pools), 1))])
+    return unpacked_cells([pools.cells], [np.arange(max(len(pools.pools), 1))])
 
 
-def nodes_in_turn(residues: Residues, view: View, request: Mapping[str, int]) -> list[Node]:
+def nodes_in_turn(free_cells: FreeCells, view: View, request: Mapping[str, int]) -> list[Node]:
     """The nodes of the only cluster: in FILLED the smallest first, those with devices that nobody
     asks for last, in SPREAD the other way round.
     """
-    start = int(residues.first_s[view])
-    columns_xk = residues.table_xk[:, start : start + int(residues.used_s[view])]
-    weight_r = residues.weight_rc[:, 0]
+    start = int(free_cells.first_s[view])
+    columns_xk = free_cells.table_xk[:, start : start + int(free_cells.used_s[view])]
+    weight_r = free_cells.weight_rc[:, 0]
     demanded = per_replica(request)
 
     def rank(k: int) -> tuple[bool, float]:
         free_r = columns_xk[AMOUNTS:, k]
         has_spare = any(
             free and name not in demanded and is_extended(name)
-            for name, free in zip(residues.resources, free_r.tolist(), strict=True)
+            for name, free in zip(free_cells.resources, free_r.tolist(), strict=True)
         )
         size = float(np.float32((free_r * weight_r).sum()))
         assert columns_xk[SIZE, k] == np.float32(size).view(np.int32)

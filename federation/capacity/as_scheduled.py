@@ -17,7 +17,7 @@ from federation.capacity.cells import (
     ORIGIN,
     POOL,
     SIZE,
-    Residues,
+    FreeCells,
     View,
     with_view,
 )
@@ -122,7 +122,7 @@ class RehearsedPromises(NamedTuple):
             stage = stage.after(part, placed)
         return RehearsedPromises(promises, stage, trail)
 
-    def packed(self, free: Residues, kind_p: IntArray) -> tuple[Residues, list[Assignment]]:
+    def packed(self, free: FreeCells, kind_p: IntArray) -> tuple[FreeCells, list[Assignment]]:
         """Return the free cells with best fit's view as in the recorded run, and the assignments.
 
         The other view stays as it is in ``free``.

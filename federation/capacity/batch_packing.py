@@ -108,7 +108,7 @@ def _packed_together(
     fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]
 ) -> Promised | dict[int, Reason]:
     """Pack round after round; return the fleet with all of them, or the reasons by cluster."""
-    positions, residues = fleet.layers.gathered(list(asks))
+    positions, free_cells = fleet.layers.gathered(list(asks))
     place_by = {position: place for place, position in enumerate(positions)}
     promised: dict[int, tuple[Assignment, ...]] = {}
     reasons: dict[int, Reason] = {}
@@ -122,8 +122,8 @@ def _packed_together(
         suiting_p = fleet.kinds.suiting(current.requirements.node_claim)
         # A gathered table has spare columns for one packing: later rounds copy it.
         packed_on = pack if turn else packed_in_place
-        packing = packed_on(residues, current.requirements.request, replicas_c, suiting_p)
-        residues = packing.left
+        packing = packed_on(free_cells, current.requirements.request, replicas_c, suiting_p)
+        free_cells = packing.left
         # Kept for the next binding, which mostly asks for the same.
         room = None
         if packing.room_s is not None and suiting_p is None:
@@ -145,7 +145,7 @@ def _packed_together(
                 promised[c] = (*promised[c], part) if c in promised else (part,)
     if reasons:
         return reasons
-    return partial(fleet.with_promise, positions, residues, promised, room)
+    return partial(fleet.with_promise, positions, free_cells, promised, room)
 
 
 def _rounds(groups: Iterable[_Group]) -> list[_Round]:

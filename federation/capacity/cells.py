@@ -49,7 +49,7 @@ _SAFE: Final = 2.0**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Residues:
+class FreeCells:
     """Free cells of clusters (axis c), in one segment (axis s) for each view of each cluster.
 
     ``table_xk`` has a column for each cell (axis k). Its first rows (axis x) are named above, the
@@ -76,9 +76,9 @@ class Residues:
     def capacity_s(self) -> IntArray:
         return self.first_s[1:] - self.first_s[:-1]
 
-    def with_used(self, used_s: IntArray) -> Residues:
+    def with_used(self, used_s: IntArray) -> FreeCells:
         """Return the same table with other numbers of used columns."""
-        return Residues(
+        return FreeCells(
             resources=self.resources,
             table_xk=self.table_xk,
             first_s=self.first_s,
@@ -87,7 +87,7 @@ class Residues:
         )
 
 
-def bare_residues(reported: Sequence[Cells], kinds: Sequence[IntArray]) -> Residues:
+def unpacked_cells(reported: Sequence[Cells], kinds: Sequence[IntArray]) -> FreeCells:
     """Return the reported cells of clusters with nothing packed: both views are equal.
 
     ``kinds`` has the kind of each pool of each cluster.
@@ -121,7 +121,7 @@ def _in_both_views(
     cells_xk: IntArray,
     cluster_k: IntArray,
     weight_rc: FloatArray,
-) -> Residues:
+) -> FreeCells:
     """Copy the columns of each cluster into both views, with spare columns."""
     used_c = np.bincount(cluster_k, minlength=weight_rc.shape[1])
     first_s = _starts((used_c + _spare(used_c)).repeat(VIEWS))
@@ -129,7 +129,7 @@ def _in_both_views(
     table_xk = np.zeros((len(cells_xk), int(first_s[-1])), dtype=np.int64)
     for view in View:
         table_xk[:, first_s[cluster_k * VIEWS + view] + rank_k] = cells_xk
-    return Residues(
+    return FreeCells(
         resources=resources,
         table_xk=table_xk,
         first_s=first_s,
@@ -138,15 +138,17 @@ def _in_both_views(
     )
 
 
-def gathered(sources: Sequence[tuple[Residues, npt.ArrayLike]]) -> Residues:
+def gathered(sources: Sequence[tuple[FreeCells, npt.ArrayLike]]) -> FreeCells:
     """Copy some clusters of each source, side by side, into a table that only the caller has.
 
     Each segment gets spare columns for one packing. Where it had too few, equal cells are merged.
     The spare columns grow with the segment, so that the cost of copies is amortised.
     """
-    resources = tuple(dict.fromkeys(name for residues, _ in sources for name in residues.resources))
-    picks = [_picked(residues, np.asarray(places), resources) for residues, places in sources]
-    return Residues(
+    resources = tuple(
+        dict.fromkeys(name for free_cells, _ in sources for name in free_cells.resources)
+    )
+    picks = [_picked(free_cells, np.asarray(places), resources) for free_cells, places in sources]
+    return FreeCells(
         resources=resources,
         table_xk=np.concatenate([part for pick in picks for part in pick.parts], axis=1),
         first_s=_starts(np.concatenate([pick.capacity_s for pick in picks])),
@@ -155,28 +157,28 @@ def gathered(sources: Sequence[tuple[Residues, npt.ArrayLike]]) -> Residues:
     )
 
 
-def head(residues: Residues, clusters: int) -> Residues:
+def head(free_cells: FreeCells, clusters: int) -> FreeCells:
     """Copy the first clusters into a table that only the caller has."""
-    first_s = residues.first_s[: VIEWS * clusters + 1]
-    return Residues(
-        resources=residues.resources,
-        table_xk=residues.table_xk[:, : int(first_s[-1])].copy(),
+    first_s = free_cells.first_s[: VIEWS * clusters + 1]
+    return FreeCells(
+        resources=free_cells.resources,
+        table_xk=free_cells.table_xk[:, : int(first_s[-1])].copy(),
         first_s=first_s,
-        used_s=residues.used_s[: VIEWS * clusters],
-        weight_rc=residues.weight_rc[:, :clusters],
+        used_s=free_cells.used_s[: VIEWS * clusters],
+        weight_rc=free_cells.weight_rc[:, :clusters],
     )
 
 
-def apart(residues: Residues) -> Residues:
+def apart(free_cells: FreeCells) -> FreeCells:
     """Copy all clusters into a table that only the caller has, with spare columns."""
-    if (residues.capacity_s - residues.used_s < PIECES).any():
-        return gathered([(residues, range(len(residues)))])
-    return Residues(
-        resources=residues.resources,
-        table_xk=residues.table_xk.copy(),
-        first_s=residues.first_s,
-        used_s=residues.used_s,
-        weight_rc=residues.weight_rc,
+    if (free_cells.capacity_s - free_cells.used_s < PIECES).any():
+        return gathered([(free_cells, range(len(free_cells)))])
+    return FreeCells(
+        resources=free_cells.resources,
+        table_xk=free_cells.table_xk.copy(),
+        first_s=free_cells.first_s,
+        used_s=free_cells.used_s,
+        weight_rc=free_cells.weight_rc,
     )
 
 
@@ -190,17 +192,17 @@ class _Picked(NamedTuple):
 
 
 def _picked(
-    residues: Residues, place_c: npt.NDArray[np.intp], resources: tuple[str, ...]
+    free_cells: FreeCells, place_c: npt.NDArray[np.intp], resources: tuple[str, ...]
 ) -> _Picked:
     segment_s = (place_c[:, np.newaxis] * VIEWS + _VIEWS).ravel()
-    start_s, used_s = residues.first_s[segment_s], residues.used_s[segment_s]
-    capacity_s = residues.first_s[segment_s + 1] - start_s
-    weight_rc = residues.weight_rc[:, place_c]
+    start_s, used_s = free_cells.first_s[segment_s], free_cells.used_s[segment_s]
+    capacity_s = free_cells.first_s[segment_s + 1] - start_s
+    weight_rc = free_cells.weight_rc[:, place_c]
     is_short_c = (capacity_s - used_s < PIECES).reshape(-1, VIEWS).any(axis=1)
-    longer_xk = residues.table_xk[:, :0]
+    longer_xk = free_cells.table_xk[:, :0]
     if is_short_c.any():
         is_short_s = is_short_c.repeat(VIEWS)
-        cells_xk = _side_by_side(residues.table_xk, start_s[is_short_s], used_s[is_short_s])
+        cells_xk = _side_by_side(free_cells.table_xk, start_s[is_short_s], used_s[is_short_s])
         cells_xk, used_s[is_short_s] = _coalesced(cells_xk, used_s[is_short_s])
         spare_s = _spare(used_s[is_short_s])
         longer_xk = _spaced(cells_xk, used_s[is_short_s], spare_s)
@@ -212,11 +214,11 @@ def _picked(
             parts.append(longer_xk[:, :width])
             longer_xk = longer_xk[:, width:]
         else:
-            start = residues.first_s[VIEWS * place_c[first]]
-            stop = residues.first_s[VIEWS * (place_c[last] + 1)]
-            parts.append(residues.table_xk[:, start:stop])
-    if residues.resources != resources:
-        row_r = [resources.index(name) for name in residues.resources]
+            start = free_cells.first_s[VIEWS * place_c[first]]
+            stop = free_cells.first_s[VIEWS * (place_c[last] + 1)]
+            parts.append(free_cells.table_xk[:, start:stop])
+    if free_cells.resources != resources:
+        row_r = [resources.index(name) for name in free_cells.resources]
         parts = [_with_rows(part, row_r, len(resources)) for part in parts]
         narrow_rc = weight_rc
         weight_rc = np.zeros((len(resources), len(place_c)), dtype=np.float64)
@@ -241,43 +243,43 @@ def _with_rows(part_xk: IntArray, row_r: Sequence[int], resources: int) -> IntAr
     return wider_xk
 
 
-def only(residues: Residues, cluster: int) -> Residues:
+def only(free_cells: FreeCells, cluster: int) -> FreeCells:
     """Copy one cluster into a table of its own."""
     segment = cluster * VIEWS
-    first_s = residues.first_s[segment : segment + VIEWS + 1]
-    return Residues(
-        resources=residues.resources,
-        table_xk=residues.table_xk[:, first_s[0] : first_s[-1]].copy(),
+    first_s = free_cells.first_s[segment : segment + VIEWS + 1]
+    return FreeCells(
+        resources=free_cells.resources,
+        table_xk=free_cells.table_xk[:, first_s[0] : first_s[-1]].copy(),
         first_s=first_s - first_s[0],
-        used_s=residues.used_s[segment : segment + VIEWS],
-        weight_rc=residues.weight_rc[:, cluster : cluster + 1],
+        used_s=free_cells.used_s[segment : segment + VIEWS],
+        weight_rc=free_cells.weight_rc[:, cluster : cluster + 1],
     )
 
 
-def with_view(residues: Residues, view: View, columns_xk: IntArray) -> Residues:
+def with_view(free_cells: FreeCells, view: View, columns_xk: IntArray) -> FreeCells:
     """Replace the cells of a view of a single cluster, in a table of its own."""
-    parts, used = [], residues.used_s.copy()
+    parts, used = [], free_cells.used_s.copy()
     used[view] = columns_xk.shape[1]
     for other in View:
-        start = int(residues.first_s[other])
-        own_xk = residues.table_xk[:, start : start + int(residues.used_s[other])]
+        start = int(free_cells.first_s[other])
+        own_xk = free_cells.table_xk[:, start : start + int(free_cells.used_s[other])]
         parts.append(columns_xk if other is view else own_xk)
     spare_s = _spare(used)
-    return Residues(
-        resources=residues.resources,
+    return FreeCells(
+        resources=free_cells.resources,
         table_xk=_spaced(np.concatenate(parts, axis=1), used, spare_s),
         first_s=_starts(used + spare_s),
         used_s=used,
-        weight_rc=residues.weight_rc,
+        weight_rc=free_cells.weight_rc,
     )
 
 
-def with_kinds(residues: Residues, kinds: Sequence[IntArray]) -> Residues:
+def with_kinds(free_cells: FreeCells, kinds: Sequence[IntArray]) -> FreeCells:
     """Set the kind of each pool of each cluster."""
-    cluster_k = np.arange(len(kinds)).repeat(np.diff(residues.first_s[::VIEWS]))
-    table_xk = residues.table_xk.copy()
+    cluster_k = np.arange(len(kinds)).repeat(np.diff(free_cells.first_s[::VIEWS]))
+    table_xk = free_cells.table_xk.copy()
     table_xk[KIND] = _kinds_of(table_xk[POOL], cluster_k, kinds)
-    return replace(residues, table_xk=table_xk)
+    return replace(free_cells, table_xk=table_xk)
 
 
 def _kinds_of(pool_k: IntArray, cluster_k: IntArray, kinds: Sequence[IntArray]) -> IntArray:
@@ -286,17 +288,17 @@ def _kinds_of(pool_k: IntArray, cluster_k: IntArray, kinds: Sequence[IntArray]) 
     return kind_k
 
 
-def cells_left(residues: Residues, view: View, report: Cells) -> Cells:
+def cells_left(free_cells: FreeCells, view: View, report: Cells) -> Cells:
     """Return the cells of a single cluster in a view, which come from its reported cells.
 
     The sum of a cell is its least possible value, because a part of a reported cell may hold any
     of its nodes.
     """
-    start, used = int(residues.first_s[view]), int(residues.used_s[view])
+    start, used = int(free_cells.first_s[view]), int(free_cells.used_s[view])
     columns_xk, _ = _coalesced(
-        residues.table_xk[:, start : start + used], np.array([used], dtype=np.int64)
+        free_cells.table_xk[:, start : start + used], np.array([used], dtype=np.int64)
     )
-    row_r = [AMOUNTS + residues.resources.index(name) for name in report.resources]
+    row_r = [AMOUNTS + free_cells.resources.index(name) for name in report.resources]
     origin_k, count_k, min_rk = columns_xk[ORIGIN], columns_xk[COUNT], columns_xk[row_r]
     taken_rk = report.min_rk[:, origin_k] - min_rk
     sum_rk, sum_exact_k = _least_sums(report, origin_k, count_k, taken_rk)

@@ -18,7 +18,7 @@ from federation.capacity.assignments import (
     outstanding_alike,
     runs_alike,
 )
-from federation.capacity.cells import Residues, View, bare_residues, cells_left
+from federation.capacity.cells import FreeCells, View, cells_left, unpacked_cells
 from federation.capacity.growth import with_parts_as_one
 from federation.capacity.node_caches import NEWEST_REHEARSED, NodeCaches
 from federation.capacity.packing import room_by_segment
@@ -107,7 +107,7 @@ class Room:
 
     site: Site
     kinds: PoolKinds
-    left: Residues
+    left: FreeCells
     held: Held = field(default_factory=Held)
 
     @classmethod
@@ -296,9 +296,9 @@ class Room:
 
     def _with_groups(self, groups: Sequence[Sequence[Outstanding]]) -> Room:
         """Add promises, group after group; those of a group differ in binding and number only."""
-        cells = PackedCells(residues=self.left)
+        cells = PackedCells(free_cells=self.left)
         (assignments,) = pack_groups(cells, [groups], self.kinds, [self.pools.cells.resources])
-        return replace(self, left=cells.residues, held=self.held.with_more(assignments))
+        return replace(self, left=cells.free_cells, held=self.held.with_more(assignments))
 
 
 # Yields a capacity and promises, and is sent the capacity with just these promises, packed anew.
@@ -427,7 +427,7 @@ def _in_order(
     reported = [site.pools.cells for site in sites]
     # One kind at least, for a cell of no nodes.
     kinds_by_site = [site.kind_p if len(site.kind_p) else kinds.of(site.pools) for site in sites]
-    cells = PackedCells(residues=bare_residues(reported, kinds_by_site))
+    cells = PackedCells(free_cells=unpacked_cells(reported, kinds_by_site))
     resources = [site_cells.resources for site_cells in reported]
     packed = pack_groups(cells, groups, kinds, resources, numbers)
     return [

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from federation.capacity.cells import VIEWS, Residues, View
+from federation.capacity.cells import VIEWS, FreeCells, View
 from federation.capacity.cluster_room import Room, certificate_for
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.packing import pack, room_by_segment
@@ -58,8 +58,8 @@ def packable_sets_c(
     apart_c[list(own)] = True
     together = np.flatnonzero(told_c & ~apart_c)
     if len(together):
-        positions, residues = fleet.layers.gathered(together.tolist())
-        max_c = _most_together(fleet, positions, residues, parts)
+        positions, free_cells = fleet.layers.gathered(together.tolist())
+        max_c = _most_together(fleet, positions, free_cells, parts)
         sets_c[positions] = max_c
     sets_c[apart_c | ~told_c] = 0
     for position in np.flatnonzero(told_c & apart_c).tolist():
@@ -77,9 +77,9 @@ def with_room_for_a_set(
     holding = []
     together = [position for position in positions if not apart_c[position]]
     if together:
-        places, residues = fleet.layers.gathered(together)
+        places, free_cells = fleet.layers.gathered(together)
         sets_c = np.zeros(len(fleet), dtype=np.int64)
-        sets_c[places] = _most_together(fleet, places, residues, parts)
+        sets_c[places] = _most_together(fleet, places, free_cells, parts)
         holding = [position for position in together if sets_c[position] > 0]
     for position in positions:
         room = fleet.rooms[position] if apart_c[position] else None
@@ -168,7 +168,7 @@ def _margin(
 
 
 def _most_together(
-    fleet: FleetRooms, positions: Sequence[int], residues: Residues, parts: Sequence[Component]
+    fleet: FleetRooms, positions: Sequence[int], free_cells: FreeCells, parts: Sequence[Component]
 ) -> IntArray:
     """Return the most sets that were seen to fit, by bisection.
 
@@ -177,7 +177,7 @@ def _most_together(
     room_ics = np.array(
         [
             room_by_segment(
-                residues,
+                free_cells,
                 part.requirements.request,
                 fleet.kinds.suiting(part.requirements.node_claim),
             ).reshape(-1, VIEWS)
@@ -192,7 +192,7 @@ def _most_together(
         return (filled_c >= replicas_c) & (spread_c >= replicas_c)
 
     def fit_c(sets_c: IntArray) -> BoolArray:
-        packed, fits_c = residues, np.ones(len(residues), dtype=np.bool_)
+        packed, fits_c = free_cells, np.ones(len(free_cells), dtype=np.bool_)
         for place, part in enumerate(parts):
             replicas_c = sets_c * part.replicas + margin.of(place, sets_c > 0)
             suiting_p = fleet.kinds.suiting(part.requirements.node_claim)
@@ -200,7 +200,7 @@ def _most_together(
             packed, fits_c = packing.left, fits_c & enough_c(packing.placed_s, replicas_c)
         return fits_c
 
-    high_c = np.full(len(residues), MAX_REPLICAS, dtype=np.int64)
+    high_c = np.full(len(free_cells), MAX_REPLICAS, dtype=np.int64)
     for part, room_cs in zip(parts, room_ics, strict=True):
         np.minimum(high_c, room_cs[:, View.FILLED] // part.replicas, out=high_c)
     low_c = np.zeros_like(high_c)

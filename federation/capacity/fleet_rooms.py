@@ -15,10 +15,10 @@ import numpy as np
 from federation.capacity.assignments import Assignment, Held, runs_alike
 from federation.capacity.cells import (
     VIEWS,
-    Residues,
+    FreeCells,
     View,
-    bare_residues,
     gathered,
+    unpacked_cells,
     with_kinds,
 )
 from federation.capacity.cluster_room import ReportId, Room, Site
@@ -136,7 +136,7 @@ class FleetRooms:
         if unpacked:
             newly_held, cells = _packed(list(unpacked.values()), kinds)
             held |= zip(unpacked, newly_held, strict=True)
-            layers = layers.with_newest(list(unpacked), cells.residues)
+            layers = layers.with_newest(list(unpacked), cells.free_cells)
             if cells.moved:
                 outgrown = np.array(list(unpacked), dtype=np.intp)[list(cells.moved)].tolist()
                 layers = layers.with_newest(outgrown, cells.gathered(list(cells.moved)))
@@ -180,13 +180,13 @@ class FleetRooms:
     def with_promise(
         self,
         positions: Sequence[int],
-        residues: Residues,
+        free_cells: FreeCells,
         promised: Mapping[int, tuple[Assignment, ...]],
         room: KnownRoom | None,
     ) -> FleetRooms:
         """Add assignments that have room in some clusters.
 
-        ``residues`` are the free cells at ``positions``, which may be more clusters. ``room`` is
+        ``free_cells`` are the free cells at ``positions``, which may be more clusters. ``room`` is
         their room for one request.
         """
         held, shapes = list(self.held), dict[int, Shape]()
@@ -195,7 +195,7 @@ class FleetRooms:
         return FleetRooms(
             sites=self.sites,
             held=held,
-            layers=self.layers.with_newest(positions, residues, room),
+            layers=self.layers.with_newest(positions, free_cells, room),
             kinds=self.kinds,
             planned_c=self.planned_c,
             cells_c=self.cells_c,
@@ -341,7 +341,7 @@ class _Rooms(Sequence[Room | None]):
         return (self[position] for position in range(len(self)))
 
 
-def _left_among(kinds: PoolKinds, room: Room) -> Residues:
+def _left_among(kinds: PoolKinds, room: Room) -> FreeCells:
     """Return the free cells of one cluster, numbered by the kinds of the fleet."""
     if room.kinds.numbers_like(kinds):
         return room.left
@@ -362,7 +362,7 @@ def _packed(
     """Pack clusters together; all their pools must be among the kinds."""
     kinds_by_room = [kinds.of(room.pools) for room in unpacked]
     reported = [room.pools.cells for room in unpacked]
-    cells = PackedCells(residues=bare_residues(reported, kinds_by_room))
+    cells = PackedCells(free_cells=unpacked_cells(reported, kinds_by_room))
     groups = [runs_alike(room.outstanding) for room in unpacked]
     resources = [site_cells.resources for site_cells in reported]
     held = [

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from federation.capacity.cells import COUNT, KIND, VIEWS, Residues, gathered, only
+from federation.capacity.cells import COUNT, KIND, VIEWS, FreeCells, gathered, only
 from federation.capacity.packing import room_by_segment
 from federation.model.arrays import BoolArray, IntArray, LevelArray, read_only
 from federation.model.pools.matching import Match
@@ -45,13 +45,13 @@ class Layer:
     """
 
     position_c: _Positions
-    residues: Residues
+    free_cells: FreeCells
     room_cv: dict[_RoomKey, _Room] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, position_c: _Positions, residues: Residues, room: KnownRoom | None) -> Layer:
+    def of(cls, position_c: _Positions, free_cells: FreeCells, room: KnownRoom | None) -> Layer:
         """Make a layer, with the room for one request where the packing has computed it."""
-        layer = cls(position_c=position_c, residues=residues)
+        layer = cls(position_c=position_c, free_cells=free_cells)
         if room is not None:
             request, room_cv = room
             layer.room_cv[request_shape(request), id(None)] = None, read_only(room_cv)
@@ -68,9 +68,9 @@ class Layer:
         if cached is not None and cached[0] is verdict_p:
             return cached[1]
         suiting_p = None if verdict_p is None else verdict_p == Match.YES
-        room_cv = room_by_segment(self.residues, request, suiting_p).reshape(-1, VIEWS)
+        room_cv = room_by_segment(self.free_cells, request, suiting_p).reshape(-1, VIEWS)
         if verdict_p is not None:
-            room_cv[_has_unknown_c(self.residues, verdict_p == Match.UNKNOWN)] = 0
+            room_cv[_has_unknown_c(self.free_cells, verdict_p == Match.UNKNOWN)] = 0
         if len(self.room_cv) >= _MAX_CACHED_SHAPES:
             self.room_cv.clear()
         self.room_cv[key] = verdict_p, read_only(room_cv)
@@ -103,12 +103,12 @@ class Layers:
         unknown_c: BoolArray = self.layer_c == _NOWHERE
         return unknown_c
 
-    def only(self, position: int) -> Residues:
+    def only(self, position: int) -> FreeCells:
         """Return the free cells of one cluster, in a table of its own."""
         layer = self.layers[int(self.layer_c[position])]
-        return only(layer.residues, int(self.place_c[position]))
+        return only(layer.free_cells, int(self.place_c[position]))
 
-    def gathered(self, positions: Sequence[int]) -> tuple[list[int], Residues]:
+    def gathered(self, positions: Sequence[int]) -> tuple[list[int], FreeCells]:
         """Copy the free cells of some clusters into a new table; return their positions, too.
 
         All clusters of a small newest layer are copied with them, so that the next change need
@@ -127,14 +127,14 @@ class Layers:
             copied_j = position_j[layer_j == layer]
             if len(copied_j):
                 order += copied_j.tolist()
-                sources.append((self.layers[layer].residues, self.place_c[copied_j]))
+                sources.append((self.layers[layer].free_cells, self.place_c[copied_j]))
         return order, gathered(sources)
 
     def with_newest(
-        self, positions: Sequence[int], residues: Residues, room: KnownRoom | None = None
+        self, positions: Sequence[int], free_cells: FreeCells, room: KnownRoom | None = None
     ) -> Layers:
         """Put a layer on top, and merge it with those below that are not much larger."""
-        newest = Layer.of(np.array(positions, dtype=np.intp), residues, room)
+        newest = Layer.of(np.array(positions, dtype=np.intp), free_cells, room)
         layer_c, place_c = self.layer_c.copy(), self.place_c.copy()
         below = list(self.layers)
         layer_c[newest.position_c] = len(below)
@@ -169,16 +169,16 @@ class Layers:
 
 def _merged(lower: Layer, live_j: _Positions, upper: Layer) -> Layer:
     """Merge the live clusters of the lower layer with all of the upper one."""
-    all_places = np.arange(len(upper.residues))
+    all_places = np.arange(len(upper.free_cells))
     return Layer(
         position_c=np.concatenate([lower.position_c[live_j], upper.position_c]),
-        residues=gathered([(lower.residues, live_j), (upper.residues, all_places)]),
+        free_cells=gathered([(lower.free_cells, live_j), (upper.free_cells, all_places)]),
     )
 
 
-def _has_unknown_c(residues: Residues, is_unknown_p: BoolArray) -> BoolArray:
+def _has_unknown_c(free_cells: FreeCells, is_unknown_p: BoolArray) -> BoolArray:
     """Tell which clusters have a node in a pool whose match is unknown."""
-    table_xk = residues.table_xk
+    table_xk = free_cells.table_xk
     is_unknown_k = is_unknown_p[table_xk[KIND]] & (table_xk[COUNT] > 0)
-    unknown_c: BoolArray = np.logical_or.reduceat(is_unknown_k, residues.first_s[:-1:VIEWS])
+    unknown_c: BoolArray = np.logical_or.reduceat(is_unknown_k, free_cells.first_s[:-1:VIEWS])
     return unknown_c

@@ -18,7 +18,7 @@ from federation.capacity.cells import (
     POOL,
     SIZE,
     VIEWS,
-    Residues,
+    FreeCells,
     View,
     apart,
 )
@@ -86,7 +86,7 @@ class Packing(NamedTuple):
 
     placed_s: IntArray
     takes: Takes
-    left: Residues
+    left: FreeCells
     room_s: IntArray | None
 
 
@@ -118,17 +118,17 @@ class _Touched(NamedTuple):
 
 
 def room_by_segment(
-    residues: Residues, request: Mapping[str, int], suiting_p: BoolArray | None = None
+    free_cells: FreeCells, request: Mapping[str, int], suiting_p: BoolArray | None = None
 ) -> IntArray:
     """Return how many replicas the cells of each segment hold; ``suiting_p``: kinds, None all."""
-    room_k = fits_k(residues, Want(request, suiting_p))
-    room_k *= residues.table_xk[COUNT]
-    total_s: IntArray = np.add.reduceat(room_k, residues.first_s[:-1])
+    room_k = fits_k(free_cells, Want(request, suiting_p))
+    room_k *= free_cells.table_xk[COUNT]
+    total_s: IntArray = np.add.reduceat(room_k, free_cells.first_s[:-1])
     return total_s
 
 
 def pack(
-    residues: Residues,
+    free_cells: FreeCells,
     request: Mapping[str, int],
     replicas_c: IntArray,
     suiting_p: BoolArray | None = None,
@@ -140,63 +140,65 @@ def pack(
     SPREAD: in each round every node with room takes one replica, the largest cells first. The
     last round may be partial.
     """
-    return packed_in_place(apart(residues), request, replicas_c, suiting_p)
+    return packed_in_place(apart(free_cells), request, replicas_c, suiting_p)
 
 
 def packed_in_place(
-    residues: Residues,
+    free_cells: FreeCells,
     request: Mapping[str, int],
     replicas_c: IntArray,
     suiting_p: BoolArray | None = None,
 ) -> Packing:
-    """Pack as ``pack`` does, but write into the table of ``residues``, which the caller owns.
+    """Pack as ``pack`` does, but write into the table of ``free_cells``, which the caller owns.
 
     Call once: there may be no spare columns for a second packing.
     """
-    everywhere = np.zeros(len(residues), dtype=np.int64)
-    wants = Wants.of(residues.resources, [Want(request, suiting_p)])
-    return packed_each_in_place(residues, wants.by_cluster(everywhere), replicas_c)
+    everywhere = np.zeros(len(free_cells), dtype=np.int64)
+    wants = Wants.of(free_cells.resources, [Want(request, suiting_p)])
+    return packed_each_in_place(free_cells, wants.by_cluster(everywhere), replicas_c)
 
 
 def packed_each_in_place(
-    residues: Residues, requested: WantedByCluster, replicas_c: IntArray
+    free_cells: FreeCells, requested: WantedByCluster, replicas_c: IntArray
 ) -> Packing:
     """Pack as ``packed_in_place`` does, with a request and a number of replicas by cluster."""
-    fits_k = requested.fits_k(residues)
-    room_s = np.add.reduceat(fits_k * residues.table_xk[COUNT], residues.first_s[:-1])
+    fits_k = requested.fits_k(free_cells)
+    room_s = np.add.reduceat(fits_k * free_cells.table_xk[COUNT], free_cells.first_s[:-1])
     placed_s = np.minimum(replicas_c.repeat(VIEWS), room_s)
-    segment_k = np.arange(len(placed_s)).repeat(residues.capacity_s)
-    turns = _turns(residues, fits_k, placed_s, segment_k)
-    touched = _touched(residues, turns, segment_k, requested)
+    segment_k = np.arange(len(placed_s)).repeat(free_cells.capacity_s)
+    turns = _turns(free_cells, fits_k, placed_s, segment_k)
+    touched = _touched(free_cells, turns, segment_k, requested)
     # Read the cells before they are overwritten.
-    takes = _takes(residues, touched)
+    takes = _takes(free_cells, touched)
     if turns.base_k is not None:
-        _deal_base(residues, turns.base_k, segment_k, requested)
-    added_s = _deal_turns(residues, touched, requested)
+        _deal_base(free_cells, turns.base_k, segment_k, requested)
+    added_s = _deal_turns(free_cells, touched, requested)
     # Each placed replica takes the room of one, unless the room was too large to be counted.
     is_counted = room_s.max(initial=0) < MAX_REPLICAS
     return Packing(
         placed_s=placed_s,
         takes=takes,
-        left=residues.with_used(residues.used_s + added_s),
+        left=free_cells.with_used(free_cells.used_s + added_s),
         room_s=room_s - placed_s if is_counted else None,
     )
 
 
-def _turns(residues: Residues, fits_k: IntArray, placed_s: IntArray, segment_k: IntArray) -> _Turns:
+def _turns(
+    free_cells: FreeCells, fits_k: IntArray, placed_s: IntArray, segment_k: IntArray
+) -> _Turns:
     """Deal FILLED nodes full in one turn; deal SPREAD nodes whole rounds, then one a turn."""
-    count_k, starts_s = residues.table_xk[COUNT], residues.first_s[:-1]
+    count_k, starts_s = free_cells.table_xk[COUNT], free_cells.first_s[:-1]
     # Cells of clusters where nothing is to be packed need not be sorted.
     max_unit_s = (placed_s > 0).astype(np.int64)
     max_unit_s[View.FILLED :: VIEWS] *= MAX_REPLICAS
-    max_unit_k = max_unit_s.repeat(residues.capacity_s)
+    max_unit_k = max_unit_s.repeat(free_cells.capacity_s)
     unit_k = np.minimum(fits_k, max_unit_k)
     room_k = unit_k * count_k
     # A partial round is dealt by turns: most promises are smaller than one round.
     is_deep_s = placed_s > np.add.reduceat(room_k, starts_s)
     if not is_deep_s.any():
         return _Turns(base_k=None, unit_k=unit_k, room_k=room_k, rest_s=placed_s)
-    rounds_s = _whole_rounds(residues, fits_k, np.where(is_deep_s, placed_s, 0), segment_k)
+    rounds_s = _whole_rounds(free_cells, fits_k, np.where(is_deep_s, placed_s, 0), segment_k)
     base_k = np.minimum(fits_k, rounds_s[segment_k])
     unit_k = np.minimum(fits_k - base_k, max_unit_k)
     return _Turns(
@@ -208,10 +210,10 @@ def _turns(residues: Residues, fits_k: IntArray, placed_s: IntArray, segment_k: 
 
 
 def _whole_rounds(
-    residues: Residues, fits_k: IntArray, replicas_s: IntArray, segment_k: IntArray
+    free_cells: FreeCells, fits_k: IntArray, replicas_s: IntArray, segment_k: IntArray
 ) -> IntArray:
     """Return the largest number of rounds, by segment, that place at most ``replicas_s``."""
-    count_k, starts_s = residues.table_xk[COUNT], residues.first_s[:-1]
+    count_k, starts_s = free_cells.table_xk[COUNT], free_cells.first_s[:-1]
     low_s = np.zeros_like(replicas_s)
     high_s = np.minimum(np.maximum.reduceat(fits_k, starts_s), replicas_s)
     while (low_s < high_s).any():
@@ -224,7 +226,7 @@ def _whole_rounds(
 
 
 def _touched(
-    residues: Residues, turns: _Turns, segment_k: IntArray, requested: WantedByCluster
+    free_cells: FreeCells, turns: _Turns, segment_k: IntArray, requested: WantedByCluster
 ) -> _Touched:
     """Return the cells whose turn comes before all replicas are dealt.
 
@@ -235,12 +237,12 @@ def _touched(
     is_open_k = turns.room_k > 0
     if np.count_nonzero(turns.rest_s) > _FEW:
         is_open_k &= _is_within_reach(
-            residues, turns, _keys(residues, slice(None), segment_k, requested)
+            free_cells, turns, _keys(free_cells, slice(None), segment_k, requested)
         )
     (cell_i,) = is_open_k.nonzero()
     segment_i = segment_k.take(cell_i)
     # Keep the cells of a segment together.
-    key_i = _keys(residues, cell_i, segment_i, requested) | (segment_i << _ORDER_BITS)
+    key_i = _keys(free_cells, cell_i, segment_i, requested) | (segment_i << _ORDER_BITS)
     cell_i = cell_i.take(key_i.argsort(kind="stable"))
     room_i = turns.room_k.take(cell_i)
     end_i = room_i.cumsum()
@@ -265,43 +267,43 @@ def _touched(
 
 
 def _keys(
-    residues: Residues,
+    free_cells: FreeCells,
     cells: npt.NDArray[np.intp] | slice,
     segment_i: IntArray,
     requested: WantedByCluster,
 ) -> IntArray:
     """Return sort keys: by size, and larger than all sizes for cells with unrequested devices."""
-    key_i: IntArray = residues.table_xk[SIZE][cells]
-    for row, name in enumerate(residues.resources):
+    key_i: IntArray = free_cells.table_xk[SIZE][cells]
+    for row, name in enumerate(free_cells.resources):
         if is_extended(name) and not requested.amount_rc[row].all():
-            spare_i = np.minimum(residues.amount_rk[row][cells], 1)
+            spare_i = np.minimum(free_cells.amount_rk[row][cells], 1)
             spare_i *= requested.amount(row, segment_i // VIEWS) == 0
             key_i = key_i | (spare_i << _SIZE_BITS)
     return key_i
 
 
-def _is_within_reach(residues: Residues, turns: _Turns, key_k: IntArray) -> BoolArray:
+def _is_within_reach(free_cells: FreeCells, turns: _Turns, key_k: IntArray) -> BoolArray:
     """Tell which cells come no later than the first with room for all that is left.
 
     Few cells of a segment remain to be sorted. ``last_s`` is the key of that first cell; without
     one it is larger than all keys.
     """
-    capacity_s, room_k = residues.capacity_s, turns.room_k
+    capacity_s, room_k = free_cells.capacity_s, turns.room_k
     # SPREAD begins with the largest cell.
     flipped_s = np.zeros_like(capacity_s)
     flipped_s[View.SPREAD :: VIEWS] = _AFTER_ALL - 1
     place_k = key_k ^ flipped_s.repeat(capacity_s)
     is_short_k = room_k < turns.rest_s.repeat(capacity_s)
-    last_s = np.minimum.reduceat(place_k | (is_short_k * _AFTER_ALL), residues.first_s[:-1])
+    last_s = np.minimum.reduceat(place_k | (is_short_k * _AFTER_ALL), free_cells.first_s[:-1])
     within_k: BoolArray = place_k <= last_s.repeat(capacity_s)
     return within_k
 
 
-def _takes(residues: Residues, touched: _Touched) -> Takes:
+def _takes(free_cells: FreeCells, touched: _Touched) -> Takes:
     return Takes(
-        resources=residues.resources,
-        first_s=touched.segment_j.searchsorted(np.arange(len(residues.used_s) + 1)),
-        column_xj=residues.table_xk.take(touched.cell_j, axis=1),
+        resources=free_cells.resources,
+        first_s=touched.segment_j.searchsorted(np.arange(len(free_cells.used_s) + 1)),
+        column_xj=free_cells.table_xk.take(touched.cell_j, axis=1),
         unit_j=touched.unit_j,
         full_j=touched.full_j,
         left_j=touched.left_j,
@@ -309,18 +311,18 @@ def _takes(residues: Residues, touched: _Touched) -> Takes:
 
 
 def _deal_base(
-    residues: Residues, base_k: IntArray, segment_k: IntArray, requested: WantedByCluster
+    free_cells: FreeCells, base_k: IntArray, segment_k: IntArray, requested: WantedByCluster
 ) -> None:
     """Write the replicas that all nodes of a cell take alike into the table."""
-    table_xk = residues.table_xk
+    table_xk = free_cells.table_xk
     (cell_i,) = base_k.nonzero()
     cluster_i = segment_k[cell_i] // VIEWS
     table_xk[AMOUNTS:, cell_i] -= base_k[cell_i] * requested.amount(slice(None), cluster_i)
-    weight_ri = residues.weight_rc[:, cluster_i]
+    weight_ri = free_cells.weight_rc[:, cluster_i]
     table_xk[SIZE, cell_i] = size_k(table_xk[AMOUNTS:, cell_i], weight_ri)
 
 
-def _deal_turns(residues: Residues, touched: _Touched, requested: WantedByCluster) -> IntArray:
+def _deal_turns(free_cells: FreeCells, touched: _Touched, requested: WantedByCluster) -> IntArray:
     """Write the replicas dealt by turns into the table; return the new cells by segment.
 
     A cell is split into up to three pieces (axis p): nodes that take nothing, a node that takes a
@@ -328,7 +330,7 @@ def _deal_turns(residues: Residues, touched: _Touched, requested: WantedByCluste
     spare columns.
     """
     # ``take`` costs a fraction of indexing by brackets, mostly along the columns of a table.
-    table_xk, left_j, full_j = residues.table_xk, touched.left_j, touched.full_j
+    table_xk, left_j, full_j = free_cells.table_xk, touched.left_j, touched.full_j
     is_left_j = (left_j > 0).astype(np.int64)
     none_j = table_xk[COUNT].take(touched.cell_j) - full_j - is_left_j
     nodes_pj = np.array([none_j, is_left_j, full_j])
@@ -338,7 +340,7 @@ def _deal_turns(residues: Residues, touched: _Touched, requested: WantedByCluste
     rank_pj[1] += rank_pj[0]
     rank_pj[2] += rank_pj[1]
     # Only one cell of a segment is split.
-    spare_j = (residues.first_s[:-1] + residues.used_s).take(touched.segment_j)
+    spare_j = (free_cells.first_s[:-1] + free_cells.used_s).take(touched.segment_j)
     place_pj = np.where(rank_pj == 1, touched.cell_j, spare_j + (rank_pj - 2))
     (piece_i,) = is_piece_pj.ravel().nonzero()
     source_i = piece_i % len(left_j)
@@ -347,8 +349,8 @@ def _deal_turns(residues: Residues, touched: _Touched, requested: WantedByCluste
     column_xi[COUNT] = nodes_pj.take(piece_i)
     cluster_i = touched.segment_j.take(source_i) // VIEWS
     column_xi[AMOUNTS:] -= used_i * requested.amount(slice(None), cluster_i)
-    column_xi[SIZE] = size_k(column_xi[AMOUNTS:], residues.weight_rc.take(cluster_i, axis=1))
+    column_xi[SIZE] = size_k(column_xi[AMOUNTS:], free_cells.weight_rc.take(cluster_i, axis=1))
     table_xk[:, place_pj.take(piece_i)] = column_xi
-    added_s = np.zeros(len(residues.used_s), dtype=np.int64)
+    added_s = np.zeros(len(free_cells.used_s), dtype=np.int64)
     np.add.at(added_s, touched.segment_j, rank_pj[-1] - 1)
     return added_s

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from federation.capacity.assignments import Alike, Assignment, holdings_of
-from federation.capacity.cells import PIECES, VIEWS, Residues, View, apart, gathered, head, only
+from federation.capacity.cells import PIECES, VIEWS, FreeCells, View, apart, gathered, head, only
 from federation.capacity.packing import packed_each_in_place
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.wants import Want, WantedByCluster, Wants
@@ -29,35 +29,35 @@ class PackedCells:
     ``moved`` has the clusters that outgrew the table: their new table, and their place in it.
     """
 
-    residues: Residues
-    moved: dict[int, tuple[Residues, int]] = field(default_factory=dict)
+    free_cells: FreeCells
+    moved: dict[int, tuple[FreeCells, int]] = field(default_factory=dict)
 
-    def gathered(self, places: Sequence[int]) -> Residues:
+    def gathered(self, places: Sequence[int]) -> FreeCells:
         """Copy some of the clusters, in this order, into a table of their own."""
-        if not self.moved and list(places) == list(range(len(self.residues))):
-            return apart(self.residues)
-        sources: list[tuple[Residues, list[int]]] = []
+        if not self.moved and list(places) == list(range(len(self.free_cells))):
+            return apart(self.free_cells)
+        sources: list[tuple[FreeCells, list[int]]] = []
         for place in places:
-            residues, cluster = self.moved.get(place, (self.residues, place))
-            if sources and sources[-1][0] is residues:
+            free_cells, cluster = self.moved.get(place, (self.free_cells, place))
+            if sources and sources[-1][0] is free_cells:
                 sources[-1][1].append(cluster)
             else:
-                sources.append((residues, [cluster]))
+                sources.append((free_cells, [cluster]))
         return gathered(sources)
 
-    def only(self, place: int) -> Residues:
+    def only(self, place: int) -> FreeCells:
         """Copy one cluster into a table of its own."""
-        return only(*self.moved.get(place, (self.residues, place)))
+        return only(*self.moved.get(place, (self.free_cells, place)))
 
-    def put(self, places: Sequence[int], source: Residues, first: int) -> None:
+    def put(self, places: Sequence[int], source: FreeCells, first: int) -> None:
         """Store the free cells of some clusters, which stand in ``source`` from ``first`` on.
 
         Where a cluster still fits it is written over its old columns, else it is moved.
         """
-        if not self.moved and list(places) == list(range(len(self.residues))):
-            self.residues = source
+        if not self.moved and list(places) == list(range(len(self.free_cells))):
+            self.free_cells = source
             return
-        table = self.residues
+        table = self.free_cells
         segment_s = (np.array(places)[:, np.newaxis] * VIEWS + np.arange(VIEWS)).ravel()
         segments = slice(VIEWS * first, VIEWS * (first + len(places)))
         capacity_s, first_s = source.capacity_s[segments], source.first_s[:-1][segments]
@@ -94,13 +94,13 @@ def pack_groups(
         return assignments
     # Clusters with most groups come first, so that those that go on stay at the front.
     order = sorted(nonempty, key=lambda place: -len(groups[place]))
-    residues = cells.gathered(order)
+    free_cells = cells.gathered(order)
     turns = _Turns.of(
-        [groups[place] for place in order], kinds, residues.resources, alike or Alike()
+        [groups[place] for place in order], kinds, free_cells.resources, alike or Alike()
     )
     turn = 0
     while True:
-        packing = packed_each_in_place(residues, *turns.at(turn, len(order)))
+        packing = packed_each_in_place(free_cells, *turns.at(turn, len(order)))
         placed_c = packing.placed_s[View.FILLED :: VIEWS].tolist()
         for cluster, place in enumerate(order):
             assignments[place] += holdings_of(
@@ -108,15 +108,15 @@ def pack_groups(
             )
         turn += 1
         going_on = sum(len(groups[place]) > turn for place in order)
-        residues = packing.left
+        free_cells = packing.left
         if going_on < len(order):
-            cells.put(order[going_on:], residues, going_on)
+            cells.put(order[going_on:], free_cells, going_on)
         if not going_on:
             return assignments
         if going_on < len(order):
-            order, residues = order[:going_on], head(residues, going_on)
-        if (residues.capacity_s - residues.used_s < PIECES).any():
-            residues = gathered([(residues, range(going_on))])
+            order, free_cells = order[:going_on], head(free_cells, going_on)
+        if (free_cells.capacity_s - free_cells.used_s < PIECES).any():
+            free_cells = gathered([(free_cells, range(going_on))])
 
 
 class _Turns(NamedTuple):

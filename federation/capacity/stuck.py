@@ -11,15 +11,15 @@ from dataclasses import replace
 import numpy as np
 
 from federation.capacity.assignments import Assignment
-from federation.capacity.cells import AMOUNTS, COUNT, KIND, Residues, View
+from federation.capacity.cells import AMOUNTS, COUNT, KIND, FreeCells, View
 from federation.capacity.pool_kinds import PoolKinds
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.pools.bounds import per_replica
 
 
 def without_reserved_nodes(
-    free: Residues, stuck: Iterable[Assignment], kinds: PoolKinds
-) -> Residues:
+    free: FreeCells, stuck: Iterable[Assignment], kinds: PoolKinds
+) -> FreeCells:
     """Remove, for each stuck replica, one node from the free cells of both views.
 
     It is the node with the largest part of what the replica requests. Whichever node comes free

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from federation.capacity.cells import KIND, VIEWS, Residues
+from federation.capacity.cells import KIND, VIEWS, FreeCells
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import fit_in_k, per_replica
@@ -82,14 +82,14 @@ class WantedByCluster(NamedTuple):
         amount_c: IntArray = self.amount_rc[row]
         return amount_c if self.common is not None else amount_c.take(cluster_i, axis=-1)
 
-    def fits_k(self, residues: Residues) -> IntArray:
+    def fits_k(self, free_cells: FreeCells) -> IntArray:
         """Return how many replicas each node of the cells holds."""
         if self.common is not None:
-            return fits_k(residues, self.common)
+            return fits_k(free_cells, self.common)
         wants = self.wants
-        width_c = np.diff(residues.first_s[::VIEWS])
+        width_c = np.diff(free_cells.first_s[::VIEWS])
         fit_k = (wants.has_rows_w.take(self.want_c) * np.int64(MAX_REPLICAS)).repeat(width_c)
-        for amount_k, amount_c in zip(residues.amount_rk, self.amount_rc, strict=True):
+        for amount_k, amount_c in zip(free_cells.amount_rk, self.amount_rc, strict=True):
             is_requested_c = amount_c > 0
             if is_requested_c.any():
                 divisor_k = np.maximum(amount_c, 1).view(np.uint64).repeat(width_c)
@@ -108,13 +108,13 @@ class WantedByCluster(NamedTuple):
             suiting_up = np.array(
                 [all_p if suiting_p is None else suiting_p for suiting_p in suiting]
             )
-            fit_k *= suiting_up[use_c.repeat(width_c), residues.table_xk[KIND]]
+            fit_k *= suiting_up[use_c.repeat(width_c), free_cells.table_xk[KIND]]
         return fit_k
 
 
-def fits_k(residues: Residues, want: Want) -> IntArray:
+def fits_k(free_cells: FreeCells, want: Want) -> IntArray:
     """Return how many replicas each node of the cells holds, with one want for all clusters."""
-    fit_k = fit_in_k(residues.resources, residues.amount_rk, per_replica(want.request))
+    fit_k = fit_in_k(free_cells.resources, free_cells.amount_rk, per_replica(want.request))
     if want.suiting_p is not None:
-        fit_k *= want.suiting_p[residues.table_xk[KIND]]
+        fit_k *= want.suiting_p[free_cells.table_xk[KIND]]
     return fit_k

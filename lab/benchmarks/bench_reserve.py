@@ -120,7 +120,7 @@ def print_decisions(clusters: int) -> None:
     repeats = REPEATS if clusters <= GOAL_CLUSTERS else 1
     again = [packed_fleet(clusters, DECISIONS)[1] for _ in range(repeats - 1)]
     times = [min(turns) for turns in zip(first, *again, strict=True)]
-    columns = sum(layer.residues.table_xk.shape[1] for layer in fleet.layers)
+    columns = sum(layer.free_cells.table_xk.shape[1] for layer in fleet.layers)
     FIGURES.note(f"in the end {columns / 2 / clusters:.0f} columns a cluster and view")
     show(f"estimate and promise of {TARGETS} targets", times[FIRST:], DECISION_GOAL_MILLIS)
     large = [times[number] for number in range(FIRST, DECISIONS) if is_large(number)]

@@ -18,7 +18,7 @@ import numpy as np
 
 from estimator.estimation.capacity import NodeSet, counted_nodes
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, node_columns
-from federation.capacity.cells import Residues
+from federation.capacity.cells import FreeCells
 from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.packing import pack
@@ -253,11 +253,11 @@ def print_one_cluster() -> None:
     random = np.random.default_rng(7)
     shapes = [{"cpu": int(cpu), "memory": 2 * GIB} for cpu in random.integers(100, 4000, 100)]
 
-    def pack_each() -> Residues:
-        residues = residues_of(pools)
+    def pack_each() -> FreeCells:
+        free_cells = residues_of(pools)
         for shape in shapes:
-            residues = pack(residues, shape, np.array([10])).left
-        return residues
+            free_cells = pack(free_cells, shape, np.array([10])).left
+        return free_cells
 
     show("pack 100 reservations of as many shapes", median_millis(pack_each))
     parts = [

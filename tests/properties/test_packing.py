@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.capacity.cells import Residues, View, cells_left
+from federation.capacity.cells import FreeCells, View, cells_left
 from federation.capacity.cluster_room import Room
 from federation.capacity.packing import pack
 from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
@@ -50,10 +50,10 @@ def fit(node: Node, request: Mapping[str, int]) -> int:
 
 
 def filled_one_at_a_time(
-    residues: Residues, request: Mapping[str, int], replicas: int
+    free_cells: FreeCells, request: Mapping[str, int], replicas: int
 ) -> Iterator[Node]:
     """All nodes, each filled up before the next."""
-    for node in nodes_in_turn(residues, View.FILLED, request):
+    for node in nodes_in_turn(free_cells, View.FILLED, request):
         here = min(replicas, fit(node, request))
         replicas -= here
         left: Node | None = node
@@ -64,10 +64,10 @@ def filled_one_at_a_time(
 
 
 def spread_one_at_a_time(
-    residues: Residues, request: Mapping[str, int], replicas: int
+    free_cells: FreeCells, request: Mapping[str, int], replicas: int
 ) -> Iterator[Node]:
     """All nodes, each given one replica before any is given another."""
-    nodes, has_room = nodes_in_turn(residues, View.SPREAD, request), True
+    nodes, has_room = nodes_in_turn(free_cells, View.SPREAD, request), True
     while replicas and has_room:
         has_room = False
         for place, node in enumerate(nodes):
@@ -91,17 +91,17 @@ def test_packing_in_closed_form_is_packing_one_at_a_time(
     seed: int,
 ) -> None:
     report = cells_of(groups, RESOURCES)
-    residues = residues_of(one_pool(report))
+    free_cells = residues_of(one_pool(report))
     for request, replicas in shapes:
         expected = {
-            View.FILLED: list(filled_one_at_a_time(residues, request, replicas)),
-            View.SPREAD: list(spread_one_at_a_time(residues, request, replicas)),
+            View.FILLED: list(filled_one_at_a_time(free_cells, request, replicas)),
+            View.SPREAD: list(spread_one_at_a_time(free_cells, request, replicas)),
         }
-        room = sum(fit(node, request) for node in nodes_in_turn(residues, View.FILLED, request))
-        packing = pack(residues, request, np.array([replicas]))
-        residues = packing.left
+        room = sum(fit(node, request) for node in nodes_in_turn(free_cells, View.FILLED, request))
+        packing = pack(free_cells, request, np.array([replicas]))
+        free_cells = packing.left
         for view, nodes in expected.items():
-            left = cells_left(residues, view, report)
+            left = cells_left(free_cells, view, report)
             assert minimums(left) == Counter(free for _, free in nodes)
             assert (left.min_rk <= left.max_rk).all()
         assert packing.placed_s[View.FILLED] == min(replicas, room)
