@@ -22,7 +22,12 @@ from federation.capacity.cells import (
     View,
     apart,
 )
-from federation.capacity.wants import Want, WantedByCluster, Wants, fits_k
+from federation.capacity.replica_requests import (
+    ReplicaRequest,
+    ReplicaRequests,
+    RequestsByCluster,
+    fits_k,
+)
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.cell_order import size_k
@@ -121,7 +126,7 @@ def room_by_segment(
     free_cells: FreeCells, request: Mapping[str, int], suiting_p: BoolArray | None = None
 ) -> IntArray:
     """Return how many replicas the cells of each segment hold; ``suiting_p``: kinds, None all."""
-    room_k = fits_k(free_cells, Want(request, suiting_p))
+    room_k = fits_k(free_cells, ReplicaRequest(request, suiting_p))
     room_k *= free_cells.table_xk[COUNT]
     total_s: IntArray = np.add.reduceat(room_k, free_cells.first_s[:-1])
     return total_s
@@ -154,12 +159,12 @@ def packed_in_place(
     Call once: there may be no spare columns for a second packing.
     """
     everywhere = np.zeros(len(free_cells), dtype=np.int64)
-    wants = Wants.of(free_cells.resources, [Want(request, suiting_p)])
-    return packed_each_in_place(free_cells, wants.by_cluster(everywhere), replicas_c)
+    requests = ReplicaRequests.of(free_cells.resources, [ReplicaRequest(request, suiting_p)])
+    return packed_each_in_place(free_cells, requests.by_cluster(everywhere), replicas_c)
 
 
 def packed_each_in_place(
-    free_cells: FreeCells, requested: WantedByCluster, replicas_c: IntArray
+    free_cells: FreeCells, requested: RequestsByCluster, replicas_c: IntArray
 ) -> Packing:
     """Pack as ``packed_in_place`` does, with a request and a number of replicas by cluster."""
     fits_k = requested.fits_k(free_cells)
@@ -226,7 +231,7 @@ def _whole_rounds(
 
 
 def _touched(
-    free_cells: FreeCells, turns: _Turns, segment_k: IntArray, requested: WantedByCluster
+    free_cells: FreeCells, turns: _Turns, segment_k: IntArray, requested: RequestsByCluster
 ) -> _Touched:
     """Return the cells whose turn comes before all replicas are dealt.
 
@@ -270,7 +275,7 @@ def _keys(
     free_cells: FreeCells,
     cells: npt.NDArray[np.intp] | slice,
     segment_i: IntArray,
-    requested: WantedByCluster,
+    requested: RequestsByCluster,
 ) -> IntArray:
     """Return sort keys: by size, and larger than all sizes for cells with unrequested devices."""
     key_i: IntArray = free_cells.table_xk[SIZE][cells]
@@ -311,7 +316,7 @@ def _takes(free_cells: FreeCells, touched: _Touched) -> Takes:
 
 
 def _deal_base(
-    free_cells: FreeCells, base_k: IntArray, segment_k: IntArray, requested: WantedByCluster
+    free_cells: FreeCells, base_k: IntArray, segment_k: IntArray, requested: RequestsByCluster
 ) -> None:
     """Write the replicas that all nodes of a cell take alike into the table."""
     table_xk = free_cells.table_xk
@@ -322,7 +327,7 @@ def _deal_base(
     table_xk[SIZE, cell_i] = size_k(table_xk[AMOUNTS:, cell_i], weight_ri)
 
 
-def _deal_turns(free_cells: FreeCells, touched: _Touched, requested: WantedByCluster) -> IntArray:
+def _deal_turns(free_cells: FreeCells, touched: _Touched, requested: RequestsByCluster) -> IntArray:
     """Write the replicas dealt by turns into the table; return the new cells by segment.
 
     A cell is split into up to three pieces (axis p): nodes that take nothing, a node that takes a

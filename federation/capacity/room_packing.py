@@ -16,7 +16,7 @@ from federation.capacity.assignments import Alike, Assignment, holdings_of
 from federation.capacity.cells import PIECES, VIEWS, FreeCells, View, apart, gathered, head, only
 from federation.capacity.packing import packed_each_in_place
 from federation.capacity.pool_kinds import PoolKinds
-from federation.capacity.wants import Want, WantedByCluster, Wants
+from federation.capacity.replica_requests import ReplicaRequest, ReplicaRequests, RequestsByCluster
 from federation.model.arrays import IntArray
 from federation.model.pools.matching import Match
 from federation.model.reservations import Outstanding
@@ -122,9 +122,9 @@ def pack_groups(
 class _Turns(NamedTuple):
     """The groups (axis g) of clusters; those of cluster c begin at ``first_c[c]``."""
 
-    wants: Wants
+    requests: ReplicaRequests
     first_c: IntArray
-    want_g: IntArray
+    request_g: IntArray
     replicas_g: IntArray
 
     @classmethod
@@ -144,23 +144,23 @@ class _Turns(NamedTuple):
         first_c = np.zeros(len(groups), dtype=np.int64)
         np.cumsum([len(cluster_groups) for cluster_groups in groups[:-1]], out=first_c[1:])
         # ``alike`` may have many more numbers than these groups.
-        used_u, want_g = np.unique(np.array(numbers, dtype=np.int64), return_inverse=True)
-        wants = [_want(alike.firsts[number], kinds) for number in used_u.tolist()]
+        used_u, request_g = np.unique(np.array(numbers, dtype=np.int64), return_inverse=True)
+        requests = [_request(alike.firsts[number], kinds) for number in used_u.tolist()]
         return cls(
-            wants=Wants.of(resources, wants),
+            requests=ReplicaRequests.of(resources, requests),
             first_c=first_c,
-            want_g=want_g,
+            request_g=request_g,
             replicas_g=np.array(replicas, dtype=np.int64),
         )
 
-    def at(self, turn: int, clusters: int) -> tuple[WantedByCluster, IntArray]:
-        """Return the wants and replicas of one turn, for the first ``clusters`` clusters."""
+    def at(self, turn: int, clusters: int) -> tuple[RequestsByCluster, IntArray]:
+        """Return the requests and replicas of one turn, for the first ``clusters`` clusters."""
         group_c = self.first_c[:clusters] + turn
-        return self.wants.by_cluster(self.want_g[group_c]), self.replicas_g[group_c]
+        return self.requests.by_cluster(self.request_g[group_c]), self.replicas_g[group_c]
 
 
-def _want(outstanding: Outstanding, kinds: PoolKinds) -> Want:
+def _request(outstanding: Outstanding, kinds: PoolKinds) -> ReplicaRequest:
     requirements = outstanding.requirements
     # A promise without proof may land on all nodes that do not exclude it, so it is packed there.
     least = Match.YES if outstanding.certificate.is_packed else Match.UNKNOWN
-    return Want(requirements.request, kinds.suiting(requirements.node_claim, least))
+    return ReplicaRequest(requirements.request, kinds.suiting(requirements.node_claim, least))

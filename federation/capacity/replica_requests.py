@@ -17,7 +17,7 @@ from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import fit_in_k, per_replica
 
 
-class Want(NamedTuple):
+class ReplicaRequest(NamedTuple):
     """A replica's request; ``suiting_p`` marks the kinds of pools that match, None: all."""
 
     request: Mapping[str, int]
@@ -25,56 +25,56 @@ class Want(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Wants:
-    """Distinct wants (axis w).
+class ReplicaRequests:
+    """Distinct requests (axis q).
 
-    ``amount_rw`` is what a replica takes of each resource (axis r, the rows of the free cells).
-    ``has_rows_w`` tells whether these rows have all resources of the request. ``chooses``: some
-    want does not match all kinds of pools.
+    ``amount_rq`` is what a replica takes of each resource (axis r, the rows of the free cells).
+    ``has_rows_q`` tells whether these rows have all resources of the request. ``chooses``: some
+    request does not match all kinds of pools.
     """
 
-    wants: Sequence[Want]
-    amount_rw: IntArray
-    has_rows_w: BoolArray
+    requests: Sequence[ReplicaRequest]
+    amount_rq: IntArray
+    has_rows_q: BoolArray
     chooses: bool
 
     @classmethod
-    def of(cls, resources: Sequence[str], wants: Sequence[Want]) -> Wants:
-        amount_rw = np.zeros((len(resources), len(wants)), dtype=np.int64)
-        has_rows_w = np.zeros(len(wants), dtype=np.bool_)
+    def of(cls, resources: Sequence[str], requests: Sequence[ReplicaRequest]) -> ReplicaRequests:
+        amount_rq = np.zeros((len(resources), len(requests)), dtype=np.int64)
+        has_rows_q = np.zeros(len(requests), dtype=np.bool_)
         row_by = {name: row for row, name in enumerate(resources)}
-        for column, want in enumerate(wants):
-            amounts = per_replica(want.request)
-            has_rows_w[column] = amounts.keys() <= row_by.keys()
+        for column, replica_request in enumerate(requests):
+            amounts = per_replica(replica_request.request)
+            has_rows_q[column] = amounts.keys() <= row_by.keys()
             for name, amount in amounts.items():
                 if name in row_by:
-                    amount_rw[row_by[name], column] = amount
+                    amount_rq[row_by[name], column] = amount
         return cls(
-            wants=wants,
-            amount_rw=amount_rw,
-            has_rows_w=has_rows_w,
-            chooses=any(want.suiting_p is not None for want in wants),
+            requests=requests,
+            amount_rq=amount_rq,
+            has_rows_q=has_rows_q,
+            chooses=any(replica_request.suiting_p is not None for replica_request in requests),
         )
 
-    def by_cluster(self, want_c: IntArray) -> WantedByCluster:
-        """Return a view in which cluster c wants ``wants[want_c[c]]``."""
-        first = int(want_c[0]) if len(want_c) else 0
-        if (want_c == first).all():
-            return WantedByCluster(
-                self, want_c, self.wants[first], self.amount_rw[:, first : first + 1]
+    def by_cluster(self, request_c: IntArray) -> RequestsByCluster:
+        """Return a view in which the request of cluster c is ``requests[request_c[c]]``."""
+        first = int(request_c[0]) if len(request_c) else 0
+        if (request_c == first).all():
+            return RequestsByCluster(
+                self, request_c, self.requests[first], self.amount_rq[:, first : first + 1]
             )
-        return WantedByCluster(self, want_c, None, self.amount_rw.take(want_c, axis=1))
+        return RequestsByCluster(self, request_c, None, self.amount_rq.take(request_c, axis=1))
 
 
-class WantedByCluster(NamedTuple):
-    """The want of each cluster (axis c); ``common`` is that of all, None where they differ.
+class RequestsByCluster(NamedTuple):
+    """The request of each cluster (axis c); ``common`` is that of all, None where they differ.
 
     ``amount_rc`` is what a replica takes: a single column where it is the same everywhere.
     """
 
-    wants: Wants
-    want_c: IntArray
-    common: Want | None
+    requests: ReplicaRequests
+    request_c: IntArray
+    common: ReplicaRequest | None
     amount_rc: IntArray
 
     def amount(self, row: int | slice, cluster_i: IntArray) -> IntArray:
@@ -86,9 +86,9 @@ class WantedByCluster(NamedTuple):
         """Return how many replicas each node of the cells holds."""
         if self.common is not None:
             return fits_k(free_cells, self.common)
-        wants = self.wants
+        requests = self.requests
         width_c = np.diff(free_cells.first_s[::VIEWS])
-        fit_k = (wants.has_rows_w.take(self.want_c) * np.int64(MAX_REPLICAS)).repeat(width_c)
+        fit_k = (requests.has_rows_q.take(self.request_c) * np.int64(MAX_REPLICAS)).repeat(width_c)
         for amount_k, amount_c in zip(free_cells.amount_rk, self.amount_rc, strict=True):
             is_requested_c = amount_c > 0
             if is_requested_c.any():
@@ -97,11 +97,11 @@ class WantedByCluster(NamedTuple):
                 if not is_requested_c.all():
                     quotient_k[~is_requested_c.repeat(width_c)] = MAX_REPLICAS
                 np.minimum(fit_k, quotient_k, out=fit_k)
-        if not wants.chooses:
+        if not requests.chooses:
             return fit_k
-        # Only the wants of these clusters, because there may be many kinds of pools.
-        used_u, use_c = np.unique(self.want_c, return_inverse=True)
-        suiting = [wants.wants[column].suiting_p for column in used_u.tolist()]
+        # Only the requests of these clusters, because there may be many kinds of pools.
+        used_u, use_c = np.unique(self.request_c, return_inverse=True)
+        suiting = [requests.requests[column].suiting_p for column in used_u.tolist()]
         restricted = [suiting_p for suiting_p in suiting if suiting_p is not None]
         if restricted:
             all_p = np.ones_like(restricted[0])
@@ -112,9 +112,11 @@ class WantedByCluster(NamedTuple):
         return fit_k
 
 
-def fits_k(free_cells: FreeCells, want: Want) -> IntArray:
-    """Return how many replicas each node of the cells holds, with one want for all clusters."""
-    fit_k = fit_in_k(free_cells.resources, free_cells.amount_rk, per_replica(want.request))
-    if want.suiting_p is not None:
-        fit_k *= want.suiting_p[free_cells.table_xk[KIND]]
+def fits_k(free_cells: FreeCells, replica_request: ReplicaRequest) -> IntArray:
+    """Return how many replicas each node of the cells holds, with one request for all clusters."""
+    fit_k = fit_in_k(
+        free_cells.resources, free_cells.amount_rk, per_replica(replica_request.request)
+    )
+    if replica_request.suiting_p is not None:
+        fit_k *= replica_request.suiting_p[free_cells.table_xk[KIND]]
     return fit_k
