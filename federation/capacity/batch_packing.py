@@ -17,7 +17,7 @@ from federation.capacity.cells import VIEWS, View
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.growth import positions_by_promises
 from federation.capacity.layers import KnownRoom
-from federation.capacity.packing import Packing, pack, packed_in_place
+from federation.capacity.packing import Packing, pack, pack_in_place
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import Amount, Reason
@@ -121,7 +121,7 @@ def _packed_together(
             replicas_c[[place_by[position] for position in clusters]] = promise.to_pack
         suiting_p = fleet.kinds.suiting(current.requirements.node_claim)
         # A gathered table has spare columns for one packing: later rounds copy it.
-        packed_on = pack if turn else packed_in_place
+        packed_on = pack if turn else pack_in_place
         packing = packed_on(free_cells, current.requirements.request, replicas_c, suiting_p)
         free_cells = packing.left
         # Kept for the next binding, which mostly asks for the same.

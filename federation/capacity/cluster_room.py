@@ -127,7 +127,7 @@ class Room:
         """
         kinds = PoolKinds().with_pools([pools], ())
         site = Site.of(report, pools, kinds, follows_claims=follows_claims)
-        (room,) = packed_anew(kinds, [(site, outstanding)])
+        (room,) = repack(kinds, [(site, outstanding)])
         return room
 
     @property
@@ -144,7 +144,7 @@ class Room:
 
     def repacked(self, outstanding: Iterable[Outstanding]) -> Room:
         """Pack these promises, and no others, from the reported cells on."""
-        (room,) = packed_anew(self.kinds, [(self.site, tuple(outstanding))])
+        (room,) = repack(self.kinds, [(self.site, tuple(outstanding))])
         return room
 
     def holding(self, outstanding: tuple[Outstanding, ...]) -> Room:
@@ -325,7 +325,7 @@ def answered_together(repackings: Mapping[int, Repacking[T]]) -> dict[int, T]:
         rooms = {}
         for kinds, places in _by_kinds(requests):
             outstanding_at = [(requests[place][0].site, requests[place][1]) for place in places]
-            rooms |= zip(places, packed_anew(kinds, outstanding_at), strict=True)
+            rooms |= zip(places, repack(kinds, outstanding_at), strict=True)
     return answers
 
 
@@ -339,7 +339,7 @@ def _by_kinds(
     return groups.values()
 
 
-def packed_anew(
+def repack(
     kinds: PoolKinds, outstanding_at: Sequence[tuple[Site, Sequence[Outstanding]]]
 ) -> list[Room]:
     """Pack the promises of clusters from the reported cells on, as ``Room.of`` does.

@@ -145,10 +145,10 @@ def pack(
     SPREAD: in each round every node with room takes one replica, the largest cells first. The
     last round may be partial.
     """
-    return packed_in_place(apart(free_cells), request, replicas_c, suiting_p)
+    return pack_in_place(apart(free_cells), request, replicas_c, suiting_p)
 
 
-def packed_in_place(
+def pack_in_place(
     free_cells: FreeCells,
     request: Mapping[str, int],
     replicas_c: IntArray,
@@ -160,13 +160,13 @@ def packed_in_place(
     """
     everywhere = np.zeros(len(free_cells), dtype=np.int64)
     requests = ReplicaRequests.of(free_cells.resources, [ReplicaRequest(request, suiting_p)])
-    return packed_each_in_place(free_cells, requests.by_cluster(everywhere), replicas_c)
+    return pack_requests_in_place(free_cells, requests.by_cluster(everywhere), replicas_c)
 
 
-def packed_each_in_place(
+def pack_requests_in_place(
     free_cells: FreeCells, requested: RequestsByCluster, replicas_c: IntArray
 ) -> Packing:
-    """Pack as ``packed_in_place`` does, with a request and a number of replicas by cluster."""
+    """Pack as ``pack_in_place`` does, with a request and a number of replicas by cluster."""
     fits_k = requested.fits_k(free_cells)
     room_s = np.add.reduceat(fits_k * free_cells.table_xk[COUNT], free_cells.first_s[:-1])
     placed_s = np.minimum(replicas_c.repeat(VIEWS), room_s)

@@ -14,7 +14,7 @@ import numpy as np
 
 from federation.capacity.assignments import Alike, Assignment, holdings_of
 from federation.capacity.cells import PIECES, VIEWS, FreeCells, View, apart, gathered, head, only
-from federation.capacity.packing import packed_each_in_place
+from federation.capacity.packing import pack_requests_in_place
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.replica_requests import ReplicaRequest, ReplicaRequests, RequestsByCluster
 from federation.model.arrays import IntArray
@@ -100,7 +100,7 @@ def pack_groups(
     )
     turn = 0
     while True:
-        packing = packed_each_in_place(free_cells, *turns.at(turn, len(order)))
+        packing = pack_requests_in_place(free_cells, *turns.at(turn, len(order)))
         placed_c = packing.placed_s[View.FILLED :: VIEWS].tolist()
         for cluster, place in enumerate(order):
             assignments[place] += holdings_of(

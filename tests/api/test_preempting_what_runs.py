@@ -400,13 +400,13 @@ class Packings:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        packed = cluster_room.packed_anew
+        packed = cluster_room.repack
 
         def counted(kinds: Any, every: Any) -> Any:
             self.count += len(every)
             return packed(kinds, every)
 
-        monkeypatch.setattr(cluster_room, "packed_anew", counted)
+        monkeypatch.setattr(cluster_room, "repack", counted)
 
 
 @pytest.mark.parametrize("is_simulated", [False, True])
