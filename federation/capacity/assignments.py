@@ -168,7 +168,7 @@ class Held(NamedTuple):
         return Held(self, tuple(assignments), is_overcommitted, is_strict, replicas, only, arrived)
 
 
-class Alike:
+class ShapeIndex:
     """Numbers of promises that are packed in the same way, in the order of their first use.
 
     ``firsts`` has the first promise of each number. The caller must keep the promises alive,
@@ -212,10 +212,10 @@ class Alike:
 
 
 def outstanding_alike(
-    outstanding: Iterable[Outstanding], alike: Alike | None = None
+    outstanding: Iterable[Outstanding], alike: ShapeIndex | None = None
 ) -> list[list[Outstanding]]:
     """Group promises that are packed in the same way, in the order of each group's first."""
-    alike = alike or Alike()
+    alike = alike or ShapeIndex()
     groups: dict[int, list[Outstanding]] = {}
     for promise in outstanding:
         groups.setdefault(alike.number(promise), []).append(promise)

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from federation.capacity.as_scheduled import RehearsedPromises
 from federation.capacity.assignments import (
-    Alike,
     Assignment,
     Held,
+    ShapeIndex,
     by_size,
     outstanding_alike,
     runs_alike,
@@ -349,7 +349,7 @@ def repack(
     """
     packed_rooms: dict[int, Room] = {}
     # Shared, because mostly the same groups occur in many clusters.
-    numbers = Alike()
+    numbers = ShapeIndex()
     groups = [outstanding_alike(outstanding, numbers) for _, outstanding in outstanding_at]
     by_resources: dict[tuple[str, ...], list[int]] = {}
     for place in sorted(range(len(outstanding_at)), key=lambda place: -len(groups[place])):
@@ -372,7 +372,7 @@ def _packed_alike(
     kinds: PoolKinds,
     outstanding_at: Sequence[tuple[Site, Sequence[Outstanding]]],
     groups: _Groups,
-    numbers: Alike,
+    numbers: ShapeIndex,
 ) -> list[Room]:
     """Pack the promises of clusters with the same resources."""
     sites = [site for site, _ in outstanding_at]
@@ -421,7 +421,7 @@ def _in_order(
     kinds: PoolKinds,
     sites: Sequence[Site],
     groups: _Groups,
-    numbers: Alike,
+    numbers: ShapeIndex,
 ) -> list[_Packed]:
     """Pack the groups of each cluster in order, whether all of them find room or not."""
     reported = [site.pools.cells for site in sites]

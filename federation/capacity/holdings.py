@@ -303,7 +303,7 @@ def _outstanding(
     return sorted(parts, key=itemgetter(0))
 
 
-def is_news(current: Stake, later: Stake) -> bool:
+def changes_interest(current: Stake, later: Stake) -> bool:
     """Tell whether agents need news: other shapes, or replicas that they plan nodes for."""
     return current.sought != later.sought or _planned(current) != _planned(later)
 

@@ -14,7 +14,7 @@ from federation.capacity.holdings import (
     FirstStakes,
     Stake,
     answered_stake,
-    is_news,
+    changes_interest,
     next_stake,
     restored_stake,
 )
@@ -254,14 +254,14 @@ class ClusterLedger:
         created. Echoes of a shape stay. A shape that is no longer the newest is only counted,
         until pods of the newest shape are seen.
         """
-        work, current = LedgerInWork(self), self.stake_of(binding)
+        work, current = LedgerDraft(self), self.stake_of(binding)
         stake = work.stake(FirstStakes(binding, decision), current, tuple(shares), adopted)
         work.put(binding, current, stake)
         return work.ledger
 
     def released(self, binding: str) -> ClusterLedger:
         """Remove the binding: from now on its remaining pods are only in reports."""
-        work = LedgerInWork(self)
+        work = LedgerDraft(self)
         work.release(binding)
         return work.ledger
 
@@ -359,7 +359,7 @@ class ClusterLedger:
         return held.outstanding if held else ()
 
 
-class LedgerInWork:
+class LedgerDraft:
     """A draft of a ledger that takes several changes: a batch of them costs one copy.
 
     Belongs to one thread; the base ledger stays unchanged. Only ``stake_of`` reads the changes.
@@ -373,9 +373,9 @@ class LedgerInWork:
         self._interest_version = base.interest_version
         self._changed: dict[str, Stake | None] = {}
 
-    def copy(self) -> LedgerInWork:
+    def copy(self) -> LedgerDraft:
         """Return an independent copy."""
-        copy = LedgerInWork(self._base)
+        copy = LedgerDraft(self._base)
         copy.version, copy._interest_version = self.version, self._interest_version
         copy._changed = self._changed.copy()
         return copy
@@ -411,7 +411,7 @@ class LedgerInWork:
     def put(self, binding: str, current: Stake | None, stake: Stake) -> None:
         """Record a stake made for the next version, in place of ``current``."""
         self.version += 1
-        if current is None or is_news(current, stake):
+        if current is None or changes_interest(current, stake):
             self._interest_version = self.version
         self._changed[binding] = stake
 

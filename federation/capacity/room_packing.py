@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from federation.capacity.assignments import Alike, Assignment, holdings_of
+from federation.capacity.assignments import Assignment, ShapeIndex, holdings_of
 from federation.capacity.cells import PIECES, VIEWS, FreeCells, View, apart, gathered, head, only
 from federation.capacity.packing import pack_requests_in_place
 from federation.capacity.pool_kinds import PoolKinds
@@ -80,7 +80,7 @@ def pack_groups(
     groups: Sequence[Sequence[Sequence[Outstanding]]],
     kinds: PoolKinds,
     resources: Sequence[tuple[str, ...]],
-    alike: Alike | None = None,
+    alike: ShapeIndex | None = None,
 ) -> list[list[Assignment]]:
     """Pack the first group of each cluster in one step, then the second, and so on.
 
@@ -96,7 +96,7 @@ def pack_groups(
     order = sorted(nonempty, key=lambda place: -len(groups[place]))
     free_cells = cells.gathered(order)
     turns = _Turns.of(
-        [groups[place] for place in order], kinds, free_cells.resources, alike or Alike()
+        [groups[place] for place in order], kinds, free_cells.resources, alike or ShapeIndex()
     )
     turn = 0
     while True:
@@ -133,7 +133,7 @@ class _Turns(NamedTuple):
         groups: Sequence[Sequence[Sequence[Outstanding]]],
         kinds: PoolKinds,
         resources: Sequence[str],
-        alike: Alike,
+        alike: ShapeIndex,
     ) -> _Turns:
         all_groups = [group for cluster_groups in groups for group in cluster_groups]
         numbers = [alike.number(group[0]) for group in all_groups]

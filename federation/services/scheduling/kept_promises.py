@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from federation.capacity.holdings import FirstStakes
-from federation.capacity.ledger import LedgerInWork
+from federation.capacity.ledger import LedgerDraft
 from federation.capacity.own_promises import KeptPromise
 from federation.model.placement import Binding
 from federation.model.reservations import Share
@@ -20,7 +20,7 @@ _NOTHING = KeptPromise((), 0)
 
 
 def kept_promises(
-    binding: Binding, snapshot: FleetSnapshot, changed: Mapping[int, LedgerInWork]
+    binding: Binding, snapshot: FleetSnapshot, changed: Mapping[int, LedgerDraft]
 ) -> dict[int, KeptPromise]:
     """Return what the binding holds where it is, by position, and how much of it stays.
 
@@ -44,7 +44,7 @@ def kept_promises(
             staying = stake.outstanding
         else:
             share = Share(binding.requirements, replicas)
-            working = changed.get(position) or LedgerInWork(snapshot.ledgers[position])
+            working = changed.get(position) or LedgerDraft(snapshot.ledgers[position])
             staying = working.stake(first, stake, (share,)).outstanding
         replicas_kept = sum([promise.to_pack for promise in staying])
         promises[position] = KeptPromise(stake.outstanding, replicas_kept)

@@ -13,7 +13,7 @@ import numpy as np
 
 from federation.capacity.deductions import Deductions
 from federation.capacity.holdings import Stake
-from federation.capacity.ledger import LedgerInWork
+from federation.capacity.ledger import LedgerDraft
 from federation.model.arrays import BoolArray
 from federation.model.estimate import EstimateOptions, Estimates, Source
 from federation.model.placement import Binding
@@ -40,7 +40,7 @@ class TotalsInWork:
     """
 
     def __init__(
-        self, snapshot: FleetSnapshot, estimates: KnownEstimates, work: Mapping[int, LedgerInWork]
+        self, snapshot: FleetSnapshot, estimates: KnownEstimates, work: Mapping[int, LedgerDraft]
     ) -> None:
         self._snapshot = snapshot
         self._estimates = estimates

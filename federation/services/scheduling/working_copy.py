@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from federation.capacity.careful import WHATEVER_FITS
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.holdings import FirstStakes
-from federation.capacity.ledger import ClusterLedger, LedgerInWork
+from federation.capacity.ledger import ClusterLedger, LedgerDraft
 from federation.capacity.reserve import (
     FleetRooms,
     Promised,
@@ -89,7 +89,7 @@ class WorkingCopy:
         self._rooms: FleetRooms = snapshot.rooms
         # The last promise; ``rooms`` packs it on first use.
         self._taking: Promised | None = None
-        self._ledgers: dict[int, LedgerInWork] = {}
+        self._ledgers: dict[int, LedgerDraft] = {}
         self._estimates = estimates or KnownEstimates()
         self._totals = TotalsInWork(snapshot, self._estimates, self._ledgers)
         self._allow_unproven = allow_unproven
@@ -418,10 +418,10 @@ class WorkingCopy:
         self._totals.take(changes)
         return clusters
 
-    def _in_work(self, position: int) -> LedgerInWork:
+    def _in_work(self, position: int) -> LedgerDraft:
         draft = self._ledgers.get(position)
         if draft is None:
-            draft = self._ledgers[position] = LedgerInWork(self.snapshot.ledgers[position])
+            draft = self._ledgers[position] = LedgerDraft(self.snapshot.ledgers[position])
         return draft
 
     def _by_totals_c(self, binding: Binding, certificate: Certificate | None) -> BoolArray | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from federation.capacity.assignments import Alike, is_alike
+from federation.capacity.assignments import ShapeIndex, is_alike
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements, shared_request
 
@@ -32,6 +32,6 @@ def test_the_same_number_is_given_to_what_is_alike_only() -> None:
         NodeClaim(node_selector={"disk": "hdd"}),
     )
     every = [asking(*each) for each in product(requests, claims, certificates)]
-    alike = Alike()
+    alike = ShapeIndex()
     for one, other in product(every, every):
         assert (alike.number(one) == alike.number(other)) is is_alike(one, other)

@@ -17,7 +17,7 @@ from federation.capacity.holdings import (
     FirstStakes,
     Stake,
 )
-from federation.capacity.ledger import ClusterLedger, LedgerInWork
+from federation.capacity.ledger import ClusterLedger, LedgerDraft
 from federation.model.reservations import Growth, PromiseCertificate, Reservation, Share
 from federation.model.shapes import Echo, request_shape
 from federation.model.workload import NodeClaim, ReplicaRequirements
@@ -469,7 +469,7 @@ def test_changes_of_a_batch_come_to_the_same_as_one_after_the_other(
         life.take(step, number)
     before, ledger = life.ledger, life.ledger
     bindings, outstanding = before.bindings(), before.outstanding()
-    work = LedgerInWork(before)
+    work = LedgerDraft(before)
     for number, (binding, shares, adopted) in enumerate(changes):
         if shares is None:
             ledger = ledger.released(binding)
