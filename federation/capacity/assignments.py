@@ -212,13 +212,13 @@ class ShapeIndex:
 
 
 def outstanding_alike(
-    outstanding: Iterable[Outstanding], alike: ShapeIndex | None = None
+    outstanding: Iterable[Outstanding], index: ShapeIndex | None = None
 ) -> list[list[Outstanding]]:
     """Group promises that are packed in the same way, in the order of each group's first."""
-    alike = alike or ShapeIndex()
+    index = index or ShapeIndex()
     groups: dict[int, list[Outstanding]] = {}
     for promise in outstanding:
-        groups.setdefault(alike.number(promise), []).append(promise)
+        groups.setdefault(index.number(promise), []).append(promise)
     return list(groups.values())
 
 

@@ -349,8 +349,8 @@ def repack(
     """
     packed_rooms: dict[int, Room] = {}
     # Shared, because mostly the same groups occur in many clusters.
-    numbers = ShapeIndex()
-    groups = [outstanding_alike(outstanding, numbers) for _, outstanding in outstanding_at]
+    index = ShapeIndex()
+    groups = [outstanding_alike(outstanding, index) for _, outstanding in outstanding_at]
     by_resources: dict[tuple[str, ...], list[int]] = {}
     for place in sorted(range(len(outstanding_at)), key=lambda place: -len(groups[place])):
         resources = outstanding_at[place][0].pools.cells.resources
@@ -362,7 +362,7 @@ def repack(
                 kinds,
                 [outstanding_at[place] for place in some],
                 [groups[place] for place in some],
-                numbers,
+                index,
             )
             packed_rooms |= zip(some, rooms, strict=True)
     return [packed_rooms[place] for place in range(len(outstanding_at))]
@@ -372,16 +372,16 @@ def _packed_alike(
     kinds: PoolKinds,
     outstanding_at: Sequence[tuple[Site, Sequence[Outstanding]]],
     groups: _Groups,
-    numbers: ShapeIndex,
+    index: ShapeIndex,
 ) -> list[Room]:
     """Pack the promises of clusters with the same resources."""
     sites = [site for site, _ in outstanding_at]
-    packed = _in_order(kinds, sites, groups, numbers)
+    packed = _in_order(kinds, sites, groups, index)
     short = [place for place, packing in enumerate(packed) if packing.held.is_overcommitted]
     best: dict[int, Room] = {}
     if short:
         largest_first = [by_size(sites[place].pools, groups[place]) for place in short]
-        resorted = _in_order(kinds, [sites[place] for place in short], largest_first, numbers)
+        resorted = _in_order(kinds, [sites[place] for place in short], largest_first, index)
         for place, other in zip(short, resorted, strict=True):
             best[place] = _best(packed[place], other, outstanding_at[place][1])
     rooms = [best.get(place) or packing.room() for place, packing in enumerate(packed)]
@@ -421,7 +421,7 @@ def _in_order(
     kinds: PoolKinds,
     sites: Sequence[Site],
     groups: _Groups,
-    numbers: ShapeIndex,
+    index: ShapeIndex,
 ) -> list[_Packed]:
     """Pack the groups of each cluster in order, whether all of them find room or not."""
     reported = [site.pools.cells for site in sites]
@@ -429,7 +429,7 @@ def _in_order(
     kinds_by_site = [site.kind_p if len(site.kind_p) else kinds.of(site.pools) for site in sites]
     cells = PackedCells(free_cells=unpacked_cells(reported, kinds_by_site))
     resources = [site_cells.resources for site_cells in reported]
-    packed = pack_groups(cells, groups, kinds, resources, numbers)
+    packed = pack_groups(cells, groups, kinds, resources, index)
     return [
         _Packed(site, kinds, cells, place, Held().with_more(assignments))
         for place, (site, assignments) in enumerate(zip(sites, packed, strict=True))

@@ -80,12 +80,12 @@ def pack_groups(
     groups: Sequence[Sequence[Sequence[Outstanding]]],
     kinds: PoolKinds,
     resources: Sequence[tuple[str, ...]],
-    alike: ShapeIndex | None = None,
+    index: ShapeIndex | None = None,
 ) -> list[list[Assignment]]:
     """Pack the first group of each cluster in one step, then the second, and so on.
 
     Return the assignments by cluster. Promises of a group differ only in binding and number of
-    replicas. ``resources`` are those of the cells of each cluster. ``alike`` has the numbers that
+    replicas. ``resources`` are those of the cells of each cluster. ``index`` has the numbers that
     the groups were made by.
     """
     assignments: list[list[Assignment]] = [[] for _ in groups]
@@ -96,7 +96,7 @@ def pack_groups(
     order = sorted(nonempty, key=lambda place: -len(groups[place]))
     free_cells = cells.gathered(order)
     turns = _Turns.of(
-        [groups[place] for place in order], kinds, free_cells.resources, alike or ShapeIndex()
+        [groups[place] for place in order], kinds, free_cells.resources, index or ShapeIndex()
     )
     turn = 0
     while True:
@@ -133,19 +133,19 @@ class _Turns(NamedTuple):
         groups: Sequence[Sequence[Sequence[Outstanding]]],
         kinds: PoolKinds,
         resources: Sequence[str],
-        alike: ShapeIndex,
+        index: ShapeIndex,
     ) -> _Turns:
         all_groups = [group for cluster_groups in groups for group in cluster_groups]
-        numbers = [alike.number(group[0]) for group in all_groups]
+        numbers = [index.number(group[0]) for group in all_groups]
         replicas = [
             group[0].to_pack if len(group) == 1 else sum(promise.to_pack for promise in group)
             for group in all_groups
         ]
         first_c = np.zeros(len(groups), dtype=np.int64)
         np.cumsum([len(cluster_groups) for cluster_groups in groups[:-1]], out=first_c[1:])
-        # ``alike`` may have many more numbers than these groups.
+        # ``index`` may have many more numbers than these groups.
         used_u, request_g = np.unique(np.array(numbers, dtype=np.int64), return_inverse=True)
-        requests = [_request(alike.firsts[number], kinds) for number in used_u.tolist()]
+        requests = [_request(index.firsts[number], kinds) for number in used_u.tolist()]
         return cls(
             requests=ReplicaRequests.of(resources, requests),
             first_c=first_c,
