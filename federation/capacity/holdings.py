@@ -34,7 +34,7 @@ _Selector: TypeAlias = tuple[str, Shape]
 _Echoed: TypeAlias = tuple[Reservation, _Selector, Echo | None]
 
 
-class Stake(NamedTuple):
+class BindingReservations(NamedTuple):
     """All reservations of one binding in one cluster.
 
     ``sought`` and ``echoes`` are parallel to ``reservations``: the component and shape that an
@@ -67,15 +67,15 @@ class Stake(NamedTuple):
         )
 
 
-class FirstStakes:
-    """Stakes of a binding in clusters where it had none; equal parts are made once."""
+class NewReservations:
+    """Reservations of a binding in clusters where it had none; equal parts are made once."""
 
     def __init__(self, binding: str, decision: str) -> None:
         self.binding = binding
         self.decision = decision
         self._decisions = (decision,)
         # By the identity of the shares, which are kept alive for that.
-        self._by_shares: dict[int, tuple[tuple[Share, ...], Stake]] = {}
+        self._by_shares: dict[int, tuple[tuple[Share, ...], BindingReservations]] = {}
 
     def of(
         self,
@@ -83,8 +83,8 @@ class FirstStakes:
         shares: tuple[Share, ...],
         version: int,
         adopted: Mapping[str, int] | None = None,
-    ) -> Stake:
-        """Return the stake in a cluster whose ledger records it at ``version``."""
+    ) -> BindingReservations:
+        """Return the holding in a cluster whose ledger records it at ``version``."""
         running = adopted or {}
         reservations = [
             Reservation(
@@ -110,18 +110,20 @@ class FirstStakes:
         _, equal = cached
         outstanding = equal.outstanding
         versions = (version,) * len(outstanding)
-        return Stake(tuple(reservations), equal.sought, equal.echoes, outstanding, versions)
+        return BindingReservations(
+            tuple(reservations), equal.sought, equal.echoes, outstanding, versions
+        )
 
 
-def next_stake(
-    current: Stake,
+def reserve_again(
+    current: BindingReservations,
     decision: str,
     shares: Sequence[Share],
     adopted: Mapping[str, int],
     version: int,
     answered_version: int,
-) -> Stake:
-    """Return the stake of a binding that has one already, after a decision gives it ``shares``.
+) -> BindingReservations:
+    """Return the holding of a binding that has one already, after a decision gives it ``shares``.
 
     The newest report answers ``answered_version``.
     """
@@ -251,7 +253,7 @@ def _with_outstanding(
     reservations: tuple[Reservation, ...],
     sought: tuple[_Selector, ...],
     echoes: tuple[Echo | None, ...],
-) -> Stake:
+) -> BindingReservations:
     """Compute what is outstanding from reservations and echoes; the newest promise comes last."""
     if len(reservations) == 1:
         only = outstanding_of(reservations[0], echoes[0])
@@ -259,13 +261,13 @@ def _with_outstanding(
     else:
         parts = _outstanding(reservations, echoes)
     if not parts:
-        return Stake(reservations, sought, echoes)
+        return BindingReservations(reservations, sought, echoes)
     versions, outstanding = zip(*parts, strict=True)
-    return Stake(reservations, sought, echoes, outstanding, versions)
+    return BindingReservations(reservations, sought, echoes, outstanding, versions)
 
 
-def _unreported(reservations: tuple[Reservation, ...]) -> Stake:
-    """Return the stake before any report."""
+def _unreported(reservations: tuple[Reservation, ...]) -> BindingReservations:
+    """Return the holding before any report."""
     return _with_outstanding(reservations, _selectors(reservations), (None,) * len(reservations))
 
 
@@ -273,16 +275,16 @@ def _selectors(reservations: Iterable[Reservation]) -> tuple[_Selector, ...]:
     return tuple([(reservation.component, reservation.shape) for reservation in reservations])
 
 
-def restored_stake(
+def restore_reservations(
     reservations: tuple[Reservation, ...], answered_version: int, echoes: tuple[Echo, ...]
-) -> Stake:
-    """Return the stake of stored reservations, with the newest report's echoes of the binding."""
+) -> BindingReservations:
+    """Return the holding of stored reservations, with the newest report's echoes of the binding."""
     if not answered_version:
         reservations = tuple(map(_without_adopted, reservations))
-    bare = Stake(reservations, _selectors(reservations), echoes)
+    bare = BindingReservations(reservations, _selectors(reservations), echoes)
     if bare.is_seen_by(echoes, answered_version):
         return bare
-    return answered_stake(_unreported(reservations), answered_version, echoes)
+    return apply_report(_unreported(reservations), answered_version, echoes)
 
 
 def _outstanding(
@@ -303,47 +305,49 @@ def _outstanding(
     return sorted(parts, key=itemgetter(0))
 
 
-def changes_interest(current: Stake, later: Stake) -> bool:
+def changes_interest(current: BindingReservations, later: BindingReservations) -> bool:
     """Tell whether agents need news: other shapes, or replicas that they plan nodes for."""
     return current.sought != later.sought or _planned(current) != _planned(later)
 
 
-def _planned(stake: Stake) -> list[tuple[int, NodeClaim | None]]:
+def _planned(holding: BindingReservations) -> list[tuple[int, NodeClaim | None]]:
     return [
         (reservation.replicas, reservation.requirements.node_claim)
-        for reservation in stake.reservations
+        for reservation in holding.reservations
         if reservation.certificate is PromiseCertificate.PLANNED
     ]
 
 
-def _newest_shapes(stake: Stake) -> dict[str, Shape]:
+def _newest_shapes(holding: BindingReservations) -> dict[str, Shape]:
     """Return the newest shape of each component."""
-    return dict(stake.sought)
+    return dict(holding.sought)
 
 
-def _remembered(stake: Stake, answered_version: int) -> dict[_Selector, _Echoed]:
+def _remembered(holding: BindingReservations, answered_version: int) -> dict[_Selector, _Echoed]:
     """Return the reservations whose pods agents still count, with their echoes.
 
     An older shape is forgotten once it has no pods and the pods of the newest shape show that none
     will come.
     """
-    newest = {reservation.component: place for place, reservation in enumerate(stake.reservations)}
+    newest = {
+        reservation.component: place for place, reservation in enumerate(holding.reservations)
+    }
     remembered: dict[_Selector, _Echoed] = {}
-    for place, reservation in enumerate(stake.reservations):
+    for place, reservation in enumerate(holding.reservations):
         newest_place = newest[reservation.component]
-        latest = stake.reservations[newest_place]
-        is_gone = not _pods(stake.echoes[place]) and (
-            latest.replicas == 0 or _pods(stake.echoes[newest_place]) > 0
+        latest = holding.reservations[newest_place]
+        is_gone = not _pods(holding.echoes[place]) and (
+            latest.replicas == 0 or _pods(holding.echoes[newest_place]) > 0
         )
         is_newest = place == newest_place
         if is_newest or latest.grown_version > answered_version or not is_gone:
-            selector = stake.sought[place]
-            remembered[selector] = reservation, selector, stake.echoes[place]
+            selector = holding.sought[place]
+            remembered[selector] = reservation, selector, holding.echoes[place]
     return remembered
 
 
-def _ordered(older: Collection[_Echoed], newest: Mapping[str, _Echoed]) -> Stake:
-    """Return the stake by component, in the order of ``newest``: older shapes, then the newest.
+def _ordered(older: Collection[_Echoed], newest: Mapping[str, _Echoed]) -> BindingReservations:
+    """Return the holding by component, in the order of ``newest``: older shapes, then the newest.
 
     At most OLDER_SHAPES_REMEMBERED older shapes of each component are kept.
     """
@@ -387,14 +391,16 @@ def _without_adopted(reservation: Reservation) -> Reservation:
     return reservation._replace(adopted=0) if reservation.adopted else reservation
 
 
-def answered_stake(stake: Stake, interest_version: int, reported: Sequence[Echo]) -> Stake:
-    """Return the stake after a report that has the echoes ``reported`` of the binding."""
-    has_adopted = any(reservation.adopted for reservation in stake.reservations)
-    if not reported and not any(stake.echoes) and not has_adopted:
-        return stake
+def apply_report(
+    holding: BindingReservations, interest_version: int, reported: Sequence[Echo]
+) -> BindingReservations:
+    """Return the holding after a report that has the echoes ``reported`` of the binding."""
+    has_adopted = any(reservation.adopted for reservation in holding.reservations)
+    if not reported and not any(holding.echoes) and not has_adopted:
+        return holding
     reservations, echoes = [], []
     by_selector = {(echo.component, echo.shape): echo for echo in reported}
-    for reservation, selector in zip(stake.reservations, stake.sought, strict=True):
+    for reservation, selector in zip(holding.reservations, holding.sought, strict=True):
         is_answered = reservation.interest_version <= interest_version
         echo = by_selector.get(selector) if is_answered else None
         seen = _without_adopted(reservation) if is_answered else reservation
@@ -402,7 +408,7 @@ def answered_stake(stake: Stake, interest_version: int, reported: Sequence[Echo]
             seen = seen._replace(finished=echo.finished)
         reservations.append(seen)
         echoes.append(echo)
-    return _with_outstanding(tuple(reservations), stake.sought, tuple(echoes))
+    return _with_outstanding(tuple(reservations), holding.sought, tuple(echoes))
 
 
 def _pods(echo: Echo | None) -> int:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from federation.capacity.holdings import (
-    FirstStakes,
-    Stake,
-    answered_stake,
+    BindingReservations,
+    NewReservations,
+    apply_report,
     changes_interest,
-    next_stake,
-    restored_stake,
+    reserve_again,
+    restore_reservations,
 )
 from federation.model.reservations import Outstanding, Reservation, Share
 from federation.model.shapes import Echo
@@ -102,55 +102,59 @@ def _parted(items: Iterable[tuple[str, ValueT]], count: int) -> tuple[dict[str, 
     return parts
 
 
-_Bindings: TypeAlias = SharingMap[Stake]
+_Bindings: TypeAlias = SharingMap[BindingReservations]
 
 # Bounds the memory of a ledger that nobody reads, as of a cluster that is silent.
 _MAX_CHANGES: Final = 1_000
 
 
-class _OpenStakes(NamedTuple):
+class _OpenReservations(NamedTuple):
     """Bindings with outstanding promises, and these promises in the order in which they were made.
 
     ``newest`` is the version of the last promise.
     """
 
-    by_binding: Mapping[str, Stake]
+    by_binding: Mapping[str, BindingReservations]
     in_order: tuple[Outstanding, ...]
     newest: int
 
     @classmethod
-    def of(cls, by_binding: Mapping[str, Stake]) -> _OpenStakes:
+    def of(cls, by_binding: Mapping[str, BindingReservations]) -> _OpenReservations:
         in_order, newest = _by_growth(by_binding)
         return cls(by_binding, in_order, newest)
 
-    def with_changes(self, changes: Mapping[str, Stake | None]) -> _OpenStakes:
-        opened = {key: stake for key, stake in changes.items() if stake and stake.outstanding}
+    def with_changes(self, changes: Mapping[str, BindingReservations | None]) -> _OpenReservations:
+        opened = {
+            key: holding for key, holding in changes.items() if holding and holding.outstanding
+        }
         by_binding = {**self.by_binding, **opened}
         if changes.keys().isdisjoint(self.by_binding) and all(
-            stake.versions[0] > self.newest for stake in opened.values()
+            holding.versions[0] > self.newest for holding in opened.values()
         ):
             in_order, newest = _by_growth(opened)
-            return _OpenStakes(by_binding, self.in_order + in_order, max(newest, self.newest))
+            return _OpenReservations(by_binding, self.in_order + in_order, max(newest, self.newest))
         for key in changes.keys() - opened.keys():
             by_binding.pop(key, None)
-        return _OpenStakes.of(by_binding)
+        return _OpenReservations.of(by_binding)
 
 
-def _by_growth(stakes: Mapping[str, Stake]) -> tuple[tuple[Outstanding, ...], int]:
+def _by_growth(holdings: Mapping[str, BindingReservations]) -> tuple[tuple[Outstanding, ...], int]:
     """Return all outstanding promises, the newest last, and the newest version."""
     ordered = sorted(
         (version, key, place, part)
-        for key, stake in stakes.items()
-        for place, (version, part) in enumerate(zip(stake.versions, stake.outstanding, strict=True))
+        for key, holding in holdings.items()
+        for place, (version, part) in enumerate(
+            zip(holding.versions, holding.outstanding, strict=True)
+        )
     )
     return tuple([part for _, _, _, part in ordered]), ordered[-1][0] if ordered else 0
 
 
-_NONE: Final = _OpenStakes({}, (), 0)
+_NONE: Final = _OpenReservations({}, (), 0)
 
 
 class _Open:
-    """The stakes with outstanding promises: few, because reports take over what has pods.
+    """The holdings with outstanding promises: few, because reports take over what has pods.
 
     Kept as an earlier state and changes, which are merged on the first read or once they are many:
     decisions do not read them. Safe in any thread.
@@ -158,28 +162,30 @@ class _Open:
 
     __slots__ = ("state", "times_changed")
 
-    def __init__(self, earlier: _Open | None, changes: Mapping[str, Stake | None]) -> None:
-        self.state: _OpenStakes | _Changed = _Changed(earlier, changes)
+    def __init__(
+        self, earlier: _Open | None, changes: Mapping[str, BindingReservations | None]
+    ) -> None:
+        self.state: _OpenReservations | _Changed = _Changed(earlier, changes)
         self.times_changed: int = earlier.times_changed + 1 if earlier is not None else 0
         if self.times_changed > _MAX_CHANGES:
-            self.stakes()
+            self.merged()
 
     def __bool__(self) -> bool:
         state = self.state
         if isinstance(state, _Changed) and any(
-            stake and stake.outstanding for stake in state.changes.values()
+            holding and holding.outstanding for holding in state.changes.values()
         ):
             return True
-        return bool(self.stakes().by_binding)
+        return bool(self.merged().by_binding)
 
-    def stakes(self) -> _OpenStakes:
+    def merged(self) -> _OpenReservations:
         """Merge the changes into the state."""
-        state, later = self.state, list[Mapping[str, Stake | None]]()
+        state, later = self.state, list[Mapping[str, BindingReservations | None]]()
         while isinstance(state, _Changed):
             later.append(state.changes)
             state = state.earlier.state if state.earlier is not None else _NONE
         if later:
-            changes = dict[str, Stake | None]()
+            changes = dict[str, BindingReservations | None]()
             for newer in reversed(later):
                 changes |= newer
             state = self.state = state.with_changes(changes)
@@ -188,10 +194,10 @@ class _Open:
 
 
 class _Changed(NamedTuple):
-    """An earlier state, and the stakes of bindings that changed since."""
+    """An earlier state, and the holdings of bindings that changed since."""
 
     earlier: _Open | None
-    changes: Mapping[str, Stake | None]
+    changes: Mapping[str, BindingReservations | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,10 +234,10 @@ class ClusterLedger:
         """
         seen = _by_binding(tuple(echoes))
         held = {
-            binding: restored_stake(tuple(stored), answered_version, seen.get(binding, ()))
+            binding: restore_reservations(tuple(stored), answered_version, seen.get(binding, ()))
             for binding, stored in reservations.items()
         }
-        waiting = {binding: stake for binding, stake in held.items() if stake.outstanding}
+        waiting = {binding: holding for binding, holding in held.items() if holding.outstanding}
         return cls(
             cluster=cluster,
             version=version,
@@ -254,9 +260,9 @@ class ClusterLedger:
         created. Echoes of a shape stay. A shape that is no longer the newest is only counted,
         until pods of the newest shape are seen.
         """
-        work, current = LedgerDraft(self), self.stake_of(binding)
-        stake = work.stake(FirstStakes(binding, decision), current, tuple(shares), adopted)
-        work.put(binding, current, stake)
+        work, current = LedgerDraft(self), self.reservations_of(binding)
+        holding = work.draft(NewReservations(binding, decision), current, tuple(shares), adopted)
+        work.put(binding, current, holding)
         return work.ledger
 
     def released(self, binding: str) -> ClusterLedger:
@@ -273,16 +279,16 @@ class ClusterLedger:
         the same name are ignored. Finished pods stay echoed.
         """
         seen = _by_binding(tuple(echoes))
-        opened: dict[str, Stake] = {}
+        opened: dict[str, BindingReservations] = {}
 
-        def answered(binding: str, held: Stake) -> Stake:
+        def answered(binding: str, held: BindingReservations) -> BindingReservations:
             echoes = seen.get(binding, ())
             if held.is_seen_by(echoes, interest_version):
-                return Stake(held.reservations, held.sought, echoes)
-            stake = answered_stake(held, interest_version, echoes)
-            if stake.outstanding:
-                opened[binding] = stake
-            return stake
+                return BindingReservations(held.reservations, held.sought, echoes)
+            holding = apply_report(held, interest_version, echoes)
+            if holding.outstanding:
+                opened[binding] = holding
+            return holding
 
         held = self._held.with_values(answered)
         return ClusterLedger(
@@ -299,24 +305,27 @@ class ClusterLedger:
         return replace(self, version=self.version + 1)
 
     def bindings(self) -> list[str]:
-        """Return the keys of all bindings with a stake, in order."""
+        """Return the keys of all bindings with a holding, in order."""
         return sorted(self._held)
 
-    def with_stakes(
-        self, version: int, interest_version: int, stakes: Mapping[str, Stake | None]
+    def with_reservations(
+        self,
+        version: int,
+        interest_version: int,
+        holdings: Mapping[str, BindingReservations | None],
     ) -> ClusterLedger:
-        """Return the ledger at a later version with these stakes; None removes a binding."""
+        """Return the ledger at a later version with these holdings; None removes a binding."""
         return ClusterLedger(
             cluster=self.cluster,
             version=version,
             interest_version=interest_version,
             answered_version=self.answered_version,
-            _held=self._held.with_changes(stakes),
-            _open=_Open(self._open, stakes),
+            _held=self._held.with_changes(holdings),
+            _open=_Open(self._open, holdings),
         )
 
-    def stake_of(self, binding: str) -> Stake | None:
-        """Return the stake of a binding, None where it has none."""
+    def reservations_of(self, binding: str) -> BindingReservations | None:
+        """Return the holding of a binding, None where it has none."""
         return self._held.get(binding)
 
     def of_binding(self, binding: str) -> tuple[Reservation, ...]:
@@ -348,7 +357,7 @@ class ClusterLedger:
 
     def outstanding(self) -> tuple[Outstanding, ...]:
         """Return all outstanding promises of the cluster, in the order in which they were made."""
-        return self._open.stakes().in_order
+        return self._open.merged().in_order
 
     def outstanding_of(self, binding: str) -> tuple[Outstanding, ...]:
         """Return the outstanding promises of one binding, by version and component.
@@ -362,7 +371,7 @@ class ClusterLedger:
 class LedgerDraft:
     """A draft of a ledger that takes several changes: a batch of them costs one copy.
 
-    Belongs to one thread; the base ledger stays unchanged. Only ``stake_of`` reads the changes.
+    Belongs to one thread; the base ledger stays unchanged. Only ``reservations_of`` reads changes.
     """
 
     __slots__ = ("_base", "_changed", "_interest_version", "version")
@@ -371,7 +380,7 @@ class LedgerDraft:
         self.version = base.version
         self._base = base
         self._interest_version = base.interest_version
-        self._changed: dict[str, Stake | None] = {}
+        self._changed: dict[str, BindingReservations | None] = {}
 
     def copy(self) -> LedgerDraft:
         """Return an independent copy."""
@@ -383,42 +392,48 @@ class LedgerDraft:
     @property
     def ledger(self) -> ClusterLedger:
         """The ledger with all changes."""
-        return self._base.with_stakes(self.version, self._interest_version, self._changed.copy())
+        return self._base.with_reservations(
+            self.version, self._interest_version, self._changed.copy()
+        )
 
-    def stake_of(self, binding: str) -> Stake | None:
-        """Return the stake of a binding, None where it has none."""
+    def reservations_of(self, binding: str) -> BindingReservations | None:
+        """Return the holding of a binding, None where it has none."""
         if binding in self._changed:
             return self._changed[binding]
-        return self._base.stake_of(binding)
+        return self._base.reservations_of(binding)
 
-    def stake(
+    def draft(
         self,
-        first: FirstStakes,
-        current: Stake | None,
+        first: NewReservations,
+        current: BindingReservations | None,
         shares: tuple[Share, ...],
         adopted: Mapping[str, int] | None = None,
-    ) -> Stake:
-        """Return the stake that ``ClusterLedger.decided`` gives a binding; ``put`` records it.
+    ) -> BindingReservations:
+        """Return the holding that ``ClusterLedger.decided`` gives a binding; ``put`` records it.
 
-        ``first`` makes the stake where ``current`` is None, for several clusters.
+        ``first`` makes the holding where ``current`` is None, for several clusters.
         """
         version = self.version + 1
         if current is None:
             return first.of(self._base.cluster, shares, version, adopted)
         answered_version = self._base.answered_version
-        return next_stake(current, first.decision, shares, adopted or {}, version, answered_version)
+        return reserve_again(
+            current, first.decision, shares, adopted or {}, version, answered_version
+        )
 
-    def put(self, binding: str, current: Stake | None, stake: Stake) -> None:
-        """Record a stake made for the next version, in place of ``current``."""
+    def put(
+        self, binding: str, current: BindingReservations | None, holding: BindingReservations
+    ) -> None:
+        """Record a holding made for the next version, in place of ``current``."""
         self.version += 1
-        if current is None or changes_interest(current, stake):
+        if current is None or changes_interest(current, holding):
             self._interest_version = self.version
-        self._changed[binding] = stake
+        self._changed[binding] = holding
 
     def release(self, binding: str) -> None:
-        """Remove the stake of a binding."""
+        """Remove the holding of a binding."""
         self.version += 1
-        if self.stake_of(binding) is not None:
+        if self.reservations_of(binding) is not None:
             self._interest_version = self.version
         self._changed[binding] = None
 

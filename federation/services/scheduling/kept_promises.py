@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from federation.capacity.holdings import FirstStakes
+from federation.capacity.holdings import NewReservations
 from federation.capacity.ledger import LedgerDraft
 from federation.capacity.own_promises import KeptPromise
 from federation.model.placement import Binding
@@ -26,7 +26,7 @@ def kept_promises(
 
     By the ledgers of a snapshot and by those that were ``changed`` since.
     """
-    first, running = FirstStakes(binding.key, ""), Counter[int]()
+    first, running = NewReservations(binding.key, ""), Counter[int]()
     sought = (("", request_shape(binding.requirements.request)),)
     for target in binding.clusters:
         position = snapshot.positions.get(target.name)
@@ -35,17 +35,17 @@ def kept_promises(
     promises = {}
     for position, replicas in running.items():
         ledger = changed.get(position) or snapshot.ledgers[position]
-        stake = ledger.stake_of(binding.key)
-        if stake is None or not stake.reservations:
+        holding = ledger.reservations_of(binding.key)
+        if holding is None or not holding.reservations:
             promises[position] = _NOTHING
             continue
-        if stake.sought == sought and stake.reservations[0].replicas == replicas:
+        if holding.sought == sought and holding.reservations[0].replicas == replicas:
             # So it is mostly: it keeps just what it has.
-            staying = stake.outstanding
+            staying = holding.outstanding
         else:
             share = Share(binding.requirements, replicas)
             working = changed.get(position) or LedgerDraft(snapshot.ledgers[position])
-            staying = working.stake(first, stake, (share,)).outstanding
+            staying = working.draft(first, holding, (share,)).outstanding
         replicas_kept = sum([promise.to_pack for promise in staying])
-        promises[position] = KeptPromise(stake.outstanding, replicas_kept)
+        promises[position] = KeptPromise(holding.outstanding, replicas_kept)
     return promises

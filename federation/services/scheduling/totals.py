@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from federation.capacity.deductions import Deductions
-from federation.capacity.holdings import Stake
+from federation.capacity.holdings import BindingReservations
 from federation.capacity.ledger import LedgerDraft
 from federation.model.arrays import BoolArray
 from federation.model.estimate import EstimateOptions, Estimates, Source
@@ -29,7 +29,7 @@ from federation.services.scheduling.shares import parts
 
 CHECKED: Final = PromiseCertificate.SUMMARY_CHECKED
 # The reservations of a binding in a cluster before and after a decision; None: it has none.
-StakeChange: TypeAlias = tuple[Stake | None, Stake | None]
+ReservationsChange: TypeAlias = tuple[BindingReservations | None, BindingReservations | None]
 
 
 class TotalsInWork:
@@ -84,7 +84,7 @@ class TotalsInWork:
             if free_c[positions[name]] < count
         }
 
-    def take(self, changes: Mapping[int, StakeChange]) -> None:
+    def take(self, changes: Mapping[int, ReservationsChange]) -> None:
         """Deduct what a decision made outstanding.
 
         The outstanding promises of a cluster are summed anew if the binding had some there.
@@ -92,11 +92,11 @@ class TotalsInWork:
         if self._deductions is None:
             return
         added, replaced = {}, {}
-        for position, (former, stake) in changes.items():
+        for position, (former, holding) in changes.items():
             if former is not None and former.outstanding:
                 replaced[position] = self._outstanding(position)
-            elif stake is not None:
-                added[position] = stake.outstanding
+            elif holding is not None:
+                added[position] = holding.outstanding
         self._deductions = self._deductions.with_more(added).with_others(replaced)
 
     def _current_deductions(self) -> Deductions:
@@ -112,7 +112,7 @@ class TotalsInWork:
 
 
 def more_units(
-    binding: Binding, target: TargetCluster, stake: Stake | None, *, adopts: bool
+    binding: Binding, target: TargetCluster, holding: BindingReservations | None, *, adopts: bool
 ) -> int:
     """Return how many replicas, or whole sets, a share adds to those that the binding has.
 
@@ -121,7 +121,7 @@ def more_units(
     if adopts:
         running = (item.replicas for item in binding.clusters if item.name == target.name)
         return target.replicas - sum(running)
-    newest = {item.component: item for item in stake.reservations} if stake else {}
+    newest = {item.component: item for item in holding.reservations} if holding else {}
     reserved_units = (
         newest[part.component].replicas // part.replicas
         if part.component in newest
@@ -133,16 +133,20 @@ def more_units(
     return target.replicas - min(reserved_units, default=target.replicas)
 
 
-def worth_of_kept(stake: Stake | None) -> PromiseCertificate:
+def worth_of_kept(holding: BindingReservations | None) -> PromiseCertificate:
     """Return the certificate of a share that does not grow: unproven stays unproven."""
-    was_unproven = stake is not None and any(
-        reservation.certificate is PromiseCertificate.UNPROVEN for reservation in stake.reservations
+    was_unproven = holding is not None and any(
+        reservation.certificate is PromiseCertificate.UNPROVEN
+        for reservation in holding.reservations
     )
     return PromiseCertificate.UNPROVEN if was_unproven else CHECKED
 
 
-def outstanding_after(changes: Mapping[int, StakeChange]) -> dict[int, tuple[Outstanding, ...]]:
+def outstanding_after(
+    changes: Mapping[int, ReservationsChange],
+) -> dict[int, tuple[Outstanding, ...]]:
     """Return the outstanding promises after the changes, by position of the cluster."""
     return {
-        position: stake.outstanding if stake else () for position, (_, stake) in changes.items()
+        position: holding.outstanding if holding else ()
+        for position, (_, holding) in changes.items()
     }

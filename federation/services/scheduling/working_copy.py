@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from federation.capacity.careful import WHATEVER_FITS
 from federation.capacity.cluster_room import ReportId, Room
-from federation.capacity.holdings import FirstStakes
+from federation.capacity.holdings import NewReservations
 from federation.capacity.ledger import ClusterLedger, LedgerDraft
 from federation.capacity.reserve import (
     FleetRooms,
@@ -59,7 +59,7 @@ from federation.services.scheduling.shares import (
 )
 from federation.services.scheduling.totals import (
     CHECKED,
-    StakeChange,
+    ReservationsChange,
     TotalsInWork,
     more_units,
     outstanding_after,
@@ -143,7 +143,7 @@ class WorkingCopy:
                     promise for promise in room.outstanding if promise.binding not in keys
                 )
             for key in sorted(keys):
-                self._totals.take({position: (ledger.stake_of(key), None)})
+                self._totals.take({position: (ledger.reservations_of(key), None)})
                 ledger.release(key)
         self.rooms = self.rooms.with_rooms(rooms)
 
@@ -346,13 +346,13 @@ class WorkingCopy:
         return self._reserved(request, changes)
 
     def _reserved(
-        self, request: ReservationRequest, changes: Mapping[int, StakeChange]
+        self, request: ReservationRequest, changes: Mapping[int, ReservationsChange]
     ) -> Reserved:
         """Write a request, for which capacity was taken, into the ledgers."""
-        stakes = [stake for _, (_, stake) in sorted(changes.items()) if stake is not None]
+        holdings = [holding for _, (_, holding) in sorted(changes.items()) if holding is not None]
         return Reserved(
             clusters=self._put(request, changes),
-            reservations=tuple(item for stake in stakes for item in stake.reservations),
+            reservations=tuple(item for holding in holdings for item in holding.reservations),
             promises=promises_of(request, self._report_in),
         )
 
@@ -376,25 +376,25 @@ class WorkingCopy:
         self.rooms = taken
         return {item.key: self._reserved(item, changes[item.key]) for item in requests}
 
-    def _changes(self, request: ReservationRequest) -> dict[int, StakeChange]:
+    def _changes(self, request: ReservationRequest) -> dict[int, ReservationsChange]:
         """Return the binding's reservations before and after a request, by position."""
         key, positions = request.key, self.snapshot.positions
-        first = FirstStakes(key, request.decision)
-        changes: dict[int, StakeChange] = {}
+        first = NewReservations(key, request.decision)
+        changes: dict[int, ReservationsChange] = {}
         for name, shares in request.shares.items():
             ledger = self._in_work(positions[name])
-            former = ledger.stake_of(key)
-            stake = ledger.stake(first, former, shares, request.adopted.get(name))
-            changes[positions[name]] = former, stake
+            former = ledger.reservations_of(key)
+            holding = ledger.draft(first, former, shares, request.adopted.get(name))
+            changes[positions[name]] = former, holding
         for name, shares in request.watched.items():
             if name in positions:
                 ledger = self._in_work(positions[name])
-                former = ledger.stake_of(key)
+                former = ledger.reservations_of(key)
                 if former is not None:
-                    changes[positions[name]] = former, ledger.stake(first, former, shares)
+                    changes[positions[name]] = former, ledger.draft(first, former, shares)
         for name in request.left:
             if name in positions:
-                changes[positions[name]] = self._in_work(positions[name]).stake_of(key), None
+                changes[positions[name]] = self._in_work(positions[name]).reservations_of(key), None
         return changes
 
     def _report_in(self, name: str) -> ReportId | None:
@@ -402,16 +402,16 @@ class WorkingCopy:
         return self.snapshot.rooms.report(self.snapshot.positions[name])
 
     def _put(
-        self, request: ReservationRequest, changes: Mapping[int, StakeChange]
+        self, request: ReservationRequest, changes: Mapping[int, ReservationsChange]
     ) -> Mapping[str, ClusterShares]:
         """Write the changes into the ledgers. Return the new shares by name of the cluster."""
         names, clusters = self.snapshot.names, {}
-        for position, (former, stake) in changes.items():
+        for position, (former, holding) in changes.items():
             ledger, name = self._ledgers[position], names[position]
-            if stake is None:
+            if holding is None:
                 ledger.release(request.key)
             else:
-                ledger.put(request.key, former, stake)
+                ledger.put(request.key, former, holding)
             shares = request.shares.get(name) or request.watched.get(name, ())
             adopted = request.adopted.get(name, NO_REPLICAS)
             clusters[name] = ClusterShares(ledger.version, shares, adopted)
@@ -458,7 +458,7 @@ class WorkingCopy:
         position = self.snapshot.positions.get(target.name)
         if position is None:
             return PromiseCertificate.UNPROVEN, 0
-        former = self._in_work(position).stake_of(binding.key)
+        former = self._in_work(position).reservations_of(binding.key)
         added = more_units(binding, target, former, adopts=adopts)
         if added <= 0 and self._totals.relayed_c[position]:
             return worth_of_kept(former), 0

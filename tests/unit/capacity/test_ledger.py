@@ -14,8 +14,8 @@ from federation.capacity.holdings import (
     DECISIONS_REMEMBERED,
     MAX_EARLIER_GROWTHS,
     OLDER_SHAPES_REMEMBERED,
-    FirstStakes,
-    Stake,
+    BindingReservations,
+    NewReservations,
 )
 from federation.capacity.ledger import ClusterLedger, LedgerDraft
 from federation.model.reservations import Growth, PromiseCertificate, Reservation, Share
@@ -422,7 +422,7 @@ def test_only_what_is_outstanding_is_looked_at(steps: list[tuple[Any, ...]]) -> 
     for number, step in enumerate(steps):
         life.take(step, number)
         # Asked at every step, it is put together from what was known before.
-        held = [life.ledger.stake_of(name) for name in life.ledger.bindings()]
+        held = [life.ledger.reservations_of(name) for name in life.ledger.bindings()]
         parts = [
             part
             for reservation in held
@@ -450,7 +450,7 @@ def test_what_decisions_replaced_is_not_kept_where_nobody_asks() -> None:
     ledger = EMPTY
     for number in range(3_000):
         ledger = ledger.decided("web", f"d{number}", [share(1 + number % 2)])
-    assert sum(isinstance(each, Stake) for each in gc.get_objects()) < 1_500
+    assert sum(isinstance(each, BindingReservations) for each in gc.get_objects()) < 1_500
     assert in_cells(ledger) == sum(each.in_cells for each in ledger.outstanding())
 
 
@@ -477,16 +477,16 @@ def test_changes_of_a_batch_come_to_the_same_as_one_after_the_other(
         else:
             ledger = ledger.decided(binding, f"e{number}", shares, adopted)
             first, before_it, given = (
-                FirstStakes(binding, f"e{number}"),
-                work.stake_of(binding),
+                NewReservations(binding, f"e{number}"),
+                work.reservations_of(binding),
                 tuple(shares),
             )
-            stake = work.stake(first, before_it, given, adopted)
+            holding = work.draft(first, before_it, given, adopted)
             # What is alike in clusters is remembered from the first of them on.
-            assert work.stake(first, before_it, given, adopted) == stake
-            work.put(binding, before_it, stake)
+            assert work.draft(first, before_it, given, adopted) == holding
+            work.put(binding, before_it, holding)
         assert work.version == ledger.version
-        assert work.stake_of(binding) == ledger.stake_of(binding)
+        assert work.reservations_of(binding) == ledger.reservations_of(binding)
         assert work.ledger.outstanding_of(binding) == ledger.outstanding_of(binding)
         assert work.ledger.is_open == ledger.is_open == bool(ledger.outstanding())
     assert work.ledger == ledger
