@@ -64,10 +64,10 @@ def simple_asks(
         if promises and all(
             promise.certificate.is_packed and not promise.credited for promise in promises
         ):
-            telling = positions
+            carrying = positions
             for promise in promises:
-                telling = fleet.telling(telling, promise.requirements.node_claim)
-            simple |= dict.fromkeys(telling, promises)
+                carrying = fleet.carrying_labels(carrying, promise.requirements.node_claim)
+            simple |= dict.fromkeys(carrying, promises)
     return simple
 
 

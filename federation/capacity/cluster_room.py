@@ -92,7 +92,7 @@ class Site:
         self.caches.rehearsed = NEWEST_REHEARSED[self.pools] = cached
         return cached
 
-    def is_told(self, verdict_p: LevelArray | None) -> bool:
+    def carries_labels(self, verdict_p: LevelArray | None) -> bool:
         """Tell from verdicts on all kinds whether the pools carry the labels that a claim names."""
         return verdict_p is None or Match.UNKNOWN not in verdict_p[self.kind_p]
 
@@ -238,9 +238,9 @@ class Room:
         """All promises as strict promises see them."""
         return [part.contending for part in self.held.every]
 
-    def can_tell(self, requirements: ReplicaRequirements) -> bool:
+    def carries_labels(self, requirements: ReplicaRequirements) -> bool:
         """Tell whether the pools carry the labels that a claim names; else nothing is packed."""
-        return self.site.is_told(self.kinds.verdicts(requirements.node_claim))
+        return self.site.carries_labels(self.kinds.verdicts(requirements.node_claim))
 
     def most_by_view(self, requirements: ReplicaRequirements) -> tuple[int, int]:
         """Return how many replicas fit under best fit and under spreading.
@@ -248,7 +248,7 @@ class Room:
         Both are 0 where the pools do not carry the labels that the claim names.
         """
         verdict_p = self.kinds.verdicts(requirements.node_claim)
-        if not self.site.is_told(verdict_p):
+        if not self.site.carries_labels(verdict_p):
             return 0, 0
         suiting_p = None if verdict_p is None else verdict_p == Match.YES
         filled, spread = room_by_segment(self.left, requirements.request, suiting_p).tolist()
@@ -453,5 +453,5 @@ def certificate_for(
     """
     if room is None:
         return worth(requested, carries_labels=False, follows_plans=False)
-    carries_labels = room.can_tell(requirements)
+    carries_labels = room.carries_labels(requirements)
     return worth(requested, carries_labels=carries_labels, follows_plans=room.follows_claims)

@@ -53,16 +53,18 @@ def packable_sets_c(
     sets_c = np.zeros(len(fleet), dtype=np.int64)
     if not parts:
         return sets_c
-    told_c = np.logical_and.reduce([fleet.told(part.requirements)[0] for part in parts])
+    carries_c = np.logical_and.reduce(
+        [fleet.label_carriers(part.requirements)[0] for part in parts]
+    )
     apart_c = _apart_c(fleet, requested)
     apart_c[list(own)] = True
-    together = np.flatnonzero(told_c & ~apart_c)
+    together = np.flatnonzero(carries_c & ~apart_c)
     if len(together):
         positions, free_cells = fleet.layers.gathered(together.tolist())
         max_c = _most_together(fleet, positions, free_cells, parts)
         sets_c[positions] = max_c
-    sets_c[apart_c | ~told_c] = 0
-    for position in np.flatnonzero(told_c & apart_c).tolist():
+    sets_c[apart_c | ~carries_c] = 0
+    for position in np.flatnonzero(carries_c & apart_c).tolist():
         room = own[position] if position in own else fleet.rooms[position]
         if room is not None:
             sets_c[position] = max_sets(room, parts, requested)

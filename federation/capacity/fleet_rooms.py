@@ -263,27 +263,29 @@ class FleetRooms:
             limit_c,
         )
 
-    def told(self, requirements: ReplicaRequirements) -> tuple[BoolArray, dict[int, Reason]]:
+    def label_carriers(
+        self, requirements: ReplicaRequirements
+    ) -> tuple[BoolArray, dict[int, Reason]]:
         """Return which clusters' pools carry the labels of a claim, and why others do not."""
-        told_c = ~self.layers.unknown_c
+        carries_c = ~self.layers.unknown_c
         verdict_p = self.kinds.verdicts(requirements.node_claim)
         if verdict_p is None or Match.UNKNOWN not in verdict_p:
-            return told_c, {}
+            return carries_c, {}
         reasons = {}
-        for position in np.flatnonzero(told_c).tolist():
+        for position in np.flatnonzero(carries_c).tolist():
             site = self.sites[position]
-            if site is not None and not site.is_told(verdict_p):
-                told_c[position] = False
+            if site is not None and not site.carries_labels(verdict_p):
+                carries_c[position] = False
                 missing = keys_not_carried(site.pools.label_keys, requirements.node_claim)
                 reasons[position] = untold_by_pools(tuple(missing))
-        return told_c, reasons
+        return carries_c, reasons
 
-    def telling(self, positions: list[int], claim: NodeClaim | None) -> list[int]:
+    def carrying_labels(self, positions: list[int], claim: NodeClaim | None) -> list[int]:
         """Return those of the positions whose pools carry the labels of a claim."""
         verdict_p = self.kinds.verdicts(claim)
         if verdict_p is None or Match.UNKNOWN not in verdict_p:
             return positions
-        return [c for c in positions if (site := self.sites[c]) and site.is_told(verdict_p)]
+        return [c for c in positions if (site := self.sites[c]) and site.carries_labels(verdict_p)]
 
     @property
     def rooms(self) -> Sequence[Room | None]:

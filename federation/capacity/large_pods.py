@@ -78,7 +78,7 @@ def mixed_c(fleet: FleetRooms, requirements: ReplicaRequirements) -> BoolArray:
     """Tell where both large pods and others are on their way (axis c), with one of these."""
     largest = fleet.largest
     mixed_c = fleet.sums.on_their_way_c(request_shape(requirements.request)) > 0
-    mixed_c &= largest.is_told_c
+    mixed_c &= largest.has_allocatable_c
     if not mixed_c.any():
         return mixed_c
     is_large_c = mixed_c & largest.is_large_c(fleet.kinds, requirements)

@@ -34,15 +34,15 @@ class LargestNodes:
     """The largest nodes of all pools with nodes (axis p), over a fleet's clusters (axis c).
 
     The pool is of the cluster at ``cluster_p`` and of the kind ``kind_p``. ``most_sp`` are the
-    largest amounts of a node in SCORED (axis s). ``is_told_c`` is false for a cluster that reports
-    no allocatable amounts. ``large_c`` tells where large pods are on their way, UNSEEN until
+    largest amounts of a node in SCORED (axis s). ``has_allocatable_c`` tells whether a cluster
+    reports allocatable amounts. ``large_c`` tells where large pods are on their way, UNSEEN until
     ``holds_large_c`` looks.
     """
 
     cluster_p: IntArray
     kind_p: IntArray
     most_sp: IntArray
-    is_told_c: BoolArray
+    has_allocatable_c: BoolArray
     large_c: LevelArray
 
     @classmethod
@@ -52,32 +52,35 @@ class LargestNodes:
             cluster_p=np.zeros(0, dtype=np.int64),
             kind_p=np.zeros(0, dtype=np.int64),
             most_sp=np.zeros((len(SCORED), 0), dtype=np.int64),
-            is_told_c=np.zeros(size, dtype=np.bool_),
+            has_allocatable_c=np.zeros(size, dtype=np.bool_),
             large_c=np.full(size, UNSEEN, dtype=np.int8),
         )
 
     def after(self, moves: Moves) -> LargestNodes:
         """Follow clusters that left and joined; new clusters have no pools yet."""
-        cluster_p = moves.positions(len(self.is_told_c))[self.cluster_p]
+        cluster_p = moves.positions(len(self.has_allocatable_c))[self.cluster_p]
         stays_p = cluster_p != GONE
         return LargestNodes(
             cluster_p=cluster_p[stays_p],
             kind_p=self.kind_p[stays_p],
             most_sp=self.most_sp[:, stays_p],
-            is_told_c=moves.array(self.is_told_c, newcomers=False),
+            has_allocatable_c=moves.array(self.has_allocatable_c, newcomers=False),
             large_c=moves.array(self.large_c, UNSEEN),
         )
 
     def with_sites(self, sites: Mapping[int, Site | None]) -> LargestNodes:
         """Return the largest nodes with other pools in some clusters."""
-        is_told_c, changes_c = self.is_told_c.copy(), np.zeros(len(self.is_told_c), np.bool_)
+        has_allocatable_c, changes_c = (
+            self.has_allocatable_c.copy(),
+            np.zeros(len(self.has_allocatable_c), np.bool_),
+        )
         changes_c[list(sites)] = True
         stays_p = ~changes_c[self.cluster_p]
         clusters, kinds = [self.cluster_p[stays_p]], [self.kind_p[stays_p]]
         amounts = [self.most_sp[:, stays_p]]
         for position, site in sites.items():
             allocatable_rk = site.pools.cells.allocatable_rk if site else None
-            is_told_c[position] = allocatable_rk is not None
+            has_allocatable_c[position] = allocatable_rk is not None
             if site and allocatable_rk is not None:
                 pools_p, most_sp = _largest_by_pool(site.pools.cells, allocatable_rk)
                 clusters.append(np.full(len(pools_p), position))
@@ -87,7 +90,7 @@ class LargestNodes:
             cluster_p=np.concatenate(clusters),
             kind_p=np.concatenate(kinds),
             most_sp=np.concatenate(amounts, axis=1),
-            is_told_c=is_told_c,
+            has_allocatable_c=has_allocatable_c,
             large_c=self._unseen_at(sites),
         )
 
@@ -98,7 +101,7 @@ class LargestNodes:
     def is_large_c(self, kinds: PoolKinds, requirements: ReplicaRequirements) -> BoolArray:
         """Tell where a pod would be large."""
         suits_p = part_of(Outstanding("", requirements, 1), self.kind_p, kinds).suiting_p
-        share_c = np.zeros(len(self.is_told_c))
+        share_c = np.zeros(len(self.has_allocatable_c))
         for name, amount_p in zip(SCORED, self.most_sp, strict=True):
             most_c = np.full(len(share_c), NO_NODES)
             np.maximum.at(most_c, self.cluster_p[suits_p], amount_p[suits_p])

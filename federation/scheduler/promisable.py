@@ -60,7 +60,7 @@ def told_by_pools(
     told_c = np.ones(len(rooms), dtype=np.bool_)
     reasons: dict[int, Reason] = {}
     for requirements in parts:
-        part_told_c, why = rooms.told(requirements)
+        part_told_c, why = rooms.label_carriers(requirements)
         told_c &= part_told_c
         reasons |= why
     for position in np.flatnonzero(~told_c).tolist():

@@ -207,7 +207,7 @@ def grow(
             held = of_binding(room.outstanding, WEB)
             certificate = certificate_for(spec_certificate, room, requirements)
             total = sum(promise.in_cells for promise in held)
-            if not held or not room.can_tell(requirements):
+            if not held or not room.carries_labels(requirements):
                 continue
             whole = Outstanding(WEB, requirements, total + growth, certificate=certificate)
             beyond = whole._replace(in_cells=total + growth + 1)
@@ -272,7 +272,7 @@ def test_a_set_that_grows_is_promised_where_one_is_available_and_nowhere_else(
     for position, sets in enumerate(sets_c.tolist()):
         room = fleet.rooms[position]
         assert room is not None
-        if not all(room.can_tell(part) for part in parts):
+        if not all(room.carries_labels(part) for part in parts):
             continue
         asks = tuple(
             Outstanding(

@@ -82,8 +82,10 @@ def assert_same_rooms(fleet: FleetRooms, rooms: list[Room | None]) -> None:
             asked = ReplicaRequirements(request=request, node_claim=claim)
             most = [each.packable(asked, PACKED[0]) if each else 0 for each in rooms]
             assert packable_c(fleet, asked, None).tolist() == most
-            told_c, _ = fleet.told(asked)
-            assert told_c.tolist() == [each is not None and each.can_tell(asked) for each in rooms]
+            told_c, _ = fleet.label_carriers(asked)
+            assert told_c.tolist() == [
+                each is not None and each.carries_labels(asked) for each in rooms
+            ]
 
 
 # What one more of the very smallest finds where only pod slots are left.
@@ -141,7 +143,7 @@ steps = st.lists(
 
 def answers(fleet: FleetRooms, asked: ReplicaRequirements) -> list[object]:
     filled_c, spread_c = fleet.most_by_view(asked)
-    told_c, reasons = fleet.told(asked)
+    told_c, reasons = fleet.label_carriers(asked)
     return [filled_c.tolist(), spread_c.tolist(), told_c.tolist(), reasons]
 
 

@@ -180,7 +180,7 @@ class LabelDiscovery:
             if claim is None or not claim.label_keys:
                 continue
             snapshot = self._fleet.snapshot
-            _, reasons = snapshot.rooms.told(requirements)
+            _, reasons = snapshot.rooms.label_carriers(requirements)
             for position in reasons:
                 self._ask(snapshot.names[position], claim.label_keys, requirements)
 

@@ -401,10 +401,10 @@ def test_what_is_unproven_keeps_others_away_and_is_no_over_commitment() -> None:
 def test_pools_tell_of_a_claim_or_say_which_labels_they_lack() -> None:
     tainted = Room.of(REPORT, pools((1, 40), pool=TAINTED))
     fleet = FleetRooms.of([room_of((1, 10)), None, tainted])
-    told_c, reasons = fleet.told(cpu(1, RACK))
+    told_c, reasons = fleet.label_carriers(cpu(1, RACK))
     assert told_c.tolist() == [False, False, True], "taints keep it away, whatever the labels are"
     assert texts_of(reasons) == {0: "the cluster's pools do not tell nodes apart by rack"}
-    told_c, reasons = fleet.told(cpu(1, ZONE))
+    told_c, reasons = fleet.label_carriers(cpu(1, ZONE))
     assert (told_c.tolist(), reasons) == ([True, False, True], {})
     assert packable_c(fleet, cpu(1, RACK), None).tolist() == [0, 0, 0]
     assert packable_c(fleet, cpu(1), None).tolist() == [10, 0, 0]

@@ -71,7 +71,7 @@ class Decided:
         self.before, self.reason = str(decision.reason), str(explained.reason)
 
     def estimates(self, binding: Binding) -> Estimates:
-        told_c, reasons = self._rooms.told(binding.requirements)
+        told_c, reasons = self._rooms.label_carriers(binding.requirements)
         if binding.components:
             most_c = packable_sets_c(self._rooms, binding.components, None, {})
         else:
