@@ -27,7 +27,7 @@ from federation.model.resources import PODS
 from federation.model.workload import ReplicaRequirements
 
 
-class RemainingCapacity:
+class SimulatedTotals:
     """A fleet's capacity less what was taken from it. Positions are the fleet's (axis c)."""
 
     def __init__(self, capacity: FleetCapacity, options: EstimateOptions) -> None:
@@ -40,10 +40,10 @@ class RemainingCapacity:
         # Not deducted from the capacity yet: done on the next read.
         self._unshown = defaultdict[int, list[Taken]](list)
 
-    def copy(self) -> RemainingCapacity:
+    def copy(self) -> SimulatedTotals:
         """Return an independent copy."""
         self._show()
-        other = RemainingCapacity(self._capacity, self._options)
+        other = SimulatedTotals(self._capacity, self._options)
         other._taken.update({c: list(runs) for c, runs in self._taken.items()})
         other._units_c = {request: units_c.copy() for request, units_c in self._units_c.items()}
         return other

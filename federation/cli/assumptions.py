@@ -12,7 +12,7 @@ from typing import Final
 from estimator.estimation.exact import ExactEstimates, Workload
 from federation.capacity.deductions import UnitRequest
 from federation.capacity.fleet_reports import UNMODELLED, FleetCapacity
-from federation.capacity.simulated import RemainingCapacity
+from federation.capacity.simulated import SimulatedTotals
 from federation.capacity.summary_estimates import PODS_PER_SIMULATED_NODE, positive_amounts
 from federation.model.cluster import ClusterState
 from federation.model.component_sets import shape_of_set
@@ -68,8 +68,8 @@ def sets_beside(
 
 def _beside(
     capacity: FleetCapacity, assumed: Sequence[Workload], options: EstimateOptions
-) -> RemainingCapacity:
-    outstanding = RemainingCapacity(capacity, options)
+) -> SimulatedTotals:
+    outstanding = SimulatedTotals(capacity, options)
     for component in (component for each in assumed for component in each):
         outstanding.take({0: component.replicas}, UnitRequest(requirements=component.requirements))
     return outstanding

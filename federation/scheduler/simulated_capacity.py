@@ -17,7 +17,7 @@ from federation.capacity.cluster_room import Room
 from federation.capacity.deductions import Deductions, UnitRequest
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.reserve import Refused
-from federation.capacity.simulated import RemainingCapacity
+from federation.capacity.simulated import SimulatedTotals
 from federation.model.cluster import ClusterState
 from federation.model.component_sets import shape_of
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
@@ -31,7 +31,7 @@ from federation.scheduler.promisable import instead_where
 from federation.scheduler.simulated_rooms import KeptShares, SimulatedRooms
 
 _STATED: Final = Reason(ReasonCode.STATED_BY_CALLER)
-# Amounts of units by cluster position, as ``RemainingCapacity`` takes them back.
+# Amounts of units by cluster position, as ``SimulatedTotals`` takes them back.
 UnitsBack = Mapping[int, Sequence[tuple[int, UnitRequest]]]
 
 
@@ -58,7 +58,7 @@ class SimulatedCapacity:
 
     index: Mapping[str, int]
     rooms: SimulatedRooms
-    totals: RemainingCapacity
+    totals: SimulatedTotals
     stated: dict[int, int]
     reserves_all: bool
     beside: Callable[[Draft, Estimates], OfferedCapacity]
@@ -78,7 +78,7 @@ class SimulatedCapacity:
         return cls(
             index=index,
             rooms=SimulatedRooms(states, available),
-            totals=RemainingCapacity(unpromised, options.estimate),
+            totals=SimulatedTotals(unpromised, options.estimate),
             stated={index[name]: replicas for name, replicas in available.items()},
             reserves_all=options.reserve,
             beside=beside,

@@ -6,7 +6,7 @@ from typing import Any
 
 from federation.capacity.deductions import UnitRequest
 from federation.capacity.fleet_reports import FleetCapacity
-from federation.capacity.simulated import RemainingCapacity
+from federation.capacity.simulated import SimulatedTotals
 from federation.capacity.summary_estimates import estimate_replicas
 from federation.model.estimate import EstimateOptions, Estimates, ModelRule, Source
 from federation.model.workload import ReplicaRequirements
@@ -123,7 +123,7 @@ def shape(request: dict[str, str] | None) -> UnitRequest:
 @for_each(BESIDE_ASSUMED)
 def test_what_is_left_beside_assumed_workloads(line: dict[str, Any]) -> None:
     options = EstimateOptions(model_rule=ModelRule.SIMULATED)
-    remaining = RemainingCapacity(FleetCapacity.of([cluster_of(line)]), options)
+    remaining = SimulatedTotals(FleetCapacity.of([cluster_of(line)]), options)
     for workload in line["assumed"]:
         for component in workload:
             remaining.take({0: component["replicas"]}, shape(component.get("request")))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from federation.capacity.deductions import UnitRequest
 from federation.capacity.fleet_reports import FleetCapacity
-from federation.capacity.simulated import RemainingCapacity
+from federation.capacity.simulated import SimulatedTotals
 from federation.cli.simulating import answer_case
 from federation.model.cluster import (
     CapacityReport,
@@ -178,7 +178,7 @@ COUNTS = st.dictionaries(st.integers(0, 8), st.integers(0, 4), min_size=1)
 def test_packing_equals_one_replica_at_a_time(
     counts: dict[int, int], taken: list[tuple[dict[str, int], int]], asked: dict[str, int]
 ) -> None:
-    outstanding = RemainingCapacity(
+    outstanding = SimulatedTotals(
         FleetCapacity.of([model_state(counts)]), EstimateOptions(model_rule=ModelRule.SIMULATED)
     )
     bounds = minimums(DEFAULT_MODEL)
@@ -220,7 +220,7 @@ def test_taking_never_leaves_more(
     asked: dict[str, int],
 ) -> None:
     capacity = FleetCapacity.of([model_state(counts)])
-    outstanding = RemainingCapacity(capacity, EstimateOptions(model_rule=rule))
+    outstanding = SimulatedTotals(capacity, EstimateOptions(model_rule=rule))
     shape = UnitRequest(requirements=ReplicaRequirements(request=asked))
     before = outstanding.available(shape).replicas_c[0]
     for request, units in taken:
@@ -232,7 +232,7 @@ def test_taking_never_leaves_more(
 
 def test_the_documented_rule_deducts_what_replicas_stand_in_the_way_of() -> None:
     capacity = FleetCapacity.of([model_state({3: 6, 2: 1})])
-    outstanding = RemainingCapacity(capacity, EstimateOptions())
+    outstanding = SimulatedTotals(capacity, EstimateOptions())
     asked = UnitRequest(requirements=ReplicaRequirements(request={"cpu": 3000, "memory": 20 << 30}))
     assert outstanding.available(asked).replicas_c.tolist() == [7]
     wide = UnitRequest(requirements=ReplicaRequirements(request={"cpu": 1000, "memory": 30 << 30}))
