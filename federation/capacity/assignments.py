@@ -126,7 +126,7 @@ class Held(NamedTuple):
         return careful_reserve(self.late)
 
     @property
-    def most_kept_back(self) -> int:
+    def max_kept_back(self) -> int:
         """The most replicas that are kept back of a careful promise, of any shape."""
         return self.reserve + -(-self.replicas // RESERVE_PART)
 

@@ -90,7 +90,7 @@ def _surely_fit(fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]) 
     first, *rest = _rounds(positions_by_promises(asks, asks))
     if rest or _strict_c(fleet, first) is not None:
         return False
-    least_c = np.minimum(*fleet.most_by_view(first.requirements))
+    least_c = np.minimum(*fleet.max_by_view(first.requirements))
     return all(
         int(least_c[positions].min()) >= promise.to_pack for promise, positions in first.promises
     )
@@ -133,7 +133,7 @@ def _packed_together(
             max_c = _packed_c(packing, current, place_by, len(fleet))
             if strict_c is not None:
                 earlier = {c: [part.contending for part in parts] for c, parts in promised.items()}
-                max_c = fleet.strict_most_c(current.requirements, strict_c, max_c, earlier)
+                max_c = fleet.max_strict_c(current.requirements, strict_c, max_c, earlier)
             for promise, clusters in current.promises:
                 for position in clusters:
                     if max_c[position] < promise.to_pack:

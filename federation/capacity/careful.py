@@ -20,12 +20,12 @@ from federation.capacity.growth import positions_by_promises
 from federation.capacity.large_pods import is_mixed, max_beside_large, ranked_mixed
 from federation.capacity.second_looks import (
     MAX_REFINED_CLUSTERS,
+    max_refined,
     max_rehearsed,
+    max_surely_rehearsed,
     ranked_crowded,
-    refined_most,
-    rehearsed_most,
 )
-from federation.capacity.worth import OwnReplicas, careful_most
+from federation.capacity.worth import OwnReplicas, max_careful
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
 from federation.model.reason_codes import ReasonCode
@@ -168,11 +168,11 @@ class RoomLimits:
         requirements, certificate = promise.requirements, promise.certificate
         is_free = self._terms.in_sets or not self._terms.keeps_margin
         if certificate is PromiseCertificate.STRICT or is_free:
-            return RoomLimit(room.most(requirements, certificate, promise.to_pack))
-        filled, spread = room.most_by_view(requirements)
+            return RoomLimit(room.max_replicas(requirements, certificate, promise.to_pack))
+        filled, spread = room.max_by_view(requirements)
         shape = request_shape(requirements.request)
         own = _own_in(room, promise.binding)
-        replicas, why = careful_most(filled, spread, room.held, shape, own), NO_REASON
+        replicas, why = max_careful(filled, spread, room.held, shape, own), NO_REASON
         if replicas < min(filled, spread):
             why = Reason.of(ReasonCode.MARGIN_KEPT, Amount(min(filled, spread) - replicas))
         if replicas >= promise.to_pack and self._leaves_room_for_large(position, requirements):
@@ -184,7 +184,7 @@ class RoomLimits:
             if rehearsed < replicas:
                 kept_back = Amount(min(filled, spread) - rehearsed)
                 replicas, why = rehearsed, Reason.of(ReasonCode.MARGIN_KEPT, kept_back)
-        return RoomLimit(room.most(requirements, certificate, replicas), why)
+        return RoomLimit(room.max_replicas(requirements, certificate, replicas), why)
 
     def _leaves_room_for_large(self, position: int, requirements: ReplicaRequirements) -> bool:
         """Tell whether the cluster leaves room for large pods."""
@@ -216,8 +216,8 @@ class RoomLimits:
             return 0
         refined.add(position)
         if terms.keeps_margin:
-            return refined_most(room, promise.requirements, terms.refined_replicas)
-        return rehearsed_most(room, promise.requirements, promise.to_pack)
+            return max_refined(room, promise.requirements, terms.refined_replicas)
+        return max_surely_rehearsed(room, promise.requirements, promise.to_pack)
 
 
 def _own_in(room: Room, binding: str) -> OwnReplicas:
@@ -241,7 +241,7 @@ def careful_c(
     nodes of planned replicas by other rules, too. ``own`` is what the binding holds
     by position. Room for large pods is not looked at.
     """
-    filled_c, spread_c = fleet.most_by_view(requirements)
+    filled_c, spread_c = fleet.max_by_view(requirements)
     reserve_c = np.minimum(np.abs(filled_c - spread_c), fleet.sums.reserve_c)
     on_way_c = fleet.sums.on_their_way_c(request_shape(requirements.request))
     if own:

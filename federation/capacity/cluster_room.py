@@ -24,9 +24,9 @@ from federation.capacity.node_caches import NEWEST_REHEARSED, NodeCaches
 from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.room_packing import PackedCells, pack_groups
-from federation.capacity.strict_bounds import strict_most
+from federation.capacity.strict_bounds import max_strict
 from federation.capacity.stuck import without_reserved_nodes
-from federation.capacity.worth import careful_most, worth
+from federation.capacity.worth import max_careful, worth
 from federation.model.arrays import IntArray, LevelArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
@@ -242,7 +242,7 @@ class Room:
         """Tell whether the pools carry the labels that a claim names; else nothing is packed."""
         return self.site.carries_labels(self.kinds.verdicts(requirements.node_claim))
 
-    def most_by_view(self, requirements: ReplicaRequirements) -> tuple[int, int]:
+    def max_by_view(self, requirements: ReplicaRequirements) -> tuple[int, int]:
         """Return how many replicas fit under best fit and under spreading.
 
         Both are 0 where the pools do not carry the labels that the claim names.
@@ -254,22 +254,22 @@ class Room:
         filled, spread = room_by_segment(self.left, requirements.request, suiting_p).tolist()
         return min(filled, MAX_REPLICAS), min(spread, MAX_REPLICAS)
 
-    def most(
+    def max_replicas(
         self, requirements: ReplicaRequirements, certificate: PromiseCertificate, limit: int
     ) -> int:
         """Return the most replicas, up to ``limit``, that can be promised now."""
-        return self._most(requirements, certificate, limit, self.most_by_view(requirements))
+        return self._max_replicas(requirements, certificate, limit, self.max_by_view(requirements))
 
     def packable(self, requirements: ReplicaRequirements, certificate: PromiseCertificate) -> int:
         """Return how many more replicas are available; unless strictly, a margin is kept back."""
-        filled, spread = self.most_by_view(requirements)
-        max_replicas = self._most(requirements, certificate, MAX_REPLICAS, (filled, spread))
+        filled, spread = self.max_by_view(requirements)
+        max_replicas = self._max_replicas(requirements, certificate, MAX_REPLICAS, (filled, spread))
         if certificate is not PromiseCertificate.STRICT:
             shape = request_shape(requirements.request)
-            max_replicas = min(max_replicas, careful_most(filled, spread, self.held, shape))
+            max_replicas = min(max_replicas, max_careful(filled, spread, self.held, shape))
         return max_replicas
 
-    def _most(
+    def _max_replicas(
         self,
         requirements: ReplicaRequirements,
         certificate: PromiseCertificate,
@@ -278,7 +278,7 @@ class Room:
     ) -> int:
         max_replicas = min(limit, *by_view)
         if certificate is PromiseCertificate.STRICT or self.holds_strict:
-            return strict_most(self.pools, self.contending, requirements, certificate, max_replicas)
+            return max_strict(self.pools, self.contending, requirements, certificate, max_replicas)
         return max_replicas
 
     def as_scheduled(self, outstanding: Sequence[Outstanding]) -> Room:

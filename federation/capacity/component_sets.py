@@ -61,7 +61,7 @@ def packable_sets_c(
     together = np.flatnonzero(carries_c & ~apart_c)
     if len(together):
         positions, free_cells = fleet.layers.gathered(together.tolist())
-        max_c = _most_together(fleet, positions, free_cells, parts)
+        max_c = _max_together(fleet, positions, free_cells, parts)
         sets_c[positions] = max_c
     sets_c[apart_c | ~carries_c] = 0
     for position in np.flatnonzero(carries_c & apart_c).tolist():
@@ -81,7 +81,7 @@ def with_room_for_a_set(
     if together:
         places, free_cells = fleet.layers.gathered(together)
         sets_c = np.zeros(len(fleet), dtype=np.int64)
-        sets_c[places] = _most_together(fleet, places, free_cells, parts)
+        sets_c[places] = _max_together(fleet, places, free_cells, parts)
         holding = [position for position in together if sets_c[position] > 0]
     for position in positions:
         room = fleet.rooms[position] if apart_c[position] else None
@@ -106,7 +106,7 @@ def max_sets(
         for number, part in enumerate(parts):
             replicas = sets * part.replicas + (margin if number == place else 0)
             certificate = certificate_for(spec_certificate, room, part.requirements)
-            if packed.most(part.requirements, certificate, replicas) < replicas:
+            if packed.max_replicas(part.requirements, certificate, replicas) < replicas:
                 return False
             packed = packed.with_one(
                 Outstanding(
@@ -121,7 +121,7 @@ def max_sets(
 
     low = 0
     high = min(
-        room.most(
+        room.max_replicas(
             part.requirements,
             certificate_for(spec_certificate, room, part.requirements),
             MAX_REPLICAS,
@@ -137,7 +137,7 @@ def max_sets(
 
 def _margin_in(room: Room, parts: Sequence[Component], own: int) -> tuple[int, int]:
     """Return the replicas kept back in one cluster, and the place of their part."""
-    views = [room.most_by_view(part.requirements) for part in parts]
+    views = [room.max_by_view(part.requirements) for part in parts]
     least = [min(view) for view in views]
     unequal = max(abs(filled - spread) for filled, spread in views)
     shapes = {request_shape(part.requirements.request) for part in parts}
@@ -169,7 +169,7 @@ def _margin(
     return SetMargin(margin_c, np.minimum(filled_ic, spread_ic).argmin(axis=0))
 
 
-def _most_together(
+def _max_together(
     fleet: FleetRooms, positions: Sequence[int], free_cells: FreeCells, parts: Sequence[Component]
 ) -> IntArray:
     """Return the most sets that were seen to fit, by bisection.

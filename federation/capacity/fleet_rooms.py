@@ -29,7 +29,7 @@ from federation.capacity.layers import KnownRoom, Layers
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.promise_sums import PromiseSums
 from federation.capacity.room_packing import PackedCells, pack_groups
-from federation.capacity.strict_bounds import StrictHolds, strict_most_c
+from federation.capacity.strict_bounds import StrictHolds, max_strict_c
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.matching import Match, keys_not_carried, untold_by_pools
@@ -227,7 +227,7 @@ class FleetRooms:
         """Clusters with strict promises, whose room later promises must leave."""
         return self.sums.strict_c
 
-    def most_by_view(self, requirements: ReplicaRequirements) -> tuple[IntArray, IntArray]:
+    def max_by_view(self, requirements: ReplicaRequirements) -> tuple[IntArray, IntArray]:
         """Return how many replicas fit in each cluster, in both views, 0..MAX_REPLICAS.
 
         0 without a report, and where the pools do not carry the labels of the claim.
@@ -242,7 +242,7 @@ class FleetRooms:
         np.minimum(max_cv, MAX_REPLICAS, out=max_cv)
         return max_cv[:, View.FILLED].copy(), max_cv[:, View.SPREAD].copy()
 
-    def strict_most_c(
+    def max_strict_c(
         self,
         requirements: ReplicaRequirements,
         is_strict_c: BoolArray,
@@ -254,7 +254,7 @@ class FleetRooms:
         They are strict themselves at ``is_strict_c``. ``added`` promises count as outstanding.
         """
         contention = self.lazy_contention.contention(self.held)
-        return strict_most_c(
+        return max_strict_c(
             self.reported,
             self.strict_holds,
             contention.with_more(added) if added else contention,

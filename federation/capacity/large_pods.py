@@ -149,11 +149,11 @@ def _max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int)
     likely = limit if probably == limit else (probably + 1) // 2
     # With a single trial, few replicas are not tried.
     guesses = (1, likely) if filled.is_tight and looks > 1 else (likely,)
-    replicas = _most_that(leaves_room, limit, probably, min(looks, MAX_LOOKS), guesses)
+    replicas = _max_that_holds(leaves_room, limit, probably, min(looks, MAX_LOOKS), guesses)
     return BesideLarge(replicas, NO_REASON if replicas == limit else kept_for)
 
 
-def _most_that(
+def _max_that_holds(
     holds: Callable[[int], bool], limit: int, probably: int, looks: int, guesses: tuple[int, ...]
 ) -> int:
     """Return the most replicas, up to a limit, for which a condition holds, by so many trials.

@@ -94,7 +94,7 @@ def packable(
     reasons: dict[int, Reason] = {}
     repeated = {position: replicas for position, (replicas, _) in own.repeated.items()}
     if requested is Certificate.STRICT:
-        filled_c, spread_c = fleet.most_by_view(requirements)
+        filled_c, spread_c = fleet.max_by_view(requirements)
         # Spreading fits fewer where stuck promises reserve nodes.
         max_c = np.minimum(filled_c, spread_c)
     elif leaves_large:
@@ -108,7 +108,7 @@ def packable(
     is_checked_c = (fleet.strict_c | is_strict_c) & (max_c > 0)
     is_checked_c[list(own.repacked)] = False
     if is_checked_c.any():
-        strict_c = fleet.strict_most_c(requirements, is_strict_c, max_c * is_checked_c)
+        strict_c = fleet.max_strict_c(requirements, is_strict_c, max_c * is_checked_c)
         max_c = np.where(is_checked_c, strict_c, max_c)
     max_c = own.with_own(max_c)
     for position, (room, replicas) in own.repacked.items():
@@ -354,7 +354,7 @@ def _with_packed(
     """
     if shortfall is not None:
         return shortfall.shortage(promise.to_pack, held)
-    max_filled, max_spread = room.most_by_view(promise.requirements)
+    max_filled, max_spread = room.max_by_view(promise.requirements)
     if max_filled >= promise.to_pack:
         return room.with_one(promise)
     packed = yield room, (*room.outstanding, promise)

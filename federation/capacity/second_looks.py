@@ -41,7 +41,7 @@ NOT_REHEARSED: Final = Reason.of(ReasonCode.NOT_REHEARSED)
 _NOTHING: Final = RehearsedRoom(0)
 
 
-def looked_again_c(
+def refined_available_c(
     fleet: FleetRooms,
     requirements: ReplicaRequirements,
     requested: Certificate | None,
@@ -56,25 +56,25 @@ def looked_again_c(
     may_c = (available_c < replicas) & ~fleet.overcommitted_c & ~fleet.strict_c
     if requested is Certificate.STRICT or not may_c.any():
         return available_c, {}
-    filled_c, spread_c = fleet.most_by_view(requirements)
+    filled_c, spread_c = fleet.max_by_view(requirements)
     refined_c, reasons = available_c.copy(), dict[int, Reason]()
     order = np.argsort(-np.maximum(filled_c, spread_c), kind="stable")
     for position in order[may_c[order]][:MAX_REFINED_CLUSTERS].tolist():
         site, available = fleet.sites[position], int(available_c[position])
         # To take one cluster out of the layers of the fleet costs more than this check.
-        if site is None or _reported_most(site.pools.cells, requirements) <= available:
+        if site is None or _max_reported(site.pools.cells, requirements) <= available:
             continue
         room = fleet.rooms[position]
         if room is not None:
-            refined_c[position] = max(available, refined_most(room, requirements, replicas))
+            refined_c[position] = max(available, max_refined(room, requirements, replicas))
             if _rehearsed_room(room, requirements).is_too_much:
                 reasons[position] = NOT_REHEARSED
     return refined_c, reasons
 
 
-def refined_most(room: Room, requirements: ReplicaRequirements, replicas: int) -> int:
+def max_refined(room: Room, requirements: ReplicaRequirements, replicas: int) -> int:
     """Return how many of ``replicas`` a second look grants, with room left for large pods."""
-    max_replicas = rehearsed_most(room, requirements, replicas)
+    max_replicas = max_surely_rehearsed(room, requirements, replicas)
     return max_beside_large(room, requirements, max_replicas).replicas
 
 
@@ -89,7 +89,7 @@ def ranked_crowded(
     on_way_c = fleet.sums.on_their_way_c(request_shape(requirements.request))
     if not on_way_c.any():
         return []
-    filled_c, spread_c = fleet.most_by_view(requirements)
+    filled_c, spread_c = fleet.max_by_view(requirements)
     (crowded,) = np.nonzero((max_c > 0) & (np.minimum(filled_c, spread_c) <= on_way_c))
     ranked = crowded[np.argsort(-max_c[crowded], kind="stable")]
     positions: list[int] = ranked[:MAX_CROWDED_CLUSTERS].tolist()
@@ -107,7 +107,7 @@ def max_rehearsed(room: Room, requirements: ReplicaRequirements, limit: int) -> 
     return max(0, min(limit, least_replicas - LEFT_FREE))
 
 
-def rehearsed_most(room: Room, requirements: ReplicaRequirements, limit: int) -> int:
+def max_surely_rehearsed(room: Room, requirements: ReplicaRequirements, limit: int) -> int:
     """Return how many replicas surely fit after a rehearsal of the outstanding ones.
 
     0 where the cluster does not report allocatable amounts, where a rehearsal would take too many
@@ -132,7 +132,7 @@ def _rehearsed_room(room: Room, requirements: ReplicaRequirements) -> RehearsedR
     return by_shape[shape]
 
 
-def _reported_most(cells: Cells, requirements: ReplicaRequirements) -> int:
+def _max_reported(cells: Cells, requirements: ReplicaRequirements) -> int:
     """Return how many replicas the reported nodes hold: no rehearsal leaves room for more."""
     fits_k = fit_in_k(cells.resources, cells.min_rk, per_replica(requirements.request))
     return int((fits_k * cells.count_k).sum())

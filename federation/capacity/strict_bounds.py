@@ -218,7 +218,7 @@ class StrictHolds:
         self._bytes -= hold.bytes
 
 
-def strict_most_c(
+def max_strict_c(
     cells: FleetCells,
     holds: StrictHolds,
     contention: Contention,
@@ -248,19 +248,19 @@ def strict_promises_hold(pools: Pools, outstanding: Sequence[Outstanding]) -> bo
     if not present:
         return True
     *first, last = present
-    max_last = strict_most(pools, first, last.requirements, last.certificate, last.in_cells)
+    max_last = max_strict(pools, first, last.requirements, last.certificate, last.in_cells)
     return max_last == last.in_cells
 
 
-def strict_most(
+def max_strict(
     pools: Pools,
     outstanding: Sequence[Outstanding],
     requirements: ReplicaRequirements,
     certificate: PromiseCertificate,
     limit: int,
 ) -> int:
-    """Return ``strict_most_c`` of one cluster: a fleet of one."""
-    max_c = strict_most_c(
+    """Return ``max_strict_c`` of one cluster: a fleet of one."""
+    max_c = max_strict_c(
         FleetCells.of([pools]),
         StrictHolds(),
         Contention.of(1, {0: outstanding}),

@@ -23,7 +23,7 @@ class OwnReplicas(NamedTuple):
 NOT_OWN: Final = OwnReplicas()
 
 
-def careful_most(
+def max_careful(
     filled: int, spread: int, held: Held, shape: Shape, own: OwnReplicas = NOT_OWN
 ) -> int:
     """Return how many replicas may be promised, unless strictly, of those that fit in both views.

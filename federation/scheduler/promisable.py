@@ -18,7 +18,7 @@ from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.own_promises import KeptPromise, OwnPromises
 from federation.capacity.reserve import packable
-from federation.capacity.second_looks import looked_again_c
+from federation.capacity.second_looks import refined_available_c
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import BLIND_UP_TO, Bound, Estimates, Source
 from federation.model.placement import Binding, Certificate
@@ -164,7 +164,7 @@ def looked_again(
     """
     if binding.components or binding.clusters:
         return None
-    found_c, not_rehearsed = looked_again_c(
+    found_c, not_rehearsed = refined_available_c(
         rooms, binding.requirements, certificate, available.replicas_c, binding.replicas
     )
     if not (not_rehearsed or (found_c > available.replicas_c).any()):

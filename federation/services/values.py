@@ -129,7 +129,7 @@ class ClusterView(KnownCluster):
     @property
     def careful_reserve(self) -> int:
         """The largest number of replicas that a careful promise keeps back."""
-        return self.room.held.most_kept_back if self.room else 0
+        return self.room.held.max_kept_back if self.room else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

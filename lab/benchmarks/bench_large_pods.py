@@ -113,7 +113,7 @@ def main() -> None:
     nodes, bindings = (*given, *(NODES, BINDINGS)[len(given) :])
     clocked = Clocked()
     careful.max_beside_large = clocked.counting(careful.max_beside_large)  # type: ignore[attr-defined]  # it is imported there
-    second_looks.rehearsed_most = clocked.counting(second_looks.rehearsed_most)
+    second_looks.max_surely_rehearsed = clocked.counting(second_looks.max_surely_rehearsed)
     rows = [measured(seed, nodes, bindings, clocked) for seed in range(1, ROUNDS + 1)]
     whole, looked, pending = ([value for row in rows for value in row[part]] for part in range(3))
     FIGURES.section(f"{nodes} unlike nodes, {bindings} bindings, one of {LARGE_EVERY} large")

@@ -127,7 +127,7 @@ def test_room_beside_its_own_replicas_is_that_of_the_packing_without_them(
             holding.outstanding.to_pack - holding.unplaced for holding in room.holdings_of(WEB)
         )
         beside = slow_room_beside(room, requirements)
-        filled, _ = room.most_by_view(requirements)
+        filled, _ = room.max_by_view(requirements)
         if not room.overcommitted:
             assert filled + placed == beside
         assert filled + placed <= beside

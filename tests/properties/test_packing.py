@@ -199,7 +199,7 @@ def test_a_room_shows_where_everything_goes_and_takes_what_it_says_it_can(
     assert Counter(map(id, room.outstanding)) == Counter(map(id, wanted))
     assert broken_promise(room.pools, room.holdings) == ""
     requirements, limit = one_more.requirements, one_more.in_cells
-    by_certificate = {each: room.most(requirements, each, limit) for each in PACKED}
+    by_certificate = {each: room.max_replicas(requirements, each, limit) for each in PACKED}
     assert max(by_certificate.values()) <= fits_one_at_a_time(room.filled, requirements)
     assert by_certificate[PromiseCertificate.CAREFUL] <= by_certificate[PromiseCertificate.PLANNED]
     if not room.holds_strict:

@@ -122,7 +122,7 @@ def test_each_cluster_is_packed_in_the_order_of_its_ask(
     for position, wanted in asks.items():
         for each in wanted:
             room = expected[position]
-            has_room = room and room.most(each.requirements, each.certificate, each.to_pack)
+            has_room = room and room.max_replicas(each.requirements, each.certificate, each.to_pack)
             expected[position] = room.with_one(each) if room and has_room == each.to_pack else None
     has_all = all(expected[position] for position in asks)
     assert isinstance(answer, FleetRooms) == has_all

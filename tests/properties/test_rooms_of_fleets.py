@@ -142,7 +142,7 @@ steps = st.lists(
 
 
 def answers(fleet: FleetRooms, asked: ReplicaRequirements) -> list[object]:
-    filled_c, spread_c = fleet.most_by_view(asked)
+    filled_c, spread_c = fleet.max_by_view(asked)
     told_c, reasons = fleet.label_carriers(asked)
     return [filled_c.tolist(), spread_c.tolist(), told_c.tolist(), reasons]
 
@@ -183,7 +183,7 @@ def test_labels_that_change_for_ever_do_not_make_kinds_for_ever() -> None:
     assert len(fleet.kinds.members) == 2 * 4
     newest = NodeClaim(node_selector={HOST: "node991"})
     asked = ReplicaRequirements(request={"cpu": 4}, node_claim=newest)
-    assert fleet.most_by_view(asked)[0].tolist() == [0, 0, 0, 2]
+    assert fleet.max_by_view(asked)[0].tolist() == [0, 0, 0, 2]
     gone = fleet.with_rooms(dict.fromkeys(range(4)))
     assert gone.kinds.verdicts(NodeClaim(node_selector={"zone": "elsewhere"})) is None
 
@@ -225,7 +225,7 @@ def by_itself(room: Room, decision: Decision, replicas: int) -> Room | None:
     rest = room.without(decision.binding)
     if not replicas:
         return rest
-    most = rest.most(wanted.requirements, wanted.certificate, replicas)
+    most = rest.max_replicas(wanted.requirements, wanted.certificate, replicas)
     return rest.with_one(wanted) if most == replicas and not room.overcommitted else None
 
 

@@ -17,8 +17,8 @@ from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.reserve import FleetRooms, packable_c, promise
 from federation.capacity.strict_bounds import (
     StrictHolds,
-    strict_most,
-    strict_most_c,
+    max_strict,
+    max_strict_c,
     strict_promises_hold,
 )
 from federation.model.placement import Certificate
@@ -82,7 +82,7 @@ def test_the_most_beside_strict_promises_is_what_the_obvious_loop_finds(
             for pools, here in zip(every, held, strict=True)
         ]
         for holds in (known, few):
-            most_c = strict_most_c(cells, holds, contention, requirements, strict_c, limit_c)
+            most_c = max_strict_c(cells, holds, contention, requirements, strict_c, limit_c)
             assert most_c.tolist() == expected
     for pools, here in zip(every, held, strict=True):
         if pools is not None:
@@ -119,7 +119,7 @@ def test_no_way_of_placing_others_leaves_less_than_is_promised(
     alike = [pod for pod in pods if pod == asked]
     rivals = [pod for pod in pods if pod != asked]
     left = min(room_beside(nodes, rivals, asked)) - len(alike)
-    assert strict_most(table(drawn), others, wanted, STRICT, 99) <= max(left, 0)
+    assert max_strict(table(drawn), others, wanted, STRICT, 99) <= max(left, 0)
 
 
 def room_beside(

@@ -15,7 +15,7 @@ from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.large_pods import is_mixed, max_beside_large, mixed_c
 from federation.capacity.node_caches import NodeCaches
 from federation.capacity.reserve import Refused, promise, promise_less
-from federation.capacity.second_looks import rehearsed_most
+from federation.capacity.second_looks import max_surely_rehearsed
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.pools.building import build_pools
 from federation.model.pools.values import NodeColumn, NodeColumns, Pools
@@ -223,7 +223,9 @@ def test_what_a_room_remembers_changes_no_answer(
         room = fleet.room(change.cluster)
         anew = without_memory(room)
         assert max_beside_large(room, requested, limit) == max_beside_large(anew, requested, limit)
-        assert rehearsed_most(room, requested, limit) == rehearsed_most(anew, requested, limit)
+        assert max_surely_rehearsed(room, requested, limit) == max_surely_rehearsed(
+            anew, requested, limit
+        )
         if number % 4 == 3:
             outstanding = (*room.outstanding, Outstanding("shop/more", requested, limit))
             assert packing(room.repacked(outstanding)) == packing(anew.repacked(outstanding))

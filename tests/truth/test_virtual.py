@@ -17,7 +17,7 @@ from estimator.estimation.pooling import Pooling
 from estimator.kube.dump import read_dump
 from estimator.snapshot import NodeTable, Snapshot, columns_of
 from federation.capacity.cluster_room import ReportId
-from federation.capacity.second_looks import looked_again_c
+from federation.capacity.second_looks import refined_available_c
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
 from federation.model.reasons import Reason
@@ -103,11 +103,11 @@ def test_pods_of_second_looks_find_their_nodes(seed: int, monkeypatch: pytest.Mo
     granted = list[int]()
 
     def counted(*arguments: Any) -> tuple[IntArray, Mapping[int, Reason]]:
-        found_c, reasons = looked_again_c(*arguments)
+        found_c, reasons = refined_available_c(*arguments)
         granted.append(int(found_c.sum()))
         return found_c, reasons
 
-    monkeypatch.setattr("federation.scheduler.promisable.looked_again_c", counted)
+    monkeypatch.setattr("federation.scheduler.promisable.refined_available_c", counted)
     found = found_in_memory(replace(SMALL, seed=seed))
     assert any(granted)
     assert found.promised > 0

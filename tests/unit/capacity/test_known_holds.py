@@ -7,7 +7,7 @@ import numpy as np
 from federation.capacity import strict_bounds
 from federation.capacity.contention import Contention
 from federation.capacity.fleet_cells import FleetCells
-from federation.capacity.strict_bounds import MAX_FORMER_BLOCKS, StrictHolds, strict_most_c
+from federation.capacity.strict_bounds import MAX_FORMER_BLOCKS, StrictHolds, max_strict_c
 from federation.model.arrays import IntArray
 from federation.model.reported_pools import pools_of
 from federation.model.workload import ReplicaRequirements
@@ -20,7 +20,7 @@ def asked(cells: FleetCells, known: StrictHolds, cpu: int) -> IntArray:
     requirements = ReplicaRequirements(request={"cpu": cpu, "pods": 1})
     limit_c = np.full(CLUSTERS, 100, dtype=np.int64)
     none = Contention.of(CLUSTERS, {})
-    return strict_most_c(cells, known, none, requirements, np.ones(CLUSTERS, np.bool_), limit_c)
+    return max_strict_c(cells, known, none, requirements, np.ones(CLUSTERS, np.bool_), limit_c)
 
 
 def fleet(free: int) -> FleetCells:

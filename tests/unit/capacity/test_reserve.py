@@ -176,7 +176,7 @@ def test_room_beyond_what_is_counted_is_counted_again() -> None:
     most = MAX_REPLICAS + 10
     room = Room.of(REPORT, one_pool(cells_of([[(most, most, most)]])))
     made = taken(asked(room, wanted(4, 1)))
-    assert made.most_by_view(cpu(1)) == (MAX_REPLICAS, MAX_REPLICAS)
+    assert made.max_by_view(cpu(1)) == (MAX_REPLICAS, MAX_REPLICAS)
 
 
 def test_pieces_of_a_cell_of_unlike_nodes_have_the_least_sums() -> None:
@@ -272,15 +272,15 @@ def test_a_stuck_promise_keeps_one_node_that_suits_it_and_leaves_the_others_open
     """It lost a node of 90; the node of 80 may be the first that comes free for it."""
     room = room_of((1, 80), (5, 40), held=(wanted(1, 90, binding="large"),))
     assert room.stuck() == 1
-    assert room.most(cpu(10), CAREFUL, 99) == 20
+    assert room.max_replicas(cpu(10), CAREFUL, 99) == 20
     made = taken(asked(room, wanted(20, binding="new")))
     assert made.stuck() == 1
     assert why(asked(made, wanted(1, binding="more"))) == "0 of 1 replicas find room"
     # Pools that it may not use, and all of them where it was strict, are open.
     tainted = Room.of(REPORT, pools((3, 40), pool=TAINTED), [wanted(1, 50)])
-    assert (tainted.stuck(), tainted.most(cpu(10, TOLERATES), CAREFUL, 99)) == (1, 12)
+    assert (tainted.stuck(), tainted.max_replicas(cpu(10, TOLERATES), CAREFUL, 99)) == (1, 12)
     strict = room_of((4, 40), held=(wanted(1, 50, binding="db", certificate=STRICT),))
-    assert (strict.stuck(), strict.most(cpu(10), CAREFUL, 99)) == (1, 12)
+    assert (strict.stuck(), strict.max_replicas(cpu(10), CAREFUL, 99)) == (1, 12)
     assert taken(asked(strict, wanted(12))).stuck() == 1
 
 
@@ -333,11 +333,14 @@ def test_what_is_promised_and_why_not(
 def test_careful_promises_and_plans_what_both_placers_leave() -> None:
     room = room_of((4, 40), held=(OTHERS,))
     # Best fit leaves three whole nodes, spreading none.
-    assert room.most_by_view(cpu(40)) == (3, 0)
-    assert (room.most(cpu(40), CAREFUL, 9), room.most(cpu(30), CAREFUL, 9)) == (0, 3)
+    assert room.max_by_view(cpu(40)) == (3, 0)
+    assert (room.max_replicas(cpu(40), CAREFUL, 9), room.max_replicas(cpu(30), CAREFUL, 9)) == (
+        0,
+        3,
+    )
     # Agents choose nodes by other rules than best fit, and in another order.
     planned = Room.of(REPORT, pools((4, 40)), [OTHERS], follows_claims=True)
-    assert planned.most(cpu(40), PLANNED, 9) == 0
+    assert planned.max_replicas(cpu(40), PLANNED, 9) == 0
     fleet = FleetRooms.of([planned, Room.of(REPORT, pools((3, 40), (1, 10)), follows_claims=True)])
     for amount, most in ((40, [0, 3]), (30, [1, 3])):
         assert packable_c(fleet, cpu(amount), Certificate.PLANNED).tolist() == most
@@ -357,9 +360,9 @@ def test_the_parts_of_a_plan_are_as_careful_beside_one_another() -> None:
 
 def test_strict_promises_what_any_placer_leaves() -> None:
     room = room_of((4, 40), held=(wanted(3, 1, binding="other"),))
-    assert room.most_by_view(cpu(40)) == (3, 1)
-    assert room.most(cpu(40), STRICT, 9) == 1
-    assert room.most(cpu(39), STRICT, 9) == 3, "a node has 1 to spare: two pods spoil it"
+    assert room.max_by_view(cpu(40)) == (3, 1)
+    assert room.max_replicas(cpu(40), STRICT, 9) == 1
+    assert room.max_replicas(cpu(39), STRICT, 9) == 3, "a node has 1 to spare: two pods spoil it"
     fleet = FleetRooms.of([room_of((4, 40), held=(STRICT_DB,))])
     assert packable_c(fleet, cpu(1), None).tolist() == [2]
     assert packable_c(fleet, cpu(40), Certificate.STRICT).tolist() == [2]
@@ -395,7 +398,7 @@ def test_what_is_unproven_keeps_others_away_and_is_no_over_commitment() -> None:
     unproven = wanted(9, 10, "blind", UNPROVEN, claim=RACK)
     room = taken(asked(room_of((1, 40)), unproven, allow_unproven=True))
     assert room.overcommitted == ()
-    assert room.most(cpu(1), CAREFUL, 9) == 0
+    assert room.max_replicas(cpu(1), CAREFUL, 9) == 0
 
 
 def test_pools_tell_of_a_claim_or_say_which_labels_they_lack() -> None:
@@ -441,8 +444,8 @@ def test_what_many_decisions_promised_is_all_there_in_its_order() -> None:
 def test_a_reserve_is_kept_back_where_packings_disagree_and_more_where_promises_are_late() -> None:
     small = room_of((2, 50), held=(wanted(5, binding="db"),))
     large = room_of((9, 50), held=(wanted(9, binding="db"),))
-    assert [each.most_by_view(cpu(20)) for each in (small, large)] == [(2, 2), (14, 18)]
-    assert [each.most_by_view(cpu(25)) for each in (small, large)] == [(2, 1), (14, 9)]
+    assert [each.max_by_view(cpu(20)) for each in (small, large)] == [(2, 2), (14, 18)]
+    assert [each.max_by_view(cpu(25)) for each in (small, large)] == [(2, 1), (14, 9)]
     fleet = FleetRooms.of([small, large])
     assert packable_c(fleet, cpu(20), None).tolist() == [1, 11]
     assert packable_c(fleet, cpu(25), None).tolist() == [0, 6]
@@ -477,7 +480,7 @@ def test_of_many_other_replicas_on_their_way_one_in_16_is_kept_back(
     fleet = fleet_of()
     (room,) = fleet.rooms
     assert room is not None
-    assert room.most_by_view(cpu(1)) == (96, 96)
+    assert room.max_by_view(cpu(1)) == (96, 96)
     alike_too = "wherever pods of the same shape land, each takes the room of one"
     for amount, most in ((1, 93), (2, 48)):
         found_c = packable_c(fleet, cpu(amount), Certificate.CAREFUL)

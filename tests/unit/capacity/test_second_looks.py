@@ -14,7 +14,11 @@ from federation.capacity.cluster_room import ReportId
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.rehearsal import Part, Placed, Rehearsal
 from federation.capacity.reserve import Refused, packable_c
-from federation.capacity.second_looks import NOT_REHEARSED, looked_again_c, rehearsed_most
+from federation.capacity.second_looks import (
+    NOT_REHEARSED,
+    max_surely_rehearsed,
+    refined_available_c,
+)
 from federation.model.placement import Certificate
 from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
@@ -56,7 +60,7 @@ def look(
 ) -> tuple[int, int]:
     """How many large ones can be promised at first sight, and by a second look."""
     known_c = packable_c(fleet, LARGE, asked)
-    refined_c, _ = looked_again_c(fleet, LARGE, asked, known_c, replicas)
+    refined_c, _ = refined_available_c(fleet, LARGE, asked, known_c, replicas)
     return int(known_c[0]), int(refined_c[0])
 
 
@@ -106,7 +110,11 @@ def test_what_is_promised_one_by_one_is_rehearsed_as_all_at_once() -> None:
     assert one is not None
     assert other is not None
     for limit in range(8):
-        assert rehearsed_most(one, LARGE, limit) == rehearsed_most(other, LARGE, limit) <= limit
+        assert (
+            max_surely_rehearsed(one, LARGE, limit)
+            == max_surely_rehearsed(other, LARGE, limit)
+            <= limit
+        )
 
 
 def test_what_was_rehearsed_is_known_beside_a_later_report_of_the_same_nodes(
@@ -141,7 +149,7 @@ def test_a_cluster_with_too_much_on_its_way_says_so() -> None:
     for promised, reasons in (([*BURST], {}), ([*BURST, *many], {0: NOT_REHEARSED})):
         fleet = fleet_of(*promised)
         known_c = packable_c(fleet, LARGE, Certificate.CAREFUL)
-        assert looked_again_c(fleet, LARGE, Certificate.CAREFUL, known_c, 99)[1] == reasons
+        assert refined_available_c(fleet, LARGE, Certificate.CAREFUL, known_c, 99)[1] == reasons
 
 
 def test_what_is_never_rehearsed_gets_no_note_whatever_was_asked_about_before() -> None:
@@ -150,7 +158,7 @@ def test_what_is_never_rehearsed_gets_no_note_whatever_was_asked_about_before() 
     claimed = replace(LARGE, node_claim=NodeClaim(tolerations=(Toleration(key="spot"),)))
     for requirements, reasons in ((claimed, {}), (LARGE, {0: NOT_REHEARSED}), (claimed, {})):
         known_c = packable_c(fleet, requirements, Certificate.CAREFUL)
-        found = looked_again_c(fleet, requirements, Certificate.CAREFUL, known_c, 99)
+        found = refined_available_c(fleet, requirements, Certificate.CAREFUL, known_c, 99)
         assert found[1] == reasons
         assert found[0].tolist() == known_c.tolist()
 
@@ -159,7 +167,7 @@ def test_nothing_is_left_free_where_nothing_is_on_its_way() -> None:
     # Nothing is on its way: each of the nodes takes one.
     room = fleet_of().rooms[0]
     assert room is not None
-    assert rehearsed_most(room, LARGE, 99) == NODES
+    assert max_surely_rehearsed(room, LARGE, 99) == NODES
 
 
 @pytest.mark.parametrize(
@@ -200,9 +208,9 @@ def test_what_chooses_its_nodes_is_not_rehearsed() -> None:
     beside = fleet_of(*BURST, small(9)._replace(requirements=claimed, in_cells=1)).rooms[0]
     assert room is not None
     assert beside is not None
-    assert rehearsed_most(room, LARGE, 4) > 0
-    assert rehearsed_most(room, claimed, 4) == 0
-    assert rehearsed_most(beside, LARGE, 4) == 0
+    assert max_surely_rehearsed(room, LARGE, 4) > 0
+    assert max_surely_rehearsed(room, claimed, 4) == 0
+    assert max_surely_rehearsed(beside, LARGE, 4) == 0
 
 
 def test_a_promise_that_rearranges_a_cluster_is_packed_the_same_everywhere() -> None:
@@ -325,4 +333,4 @@ def test_any_release_is_rehearsed(minor: int) -> None:
     told = replace(pools(), kubernetes_minor=minor)
     room = FleetRooms.of([UnpackedRoom(ReportId(1, 1), told, False, BURST)]).rooms[0]
     assert room is not None
-    assert 0 < rehearsed_most(room, LARGE, 4) <= 4
+    assert 0 < max_surely_rehearsed(room, LARGE, 4) <= 4

@@ -101,7 +101,7 @@ def test_a_fleet_brought_up_to_date_equals_one_built_anew(
     rooms = FleetRooms.of(owner.view(name).room for name in names)
     asked = ReplicaRequirements(request={"cpu": 300})
     for kept, built in zip(
-        snapshot.rooms.most_by_view(asked), rooms.most_by_view(asked), strict=True
+        snapshot.rooms.max_by_view(asked), rooms.max_by_view(asked), strict=True
     ):
         assert kept.tolist() == built.tolist()
     assert pooled(owner) == [each and int(each.cells.min_rk[0, 0]) for each in rooms.filled.pools]
