@@ -48,10 +48,10 @@ class ChangedNames(set[str]):
         return names
 
 
-class PackedLedger(NamedTuple):
-    """A room in which the outstanding replicas of a ledger are packed."""
+class PackedRoom(NamedTuple):
+    """A room in which the outstanding replicas of a version of its cluster's ledger are packed."""
 
-    ledger: ClusterLedger
+    version: int
     room: Room
 
 
@@ -73,9 +73,9 @@ class ChangedRooms:
     def __init__(self) -> None:
         self.changed: set[str] = set()
         self._pools: dict[str, Pools] = {}
-        self._rooms: dict[str, PackedLedger] = {}
+        self._rooms: dict[str, PackedRoom] = {}
         # Rooms of reports that are not put yet.
-        self._ahead: dict[str, PackedLedger] = {}
+        self._ahead: dict[str, PackedRoom] = {}
         self._emptied: set[str] = set()
 
     async def pack_ahead(self, reports: Mapping[str, ComingReport]) -> None:
@@ -114,7 +114,7 @@ class ChangedRooms:
 
     def put(self, name: str, ledger: ClusterLedger, room: Room) -> None:
         """Put the room in which the outstanding replicas of a ledger are packed."""
-        self._rooms[name] = PackedLedger(ledger, room)
+        self._rooms[name] = PackedRoom(ledger.version, room)
 
     def remove(self, name: str) -> None:
         """Forget a cluster that left the fleet."""
@@ -148,7 +148,7 @@ class ChangedRooms:
         if shown is not None and name not in self.changed:
             return shown
         packed = self._rooms.get(name)
-        if packed is not None and packed.ledger is ledger:
+        if packed is not None and packed.version == ledger.version:
             return packed.room
         earlier = packed.room if packed is not None else None
         if earlier is None and name not in self._emptied:
@@ -223,14 +223,14 @@ def _newer_pools(pools: Pools | None, reported: ReportedPools) -> Pools:
     return pools if pools is not None and pools.equals(newer) else newer
 
 
-def _packed(reports: Mapping[str, ComingReport]) -> dict[str, PackedLedger]:
+def _packed(reports: Mapping[str, ComingReport]) -> dict[str, PackedRoom]:
     """Return the rooms after these reports, if no other change comes to their clusters first."""
-    ledgers, unpacked = {}, {}
+    versions, unpacked = {}, {}
     for name, coming in reports.items():
         report = coming.report
         if report.pools is not None:
             ledger = coming.ledger.reported(report.interest_version, report.echoes)
-            ledgers[name] = ledger
+            versions[name] = ledger.version
             unpacked[name] = UnpackedRoom(
                 ReportId(report.epoch, report.sequence),
                 _newer_pools(coming.pools, report.pools),
@@ -238,4 +238,4 @@ def _packed(reports: Mapping[str, ComingReport]) -> dict[str, PackedLedger]:
                 ledger.outstanding(),
             )
     rooms = zip(unpacked, FleetRooms.of(unpacked.values()).rooms, strict=True)
-    return {name: PackedLedger(ledgers[name], room) for name, room in rooms if room is not None}
+    return {name: PackedRoom(versions[name], room) for name, room in rooms if room is not None}

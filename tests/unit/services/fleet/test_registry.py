@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.capacity.cluster_room import Room
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.model.cluster import CapacityReport, Cluster, ReportedPool, ReportedPools
@@ -306,6 +307,33 @@ def test_what_came_before_its_turn_follows_what_is_taken_over() -> None:
     assert owner.behind() == []
     assert owner.ledger("a").version == ledger.version + 1
     assert owner.snapshot.outstanding == {}
+
+
+async def test_a_room_that_was_packed_ahead_of_its_report_is_taken_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owner = four_clusters()
+    decide, put_report = told_in_order([("decide", "x", {"a": 1}), ("report", "a", 0)])
+    decide(owner)
+    await owner.pack_ahead([("a", put_report.keywords["report"])])
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the event loop packs the room again")
+
+    put_report(owner)
+    with monkeypatch.context() as patch:
+        patch.setattr(Room, "holding", refuse)
+        assert pooled(owner)[0] == 1000 - 100
+    assert owner.view("a").promised == owner.ledger("a").outstanding()
+
+
+async def test_a_room_packed_ahead_gets_promises_that_come_before_its_report() -> None:
+    owner = four_clusters()
+    decide, put_report = told_in_order([("decide", "x", {"a": 1}), ("report", "a", 0)])
+    await owner.pack_ahead([("a", put_report.keywords["report"])])
+    decide(owner)
+    put_report(owner)
+    assert pooled(owner)[0] == 1000 - 100
 
 
 def test_estimates_forget_nothing_that_is_promised(owner: FleetOwner) -> None:
