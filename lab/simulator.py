@@ -29,7 +29,7 @@ from federation.scheduler import decide as deciding
 from federation.scheduler.decide import Draft, decide
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
-from federation.scheduler.state import Surroundings
+from federation.scheduler.state import BindingContext
 from federation.scheduler.triggers import is_settled
 from federation.services.agent_values import AgentPresence, Placer
 from federation.services.fleet.snapshot import ClusterPicture, FleetSnapshot
@@ -186,7 +186,7 @@ class ControlPlane:
     def _draft(self, binding: Binding) -> Draft:
         known = self.bindings.get(binding.uid)
         candidate = replace(binding, clusters=known.clusters if known else binding.clusters)
-        around = Surroundings(is_settled=is_settled(known, candidate))
+        around = BindingContext(is_settled=is_settled(known, candidate))
         return Draft(
             binding=candidate,
             remaining=candidate,

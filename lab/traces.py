@@ -41,7 +41,7 @@ from federation.scheduler.decision import Decision
 from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
-from federation.scheduler.state import Surroundings
+from federation.scheduler.state import BindingContext
 from federation.services.packed_traces import packed_traces
 from federation.services.values import ReportEvidence, Verdict
 from lab.replays.record import CORPUS
@@ -147,7 +147,7 @@ class Storm:
             binding=replace(binding, clusters=where),
             fleet=self.fleet,
             profile=DEFAULT_PROFILE,
-            surroundings=Surroundings(triggers=(stored_reason(trigger),)),
+            surroundings=BindingContext(triggers=(stored_reason(trigger),)),
         )
         units = binding.requirements.request["cpu"] // CPU
         decision = inputs.schedule(self.known(units), now)

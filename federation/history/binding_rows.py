@@ -32,7 +32,7 @@ from federation.model.placement import (
     TieBreak,
 )
 from federation.model.reasons import Reason
-from federation.scheduler.state import Surroundings
+from federation.scheduler.state import BindingContext
 
 
 class ClusterAffinityRow(DocumentPart, frozen=True, kw_only=True):
@@ -183,7 +183,7 @@ EVICTION_TASKS: Final = Rows(EvictionTask, EvictionTaskRow, "eviction tasks")
 
 
 class SurroundingsRow(DocumentPart, frozen=True, kw_only=True):
-    """A ``Surroundings``."""
+    """A ``BindingContext``."""
 
     affinity_peers: tuple[frozenset[str], ...] = ()
     anti_affinity_peers: tuple[frozenset[str], ...] = ()
@@ -192,4 +192,4 @@ class SurroundingsRow(DocumentPart, frozen=True, kw_only=True):
     triggers: tuple[Reason, ...] = ()
 
 
-SURROUNDINGS: Final = Rows(Surroundings, SurroundingsRow, "inputs of decisions")
+SURROUNDINGS: Final = Rows(BindingContext, SurroundingsRow, "inputs of decisions")

@@ -9,7 +9,7 @@ Must not reserve, store or wait: values in, a Decision out.
         *,
         now: float,                    # Unix seconds
         profile: Profile = DEFAULT_PROFILE,
-        surroundings: Surroundings = ALONE,
+        surroundings: BindingContext = NO_CONTEXT,
     ) -> Decision                      # federation.scheduler.decision
 """
 
@@ -58,7 +58,7 @@ from federation.scheduler.stages import (
     select_clusters,
     selection_trace,
 )
-from federation.scheduler.state import ALONE, CycleState, Surroundings, prior_replicas
+from federation.scheduler.state import NO_CONTEXT, BindingContext, CycleState, prior_replicas
 from federation.scheduler.surely_first import is_sure, unsure_c, with_notes, without_notes
 from federation.scheduler.trace import (
     DivisionTrace,
@@ -130,7 +130,7 @@ def schedule(
     *,
     now: float,
     profile: Profile = DEFAULT_PROFILE,
-    surroundings: Surroundings = ALONE,
+    surroundings: BindingContext = NO_CONTEXT,
 ) -> Decision:
     """Decide where the binding's replicas go.
 
@@ -170,7 +170,7 @@ def _decided(
     availability: Estimates,
     now: float,
     profile: Profile,
-    surroundings: Surroundings,
+    surroundings: BindingContext,
     counting_c: BoolArray | None = None,
 ) -> Decision:
     """Return the decision; with a mask, clusters outside of it have no available replicas."""
@@ -217,7 +217,7 @@ def room_for(
     *,
     now: float,
     profile: Profile = DEFAULT_PROFILE,
-    surroundings: Surroundings = ALONE,
+    surroundings: BindingContext = NO_CONTEXT,
 ) -> tuple[BoolArray, IntArray]:
     """Return the clusters that pass the filters, and how many more units each of them could take.
 
@@ -240,7 +240,7 @@ def _available(fleet: Fleet, availability: Estimates) -> IntArray:
 def _states(
     inputs: _Inputs,
     available_c: IntArray,
-    surroundings: Surroundings,
+    surroundings: BindingContext,
     now: float,
     groups: Iterable[int] | None = None,
 ) -> Iterator[tuple[Group, CycleState]]:
@@ -275,7 +275,7 @@ def _previous(inputs: _Inputs) -> IntArray:
     return np.where(inputs.placed_c, inputs.prior_c, -1)
 
 
-def _groups_to_try(binding: Binding, terms: Terms, surroundings: Surroundings) -> Iterable[int]:
+def _groups_to_try(binding: Binding, terms: Terms, surroundings: BindingContext) -> Iterable[int]:
     """Return positions of affinity groups, from that of the last decision on unless fresh."""
     names, observed = terms.group_names, surroundings.observed_affinity
     first = names.index(observed) if observed in names and not binding.fresh else 0
@@ -285,7 +285,7 @@ def _groups_to_try(binding: Binding, terms: Terms, surroundings: Surroundings) -
 def _kept(
     inputs: _Inputs,
     available_c: IntArray,
-    surroundings: Surroundings,
+    surroundings: BindingContext,
     now: float,
     profile: Profile,
     availability: Estimates,

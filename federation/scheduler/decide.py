@@ -28,7 +28,7 @@ from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import Profile
 from federation.scheduler.promisable import stuck_notes, without_room
 from federation.scheduler.scarcity import with_scarcity
-from federation.scheduler.state import ALONE, Surroundings
+from federation.scheduler.state import NO_CONTEXT, BindingContext
 from federation.scheduler.triggers import leaving
 
 LAPSED: Final = "what was promised there has ended, and too little room is left for it"
@@ -50,7 +50,7 @@ class Draft:
     binding: Binding
     remaining: Binding
     profile: Profile
-    surroundings: Surroundings = ALONE
+    surroundings: BindingContext = NO_CONTEXT
     evicting: Mapping[str, str] = field(default_factory=dict)
     unreserved: Sequence[TargetCluster] = ()
 

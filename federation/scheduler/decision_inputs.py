@@ -13,7 +13,7 @@ from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import Profile
-from federation.scheduler.state import Surroundings
+from federation.scheduler.state import BindingContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -23,7 +23,7 @@ class DecisionInputs:
     binding: Binding
     fleet: Fleet
     profile: Profile
-    surroundings: Surroundings
+    surroundings: BindingContext
 
     def schedule(self, availability: Estimates, now: float) -> Decision:
         """Run the cycle on these inputs. Raises PluginFailed."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from federation.model.placement import Binding, groups_of
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision
-from federation.scheduler.state import ALONE, Surroundings
+from federation.scheduler.state import NO_CONTEXT, BindingContext
 from federation.scheduler.triggers import is_answered
 
 
@@ -24,13 +24,13 @@ class PlacedPeer(NamedTuple):
     ran: frozenset[str]
 
 
-def surroundings_of(binding: Binding, placed: Collection[PlacedPeer]) -> Surroundings:
+def surroundings_of(binding: Binding, placed: Collection[PlacedPeer]) -> BindingContext:
     """Return where the earlier bindings of the same groups went, and whether it may stay."""
     group, anti_group = groups_of(binding)
     if not (group or anti_group or binding.clusters):
-        return ALONE
+        return NO_CONTEXT
     peers = [peer for peer in placed if peer.binding.key != binding.key]
-    return Surroundings(
+    return BindingContext(
         affinity_peers=tuple(_places(binding, peers, group, 0)),
         anti_affinity_peers=tuple(_places(binding, peers, anti_group, 1)),
         observed_affinity=binding.observed_affinity,

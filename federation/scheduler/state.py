@@ -16,7 +16,7 @@ from federation.scheduler.fleet import Fleet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class BindingContext:
     """Facts about a binding beyond its own fields.
 
     ``affinity_peers`` and ``anti_affinity_peers`` hold the cluster names of each other scheduled
@@ -38,7 +38,7 @@ class Surroundings:
         return bool(self.affinity_peers or self.anti_affinity_peers)
 
 
-ALONE = Surroundings()
+NO_CONTEXT = BindingContext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,7 +56,7 @@ class CycleState:
     prior_c: IntArray
     placed_c: BoolArray
     tier_c: IntArray
-    surroundings: Surroundings
+    surroundings: BindingContext
     now: float
 
     @property

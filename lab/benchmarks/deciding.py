@@ -54,7 +54,7 @@ from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, DEFAULT_PROFILES
 from federation.scheduler.selection.search import UNLIMITED, Level, SearchProblem, search
 from federation.scheduler.selection.spread import Region, choose_regions
-from federation.scheduler.state import Surroundings
+from federation.scheduler.state import BindingContext
 from federation.services.decision_ports import NewDecision
 from federation.services.duties import DECISIONS_PRUNED_AT_ONCE as PRUNED_AT_ONCE
 from federation.services.packed_traces import packed_traces
@@ -286,7 +286,7 @@ def verdicts(clusters: int) -> list[Verdict]:
             binding=wanted,
             fleet=known_fleet,
             profile=DEFAULT_PROFILE,
-            surroundings=Surroundings(triggers=(Reason(ReasonCode.REPLICAS_CHANGED),)),
+            surroundings=BindingContext(triggers=(Reason(ReasonCode.REPLICAS_CHANGED),)),
         )
         decision = inputs.schedule(
             replace(known, replicas_c=known.replicas_c - taken_c), 1e9 + 0.25

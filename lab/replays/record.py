@@ -50,7 +50,7 @@ from federation.scheduler.plugins.permits import GangArgs
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Permit, Profile, Score
 from federation.scheduler.plugins.registry import IN_TREE
 from federation.scheduler.promisable import without_room
-from federation.scheduler.state import Surroundings
+from federation.scheduler.state import BindingContext
 from federation.services.packed_traces import packed_traces
 from federation.services.values import ReportEvidence, Verdict
 
@@ -158,7 +158,7 @@ def verdict(chance: random.Random, number: int, fleets: list[Fleet]) -> Verdict:
         binding=binding(chance, number),
         fleet=made_on,
         profile=chance.choice([DEFAULT_PROFILE, WEIGHED]),
-        surroundings=Surroundings(
+        surroundings=BindingContext(
             observed_affinity=chance.choice(["", "far"]),
             triggers=(Reason(ReasonCode.REPLICAS_CHANGED),),
         ),

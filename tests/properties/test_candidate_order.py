@@ -31,7 +31,7 @@ from federation.scheduler.fleet import Fleet
 from federation.scheduler.resolved_placement import Limits
 from federation.scheduler.selection.spread import Selection
 from federation.scheduler.stages import candidate_order, select_clusters
-from federation.scheduler.state import ALONE, CycleState, prior_replicas
+from federation.scheduler.state import NO_CONTEXT, CycleState, prior_replicas
 
 HALF_OF_THEM = ClusterAffinity(cluster_names=("c0", "c2", "c3", "c6"))
 AGGREGATED = ReplicaScheduling(
@@ -98,7 +98,7 @@ class Case:
             prior_c=prior_c,
             placed_c=placed_c,
             tier_c=np.array(self.tiers, dtype=np.int64),
-            surroundings=ALONE,
+            surroundings=NO_CONTEXT,
             now=0.0,
         )
 

@@ -40,7 +40,7 @@ from federation.scheduler.plugins.profile import (
 )
 from federation.scheduler.promisable import without_room
 from federation.scheduler.replay import Difference, Replay
-from federation.scheduler.state import ALONE, CycleState, Surroundings
+from federation.scheduler.state import NO_CONTEXT, BindingContext, CycleState
 from federation.services.packed_traces import (
     packed_preview,
     packed_traces,
@@ -77,7 +77,7 @@ STRICT = Profile(
 PROFILES = Profiles.of([STRICT])
 NAMES = st.sampled_from([f"c{number}" for number in range(8)])
 SURROUNDINGS = st.builds(
-    Surroundings,
+    BindingContext,
     affinity_peers=st.lists(st.frozensets(NAMES, max_size=3), max_size=2).map(tuple),
     anti_affinity_peers=st.lists(st.frozensets(NAMES, max_size=3), max_size=2).map(tuple),
     triggers=st.just((Reason(ReasonCode.REPLICAS_CHANGED),)),
@@ -127,7 +127,7 @@ def test_a_decision_replays_equal(
     fleet: tuple[list[Cluster], dict[str, int]],
     binding: Binding,
     spread: tuple[SpreadConstraint, ...],
-    surroundings: Surroundings,
+    surroundings: BindingContext,
     lost: list[str],
     profile: str,
 ) -> None:
@@ -183,7 +183,7 @@ def a_verdict(count: int = 3, profile: Profile = DEFAULT_PROFILE) -> Verdict:
         name="web", namespace="shop", replicas=5, resource=ObjectReference(uid="uid-1")
     )
     inputs = DecisionInputs(
-        binding=binding, fleet=Fleet.of(clusters), profile=profile, surroundings=ALONE
+        binding=binding, fleet=Fleet.of(clusters), profile=profile, surroundings=NO_CONTEXT
     )
     decision = inputs.schedule(known(count, [3] * count), 5.0)
     return Verdict(decision=decision, evidence=ReportEvidence(), inputs=inputs)

@@ -32,7 +32,7 @@ from federation.model.workload import (
 from federation.scheduler.cycle import schedule
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile
-from federation.scheduler.state import CycleState, Surroundings
+from federation.scheduler.state import BindingContext, CycleState
 from tests.properties.test_scheduler_cycle import BY_CAPACITY, BY_WEIGHT, estimates
 
 TAINTS = (
@@ -168,7 +168,7 @@ def answered(fleet: Fleet, asked: Question) -> dict[str, Any]:
         estimates(fleet, asked.fits),
         now=asked.now,
         profile=asked.profile,
-        surroundings=Surroundings(anti_affinity_peers=asked.peers),
+        surroundings=BindingContext(anti_affinity_peers=asked.peers),
     ).to_plain()
 
 

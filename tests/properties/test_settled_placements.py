@@ -26,7 +26,7 @@ from federation.model.workload import Component, ReplicaRequirements, TargetClus
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision
 from federation.scheduler.fleet import Fleet
-from federation.scheduler.state import ALONE, Surroundings
+from federation.scheduler.state import NO_CONTEXT, BindingContext
 from federation.scheduler.triggers import is_settled
 from tests.properties.test_scheduler_cycle import (
     BY_CAPACITY,
@@ -121,14 +121,14 @@ def bindings(draw: st.DrawFn) -> Binding:
     )
 
 
-def decided(binding: Binding, world: World, around: Surroundings = ALONE) -> Decision:
+def decided(binding: Binding, world: World, around: BindingContext = NO_CONTEXT) -> Decision:
     fleet = Fleet.of(world.clusters)
     return schedule(binding, fleet, estimates(fleet, world.room), now=1_000.0, surroundings=around)
 
 
 def asked_again(before: Binding, binding: Binding, world: World, group: str = "") -> Decision:
     settled = is_settled(before, binding)
-    around = Surroundings(observed_affinity=group, is_settled=settled)
+    around = BindingContext(observed_affinity=group, is_settled=settled)
     return decided(binding, world, around)
 
 
@@ -181,7 +181,7 @@ def test_clusters_that_somebody_else_chose_stay_where_the_placement_allows_them(
             return
     clusters = [TargetCluster(name=n, replicas=r) for n, r in zip(chosen, shares, strict=True)]
     adopted = replace(binding, clusters=tuple(clusters), last_scheduled_time=5.0)
-    again = decided(adopted, world, Surroundings(is_settled=is_settled(None, adopted)))
+    again = decided(adopted, world, BindingContext(is_settled=is_settled(None, adopted)))
     assert again.is_placed
     had = {each.name: each.replicas for each in clusters}
     assert had.items() <= shares_of(again).items()
@@ -239,7 +239,7 @@ def test_a_later_affinity_group_is_kept_until_a_reschedule(
 ) -> None:
     placement = replace(binding.placement, affinity_groups=(NEAR, FAR))
     binding = replace(binding, placement=placement)
-    first = decided(binding, world, Surroundings(observed_affinity=group))
+    first = decided(binding, world, BindingContext(observed_affinity=group))
     if not first.clusters or first.remainder:
         return
     placed = replace(binding, clusters=first.clusters, last_scheduled_time=5.0)

@@ -28,7 +28,7 @@ from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
-from federation.scheduler.state import Surroundings
+from federation.scheduler.state import BindingContext
 from federation.scheduler.trace import unread_trace
 from federation.services.agent_values import AgentFacts
 from federation.services.journal import (
@@ -78,7 +78,7 @@ def documents() -> dict[str, Any]:
             binding=binding,
             fleet=Fleet.of([cluster]),
             profile=next(iter(DEFAULT_PROFILES.by_name.values())),
-            surroundings=filled(Surroundings),
+            surroundings=filled(BindingContext),
         ),
         {"a": stored_reason("no room")},
     )

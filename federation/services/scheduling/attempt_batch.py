@@ -14,7 +14,7 @@ from federation.model.placement import Binding, groups_of
 from federation.model.reasons import Reason
 from federation.model.workload import TargetCluster
 from federation.scheduler.batch import Places
-from federation.scheduler.state import Surroundings
+from federation.scheduler.state import BindingContext
 from federation.scheduler.triggers import evicting_taints, leaving
 from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import Attempt
@@ -66,7 +66,7 @@ class AttemptBatch:
         """Return the room in each cluster, wherever the group of the binding goes."""
         attempt = self.attempts[position]
         peers = peers_beside(attempt, self._companions(position, places, 0))
-        around = Surroundings(
+        around = BindingContext(
             affinity_peers=peers.affinity,
             anti_affinity_peers=peers.anti_affinity,
             observed_affinity=attempt.observed_affinity,

@@ -24,7 +24,7 @@ from federation.scheduler.closed_rooms import ClosedRooms, could_hold
 from federation.scheduler.decide import OfferedCapacity
 from federation.scheduler.earmarks import CapacityClaim, EarmarkShadow, beside_earmarks, offer_of
 from federation.scheduler.plugins.profile import Profile
-from federation.scheduler.state import Surroundings
+from federation.scheduler.state import BindingContext
 from federation.scheduler.waiting.kept import goes_with, kept_before
 from federation.scheduler.waiting.queue import Seen
 from federation.services.binding_ports import StoredBinding
@@ -167,7 +167,7 @@ class _WorkingCapacity:
     now: float
 
     def seen(self, claim: CapacityClaim) -> Seen:
-        around = Surroundings(observed_affinity=claim.observed_affinity)
+        around = BindingContext(observed_affinity=claim.observed_affinity)
         return seen_by(self.working, claim.binding, claim.profile, around, self.now)
 
     def available_c(self, binding: Binding, certificate: Certificate | None) -> IntArray:

@@ -9,7 +9,7 @@ from federation.model.placement import Binding
 from federation.model.reasons import Reason
 from federation.scheduler.cycle import room_for
 from federation.scheduler.plugins.profile import Profile
-from federation.scheduler.state import Surroundings
+from federation.scheduler.state import BindingContext
 from federation.scheduler.waiting.queue import Seen
 from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import Attempt
@@ -20,7 +20,7 @@ def seen_by(
     working: WorkingCopy,
     binding: Binding,
     profile: Profile,
-    surroundings: Surroundings,
+    surroundings: BindingContext,
     now: float,
 ) -> Seen:
     """Return the clusters that pass a binding's filters, and the additional replicas that fit.
@@ -46,10 +46,10 @@ def seen_by(
 
 def surroundings_of(
     attempt: Attempt, peers: Peers, triggers: tuple[Reason, ...] = ()
-) -> Surroundings:
+) -> BindingContext:
     """Return the context of an attempt's binding: peers, observed affinity group, triggers."""
     stated = attempt.binding.observed_affinity if attempt.adopts else ""
-    return Surroundings(
+    return BindingContext(
         affinity_peers=peers.affinity,
         anti_affinity_peers=peers.anti_affinity,
         observed_affinity=stated or attempt.observed_affinity,

@@ -20,7 +20,7 @@ from federation.model.workload import ObjectReference
 from federation.scheduler.demand import Demand
 from federation.scheduler.plugins.profile import Filter, Profile, Profiles, Score
 from federation.scheduler.plugins.run import is_in_tree
-from federation.scheduler.state import ALONE, Surroundings
+from federation.scheduler.state import NO_CONTEXT, BindingContext
 from federation.scheduler.waiting.queue import MAX_BACKOFF_SECONDS, Seen, Waiter
 from federation.services.binding_ports import StoredBinding
 from federation.services.ports import Store
@@ -125,7 +125,7 @@ class Sample:
     """A binding with a want, as decided last, and all members of its gang, if it has one."""
 
     binding: Binding
-    surroundings: Surroundings = ALONE
+    surroundings: BindingContext = NO_CONTEXT
     gang: Sequence[Attempt] = ()
 
     @classmethod

@@ -24,7 +24,7 @@ from federation.scheduler.decision import Decision
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import Refusals
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile
-from federation.scheduler.state import ALONE, CycleState, Surroundings
+from federation.scheduler.state import NO_CONTEXT, BindingContext, CycleState
 
 DIVIDED = SchedulingType.DIVIDED
 DYNAMIC = ReplicaScheduling(type=DIVIDED, dynamic=True)
@@ -51,7 +51,7 @@ def state_of(
     binding: Binding,
     *,
     fits: Mapping[str, int] | None = None,
-    surroundings: Surroundings = ALONE,
+    surroundings: BindingContext = NO_CONTEXT,
 ) -> CycleState:
     """What a first cycle shows to its filters; ``fits`` is 10 for every cluster unless given."""
     shown: list[CycleState] = []
@@ -74,7 +74,7 @@ def decide(
     clusters: Sequence[Cluster] = ABC,
     fleet: Fleet | None = None,
     profile: Profile = DEFAULT_PROFILE,
-    surroundings: Surroundings = ALONE,
+    surroundings: BindingContext = NO_CONTEXT,
     reasons: Mapping[int, str] | None = None,
 ) -> Decision:
     fleet = fleet or Fleet.of(clusters)

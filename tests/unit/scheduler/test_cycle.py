@@ -36,7 +36,7 @@ from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.filters import FILTERS
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile
-from federation.scheduler.state import Surroundings
+from federation.scheduler.state import BindingContext
 from tests.unit.scheduler.states import (
     ABC,
     AGGREGATED,
@@ -295,7 +295,7 @@ def test_groups_are_tried_in_order_and_not_backwards_unless_fresh() -> None:
     tried = [(trial.name, trial.outcome) for trial in far.trials]
     assert tried == [("near", "UNSCHEDULABLE"), ("far", "SCHEDULED")]
     binding = web(3, affinity_groups=(group("near", "a"), group("far", "b")))
-    known = Surroundings(observed_affinity="far")
+    known = BindingContext(observed_affinity="far")
     assert shares(decide(binding, PLENTY, surroundings=known)) == {"b": 3}
     fresh = replace(binding, fresh=True)
     assert shares(decide(fresh, PLENTY, surroundings=known)) == {"a": 3}

@@ -22,7 +22,7 @@ from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
 from federation.scheduler.recorded_capacity import RecordedCapacity
 from federation.scheduler.simulated_capacity import SimulatedCapacity, SimulationOptions
-from federation.scheduler.state import Surroundings
+from federation.scheduler.state import BindingContext
 from federation.scheduler.waiting.kept import room_is_kept_for
 from tests.unit.scheduler.states import estimates, web
 
@@ -38,7 +38,7 @@ def draft_of(binding: Binding, unreserved: Sequence[TargetCluster] = ()) -> Draf
         binding=binding,
         remaining=binding,
         profile=DEFAULT_PROFILE,
-        surroundings=Surroundings(is_settled=bool(binding.clusters)),
+        surroundings=BindingContext(is_settled=bool(binding.clusters)),
         unreserved=unreserved,
     )
 

@@ -37,7 +37,7 @@ from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
 from federation.scheduler.replay import replay
-from federation.scheduler.state import ALONE, Surroundings
+from federation.scheduler.state import NO_CONTEXT, BindingContext
 from tests.unit.scheduler import states
 from tests.unit.scheduler.states import AGGREGATED, DYNAMIC, FILL_FIRST, shares
 
@@ -167,7 +167,7 @@ def test_where_nothing_is_added_nothing_is_set_aside(replicas: int, is_settled: 
         fleet_of(NODES)[0],
         estimates_of(NODES),
         now=5.0,
-        surroundings=Surroundings(is_settled=is_settled),
+        surroundings=BindingContext(is_settled=is_settled),
     )
     assert shares(decision) == {"b": replicas}
     assert not decision.trace.inputs.estimate_reasons
@@ -186,7 +186,7 @@ def test_where_it_is_already_and_where_nodes_are_chosen_unseen() -> None:
 def test_it_replays_equal(replicas: int) -> None:
     binding = web(replicas)
     inputs = DecisionInputs(
-        binding=binding, fleet=fleet_of(NODES)[0], profile=DEFAULT_PROFILE, surroundings=ALONE
+        binding=binding, fleet=fleet_of(NODES)[0], profile=DEFAULT_PROFILE, surroundings=NO_CONTEXT
     )
     stored = inputs.schedule(estimates_of(NODES), 5.0)
     again = replay(inputs, stored, {})

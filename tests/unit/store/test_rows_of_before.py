@@ -24,7 +24,7 @@ from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.waiting import Nomination
 from federation.plans.plan import Plan, PlanStep
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
-from federation.scheduler.state import Surroundings
+from federation.scheduler.state import BindingContext
 from federation.scheduler.trace import Trace
 from federation.services.agent_values import AgentFacts
 from federation.services.journal import (
@@ -166,7 +166,7 @@ def test_inputs_of_decisions_are_read(commit: str) -> None:
     inputs = InputReader(DEFAULT_PROFILES).unpacked(own, bodies)
     assert inputs.binding == binding_at(commit)
     assert inputs.surroundings == replace(
-        filled(Surroundings), triggers=(), is_settled=commit != "fe7cb724"
+        filled(BindingContext), triggers=(), is_settled=commit != "fe7cb724"
     )
     (cluster,) = inputs.fleet.clusters
     # Neither the model nor numbers of versions are kept.

@@ -23,7 +23,7 @@ from federation.model.workload import (
     TolerationOperator,
 )
 from federation.scheduler.plugins.filters import FILTERS
-from federation.scheduler.state import ALONE, Surroundings
+from federation.scheduler.state import NO_CONTEXT, BindingContext
 from tests.unit.scheduler.states import state_of
 
 GPU = Taint(key="gpu", value="yes", effect=TaintEffect.NO_SCHEDULE)
@@ -37,7 +37,7 @@ def refused(
     binding: Binding,
     *,
     fits: Mapping[str, int] | None = None,
-    surroundings: Surroundings = ALONE,
+    surroundings: BindingContext = NO_CONTEXT,
 ) -> dict[str, str]:
     state = state_of(clusters, binding, fits=fits, surroundings=surroundings)
     reasons: dict[str, str] = {}
@@ -147,7 +147,7 @@ def test_spread_property() -> None:
         (
             "ClusterAffinity",
             placed_on("b", placement=Placement(affinity=ClusterAffinity(cluster_names=("a",)))),
-            ALONE,
+            NO_CONTEXT,
             dict.fromkeys("bcd", "does not match the cluster affinity"),
         ),
         (
@@ -156,34 +156,34 @@ def test_spread_property() -> None:
                 placed_on("a"),
                 eviction_tasks=(EvictionTask(from_cluster="a"), EvictionTask(from_cluster="gone")),
             ),
-            ALONE,
+            NO_CONTEXT,
             {"a": "is being evicted"},
         ),
         # Where every peer is; a peer whose clusters are gone holds nobody back.
         (
             "WorkloadAffinity",
             placed_on("d"),
-            Surroundings(affinity_peers=(frozenset("ab"), frozenset("bc"), frozenset(["gone"]))),
+            BindingContext(affinity_peers=(frozenset("ab"), frozenset("bc"), frozenset(["gone"]))),
             dict.fromkeys("ac", "does not hold the workloads of its affinity group"),
         ),
         # Where no peer is.
         (
             "WorkloadAntiAffinity",
             placed_on("c"),
-            Surroundings(anti_affinity_peers=(frozenset("ab"), frozenset("bc"))),
+            BindingContext(anti_affinity_peers=(frozenset("ab"), frozenset("bc"))),
             dict.fromkeys("ab", "holds a workload of its anti-affinity group"),
         ),
         # A cluster that holds replicas is never dropped.
         (
             "Capacity",
             replace(placed_on(), clusters=(TargetCluster(name="b", replicas=1),)),
-            ALONE,
+            NO_CONTEXT,
             {"a": "has no room for one replica"},
         ),
     ],
 )
 def test_which_of_four_clusters_are_refused(
-    name: str, binding: Binding, surroundings: Surroundings, expected: dict[str, str]
+    name: str, binding: Binding, surroundings: BindingContext, expected: dict[str, str]
 ) -> None:
     clusters, fits = [Cluster(name=each) for each in "abcd"], {"a": 0, "b": 0, "c": 1}
     assert refused(name, clusters, binding, fits=fits, surroundings=surroundings) == expected
