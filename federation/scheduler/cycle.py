@@ -43,7 +43,7 @@ from federation.scheduler.reasons import (
     unmet_spread_texts,
     unnamed_reason,
 )
-from federation.scheduler.resolved_placement import Group, Terms
+from federation.scheduler.resolved_placement import Group, ResolvedPlacement
 from federation.scheduler.selection.spread import Selection
 from federation.scheduler.stages import (
     candidate_order,
@@ -82,14 +82,14 @@ class _Inputs(NamedTuple):
     binding: Binding
     fleet: Fleet
     demand: Demand
-    terms: Terms
+    resolved: ResolvedPlacement
     prior_c: IntArray
     placed_c: BoolArray
 
     @classmethod
     def of(cls, binding: Binding, fleet: Fleet) -> Self:
-        terms = Terms.of(binding.placement, fleet)
-        return cls(binding, fleet, Demand.of(binding), terms, *prior_replicas(binding, fleet))
+        resolved = ResolvedPlacement.of(binding.placement, fleet)
+        return cls(binding, fleet, Demand.of(binding), resolved, *prior_replicas(binding, fleet))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -155,12 +155,12 @@ def _aside_c(inputs: _Inputs, availability: Estimates) -> BoolArray | None:
 
     Placements with affinity groups or overflow tiers state the order of clusters themselves.
     """
-    if len(inputs.terms.group_names) > 1:
+    if len(inputs.resolved.group_names) > 1:
         return None
     aside_c = unsure_c(inputs.binding, inputs.demand, availability, inputs.placed_c)
     if aside_c is None:
         return None
-    tier_c = inputs.terms.group(0, inputs.fleet).tier_c
+    tier_c = inputs.resolved.group(0, inputs.fleet).tier_c
     aside_c = aside_c & (tier_c == 0)
     return None if (tier_c > 0).any() or not aside_c.any() else aside_c
 
@@ -174,7 +174,7 @@ def _decided(
     counting_c: BoolArray | None = None,
 ) -> Decision:
     """Return the decision; with a mask, clusters outside of it have no available replicas."""
-    demand, terms, fleet = inputs.demand, inputs.terms, inputs.fleet
+    demand, resolved, fleet = inputs.demand, inputs.resolved, inputs.fleet
     available_c = ready_available_c = _available(fleet, availability)
     if counting_c is not None:
         available_c = read_only(ready_available_c * counting_c)
@@ -182,7 +182,7 @@ def _decided(
     if surroundings.is_settled:
         attempts += _kept(inputs, available_c, surroundings, now, profile, availability)
     for group, state in () if attempts else _states(inputs, available_c, surroundings, now):
-        attempts.append(_attempt(group, terms, state, profile, demand, availability))
+        attempts.append(_attempt(group, resolved, state, profile, demand, availability))
         if attempts[-1].is_last:
             break
     best = max(attempts, key=_rank)
@@ -250,9 +250,9 @@ def _states(
     """
     prior_c = inputs.demand.prior_units(inputs.prior_c, inputs.placed_c)
     if groups is None:
-        groups = _groups_to_try(inputs.binding, inputs.terms, surroundings)
+        groups = _groups_to_try(inputs.binding, inputs.resolved, surroundings)
     for position in groups:
-        group = inputs.terms.group(position, inputs.fleet)
+        group = inputs.resolved.group(position, inputs.fleet)
         yield (
             group,
             CycleState(
@@ -275,9 +275,11 @@ def _previous(inputs: _Inputs) -> IntArray:
     return np.where(inputs.placed_c, inputs.prior_c, -1)
 
 
-def _groups_to_try(binding: Binding, terms: Terms, surroundings: BindingContext) -> Iterable[int]:
+def _groups_to_try(
+    binding: Binding, resolved: ResolvedPlacement, surroundings: BindingContext
+) -> Iterable[int]:
     """Return positions of affinity groups, from that of the last decision on unless fresh."""
-    names, observed = terms.group_names, surroundings.observed_affinity
+    names, observed = resolved.group_names, surroundings.observed_affinity
     first = names.index(observed) if observed in names and not binding.fresh else 0
     return range(first, len(names))
 
@@ -295,14 +297,14 @@ def _kept(
 
     The affinity group of the last decision comes first, then the others in order.
     """
-    demand, terms = inputs.demand, inputs.terms
-    names, observed = terms.group_names, surroundings.observed_affinity
+    demand, resolved = inputs.demand, inputs.resolved
+    names, observed = resolved.group_names, surroundings.observed_affinity
     order = sorted(range(len(names)), key=lambda position: names[position] != observed)
     for group, state in _states(inputs, available_c, surroundings, now, order):
         feasible_c = _filtered(group, state, profile, demand).refusal_c < 0
-        if not holds_all(state, demand, terms.limits, feasible_c):
+        if not holds_all(state, demand, resolved.limits, feasible_c):
             continue
-        attempt = _attempt(group, terms, state, profile, demand, availability, stays=True)
+        attempt = _attempt(group, resolved, state, profile, demand, availability, stays=True)
         share_c, prior_c = attempt.division.share_c, state.prior_c
         stays = share_c[state.placed_c].all() if demand.is_whole else (share_c == prior_c).all()
         if attempt.is_last and (stays or not demand.units):
@@ -341,7 +343,7 @@ def _targets(demand: Demand, fleet: Fleet, division: DivisionTrace) -> tuple[Tar
 
 def _attempt(
     group: Group,
-    terms: Terms,
+    resolved: ResolvedPlacement,
     state: CycleState,
     profile: Profile,
     demand: Demand,
@@ -356,16 +358,16 @@ def _attempt(
     ties = TieOrder.of(
         state.fleet.encoded_names, state.binding.resource.uid, state.binding.placement.tie_break
     )
-    index_k = candidate_order(state, demand, terms.limits, feasible_c, scoring.total_c, ties)
+    index_k = candidate_order(state, demand, resolved.limits, feasible_c, scoring.total_c, ties)
     selection = None
     if stays:
-        selection = keep_clusters(state, demand, scoring.total_c, terms.limits, index_k)
+        selection = keep_clusters(state, demand, scoring.total_c, resolved.limits, index_k)
     if selection is None:
-        selection = select_clusters(state, demand, scoring.total_c, terms.limits, index_k)
+        selection = select_clusters(state, demand, scoring.total_c, resolved.limits, index_k)
     elif not demand.is_whole:
         demand = replace(demand, rule=replace(demand.rule, is_kept=True))
     chosen_k = index_k[selection.order_k]
-    division = divide_units(state, demand, terms, ties, chosen_k)
+    division = divide_units(state, demand, resolved, ties, chosen_k)
     outcome, reason = _ending(demand, filtering, selection, division)
     divided = division_trace(demand, division, ties, chosen_k)
     if outcome in {Outcome.SCHEDULED, Outcome.PARTIAL}:
@@ -439,7 +441,7 @@ def _ending(
 def _warnings(inputs: _Inputs, best: _Attempt, availability: Estimates) -> Iterator[str]:
     """Yield parts of the binding without effect, and estimates that ignored its node selector."""
     binding = inputs.binding
-    nowhere = unnamed_reason(inputs.terms.unnamed)
+    nowhere = unnamed_reason(inputs.resolved.unnamed)
     if nowhere and nowhere not in clauses_of(best.reason):
         yield str(nowhere)
     yield from unmet_spread_texts(inputs.demand.constraints, best.division, inputs.fleet)

@@ -138,7 +138,7 @@ class Fleet:
     _named_labels: set[str] = field(init=False, default_factory=set)
     # The resolved placements of this fleet, by placement: most bindings share theirs with others.
     # Their type is in ``resolved_placement``, which imports this module.
-    terms: Recent[Any, Any] = field(init=False, default_factory=Recent)
+    resolved_placements: Recent[Any, Any] = field(init=False, default_factory=Recent)
     _targets: dict[tuple[int, int], TargetCluster] = field(init=False, default_factory=dict)
     _lesser: dict[tuple[bytes, tuple[Reason, ...]], Fleet] = field(init=False, default_factory=dict)
 

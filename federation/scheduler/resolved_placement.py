@@ -29,7 +29,7 @@ from federation.scheduler.plugins.profile import Filter
 from federation.scheduler.trace import FilterTrace
 
 _NO_CEILING: Final = 2**62
-_MAX_STANDING: Final = 16
+_MAX_CACHED_REFUSALS: Final = 16
 # Label selectors of a placement that is cached: callers choose how many it has.
 MAX_REMEMBERED_SELECTORS: Final = 500
 
@@ -57,13 +57,12 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Standing:
+class CachedRefusals:
     """The refusals of filters that read nothing of a binding but its placement and its API.
 
-    ``filters`` are all filters of the profile, ``rest`` are those that still have to run.
+    The filters in ``rest`` of the profile still have to run.
     """
 
-    filters: Sequence[Filter]
     refused: FilterTrace
     rest: Sequence[Filter]
 
@@ -80,27 +79,29 @@ class Group:
     affinities: Sequence[ClusterAffinity]
     tier_c: IntArray
     deadlines: Sequence[float]
-    _standing: dict[tuple[Sequence[Filter], str, str, int], Standing] = field(default_factory=dict)
+    _cached_refusals: dict[tuple[Sequence[Filter], str, str, int], CachedRefusals] = field(
+        default_factory=dict
+    )
 
-    def standing(
+    def cached_refusals(
         self,
         filters: Sequence[Filter],
         resource: ObjectReference,
         now: float,
-        compute: Callable[[], Standing],
-    ) -> Standing:
+        compute: Callable[[], CachedRefusals],
+    ) -> CachedRefusals:
         """Return the cached refusals of equal filters, or compute them."""
         passed = bisect_right(self.deadlines, now) if self.deadlines else 0
         key = filters, resource.api_version, resource.kind, passed
-        standing = self._standing.get(key)
-        if standing is None:
-            if len(self._standing) >= _MAX_STANDING:
-                self._standing.clear()
-            standing = self._standing[key] = compute()
-        return standing
+        refusals = self._cached_refusals.get(key)
+        if refusals is None:
+            if len(self._cached_refusals) >= _MAX_CACHED_REFUSALS:
+                self._cached_refusals.clear()
+            refusals = self._cached_refusals[key] = compute()
+        return refusals
 
 
-class Terms:
+class ResolvedPlacement:
     """A placement on a fleet: limits, weights, and its affinity groups, resolved at first use."""
 
     def __init__(self, placement: Placement, fleet: Fleet) -> None:
@@ -122,12 +123,12 @@ class Terms:
         self.unnamed = unnamed(chosen, fleet)
 
     @classmethod
-    def of(cls, placement: Placement, fleet: Fleet) -> Terms:
+    def of(cls, placement: Placement, fleet: Fleet) -> ResolvedPlacement:
         """Return the resolved placement, from the fleet's cache if it holds an equal placement."""
-        terms: Terms = fleet.terms.answer(
+        resolved: ResolvedPlacement = fleet.resolved_placements.answer(
             placement, lambda: cls(placement, fleet), attrgetter("is_small")
         )
-        return terms
+        return resolved
 
     def group(self, position: int, fleet: Fleet) -> Group:
         """Return the affinity group at this position; ``fleet`` is the one of this placement."""
@@ -145,12 +146,12 @@ class Terms:
 
 def group_of_clusters(binding: Binding, fleet: Fleet) -> str:
     """Return the first affinity group that allows all clusters of the binding; "": none does."""
-    terms = Terms.of(binding.placement, fleet)
+    resolved = ResolvedPlacement.of(binding.placement, fleet)
     positions = [
         fleet.index[target.name] for target in binding.clusters if target.name in fleet.index
     ]
-    for position, name in enumerate(terms.group_names):
-        if (terms.group(position, fleet).tier_c[positions] >= 0).all():
+    for position, name in enumerate(resolved.group_names):
+        if (resolved.group(position, fleet).tier_c[positions] >= 0).all():
             return name
     return ""
 

@@ -19,10 +19,10 @@ from federation.scheduler.division.strategies import divide
 from federation.scheduler.division.ties import Direction, TieOrder
 from federation.scheduler.division.values import Candidates, Division
 from federation.scheduler.fleet import Column, Fleet
-from federation.scheduler.plugins.filters import STANDING
+from federation.scheduler.plugins.filters import CACHED_FILTERS
 from federation.scheduler.plugins.profile import Filter, Permit, Score
 from federation.scheduler.plugins.run import is_in_tree, objection_by, refusals_by, scores_by
-from federation.scheduler.resolved_placement import Group, Limits, Standing, Terms
+from federation.scheduler.resolved_placement import CachedRefusals, Group, Limits, ResolvedPlacement
 from federation.scheduler.selection.spread import Selection, Shortlist, keep, select
 from federation.scheduler.state import CycleState
 from federation.scheduler.trace import (
@@ -39,16 +39,17 @@ def run_filters(state: CycleState, filters: Sequence[Filter], group: Group) -> F
     binding = state.binding
     if binding.clusters or binding.eviction_tasks or state.surroundings.has_peers:
         return refused_further(state, filters, _none_refused(state))
-    standing = group.standing(
-        filters, binding.resource, state.now, lambda: _standing(state, filters)
+    cached = group.cached_refusals(
+        filters, binding.resource, state.now, lambda: _cacheable_refusals(state, filters)
     )
-    return refused_further(state, standing.rest, standing.refused)
+    return refused_further(state, cached.rest, cached.refused)
 
 
-def _standing(state: CycleState, filters: Sequence[Filter]) -> Standing:
-    first = list(takewhile(lambda plugin: plugin.name in STANDING and is_in_tree(plugin), filters))
-    return Standing(
-        filters=filters,
+def _cacheable_refusals(state: CycleState, filters: Sequence[Filter]) -> CachedRefusals:
+    first = list(
+        takewhile(lambda plugin: plugin.name in CACHED_FILTERS and is_in_tree(plugin), filters)
+    )
+    return CachedRefusals(
         refused=refused_further(state, first, _none_refused(state)),
         rest=tuple(filters[len(first) :]),
     )
@@ -213,18 +214,22 @@ def _groups(fleet: Fleet, by: SpreadField, index_k: IntArray) -> Column[tuple[st
 
 
 def divide_units(
-    state: CycleState, demand: Demand, terms: Terms, ties: TieOrder, chosen_k: IntArray
+    state: CycleState,
+    demand: Demand,
+    resolved: ResolvedPlacement,
+    ties: TieOrder,
+    chosen_k: IntArray,
 ) -> Division:
     """Divide the demand among the selected clusters (positions in the fleet)."""
     prior_k, closed_k = state.prior_c[chosen_k], ~state.fleet.ready_c[chosen_k]
-    floor_k, ceiling_k = terms.limits.floor_c[chosen_k], terms.limits.ceiling_c[chosen_k]
+    floor_k, ceiling_k = resolved.limits.floor_c[chosen_k], resolved.limits.ceiling_c[chosen_k]
     if closed_k.any():
         floor_k = np.where(closed_k, np.minimum(floor_k, prior_k), floor_k)
         ceiling_k = np.where(closed_k, np.minimum(ceiling_k, prior_k), ceiling_k)
     candidates = Candidates(
         available_k=state.available_c[chosen_k],
         prior_k=prior_k,
-        weight_k=terms.weight_c[chosen_k],
+        weight_k=resolved.weight_c[chosen_k],
         floor_k=floor_k,
         ceiling_k=ceiling_k,
         listed_k=_listed(state, chosen_k),

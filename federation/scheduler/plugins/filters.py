@@ -173,7 +173,7 @@ def capacity(state: CycleState, args: CapacityArgs = _ONE_REPLICA) -> Refusals:
 
 # Filters whose refusals depend on the fleet, the placement and the workload's API alone, for a
 # binding without clusters, evictions and peers. Their result is cached with the placement.
-STANDING = (
+CACHED_FILTERS = (
     "ClusterReady",
     "ClusterEviction",
     "ClusterAffinity",

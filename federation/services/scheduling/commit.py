@@ -16,7 +16,7 @@ from federation.history.bodies import NewerBody
 from federation.history.packed_inputs import Packed
 from federation.model.errors import Conflict
 from federation.model.placement import Binding, PreemptionPolicy, binding_key, is_grouped
-from federation.scheduler.resolved_placement import Terms
+from federation.scheduler.resolved_placement import ResolvedPlacement
 from federation.services.audited_calls import AuditedCall
 from federation.services.binding_ports import NewWait, StoredBinding
 from federation.services.decision_ports import NewDecision, Settled
@@ -208,9 +208,9 @@ def lockable_clusters(attempts: Sequence[Attempt], snapshot: FleetSnapshot) -> f
         return frozenset(fleet.names)
     eligible_c = np.zeros(len(fleet), np.bool_)
     for attempt in readable:
-        terms = Terms.of(attempt.candidate.placement, fleet)
-        for position in range(len(terms.group_names)):
-            eligible_c |= terms.group(position, fleet).tier_c >= 0
+        resolved = ResolvedPlacement.of(attempt.candidate.placement, fleet)
+        for position in range(len(resolved.group_names)):
+            eligible_c |= resolved.group(position, fleet).tier_c >= 0
     eligible_c &= fleet.ready_c
     eligible = {fleet.names[position] for position in eligible_c.nonzero()[0].tolist()}
     return frozenset(eligible) | (named_clusters(attempts) & fleet.index.keys())

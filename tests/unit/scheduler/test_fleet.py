@@ -10,7 +10,7 @@ from federation.model.placement import ClusterAffinity, Placement
 from federation.model.positions import Moves
 from federation.model.reasons import NO_REASON, stored_reason
 from federation.scheduler.fleet import MAX_LABEL_COLUMNS, Column, Fleet
-from federation.scheduler.resolved_placement import MAX_REMEMBERED_SELECTORS, Terms
+from federation.scheduler.resolved_placement import MAX_REMEMBERED_SELECTORS, ResolvedPlacement
 
 
 def test_clusters_stand_in_the_order_of_their_names_and_each_is_there_once() -> None:
@@ -58,5 +58,5 @@ def test_terms_of_very_many_selectors_are_not_remembered() -> None:
         return Placement(affinity=affinity)
 
     few, many = placement(3), placement(MAX_REMEMBERED_SELECTORS + 1)
-    assert Terms.of(few, fleet) is Terms.of(few, fleet)
-    assert Terms.of(many, fleet) is not Terms.of(many, fleet)
+    assert ResolvedPlacement.of(few, fleet) is ResolvedPlacement.of(few, fleet)
+    assert ResolvedPlacement.of(many, fleet) is not ResolvedPlacement.of(many, fleet)
