@@ -59,7 +59,7 @@ class SearchProblem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Found:
+class SearchResult:
     """The chosen positions, ascending; empty when no choice was found."""
 
     choice_k: IntArray
@@ -96,10 +96,10 @@ class _Step:
     origins: dict[_State, list[tuple[_State, bool]]]
 
 
-def search(problem: SearchProblem) -> Found:
+def search(problem: SearchProblem) -> SearchResult:
     """Return the most valuable choice that keeps all counts."""
     if problem.least > min(problem.most, len(problem.value_k)):
-        return Found(choice_k=np.array([], dtype=np.int64), proven=True)
+        return SearchResult(choice_k=np.array([], dtype=np.int64), proven=True)
     classes = _classes(problem)
     most_states = max(_MAX_VISITS // len(classes), 1) if _cross(classes) else None
     row_n = np.full(problem.last_count + 1, _NEVER, dtype=np.int64)
@@ -121,9 +121,9 @@ def search(problem: SearchProblem) -> Found:
         if state_row_n[count] > best:
             best_state, best_count, best = state, count, int(state_row_n[count])
     if best < 0:
-        return Found(choice_k=np.array([], dtype=np.int64), proven=proven)
+        return SearchResult(choice_k=np.array([], dtype=np.int64), proven=proven)
     choice_k = _retraced(problem, classes, steps, best_state, best_count)
-    return Found(choice_k=choice_k, proven=proven)
+    return SearchResult(choice_k=choice_k, proven=proven)
 
 
 def _classes(problem: SearchProblem) -> list[_Class]:

@@ -19,7 +19,13 @@ from federation.model.placement import SpreadConstraint, SpreadField
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import NO_REASON, Amount, Parameter, Reason, Word, joined
 from federation.scheduler.fleet import Column
-from federation.scheduler.selection.search import UNLIMITED, Found, Level, SearchProblem, search
+from federation.scheduler.selection.search import (
+    UNLIMITED,
+    Level,
+    SearchProblem,
+    SearchResult,
+    search,
+)
 
 # The rule of a selection that keeps the prior clusters.
 KEPT: Final = "kept"
@@ -342,7 +348,7 @@ def _searched(shortlist: Shortlist, bounds: Mapping[SpreadField, _Bounds], need:
     return replace(refused, shortage=shortage, lacks_capacity=True)
 
 
-def _doubt(result: Found) -> Reason:
+def _doubt(result: SearchResult) -> Reason:
     return NO_REASON if result.proven else Reason(ReasonCode.SEARCH_CUT_SHORT)
 
 
