@@ -24,7 +24,7 @@ from federation.model.errors import PreconditionFailed
 from federation.model.placement import Binding
 from federation.model.reasons import Reason, stored_reason
 from federation.scheduler.decision_inputs import DecisionInputs
-from federation.scheduler.fleet import Column, Fleet, Recent
+from federation.scheduler.fleet import Column, Fleet, ValueCache
 from federation.scheduler.plugins.profile import Filter, Permit, Profile, Profiles, Score
 from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugin
 from federation.scheduler.serialization import from_plain, to_plain
@@ -112,7 +112,7 @@ class InputPacker:
         # With what they were made of: without a reference its identity may be given away.
         self._fleets: dict[int, tuple[Fleet, SharedBodies]] = {}
         self._parts: dict[tuple[int, ...], tuple[tuple[Cluster, ...], bytes, bytes]] = {}
-        self._profiles: Recent[Profile, SharedBodies] = Recent()
+        self._profiles: ValueCache[Profile, SharedBodies] = ValueCache()
 
     def packed(
         self, inputs: DecisionInputs, refused: Mapping[str, Reason]

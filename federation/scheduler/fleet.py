@@ -35,7 +35,7 @@ MAX_LABEL_COLUMNS: Final = 64
 MAX_SUBJECTS: Final = 64
 
 
-class Recent(Generic[Subject, Answer]):
+class ValueCache(Generic[Subject, Answer]):
     """A cache of answers by the value of their subject, for at most MAX_SUBJECTS subjects.
 
     Any thread may use it: two threads that fill in an answer fill in the same. ``bench_scheduler``
@@ -138,7 +138,7 @@ class Fleet:
     _named_labels: set[str] = field(init=False, default_factory=set)
     # The resolved placements of this fleet, by placement: most bindings share theirs with others.
     # Their type is in ``resolved_placement``, which imports this module.
-    resolved_placements: Recent[Any, Any] = field(init=False, default_factory=Recent)
+    resolved_placements: ValueCache[Any, Any] = field(init=False, default_factory=ValueCache)
     _targets: dict[tuple[int, int], TargetCluster] = field(init=False, default_factory=dict)
     _lesser: dict[tuple[bytes, tuple[Reason, ...]], Fleet] = field(init=False, default_factory=dict)
 

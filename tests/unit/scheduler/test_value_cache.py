@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from federation.model.placement import ClusterAffinity, Placement
-from federation.scheduler.fleet import MAX_SUBJECTS, Recent
+from federation.scheduler.fleet import MAX_SUBJECTS, ValueCache
 
 
 def recorded(calls: list[str], answer: str) -> Callable[[], str]:
@@ -21,31 +21,31 @@ def placement(value: str) -> Placement:
 
 
 def test_equal_placements_are_answered_once() -> None:
-    recent: Recent[Placement, str] = Recent()
+    cache: ValueCache[Placement, str] = ValueCache()
     calls: list[str] = []
     same = placement("a")
     subjects = (same, same, placement("a"), placement("b"))
-    answers = [recent.answer(subject, recorded(calls, str(subject))) for subject in subjects]
+    answers = [cache.answer(subject, recorded(calls, str(subject))) for subject in subjects]
     assert answers == [str(subject) for subject in subjects]
     assert calls == [str(placement("a")), str(placement("b"))]
 
 
 def test_large_answers_are_computed_again() -> None:
-    recent: Recent[int, str] = Recent()
+    cache: ValueCache[int, str] = ValueCache()
     calls: list[str] = []
     for _ in range(2):
-        recent.answer(1, recorded(calls, "large"), lambda answer: answer != "large")
-        recent.answer(2, recorded(calls, "small"), lambda answer: answer != "large")
+        cache.answer(1, recorded(calls, "large"), lambda answer: answer != "large")
+        cache.answer(2, recorded(calls, "small"), lambda answer: answer != "large")
     assert calls == ["large", "small", "large"]
 
 
 def test_no_more_answers_are_cached_than_the_bound_says() -> None:
-    recent: Recent[int, str] = Recent()
+    cache: ValueCache[int, str] = ValueCache()
     calls: list[str] = []
     subjects = range(3 * MAX_SUBJECTS)
     for subject in subjects:
-        recent.answer(subject, recorded(calls, str(subject)))
+        cache.answer(subject, recorded(calls, str(subject)))
     assert len(calls) == len(subjects)
     for subject in subjects:
-        recent.answer(subject, recorded(calls, str(subject)))
+        cache.answer(subject, recorded(calls, str(subject)))
     assert len(calls) >= 2 * len(subjects) - MAX_SUBJECTS
