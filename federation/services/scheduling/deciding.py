@@ -24,7 +24,7 @@ from federation.scheduler.plugins.run import is_in_tree
 from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import NO_PEERS, Attempt, Result
 from federation.services.scheduling.drafts import draft_of
-from federation.services.scheduling.earmarks import awaited, beside_claims
+from federation.services.scheduling.earmarks import awaited_pods, capacity_after_earmarks
 from federation.services.scheduling.fresh_reports import unseen_in
 from federation.services.scheduling.hooks import keep, let_go
 from federation.services.scheduling.known_answers import KnownRefusal, question_of
@@ -129,7 +129,7 @@ class LiveCapacity(PackedCapacity):
         working, attempt = self.working, self.attempt
         certificate = attempt.candidate.certificate or attempt.profile.certificate
         estimates = working.availability(attempt.candidate, certificate)
-        estimates, kept_for = beside_claims(working, attempt, estimates, self.now)
+        estimates, kept_for = capacity_after_earmarks(working, attempt, estimates, self.now)
         if attempt.stated is not None:
             estimates = attempt.stated.within(estimates, working.snapshot.positions)
         return OfferedCapacity(estimates, kept_for)
@@ -188,7 +188,7 @@ def decide_anew(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers
 
 def _decide(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) -> None:
     """Decide, and reserve the shares where there is capacity. Raises FederationError."""
-    attempt.result.awaits = awaited(working, attempt.facts.stored, now)
+    attempt.result.awaits = awaited_pods(working, attempt.facts.stored, now)
     capacity = LiveCapacity(working=working, decision=attempt.id, attempt=attempt, now=now)
     estimates, kept_for = capacity.offer
     if not kept_for and tell_as_before(working, attempt, estimates, now, peers):

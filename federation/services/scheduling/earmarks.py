@@ -38,7 +38,7 @@ MAX_NOMINATED = 20
 MAX_NAMED = 3
 
 
-def beside_claims(
+def capacity_after_earmarks(
     working: WorkingCopy,
     attempt: Attempt,
     available: Estimates,
@@ -62,9 +62,9 @@ def beside_claims(
     if earmarked:
         # Attempts of one batch mostly respect the same earmarks, whose packing is remembered.
         key = tuple((item.id, item.binding.resource_version, item.wait) for item, _ in earmarked)
-        if key not in working.shadows:
-            working.shadows[key] = earmark_shadow(working, claims, now)
-        shadow = working.shadows[key]
+        if key not in working.earmark_shadows:
+            working.earmark_shadows[key] = earmark_shadow(working, claims, now)
+        shadow = working.earmark_shadows[key]
     certificate = attempt.candidate.certificate or attempt.profile.certificate
     free_c = shadow.free_c(attempt.candidate, certificate)
     for claim in first:
@@ -80,7 +80,7 @@ def earmark_shadow(
     return beside_earmarks(capacity, claims, working.snapshot.positions)
 
 
-def awaited(working: WorkingCopy, stored: StoredBinding | None, now: float) -> Reason:
+def awaited_pods(working: WorkingCopy, stored: StoredBinding | None, now: float) -> Reason:
     """Return which preempted pods have to leave before the stored binding is placed.
 
     Return NO_REASON if it waits for none.
@@ -88,10 +88,10 @@ def awaited(working: WorkingCopy, stored: StoredBinding | None, now: float) -> R
     nominated = stored.wait.nominated if stored and stored.wait else None
     if nominated is None or now >= nominated.until:
         return NO_REASON
-    return waits_for(nominated, [still_there(working, item) for item in nominated.leaving])
+    return awaited_pods_of(nominated, [remaining_pods(working, item) for item in nominated.leaving])
 
 
-def waits_for(nominated: Nomination, pods: Sequence[int]) -> Reason:
+def awaited_pods_of(nominated: Nomination, pods: Sequence[int]) -> Reason:
     """Return the reason for a nomination whose leaving bindings still have so many pods."""
     staying = [
         (Amount(count), BindingRef.of(item.binding), ClusterName(item.cluster))
@@ -106,7 +106,7 @@ def waits_for(nominated: Nomination, pods: Sequence[int]) -> Reason:
     return Reason.of(ReasonCode.AWAITS_LEAVING, named, omitted, Word(since))
 
 
-def still_there(working: WorkingCopy, leaving: Leaving) -> int:
+def remaining_pods(working: WorkingCopy, leaving: Leaving) -> int:
     """Return how many of the leaving pods the cluster still reports.
 
     It is all of them until this control plane has the decision that makes them leave.
@@ -122,7 +122,7 @@ def still_there(working: WorkingCopy, leaving: Leaving) -> int:
     return min(leaving.replicas, max(0, ledger.seen_of(leaving.binding) - staying))
 
 
-def nominated_now(attempt: Attempt, now: float) -> int:
+def count_nominated(attempt: Attempt, now: float) -> int:
     """Return how many other bindings have earmarks and wait for preempted pods to leave."""
     waits = [stored.wait for stored, _ in attempt.facts.earmarks.earmarked]
     return sum(bool(wait and wait.nominated and now < wait.nominated.until) for wait in waits)

@@ -24,7 +24,7 @@ from federation.model.resources import PODS
 from federation.model.workload import Component, ReplicaRequirements, TargetCluster
 from federation.scheduler.decide import Decided, Draft, OfferedCapacity
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.earmarks import beside_claims
+from federation.services.scheduling.earmarks import capacity_after_earmarks
 from federation.services.scheduling.shares import Reserved
 from federation.services.scheduling.trial_capacity import TrialCapacity, tried_together
 from federation.services.scheduling.verdicts import request_room, take_over
@@ -153,7 +153,7 @@ class ComingCapacity(TrialCapacity):
         working, trial = self.working, self.attempt
         certificate = trial.candidate.certificate or trial.profile.certificate
         available = working.availability(trial.candidate, certificate)
-        return beside_claims(working, trial, available, self.now).estimates
+        return capacity_after_earmarks(working, trial, available, self.now).estimates
 
     def available(self, draft: Draft) -> OfferedCapacity:  # noqa: ARG002 - of one attempt
         """Return the capacity that is free or that leaving pods release."""

@@ -37,9 +37,9 @@ from federation.services.scheduling.attempt import Attempt, AttemptRole, StoredF
 from federation.services.scheduling.attempt_batch import is_together
 from federation.services.scheduling.earmarks import (
     MAX_NOMINATED,
-    nominated_now,
-    still_there,
-    waits_for,
+    awaited_pods_of,
+    count_nominated,
+    remaining_pods,
 )
 from federation.services.scheduling.nominating import ComingPlace, placed_beside, spare_slots
 from federation.services.scheduling.together import decide_all, is_atomic, moves_as_group
@@ -148,7 +148,7 @@ class Preemption:
         """
         # An attempt that does not wait for capacity does not wait for pods to leave either.
         may_wait = all(attempt.wait and not attempt.atomic for attempt in attempts)
-        nominations = nominated_now(attempts[0], now) + len(attempts)
+        nominations = count_nominated(attempts[0], now) + len(attempts)
         is_crowded = may_wait and nominations > MAX_NOMINATED
         avoided = _avoided(working, attempts) if may_wait and not is_crowded else None
         shares = await threads.run(losable_shares, working, attempts, avoided)
@@ -214,7 +214,7 @@ def _avoided(working: WorkingCopy, attempts: Sequence[Attempt]) -> frozenset[str
         if wait is not None and wait.nominated is not None:
             clusters.update(wait.nominated.avoids)
             leaving = wait.nominated.leaving
-            clusters.update(item.cluster for item in leaving if still_there(working, item))
+            clusters.update(item.cluster for item in leaving if remaining_pods(working, item))
     return frozenset(clusters)
 
 
@@ -280,7 +280,7 @@ def _nominate(
             leaving=leaving,
             avoids=avoids,
         )
-        attempt.result.awaits = waits_for(
+        attempt.result.awaits = awaited_pods_of(
             attempt.result.nominated, [item.replicas for item in leaving]
         )
         tell(attempt, attempt.result.awaits)

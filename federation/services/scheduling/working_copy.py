@@ -187,7 +187,7 @@ class WorkingCopy:
         return copy
 
     @property
-    def shadows(self) -> dict[Hashable, EarmarkShadow[Any]]:
+    def earmark_shadows(self) -> dict[Hashable, EarmarkShadow[Any]]:
         """The capacity less earmarks, remembered by callers until the packed capacity changes.
 
         Unlike ``answers``, it depends on the fleet, too, and is not shared by copies.

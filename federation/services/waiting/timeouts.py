@@ -16,7 +16,7 @@ from federation.services.binding_ports import StoredBinding
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged
 from federation.services.ports import Clock, Store
-from federation.services.scheduling.earmarks import still_there
+from federation.services.scheduling.earmarks import remaining_pods
 from federation.services.scheduling.gangs import GangName
 from federation.services.scheduling.working_copy import WorkingCopy
 
@@ -120,7 +120,7 @@ class Nominations:
         due = {key: nominated for key, nominated in self._known.items() if nominated.until <= now}
         for key, nominated in due.items():
             del self._known[key]
-            if any(still_there(working(), pods) for pods in nominated.leaving):
+            if any(remaining_pods(working(), pods) for pods in nominated.leaving):
                 self.overdue += 1
                 fields = {"binding": binding_key(*key)}
                 logger.warning("those it preempted did not leave in time", extra={"fields": fields})

@@ -11,7 +11,7 @@ from federation.model.waiting import Leaving, Nomination, Wait, WaitState
 from federation.model.workload import TargetCluster
 from federation.scheduler.preemption import Candidate, loss_decision, loss_reasons
 from federation.scheduler.waiting.kept import room_is_kept_for
-from federation.services.scheduling.earmarks import waits_for
+from federation.services.scheduling.earmarks import awaited_pods_of
 from federation.v1 import scheduling_pb2
 
 SHOP = Scope(namespaces=("shop",))
@@ -44,8 +44,8 @@ def sentences(key: str) -> list[str]:
     )
     lost = loss_decision(loser, {"eu": 1}, key, ("eu",), 0.0)
     return [
-        str(waits_for(leaving(key), [1])),
-        str(waits_for(leaving(key, "shop/web"), [3, 2])),
+        str(awaited_pods_of(leaving(key), [1])),
+        str(awaited_pods_of(leaving(key, "shop/web"), [3, 2])),
         *map(str, loss_reasons([candidate], [2])),
         str(lost.reason),
         *map(str, lost.trace.triggers),
@@ -88,7 +88,7 @@ def test_own_names_and_other_texts_stay() -> None:
 
 
 def test_waits_and_messages_are_seen_without_them() -> None:
-    short_of = str(waits_for(leaving("secret/db"), [3]))
+    short_of = str(awaited_pods_of(leaving("secret/db"), [3]))
     wait = Wait(
         state=WaitState.UNSCHEDULABLE, since=1.0, short_of=short_of, overtaken_by="secret/db"
     )
