@@ -214,7 +214,7 @@ class ControlPlane:
             return None
         self.decisions += 1
         self.refusals.pop(binding.uid, None)
-        self.snapshot = working.after
+        self.snapshot = working.after_commit
         self.bindings[binding.uid] = replace(binding, clusters=decision.clusters)
         names = [target.name for target in decision.clusters if target.replicas]
         positions = [self.snapshot.positions[name] for name in names]

@@ -173,7 +173,7 @@ def test_what_is_free_bit_by_bit_is_kept_where_the_replica_could_fit(
     else:
         # What is less than one of it is kept, and of what is more only the rest is for others.
         assert where <= {name for name, each in zip(NAMES, free, strict=True) if each > cores}
-    working.forget()
+    working.drop_promises()
     decide_all(working, [urgent], NOW)
     assert urgent.is_placed is any(free)
 

@@ -129,7 +129,7 @@ def greedy_moves(
     guide: Mapping[BindingName, FloatArray],
 ) -> MoveSet:
     """Move one binding after the other; with a guide each keeps to it where that is possible."""
-    working, moves, peers = working.anew(), MoveSet(), PlannedPeers()
+    working, moves, peers = working.fresh_copy(), MoveSet(), PlannedPeers()
     for attempt in order:
         move = attempt.planned
         why = ""
@@ -177,7 +177,7 @@ class _Improvement:
     ) -> None:
         self.moves = moves
         self._movable = movable
-        self._problem: MoveProblem = leaving_problem(working.anew(), movable, now)
+        self._problem: MoveProblem = leaving_problem(working.fresh_copy(), movable, now)
         self._is_large = len(movable) > MAX_REPAIRED
         self.bound = bound_moves(self._problem, FIRST_PART if self._is_large else 1.0)
         # The bindings that the last try counted on, whether it refused one of them, and the part

@@ -72,7 +72,7 @@ def make_room(
     their order; those that fit already need no plan.
     """
     # What fits already takes its room, so that nothing moves into it.
-    base = working.anew()
+    base = working.fresh_copy()
     unplaced = [attempt for attempt in waiting if not _places(base, attempt, now)]
     pending = _pending(working, attempts, scope)
     makers: list[_RoomMaking] = []
@@ -192,7 +192,7 @@ class _RoomMaking:
         # Nothing moves into the room that the binding counts on.
         units_c = np.minimum(available_c, _units(attempt))
         reserved = {c: int(units_c[c]) for c in units_c.nonzero()[0].tolist()}
-        search.working = search.working.beside(attempt.candidate, reserved)
+        search.working = search.working.with_waiting(attempt.candidate, reserved)
         closed, candidates = {share.position for share in shares}, iter(shares)
         while True:
             slots_c = _slots_in(freed, attempt.candidate, len(available_c))

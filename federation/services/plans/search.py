@@ -171,7 +171,7 @@ class Search:
             self._peers.forget(attempt)
             self._count(attempt, moved, 1)
             self._left[attempt.key] = moved.why
-        self.working.let_go(keys_in)
+        self.working.drop_reservations(keys_in)
 
     def _moved(
         self,
@@ -294,7 +294,7 @@ def kept_moves(
     barred: dict[BindingName, str] = {}
     while True:
         search = find(barred)
-        disagreements = _disagreements(working.anew(), attempts, search, now)
+        disagreements = _disagreements(working.fresh_copy(), attempts, search, now)
         if not disagreements:
             return search, barred
         barred |= disagreements

@@ -81,7 +81,7 @@ class AttemptBatch:
 
     def undo(self) -> None:
         """Give back all that was promised in the working copy, and all that quotas gave."""
-        self.working.forget()
+        self.working.drop_promises()
         self._reset_quotas()
 
     def withdraw(self, position: int, why: Reason) -> None:

@@ -149,7 +149,7 @@ class Committer:
     def _finish(
         self, written: Sequence[Attempt], changes: Sequence[BindingChanged], working: WorkingCopy
     ) -> None:
-        self._fleet.adopt(working.snapshot, working.after, changes)
+        self._fleet.adopt(working.snapshot, working.after_commit, changes)
         tell(
             self._observers, [attempt.waiting for attempt in written if attempt.waiting is not None]
         )
@@ -327,7 +327,7 @@ def _reserve_again(
         if not attempt.result.nominated and reserve(working, attempt) is None
     ]
     # Computed here: the ledgers of all clusters would hold up the event loop.
-    _ = working.after
+    _ = working.after_commit
     return fitting, packed_traces([attempt.result.verdict for attempt in fitting])
 
 

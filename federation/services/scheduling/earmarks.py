@@ -185,4 +185,4 @@ class _WorkingCapacity:
         del claim
         positions = self.working.snapshot.positions
         by_position = {positions[name]: count for name, count in units.items()}
-        return replace(self, working=self.working.beside(binding, by_position))
+        return replace(self, working=self.working.with_waiting(binding, by_position))

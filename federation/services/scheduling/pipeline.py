@@ -406,7 +406,7 @@ class DecisionPipeline:
         if current is None or self._fleet.snapshot is not current.working.snapshot:
             await _ended(current)
             return self.working()
-        return current.working.ahead()
+        return current.working.copy_after_commit()
 
     @timed("decide", batch=2)
     async def _decide(self, working: WorkingCopy, attempts: Sequence[Attempt]) -> None:

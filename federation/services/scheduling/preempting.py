@@ -224,15 +224,15 @@ def _planned(working: WorkingCopy, choice: _Choice) -> tuple[WorkingCopy, Sequen
 
     spare = spare_slots(working, {candidate.cluster for candidate in possible.candidates})
     places_by_effect: dict[Hashable, Sequence[ComingPlace] | None] = {}
-    # Trials are copies of one copy, so that they share its remembered answers.
-    fresh = working.anew()
+    # Trials are copies of a first one, so that they share its remembered answers.
+    first = working.fresh_copy()
 
     def places_after(losses: Losses) -> Sequence[ComingPlace] | None:
         if not possible.are_spare(losses):
             return None
         effect = possible.effect(losses)
         if effect not in places_by_effect:
-            trial = fresh.anew()
+            trial = first.fresh_copy()
             places_by_effect[effect] = None
             if possible.shrunk(trial, losses, is_trial=True) is not None:
                 coming = possible.coming(losses)
@@ -248,7 +248,7 @@ def _planned(working: WorkingCopy, choice: _Choice) -> tuple[WorkingCopy, Sequen
             if attempt.error is None and not attempt.is_placed:
                 tell(attempt, why)
         return working, attempts
-    after_losses = working.anew()
+    after_losses = working.fresh_copy()
     victims = possible.shrunk(after_losses, losses) or []
     if any(place.has_to_wait for place in places):
         _nominate(working, choice, losses, places)

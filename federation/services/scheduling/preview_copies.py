@@ -45,7 +45,7 @@ class PreviewCopies:
         loop = asyncio.get_running_loop()
         self._forgetting = loop.call_later(_KEEP_SECONDS, self._forget)
         # The first copy itself gets no promises.
-        return first.anew()
+        return first.fresh_copy()
 
     def _forget(self) -> None:
         self._first = None

@@ -125,7 +125,7 @@ class Previews:
             traces = await packed_off_loop([attempt.result.verdict], UNDER_LOCKS)
             _, changes = await write(tx, [attempt], traces)
             await tx.previews.settle(preview.id, attempt.id)
-        self._fleet.adopt(working.snapshot, working.after, changes)
+        self._fleet.adopt(working.snapshot, working.after_commit, changes)
         return attempt.scheduled
 
     async def _reserved(
@@ -175,7 +175,7 @@ class Previews:
             reasons = "; ".join(f"{name}: {why}" for name, why in sorted(refused.reasons.items()))
             raise _stale(preview, f"there is no room for it any more ({reasons})")
         # Computed in this thread, because the event loop uses it.
-        _ = working.after
+        _ = working.after_commit
 
 
 async def _base(tx: Transaction, preview: StoredPreview) -> StoredBinding | None:

@@ -43,7 +43,7 @@ def decide_measured(working: WorkingCopy, attempts: Sequence[Attempt], now: floa
     started = time.thread_time()
     decide_all(working, attempts, now)
     # Computed here: the ledgers of all clusters would hold up the event loop.
-    _ = working.after
+    _ = working.after_commit
     return time.thread_time() - started
 
 

@@ -110,7 +110,7 @@ class WorkingCopy:
         self._rooms, self._taking = rooms, None
 
     @cached_property
-    def after(self) -> FleetSnapshot:
+    def after_commit(self) -> FleetSnapshot:
         """The fleet after a commit of all promises. Promise nothing after reading it."""
         committed = self.snapshot.ledgers
         ledgers = {
@@ -120,7 +120,7 @@ class WorkingCopy:
         }
         return self.snapshot.with_promises(self.rooms, ledgers)
 
-    def anew(self) -> WorkingCopy:
+    def fresh_copy(self) -> WorkingCopy:
         """Return a working copy of the same snapshot without the promises made since."""
         return self._of(self.snapshot)
 
@@ -132,7 +132,7 @@ class WorkingCopy:
         branch._totals = TotalsInWork(self.snapshot, self._estimates, branch._ledgers)
         return branch
 
-    def let_go(self, keys_in: Mapping[str, Collection[str]]) -> None:
+    def drop_reservations(self, keys_in: Mapping[str, Collection[str]]) -> None:
         """Drop the reservations of bindings, by cluster. Pack each cluster once."""
         rooms: dict[int, Room] = {}
         for name, keys in sorted(keys_in.items()):
@@ -147,7 +147,7 @@ class WorkingCopy:
                 ledger.release(key)
         self.rooms = self.rooms.with_rooms(rooms)
 
-    def forget(self) -> None:
+    def drop_promises(self) -> None:
         """Drop all promises made since the snapshot."""
         self.rooms, self._ledgers = self.snapshot.rooms, {}
         self._totals = TotalsInWork(self.snapshot, self._estimates, self._ledgers)
@@ -162,9 +162,9 @@ class WorkingCopy:
         closed = Column.of(reasons.get(name, NO_REASON) for name in fleet.names)
         return self._of(replace(self.snapshot, fleet=fleet.without(closed)))
 
-    def ahead(self) -> WorkingCopy:
+    def copy_after_commit(self) -> WorkingCopy:
         """Return a working copy for decisions before the promises made so far are committed."""
-        return self._of(self.after)
+        return self._of(self.after_commit)
 
     def _of(self, snapshot: FleetSnapshot) -> WorkingCopy:
         working = WorkingCopy(snapshot, self._estimates, allow_unproven=self._allow_unproven)
@@ -172,7 +172,7 @@ class WorkingCopy:
             working._answers = self._answers
         return working
 
-    def beside(self, binding: Binding, units: Mapping[int, int]) -> WorkingCopy:
+    def with_waiting(self, binding: Binding, units: Mapping[int, int]) -> WorkingCopy:
         """Return a copy in which units of a waiting binding take capacity, to ask what is left.
 
         ``units`` are replicas, or sets, by position of the cluster. If they do not all fit, they

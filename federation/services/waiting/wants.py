@@ -153,7 +153,7 @@ def look_for(
         # An error is reported when the binding is tried.
         with suppress(FederationError):
             if sample.gang:
-                seen[want] = seen_together(working.anew(), sample.gang, now)
+                seen[want] = seen_together(working.fresh_copy(), sample.gang, now)
                 continue
             profile = profiles.profile_of(sample.binding)
             seen[want] = seen_by(working, sample.binding, profile, sample.surroundings, now)

@@ -47,7 +47,7 @@ async def test_shares_that_fit_all_the_same_stay_with_their_decision() -> None:
     before = ready_fleet()
     web, db = attempt("web", 4), attempt("db", 2)
     decide(before, db)
-    decide(before.ahead(), web)
+    decide(before.copy_after_commit(), web)
     decision = web.decision
     again = ready_fleet()
     decide_again(again, [web], NOW)
@@ -63,7 +63,7 @@ async def test_shares_that_fit_no_more_are_decided_anew() -> None:
     decide(ready_fleet(), web)
     meanwhile = ready_fleet()
     decide(meanwhile, db)
-    decide_again(meanwhile.ahead(), [web], NOW)
+    decide_again(meanwhile.copy_after_commit(), [web], NOW)
     assert web.error is None
     assert web.decision.outcome is Outcome.UNSCHEDULABLE
     assert web.result.reserved is None
@@ -73,7 +73,7 @@ async def test_what_found_no_room_beside_promises_that_were_never_made_is_decide
     web, db = attempt("web", 4), attempt("db", 3)
     before = ready_fleet()
     decide(before, db)
-    decide(before.ahead(), web)
+    decide(before.copy_after_commit(), web)
     assert web.decision.outcome is Outcome.UNSCHEDULABLE
     decide_again(ready_fleet(), [web], NOW)
     assert web.error is None
