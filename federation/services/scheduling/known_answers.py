@@ -60,15 +60,15 @@ class KnownRefusal(NamedTuple):
 class KnownAnswers:
     """Answers about ``rooms``, the packed capacity of a fleet. They belong to one thread.
 
-    Availability and refusals pay in ``bench_queue``, ``beside_own`` in ``bench_previews``, and
+    Availability and refusals pay in ``bench_queue``, ``for_placed`` in ``bench_previews``, and
     ``lessened`` in the preemption of ``bench_reserve`` (all in lab/benchmarks).
     """
 
     rooms: FleetRooms
     # For bindings without a place: by ``question_of``.
-    available: Memo[Hashable, Estimates]
+    for_new: Memo[Hashable, Estimates]
     # For placed bindings, whose own reservations are in these ledgers.
-    beside_own: Memo[Hashable, tuple[Sequence[ClusterLedger], Estimates]]
+    for_placed: Memo[Hashable, tuple[Sequence[ClusterLedger], Estimates]]
     # Refusals of bindings without a place.
     refusals: Memo[Hashable, KnownRefusal]
     # The scarce resource, by question.
@@ -88,7 +88,7 @@ class KnownAnswers:
             self.scarce[certificate] = Memo(len(self.rooms.sites))
         return self.scarce[certificate]
 
-    def available_anew(
+    def available_to_new(
         self,
         binding: Binding,
         certificate: Certificate | None,
@@ -98,12 +98,12 @@ class KnownAnswers:
     ) -> Estimates:
         """Return what is available to a binding without a place, computed once."""
         key = question_of(binding, certificate), leaves_large
-        estimates = self.available.get(key)
+        estimates = self.for_new.get(key)
         if estimates is None:
-            estimates = self.available[key] = compute(binding, certificate)
+            estimates = self.for_new[key] = compute(binding, certificate)
         return estimates
 
-    def available_beside_own(
+    def available_to_placed(
         self,
         binding: Binding,
         certificate: Certificate | None,
@@ -112,9 +112,9 @@ class KnownAnswers:
     ) -> Estimates:
         """Return what is available to a placed binding, computed once for these ledgers."""
         question = question_of(binding, certificate), binding.key, binding.clusters
-        answer = self.beside_own.get(question)
+        answer = self.for_placed.get(question)
         if answer is None or answer[0] is not ledgers:
-            answer = self.beside_own[question] = ledgers, compute(binding, certificate)
+            answer = self.for_placed[question] = ledgers, compute(binding, certificate)
         return answer[1]
 
 

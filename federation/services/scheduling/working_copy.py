@@ -234,12 +234,11 @@ class WorkingCopy:
         is_in_work = bool(binding.clusters and self._ledgers)
         if is_in_work or binding.components or self._by_totals_c(binding, certificate) is not None:
             return self._availability(binding, certificate, leaves_large=leaves_large)
+        answers, ledgers = self.answers, self.snapshot.ledgers
         if binding.clusters:
-            return self.answers.available_beside_own(
-                binding, certificate, self.snapshot.ledgers, self._availability
-            )
+            return answers.available_to_placed(binding, certificate, ledgers, self._availability)
         compute = partial(self._availability, leaves_large=leaves_large)
-        return self.answers.available_anew(binding, certificate, compute, leaves_large=leaves_large)
+        return answers.available_to_new(binding, certificate, compute, leaves_large=leaves_large)
 
     def scarcities(self, certificate: Certificate | None) -> dict[Hashable, Reason] | None:
         """Return the remembered scarce resources for ``with_scarcity``.
