@@ -1,6 +1,6 @@
-"""Capacity beside the claims of bindings that wait: earmarks, and who is first in strict profiles.
+"""Earmarks: capacity that is kept for bindings that wait, and what is left beside it.
 
-The service and simulations keep room by these rules. Pure: must not know who has to wait.
+The service and simulations keep capacity by these rules. Pure: must not know which bindings wait.
 
     beside_earmarks(
         capacity: S,
@@ -24,12 +24,18 @@ from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 
 from federation.capacity.cluster_room import Room
-from federation.model.arrays import IntArray
+from federation.capacity.packing import room_by_segment
+from federation.model.arrays import BoolArray, IntArray
+from federation.model.cluster import ClusterState
+from federation.model.component_sets import shape_of
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate
-from federation.scheduler.closed_rooms import ClosedRooms
+from federation.model.pools.matching import Match
+from federation.model.pools.values import SCORED
+from federation.model.workload import ReplicaRequirements
 from federation.scheduler.decide import OfferedCapacity
 from federation.scheduler.plugins.profile import Profile
+from federation.scheduler.promisable import requirements_of
 from federation.scheduler.waiting.kept import earmark_in, room_is_kept_for
 from federation.scheduler.waiting.queue import Seen
 
@@ -82,6 +88,46 @@ class EarmarkedCapacity(Protocol):
         ...
 
 
+class EarmarkedNodes:
+    """Kinds of node pools (axis q) whose free resources are kept, by position of the cluster; None:
+    all.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[int, BoolArray | None] = {}
+
+    def close(self, waiting: Binding, rooms: Iterable[tuple[int, Room | None]]) -> None:
+        """Set aside what is free in these clusters, on nodes that could hold a replica of the
+        binding.
+        """
+        for position, room in rooms:
+            if room is None:
+                self._kinds[position] = None
+                continue
+            kinds_q = _kinds_for(room, requirements_of(waiting))
+            closed_q = self._kinds.get(position, kinds_q)
+            self._kinds[position] = None if closed_q is None else kinds_q | closed_q
+
+    @property
+    def positions(self) -> Iterable[int]:
+        return self._kinds
+
+    def limit(self, free_c: IntArray, binding: Binding, position: int, room: Room | None) -> None:
+        """Reduce ``free_c`` at a position to the replicas of a binding that fit on other nodes.
+
+        A binding of several components gets nothing there, because its sets may need the same
+        nodes.
+        """
+        kinds_q = self._kinds[position]
+        max_replicas = 0
+        if room is not None and kinds_q is not None:
+            if not kinds_q[room.site.kind_p].any():
+                return
+            if not binding.components:
+                max_replicas = _max_elsewhere(room, binding.requirements, kinds_q)
+        free_c[position] = min(int(free_c[position]), max_replicas)
+
+
 S = TypeVar("S", bound=EarmarkedCapacity)
 
 
@@ -89,7 +135,7 @@ class EarmarkShadow(NamedTuple, Generic[S]):
     """Capacity beside earmarks, and the rooms where all that is free is set aside."""
 
     capacity: S
-    closed: ClosedRooms
+    closed: EarmarkedNodes
 
     def free_c(self, binding: Binding, certificate: Certificate | None) -> IntArray:
         """Return how many more units of another binding fit in each cluster."""
@@ -103,7 +149,7 @@ def beside_earmarks(
     capacity: S, earmarked: Iterable[CapacityClaim], index: Mapping[str, int]
 ) -> EarmarkShadow[S]:
     """Set aside as much as fits of each claim, beside those before it. Raises PluginFailed."""
-    closed = ClosedRooms()
+    closed = EarmarkedNodes()
     for claim in earmarked:
         seen, shares = capacity.seen(claim), claim.shares
         room, reach = seen.room, seen.reach
@@ -146,3 +192,45 @@ def _beside_parts(
         units = {name: min(int(room_c[index[name]]), part.replicas) for name in names}
         capacity = capacity.beside(claim, alone, {name: n for name, n in units.items() if n > 0})
     return capacity
+
+
+def could_hold(binding: Binding, state: ClusterState) -> bool:
+    """Return whether the cluster, with all of it free, could hold one replica or set."""
+    allocatable = state.report.summary.allocatable if state.report else {}
+    return all(
+        allocatable.get(name, 0) >= amount for name, amount in shape_of(binding).request.items()
+    )
+
+
+def _kinds_for(room: Room, replicas: Iterable[ReplicaRequirements]) -> BoolArray:
+    """Return the kinds of node pools (axis q) with a node that could hold one of these replicas.
+
+    A report may lack the allocatable resources of its nodes: then resources do not exclude a kind.
+    """
+    could_hold_q = np.zeros(len(room.kinds.members), np.bool_)
+    for requirements in replicas:
+        could_hold_q[room.site.kind_p[_pools_for(room, requirements)]] = True
+    return could_hold_q
+
+
+def _max_elsewhere(room: Room, requirements: ReplicaRequirements, taken_q: BoolArray) -> int:
+    """Return how many replicas fit on nodes of other kinds than ``taken_q``."""
+    verdict_q = room.kinds.verdicts(requirements.node_claim)
+    if not room.site.is_told(verdict_q):
+        return 0
+    suiting_q = ~taken_q if verdict_q is None else (verdict_q == Match.YES) & ~taken_q
+    return int(room_by_segment(room.left, requirements.request, suiting_q).min())
+
+
+def _pools_for(room: Room, requirements: ReplicaRequirements) -> list[int]:
+    cells, verdict_q = room.pools.cells, room.kinds.verdicts(requirements.node_claim)
+    request = {name: amount for name, amount in requirements.request.items() if amount > 0}
+    if not request.keys() <= set(cells.resources):
+        return []
+    suits_k = np.ones(len(cells.count_k), np.bool_)
+    if verdict_q is not None:
+        suits_k &= verdict_q[room.site.kind_p[cells.pool_k]] == Match.YES
+    if cells.allocatable_rk is not None:
+        request_s = np.array([request.get(name, 0) for name in SCORED], np.int64)
+        suits_k &= (cells.allocatable_rk >= request_s[:, None]).all(axis=0)
+    return [int(pool) for pool in np.unique(cells.pool_k[suits_k])]

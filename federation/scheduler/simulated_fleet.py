@@ -18,11 +18,10 @@ from federation.model.positions import UNMOVED
 from federation.model.reasons import Reason
 from federation.model.workload import TargetCluster
 from federation.scheduler.batch import Places
-from federation.scheduler.closed_rooms import could_hold
 from federation.scheduler.cycle import room_for
 from federation.scheduler.decide import Draft, OfferedCapacity, decide
 from federation.scheduler.decision import Decision
-from federation.scheduler.earmarks import CapacityClaim, beside_earmarks, offer_of
+from federation.scheduler.earmarks import CapacityClaim, beside_earmarks, could_hold, offer_of
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.promisable import refused_by

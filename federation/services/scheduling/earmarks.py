@@ -20,9 +20,15 @@ from federation.model.placement import Binding, Certificate
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import NO_REASON, Amount, BindingRef, ClusterName, Reason, Word
 from federation.model.waiting import Leaving, Nomination
-from federation.scheduler.closed_rooms import ClosedRooms, could_hold
 from federation.scheduler.decide import OfferedCapacity
-from federation.scheduler.earmarks import CapacityClaim, EarmarkShadow, beside_earmarks, offer_of
+from federation.scheduler.earmarks import (
+    CapacityClaim,
+    EarmarkedNodes,
+    EarmarkShadow,
+    beside_earmarks,
+    could_hold,
+    offer_of,
+)
 from federation.scheduler.plugins.profile import Profile
 from federation.scheduler.state import BindingContext
 from federation.scheduler.waiting.kept import goes_with, kept_before
@@ -58,7 +64,7 @@ def capacity_after_earmarks(
     index = working.snapshot.positions
     claims = [_claim(stored, profile) for stored, profile in earmarked]
     capacity = _WorkingCapacity(working=working, now=now)
-    shadow = EarmarkShadow(capacity, ClosedRooms())
+    shadow = EarmarkShadow(capacity, EarmarkedNodes())
     if earmarked:
         # Attempts of one batch mostly respect the same earmarks, whose packing is remembered.
         key = tuple((item.id, item.binding.resource_version, item.wait) for item, _ in earmarked)
