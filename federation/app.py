@@ -255,7 +255,7 @@ class ControlPlane:
         interests = Interests(parts.fleet)
         parts.fleet.observe(interests.changed)
         conversations = Conversations(
-            parts.sessions, reporting, interests, parts.releases.lose_plans
+            parts.sessions, reporting, interests, parts.releases.downgrade_lost_plans
         )
         parts.fleet.observe_models(conversations.welcome_again)
         self._look_after_streams(conversations, reporting)

@@ -191,7 +191,7 @@ class Moving:
         """
         for task in tasks:
             if task.reason in (PREEMPTED, TAINT_UNTOLERATED):
-                await self._releases.look_no_more(name, task.from_cluster)
+                await self._releases.stop_watching(name, task.from_cluster)
 
     async def _move(
         self, group: _Group, replicas: int, cost: float, clusters: Mapping[str, Cluster]

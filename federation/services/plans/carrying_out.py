@@ -147,7 +147,7 @@ class CarryingOut:
         # Agents need not look for pods where the binding is no more.
         for target in step.leaves:
             if target.name not in stays:
-                await self._releases.look_no_more(step.binding, target.name)
+                await self._releases.stop_watching(step.binding, target.name)
         if not stays:
             return step
         return replace(step, message=BOTH_STAY.format(step.message, ", ".join(sorted(stays))))

@@ -69,7 +69,7 @@ class ReleaseService:
         self._fleet = fleet
         self._following = following
 
-    async def look_no_more(self, name: BindingName, cluster: str) -> None:
+    async def stop_watching(self, name: BindingName, cluster: str) -> None:
         """Drop the reservations, and the watch for pods, of a binding in a cluster that it left."""
         key = binding_key(*name)
 
@@ -143,7 +143,7 @@ class ReleaseService:
         grouped = [stored.binding] if stored and stored.binding.gang else []
         await self._amend(namespace, name, uid, forget, deletes=True, grouped=grouped)
 
-    async def lose_plans(self, cluster: str, lost: Iterable[LostPlan]) -> None:
+    async def downgrade_lost_plans(self, cluster: str, lost: Iterable[LostPlan]) -> None:
         """Downgrade the promises whose plans of nodes the cluster's agent cannot keep any more."""
         for plan in lost:
             if not self._fleet.has(cluster):

@@ -82,7 +82,7 @@ def note_of(requested: Certificate | None, promised: PromiseCertificate) -> str:
     return NOT_PLANNED if requested is Certificate.PLANNED else ""
 
 
-def worth_by_name(
+def certificate_by_name(
     certificate: Certificate | None,
     positions: Mapping[str, int],
     told_c: BoolArray,

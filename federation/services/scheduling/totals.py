@@ -133,7 +133,7 @@ def more_units(
     return target.replicas - min(reserved_units, default=target.replicas)
 
 
-def worth_of_kept(holding: BindingReservations | None) -> PromiseCertificate:
+def certificate_of_kept(holding: BindingReservations | None) -> PromiseCertificate:
     """Return the certificate of a share that does not grow: unproven stays unproven."""
     was_unproven = holding is not None and any(
         reservation.certificate is PromiseCertificate.UNPROVEN

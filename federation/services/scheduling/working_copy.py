@@ -51,19 +51,19 @@ from federation.services.scheduling.shares import (
     ReservationRequest,
     Reserved,
     adopted_by_name,
+    certificate_by_name,
     outstanding_units,
     parts,
     promises_of,
     terms_at,
-    worth_by_name,
 )
 from federation.services.scheduling.totals import (
     CHECKED,
     ReservationsChange,
     TotalsInWork,
+    certificate_of_kept,
     more_units,
     outstanding_after,
-    worth_of_kept,
 )
 
 _Part: TypeAlias = tuple[int, PromiseCertificate]
@@ -460,7 +460,7 @@ class WorkingCopy:
         former = self._in_work(position).reservations_of(binding.key)
         added = more_units(binding, target, former, adopts=adopts)
         if added <= 0 and self._totals.relayed_c[position]:
-            return worth_of_kept(former), 0
+            return certificate_of_kept(former), 0
         is_checked = self._blind_c(binding)[position]
         if self._allow_unproven:
             free_c = self._totals.left(shape_of(binding)).replicas_c
@@ -491,7 +491,7 @@ class WorkingCopy:
         if certificate is Certificate.PLANNED:
             # An agent may come back; until then capacity is counted as for a careful promise.
             planned_c = planned_c | self.snapshot.may_return_c
-        return worth_by_name(certificate, self.snapshot.positions, told_c, planned_c)
+        return certificate_by_name(certificate, self.snapshot.positions, told_c, planned_c)
 
 
 def _chooses_nodes(binding: Binding) -> bool:
