@@ -21,7 +21,7 @@ from federation.codec.violations import Violations
 from federation.model.placement import Binding
 from federation.rpc.large_requests import is_large_request
 from federation.services.threads import DECODING
-from federation.services.values import Once
+from federation.services.values import IdempotencyKey
 from federation.v1 import resource_pb2, scheduling_pb2
 
 # What Kubernetes keeps; an answer holds 4 MiB, the decision included.
@@ -58,7 +58,7 @@ def once_of(
     request: scheduling_pb2.ScheduleRequest | scheduling_pb2.ScheduleBatchItem,
     caller: str,
     found: Violations,
-) -> Once | None:
+) -> IdempotencyKey | None:
     """None without a key. What is compared is the whole request but for the field of the key."""
     key = request.idempotency_key
     if not key:
@@ -69,7 +69,7 @@ def once_of(
         return None
     body = deepcopy(request)
     body.ClearField("idempotency_key")
-    return Once(
+    return IdempotencyKey(
         caller=caller,
         key=key,
         # Maps have no order on the wire; sorted by key the same request gives the same bytes.

@@ -30,7 +30,7 @@ from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.previews import Previews
 from federation.services.scheduling.release import ReleaseService
 from federation.services.threads import ENCODING
-from federation.services.values import DecisionRecord, Once, Scheduled
+from federation.services.values import DecisionRecord, IdempotencyKey, Scheduled
 from federation.services.waiting.steering import Queueing
 from federation.services.watching.watches import Watches
 from federation.v1 import resource_pb2
@@ -236,7 +236,9 @@ class SchedulingServicer(Servicer):
         """A stored binding, with its version in the history of the database that is known."""
         return binding_to_message(binding, self._watches.history)
 
-    async def _scheduled(self, request: messages.ScheduleRequest, once: Once | None) -> Scheduled:
+    async def _scheduled(
+        self, request: messages.ScheduleRequest, once: IdempotencyKey | None
+    ) -> Scheduled:
         if request.preview_token:
             given = request.HasField("binding")
             binding = await read_off_loop(request.binding, read_binding) if given else None
@@ -263,7 +265,7 @@ class SchedulingServicer(Servicer):
         return await asyncio.shield(placed)
 
 
-def _once(request: messages.ScheduleRequest) -> Once | None:
+def _once(request: messages.ScheduleRequest) -> IdempotencyKey | None:
     found = Violations()
     once = once_of(request, caller().credential_id, found)
     if once is not None and (request.preview or request.preview_token):

@@ -276,7 +276,7 @@ class Previewed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Once:
+class IdempotencyKey:
     """A request to be answered once: its caller, its key, and the SHA-256 of its body."""
 
     caller: str

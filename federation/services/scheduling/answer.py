@@ -15,7 +15,7 @@ from federation.services.journal_ports import KnownRequest
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.attempt import Attempt
 from federation.services.threads import UNDER_LOCKS
-from federation.services.values import DecisionRecord, Once, Scheduled
+from federation.services.values import DecisionRecord, IdempotencyKey, Scheduled
 
 
 class _AnswerLocation(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ async def _answer_standing(store: Store, attempt: Attempt, standing: DecisionRec
     attempt.succeed(scheduled)
 
 
-async def _keep(tx: Transaction, once: Once, scheduled: Scheduled) -> KnownRequest | None:
+async def _keep(tx: Transaction, once: IdempotencyKey, scheduled: Scheduled) -> KnownRequest | None:
     """Store an answer under its key. Return the answer that the key has already, if any."""
     record = scheduled.record
     location = _AnswerLocation(decision=record.id, namespace=record.namespace, name=record.name)
@@ -103,7 +103,7 @@ async def _keep(tx: Transaction, once: Once, scheduled: Scheduled) -> KnownReque
     )
 
 
-async def _answer_of(read: Transaction, answered: KnownRequest, once: Once) -> Scheduled:
+async def _answer_of(read: Transaction, answered: KnownRequest, once: IdempotencyKey) -> Scheduled:
     """Return the answer of a key: its decision, and the binding as it is now."""
     if answered.body_hash != once.body_hash:
         raise PreconditionFailed(

@@ -38,7 +38,7 @@ from federation.services.decision_ports import PackedDecision
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.scheduling.shares import ReservationRequest, Reserved
 from federation.services.scheduling.stated_moves import PlannedMove, StatedMove, UndoneEviction
-from federation.services.values import DecisionRecord, Once, Scheduled, Verdict
+from federation.services.values import DecisionRecord, IdempotencyKey, Scheduled, Verdict
 
 # An attempt that lost so many races locks all its clusters before it decides: nobody can win
 # against it then.
@@ -181,7 +181,7 @@ class Attempt:
     cause: AttemptCause = AttemptCause.STATED
     adopt: bool = False
     wait: bool = True
-    once: Once | None = None
+    once: IdempotencyKey | None = None
     place: int = 0
     atomic: str = ""
     rescheduled_at: float | None = None

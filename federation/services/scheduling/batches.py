@@ -21,7 +21,7 @@ from federation.model.placement import Binding
 from federation.runtime.futures import fail
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.together import not_placed_together
-from federation.services.values import Once, Scheduled
+from federation.services.values import IdempotencyKey, Scheduled
 
 _Answer: TypeAlias = "asyncio.Future[Scheduled]"
 
@@ -36,7 +36,7 @@ class BatchItem:
     binding: Binding
     adopt: bool = False
     wait: bool = True
-    once: Once | None = None
+    once: IdempotencyKey | None = None
 
 
 async def schedule_batch(

@@ -25,7 +25,7 @@ from federation.services.values import (
     BindingPage,
     BindingView,
     DecisionRecord,
-    Once,
+    IdempotencyKey,
     Scheduled,
 )
 
@@ -51,7 +51,7 @@ class Scheduling:
         self.node_plans = NodePlans(store, agents, releases)
 
     async def schedule(
-        self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None
+        self, binding: Binding, *, adopt: bool, wait: bool, once: IdempotencyKey | None = None
     ) -> Scheduled:
         """Decide a binding, and return after the commit.
 
@@ -69,7 +69,13 @@ class Scheduling:
         return scheduled
 
     def submit(
-        self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None, place: int = 0
+        self,
+        binding: Binding,
+        *,
+        adopt: bool,
+        wait: bool,
+        once: IdempotencyKey | None = None,
+        place: int = 0,
     ) -> asyncio.Future[Scheduled]:
         """Return the future that ``schedule`` awaits, for callers with several bindings.
 
@@ -82,7 +88,7 @@ class Scheduling:
         return self._pipeline.submit(binding, adopt=adopt, wait=wait, once=once, place=place)
 
     def submit_together(
-        self, bindings: Iterable[tuple[Binding, bool, Once | None]]
+        self, bindings: Iterable[tuple[Binding, bool, IdempotencyKey | None]]
     ) -> list[asyncio.Future[Scheduled]]:
         """Return the futures of an atomic batch, as ``DecisionPipeline.submit_together`` does.
 

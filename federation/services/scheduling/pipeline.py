@@ -52,7 +52,7 @@ from federation.services.scheduling.together import (
 )
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import PREVIEWING, Threads
-from federation.services.values import Once, Scheduled
+from federation.services.values import IdempotencyKey, Scheduled
 
 # While others promise in the same clusters, attempts gather so long: larger batches take the locks
 # less often.
@@ -111,7 +111,13 @@ class DecisionPipeline:
         self._committer.observe_waiting(observer)
 
     def submit(
-        self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None, place: int = 0
+        self,
+        binding: Binding,
+        *,
+        adopt: bool,
+        wait: bool,
+        once: IdempotencyKey | None = None,
+        place: int = 0,
     ) -> asyncio.Future[Scheduled]:
         """Return a future of the committed decision. If it is cancelled, nothing is decided.
 
@@ -156,7 +162,7 @@ class DecisionPipeline:
         return attempt.answer
 
     def submit_together(
-        self, bindings: Iterable[tuple[Binding, bool, Once | None]]
+        self, bindings: Iterable[tuple[Binding, bool, IdempotencyKey | None]]
     ) -> list[asyncio.Future[Scheduled]]:
         """Decide an atomic batch: all bindings are committed in one transaction, or none.
 
