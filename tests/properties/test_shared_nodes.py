@@ -8,7 +8,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.services.scheduling.nominating import fit_wherever
+from federation.services.scheduling.nominating import least_fit
 
 # What the large one asks for.
 WANTED = 12
@@ -45,9 +45,9 @@ def test_no_spread_has_less_room_than_is_counted_on(
     leaving: list[tuple[int, int]], nodes: int
 ) -> None:
     counted = [(count, -(-WANTED // size)) for count, size in leaving]
-    assert fit_wherever(counted, nodes) <= worst(leaving, nodes)
+    assert least_fit(counted, nodes) <= worst(leaving, nodes)
 
 
 @given(count=st.integers(0, 16), size=st.sampled_from((1, 2, 3, 4, 6)), nodes=st.integers(1, 4))
 def test_of_pods_of_one_size_it_is_just_the_worst(count: int, size: int, nodes: int) -> None:
-    assert fit_wherever([(count, WANTED // size)], nodes) == worst([(count, size)], nodes)
+    assert least_fit([(count, WANTED // size)], nodes) == worst([(count, size)], nodes)

@@ -57,7 +57,9 @@ class ComingPlace:
     has_to_wait: bool
 
 
-def holds(leaving: ReplicaRequirements, replica: ReplicaRequirements, spare_slots: int = 0) -> int:
+def fit_in_place_of(
+    leaving: ReplicaRequirements, replica: ReplicaRequirements, spare_slots: int = 0
+) -> int:
     """Return how many replicas surely fit in the place of one leaving pod.
 
     Reports do not say which pods share a node, so only that pod's own request counts.
@@ -73,7 +75,7 @@ def holds(leaving: ReplicaRequirements, replica: ReplicaRequirements, spare_slot
     return min(*fitting, 1 + spare_slots) if fitting else 1 + spare_slots
 
 
-def pods_for_one(leaving: ReplicaRequirements, replica: ReplicaRequirements) -> int:
+def pods_per_replica(leaving: ReplicaRequirements, replica: ReplicaRequirements) -> int:
     """Return how many pods have to leave one node so that a replica surely fits; 0: no number."""
     if leaving.node_claim != replica.node_claim:
         return 0
@@ -86,7 +88,7 @@ def pods_for_one(leaving: ReplicaRequirements, replica: ReplicaRequirements) -> 
     return pods
 
 
-def fit_wherever(pods: Iterable[tuple[int, int]], nodes: int) -> int:
+def least_fit(pods: Iterable[tuple[int, int]], nodes: int) -> int:
     """Return how many replicas surely fit after pods left, however these shared that many nodes.
 
     ``pods`` are pairs of a count n and the number k of such pods that make room for one replica on
@@ -99,7 +101,7 @@ def fit_wherever(pods: Iterable[tuple[int, int]], nodes: int) -> int:
     return max(0, ceil(released - nodes * (1 - part)))
 
 
-def placed_beside(
+def place_with_leaving(
     working: WorkingCopy,
     attempts: Sequence[Attempt],
     coming: Coming,
@@ -243,16 +245,17 @@ class _ReplicaFit(NamedTuple):
         return replicas <= 0
 
     def _holds(self, group: LeavingPods) -> int:
-        return holds(group.requirements, self.replica, self.spare_slots)
+        return fit_in_place_of(group.requirements, self.replica, self.spare_slots)
 
     def _in_shared_places(self, pods: Iterable[LeavingPods]) -> int:
         if not 0 < self.nodes <= MAX_SHARED_NODES:
             return 0
         smaller = [group for group in pods if not self._holds(group)]
         counts = [
-            (group.replicas, pods_for_one(group.requirements, self.replica)) for group in smaller
+            (group.replicas, pods_per_replica(group.requirements, self.replica))
+            for group in smaller
         ]
-        return fit_wherever(counts, self.nodes)
+        return least_fit(counts, self.nodes)
 
 
 class _SetFit(NamedTuple):

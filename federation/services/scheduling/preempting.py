@@ -41,7 +41,7 @@ from federation.services.scheduling.earmarks import (
     count_nominated,
     remaining_pods,
 )
-from federation.services.scheduling.nominating import ComingPlace, placed_beside, spare_slots
+from federation.services.scheduling.nominating import ComingPlace, place_with_leaving, spare_slots
 from federation.services.scheduling.together import decide_all, is_atomic, moves_as_group
 from federation.services.scheduling.verdicts import tell
 from federation.services.scheduling.victims import PossibleVictims, candidates_of, losable_shares
@@ -228,15 +228,15 @@ def _planned(working: WorkingCopy, choice: _Choice) -> tuple[WorkingCopy, Sequen
     first = working.fresh_copy()
 
     def places_after(losses: Losses) -> Sequence[ComingPlace] | None:
-        if not possible.are_spare(losses):
+        if not possible.are_allowed(losses):
             return None
         effect = possible.effect(losses)
         if effect not in places_by_effect:
             trial = first.fresh_copy()
             places_by_effect[effect] = None
-            if possible.shrunk(trial, losses, is_trial=True) is not None:
+            if possible.take_losses(trial, losses, is_trial=True) is not None:
                 coming = possible.coming(losses)
-                places = placed_beside(trial, attempts, coming, spare, possible.now)
+                places = place_with_leaving(trial, attempts, coming, spare, possible.now)
                 places_by_effect[effect] = places
         return places_by_effect[effect]
 
@@ -249,7 +249,7 @@ def _planned(working: WorkingCopy, choice: _Choice) -> tuple[WorkingCopy, Sequen
                 tell(attempt, why)
         return working, attempts
     after_losses = working.fresh_copy()
-    victims = possible.shrunk(after_losses, losses) or []
+    victims = possible.take_losses(after_losses, losses) or []
     if any(place.has_to_wait for place in places):
         _nominate(working, choice, losses, places)
     else:

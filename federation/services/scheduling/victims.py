@@ -24,7 +24,7 @@ from federation.scheduler.preemption import (
 )
 from federation.scheduler.promisable import requirements_of
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.nominating import Coming, LeavingPods, pods_for_one
+from federation.services.scheduling.nominating import Coming, LeavingPods, pods_per_replica
 from federation.services.scheduling.verdicts import request_room, reserve_less
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import Verdict
@@ -97,12 +97,12 @@ class PossibleVictims:
                 running[cluster, id(pods.requirements)] += pods.replicas
         return promised, frozenset(running.items())
 
-    def are_spare(self, losses: Losses) -> bool:
+    def are_allowed(self, losses: Losses) -> bool:
         """Tell whether every victim keeps as many replicas as it must, or none."""
         lost = losses_by_binding(self.candidates, losses)
         return all(may_lose(self.victims[key].binding, sum(lost[key].values())) for key in lost)
 
-    def shrunk(
+    def take_losses(
         self, working: WorkingCopy, losses: Losses, *, is_trial: bool = False
     ) -> list[Attempt] | None:
         """Take the losses from the victims in a working copy. Return the victims with losses.
@@ -195,7 +195,7 @@ def _losable_in(
         for item in reservations:
             pod = item.requirements
             if id(pod) not in is_useful:
-                is_useful[id(pod)] = any(pods_for_one(pod, replica) for replica in replicas)
+                is_useful[id(pod)] = any(pods_per_replica(pod, replica) for replica in replicas)
         # If a component has several shapes, the shape of the pods that leave is unknown.
         has_one_shape = len({item.component for item in reservations}) == len(reservations)
         runs = [
