@@ -82,15 +82,15 @@ class NodePlacing:
     def _await_agents(self, placed: DecisionRecord, binding: Binding) -> None:
         """Without holding up the end of this process: agents claim what they are told of anyway."""
         return_seconds = RETURN_SECONDS if len(self._awaiting) < MAX_AWAITED else 0.0
-        task = asyncio.create_task(self._place_once_back(placed, binding, return_seconds))
+        task = asyncio.create_task(self._place_after_return(placed, binding, return_seconds))
         self._awaiting.add(task)
         task.add_done_callback(self._awaiting.discard)
 
-    async def _place_once_back(
+    async def _place_after_return(
         self, placed: DecisionRecord, binding: Binding, return_seconds: float
     ) -> None:
         try:
-            await self._node_plans.place_once_back(placed, binding, return_seconds)
+            await self._node_plans.place_after_return(placed, binding, return_seconds)
         except Exception as error:  # noqa: BLE001 - told; the decision stands
             self._unplaced.met(error, decision=placed.id)
 

@@ -105,7 +105,7 @@ class NodePlans:
         """Tell whether an agent has not answered for a planned promise yet."""
         return bool(placed.id and _unanswered(placed))
 
-    async def place_once_back(
+    async def place_after_return(
         self, placed: DecisionRecord, binding: Binding, return_seconds: float
     ) -> None:
         """Ask the agents of unanswered planned promises again; after the time, downgrade these."""
@@ -172,7 +172,7 @@ class LabelDiscovery:
         self._asked_at: dict[tuple[str, frozenset[str]], float] = {}
         self._running: set[asyncio.Task[None]] = set()
 
-    def look(self, binding: Binding) -> None:
+    def request_labels(self, binding: Binding) -> None:
         """Ask the agents whose pools lack labels that the binding selects nodes by."""
         parts = [binding.requirements, *(item.requirements for item in binding.components)]
         for requirements in parts:

@@ -70,7 +70,7 @@ async def schedule_batch(
                 raise result
     for item, result in zip(items, results, strict=True):
         if isinstance(item, BatchItem) and isinstance(result, Scheduled):
-            scheduling.learn(item.binding)
+            scheduling.discovery.request_labels(item.binding)
     return results
 
 

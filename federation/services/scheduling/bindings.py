@@ -46,7 +46,7 @@ class Scheduling:
         self._store = store
         self._fleet = fleet
         self._pipeline = pipeline
-        self._discovery = discovery
+        self.discovery = discovery
         self._profiles = profiles
         self.node_plans = NodePlans(store, agents, releases)
 
@@ -65,7 +65,7 @@ class Scheduling:
         changing the binding.
         """
         scheduled = await self.submit(binding, adopt=adopt, wait=wait, once=once)
-        self.learn(binding)
+        self.discovery.request_labels(binding)
         return scheduled
 
     def submit(
@@ -79,7 +79,9 @@ class Scheduling:
     ) -> asyncio.Future[Scheduled]:
         """Return the future that ``schedule`` awaits, for callers with several bindings.
 
-        ``place`` is the binding's place among them, from 1. Call ``learn`` once it is decided.
+        ``place`` is the binding's place among them, from 1. Call ``discovery.request_labels`` once
+        it is decided.
+
         Raises InvalidRequest, PreconditionFailed (suspended) and LimitExceeded at once.
         """
         self.check(binding)
@@ -92,14 +94,10 @@ class Scheduling:
     ) -> list[asyncio.Future[Scheduled]]:
         """Return the futures of an atomic batch, as ``DecisionPipeline.submit_together`` does.
 
-        ``check`` every binding first, and ``learn`` of it once it is decided. Raises LimitExceeded
-        at once.
+        ``check`` every binding first, and call ``discovery.request_labels`` once it is decided.
+        Raises LimitExceeded at once.
         """
         return self._pipeline.submit_together(bindings)
-
-    def learn(self, binding: Binding) -> None:
-        """Have agents report the node labels that a decided binding named, for the next one."""
-        self._discovery.look(binding)
 
     async def consider(self, binding: Binding, *, adopt: bool, wait: bool) -> Attempt:
         """Decide a binding without storing anything. Raises as ``schedule`` does."""

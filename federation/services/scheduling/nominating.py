@@ -58,7 +58,7 @@ class ComingPlace:
 
 
 def fit_in_place_of(
-    leaving: ReplicaRequirements, replica: ReplicaRequirements, spare_slots: int = 0
+    leaving: ReplicaRequirements, replica: ReplicaRequirements, spare_slots: int
 ) -> int:
     """Return how many replicas surely fit in the place of one leaving pod.
 
