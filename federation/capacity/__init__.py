@@ -7,7 +7,7 @@ Ledgers and promises:
 - ``assignments``: outstanding promises of one cluster, and where each is packed
 - ``growth``: changes of a binding's promises by a decision: which stay in place, which are new
 - ``promise_sums``: sums of the outstanding promises of each cluster, in columns
-- ``contention``: sums of all outstanding replicas, by kind of replica and cluster
+- ``outstanding_by_kind``: sums of all outstanding replicas, by kind of replica and cluster
 
 Cells and packing:
 

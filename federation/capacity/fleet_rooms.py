@@ -22,10 +22,10 @@ from federation.capacity.cells import (
     with_kinds,
 )
 from federation.capacity.cluster_room import ReportId, Room, Site
-from federation.capacity.contention import LazyContention
 from federation.capacity.fleet_cells import FleetCells, LazyCells
 from federation.capacity.largest_nodes import LargestNodes
 from federation.capacity.layers import KnownRoom, Layers
+from federation.capacity.outstanding_by_kind import LazyOutstanding
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.promise_sums import PromiseSums
 from federation.capacity.room_packing import PackedCells, pack_groups
@@ -62,7 +62,7 @@ class FleetRooms:
     ``sites`` are the clusters as reported, ``held`` their promises, ``layers`` their free cells,
     and ``sums`` the sums of promises. ``planned_c``: plans are followed. ``cells_c`` is the number
     of reported cells, ``largest`` has the largest nodes. ``filled_cells``, ``reported_cells``,
-    ``lazy_contention`` and ``strict_holds`` are computed on the first read.
+    ``lazy_outstanding`` and ``strict_holds`` are computed on the first read.
     """
 
     sites: tuple[Site | None, ...]
@@ -75,7 +75,7 @@ class FleetRooms:
     largest: LargestNodes
     filled_cells: LazyCells
     reported_cells: LazyCells
-    lazy_contention: LazyContention
+    lazy_outstanding: LazyOutstanding
     strict_holds: StrictHolds
 
     @classmethod
@@ -97,7 +97,7 @@ class FleetRooms:
             largest=LargestNodes.none(size),
             filled_cells=LazyCells(),
             reported_cells=LazyCells(),
-            lazy_contention=LazyContention(),
+            lazy_outstanding=LazyOutstanding(),
             strict_holds=StrictHolds(),
         )
 
@@ -116,7 +116,7 @@ class FleetRooms:
             largest=self.largest.after(moves),
             filled_cells=self.filled_cells.moved(moves),
             reported_cells=self.reported_cells.moved(moves),
-            lazy_contention=LazyContention(),
+            lazy_outstanding=LazyOutstanding(),
             strict_holds=self.strict_holds,
         )
 
@@ -173,7 +173,7 @@ class FleetRooms:
             largest=self.largest.with_sites({c: sites[c] for c in changed}),
             filled_cells=self.filled_cells.after(changed),
             reported_cells=self.reported_cells.after(reported),
-            lazy_contention=self.lazy_contention.after(changed),
+            lazy_outstanding=self.lazy_outstanding.after(changed),
             strict_holds=self.strict_holds,
         )
 
@@ -203,7 +203,7 @@ class FleetRooms:
             largest=self.largest.with_promises(promised),
             filled_cells=self.filled_cells.after(promised),
             reported_cells=self.reported_cells,
-            lazy_contention=self.lazy_contention.with_more(promised),
+            lazy_outstanding=self.lazy_outstanding.with_more(promised),
             strict_holds=self.strict_holds,
         )
 
@@ -253,11 +253,11 @@ class FleetRooms:
 
         They are strict themselves at ``is_strict_c``. ``added`` promises count as outstanding.
         """
-        contention = self.lazy_contention.contention(self.held)
+        by_kind = self.lazy_outstanding.by_kind(self.held)
         return max_strict_c(
             self.reported,
             self.strict_holds,
-            contention.with_more(added) if added else contention,
+            by_kind.with_more(added) if added else by_kind,
             requirements,
             is_strict_c,
             limit_c,

@@ -24,8 +24,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from federation.capacity.contention import Contention
 from federation.capacity.fleet_cells import CellBlock, FleetCells
+from federation.capacity.outstanding_by_kind import OutstandingByKind
 from federation.capacity.promised_bounds import Kind
 from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray
 from federation.model.pools.bounds import fit_k
@@ -221,7 +221,7 @@ class StrictHolds:
 def max_strict_c(
     cells: FleetCells,
     holds: StrictHolds,
-    contention: Contention,
+    by_kind: OutstandingByKind,
     requirements: ReplicaRequirements,
     is_strict_c: BoolArray,
     limit_c: IntArray,
@@ -231,13 +231,13 @@ def max_strict_c(
     They are strict themselves at ``is_strict_c``. ``cells`` are as reported.
     """
     kind, max_c = Kind.of(requirements), limit_c.copy()
-    contention = contention.including(kind)
+    by_kind = by_kind.including(kind)
     holds.keep_to(cells.blocks)
     for block in cells.blocks:
         limit_b = limit_c[block.here]
         if limit_b.any():
             is_strict_b = is_strict_c[block.here] & (limit_b > 0)
-            kinds = _KindsInBlock.of(block, holds, contention, kind, is_strict_b)
+            kinds = _KindsInBlock.of(block, holds, by_kind, kind, is_strict_b)
             max_c[block.here] = kinds.max_additional(limit_b)
     return max_c
 
@@ -263,7 +263,7 @@ def max_strict(
     max_c = max_strict_c(
         FleetCells.of([pools]),
         StrictHolds(),
-        Contention.of(1, {0: outstanding}),
+        OutstandingByKind.of(1, {0: outstanding}),
         requirements,
         np.array([certificate is PromiseCertificate.STRICT]),
         np.array([limit], dtype=np.int64),
@@ -285,18 +285,18 @@ class _KindsInBlock:
         cls,
         block: CellBlock,
         holds: StrictHolds,
-        contention: Contention,
+        by_kind: OutstandingByKind,
         kind: Kind,
         is_strict_c: BoolArray,
     ) -> _KindsInBlock:
-        replicas = [replicas_c[block.here] for replicas_c in contention.replicas]
-        own = contention.places[kind.key]
+        replicas = [replicas_c[block.here] for replicas_c in by_kind.replicas]
+        own = by_kind.places[kind.key]
         present = [g for g, replicas_c in enumerate(replicas) if g == own or replicas_c.any()]
-        strict_gc = np.array([contention.is_strict[g][block.here] for g in present])
+        strict_gc = np.array([by_kind.is_strict[g][block.here] for g in present])
         place = present.index(own)
         strict_gc[place] |= is_strict_c
         return cls(
-            holds=[holds.of(block, contention.kinds[g]) for g in present],
+            holds=[holds.of(block, by_kind.kinds[g]) for g in present],
             replicas_gc=np.array([replicas[g] for g in present]),
             strict_gc=strict_gc,
             added=place,

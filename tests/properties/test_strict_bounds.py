@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from federation.capacity.careful import WHATEVER_FITS
-from federation.capacity.contention import Contention
 from federation.capacity.fleet_cells import FleetCells
+from federation.capacity.outstanding_by_kind import OutstandingByKind
 from federation.capacity.reserve import FleetRooms, packable_c, promise
 from federation.capacity.strict_bounds import (
     StrictHolds,
@@ -71,7 +71,7 @@ def test_the_most_beside_strict_promises_is_what_the_obvious_loop_finds(
     every = [None if each is None else table(each[0]) for each in drawn]
     held = [[] if each is None else each[1] for each in drawn]
     cells, known, few = FleetCells.of(every), StrictHolds(), StrictHolds(1)
-    contention = Contention.of(CLUSTERS, dict(enumerate(held)))
+    by_kind = OutstandingByKind.of(CLUSTERS, dict(enumerate(held)))
     for requirements, is_strict, limit in asked:
         certificate = STRICT if is_strict else PromiseCertificate.CAREFUL
         wanted = Outstanding("new", requirements, 0, certificate=certificate)
@@ -82,7 +82,7 @@ def test_the_most_beside_strict_promises_is_what_the_obvious_loop_finds(
             for pools, here in zip(every, held, strict=True)
         ]
         for holds in (known, few):
-            most_c = max_strict_c(cells, holds, contention, requirements, strict_c, limit_c)
+            most_c = max_strict_c(cells, holds, by_kind, requirements, strict_c, limit_c)
             assert most_c.tolist() == expected
     for pools, here in zip(every, held, strict=True):
         if pools is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from federation.capacity import strict_bounds
-from federation.capacity.contention import Contention
 from federation.capacity.fleet_cells import FleetCells
+from federation.capacity.outstanding_by_kind import OutstandingByKind
 from federation.capacity.strict_bounds import MAX_FORMER_BLOCKS, StrictHolds, max_strict_c
 from federation.model.arrays import IntArray
 from federation.model.reported_pools import pools_of
@@ -19,7 +19,7 @@ CLUSTERS = 3
 def asked(cells: FleetCells, known: StrictHolds, cpu: int) -> IntArray:
     requirements = ReplicaRequirements(request={"cpu": cpu, "pods": 1})
     limit_c = np.full(CLUSTERS, 100, dtype=np.int64)
-    none = Contention.of(CLUSTERS, {})
+    none = OutstandingByKind.of(CLUSTERS, {})
     return max_strict_c(cells, known, none, requirements, np.ones(CLUSTERS, np.bool_), limit_c)
 
 

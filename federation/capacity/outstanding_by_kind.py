@@ -18,7 +18,7 @@ from federation.model.reservations import Outstanding, PromiseCertificate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Contention:
+class OutstandingByKind:
     """Replicas by kind (axis g) and cluster (axis c), and where any of a kind are strict.
 
     Credited replicas count, too: their pods may start before the pods they replace are gone. Each
@@ -32,18 +32,18 @@ class Contention:
     places: Mapping[Hashable, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, size: int, outstanding: Mapping[int, Iterable[Outstanding]]) -> Contention:
+    def of(cls, size: int, outstanding: Mapping[int, Iterable[Outstanding]]) -> OutstandingByKind:
         """Sum what is outstanding in ``size`` clusters, by position."""
         return cls(size=size).with_more(outstanding)
 
-    def without(self, positions: Iterable[int]) -> Contention:
+    def without(self, positions: Iterable[int]) -> OutstandingByKind:
         """Remove all that is outstanding in some clusters, and the kinds that have none left."""
         stays_c = np.ones(self.size, dtype=np.bool_)
         stays_c[list(positions)] = False
         replicas = [replicas_c * stays_c for replicas_c in self.replicas]
         used = [g for g, replicas_c in enumerate(replicas) if replicas_c.any()]
         kinds = tuple(self.kinds[g] for g in used)
-        return Contention(
+        return OutstandingByKind(
             size=self.size,
             kinds=kinds,
             replicas=tuple(replicas[g] for g in used),
@@ -51,11 +51,11 @@ class Contention:
             places={kind.key: g for g, kind in enumerate(kinds)},
         )
 
-    def including(self, kind: Kind) -> Contention:
+    def including(self, kind: Kind) -> OutstandingByKind:
         """Add a kind, with no replicas if it is new."""
         if kind.key in self.places:
             return self
-        return Contention(
+        return OutstandingByKind(
             size=self.size,
             kinds=(*self.kinds, kind),
             replicas=(*self.replicas, np.zeros(self.size, dtype=np.int64)),
@@ -63,7 +63,7 @@ class Contention:
             places={**self.places, kind.key: len(self.kinds)},
         )
 
-    def with_more(self, outstanding: Mapping[int, Iterable[Outstanding]]) -> Contention:
+    def with_more(self, outstanding: Mapping[int, Iterable[Outstanding]]) -> OutstandingByKind:
         """Add outstanding promises by position."""
         total = self
         by_kind: defaultdict[int, list[tuple[int, int, bool]]] = defaultdict(list)
@@ -95,46 +95,46 @@ def _added(
 
 
 @dataclass(slots=True, eq=False)
-class LazyContention:
+class LazyOutstanding:
     """All outstanding replicas of a fleet by kind, summed on the first read.
 
     ``earlier`` has the sums of an earlier fleet, and the clusters that changed since. It is
     replaced as one value, because several threads may read a fleet.
     """
 
-    earlier: tuple[Contention, frozenset[int]] | None = None
+    earlier: tuple[OutstandingByKind, frozenset[int]] | None = None
 
-    def after(self, changed: Iterable[int]) -> LazyContention:
+    def after(self, changed: Iterable[int]) -> LazyOutstanding:
         """Follow changes in some clusters."""
         if self.earlier is None:
-            return LazyContention()
-        contention, stale = self.earlier
-        return LazyContention((contention, stale.union(changed)))
+            return LazyOutstanding()
+        by_kind, stale = self.earlier
+        return LazyOutstanding((by_kind, stale.union(changed)))
 
-    def with_more(self, assigned: Mapping[int, Sequence[Assignment]]) -> LazyContention:
+    def with_more(self, assigned: Mapping[int, Sequence[Assignment]]) -> LazyOutstanding:
         """Add assignments by position."""
         if self.earlier is None:
-            return LazyContention()
-        contention, stale = self.earlier
+            return LazyOutstanding()
+        by_kind, stale = self.earlier
         added = {position: _contending(promises) for position, promises in assigned.items()}
-        return LazyContention((contention.with_more(added), stale))
+        return LazyOutstanding((by_kind.with_more(added), stale))
 
-    def contention(self, held: Sequence[Held | None]) -> Contention:
+    def by_kind(self, held: Sequence[Held | None]) -> OutstandingByKind:
         """Return the sums over all clusters, which hold ``held``."""
         if self.earlier is None:
-            contention, stale = Contention(size=len(held)), frozenset(range(len(held)))
+            by_kind, stale = OutstandingByKind(size=len(held)), frozenset(range(len(held)))
         else:
-            contention, stale = self.earlier
-            contention = contention.without(stale) if stale else contention
-        contention = contention.with_more(
+            by_kind, stale = self.earlier
+            by_kind = by_kind.without(stale) if stale else by_kind
+        by_kind = by_kind.with_more(
             {
                 c: _contending(promises.every)
                 for c in sorted(stale)
                 if (promises := held[c]) is not None
             }
         )
-        self.earlier = contention, frozenset()
-        return contention
+        self.earlier = by_kind, frozenset()
+        return by_kind
 
 
 def _contending(assignments: Iterable[Assignment]) -> list[Outstanding]:
