@@ -40,7 +40,7 @@ Beside it:
 - ``seeing``: the clusters that a binding may use, with their capacity, and its context
 - ``fresh_reports``: before a refusal for want of room, fresh reports: pods that they show leave
   more room than wherever they might have gone
-- ``kept_promises``: promises that a binding holds, and those among them that stay
+- ``kept_promises``: the promises of a placed binding, and the replicas of these that stay
 - ``earmarks``: capacity that decisions leave to bindings that wait
 - ``agents``: requests to agents after a decision: nodes for its replicas, and missing labels
 """

@@ -1,6 +1,6 @@
-"""Promises that a binding holds by the ledgers, and those that stay and need room there.
+"""The promises of a placed binding in its clusters, and the replicas of these that stay.
 
-Plain functions of one thread. Must not promise anything.
+A pure function. Must not promise anything.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _NOTHING = KeptPromise((), 0)
 def kept_promises(
     binding: Binding, snapshot: FleetSnapshot, changed: Mapping[int, LedgerDraft]
 ) -> dict[int, KeptPromise]:
-    """Return what the binding holds where it is, by position, and how much of it stays.
+    """Return the promises of a binding by position of its clusters, and how many replicas stay.
 
-    By the ledgers of a snapshot and by those that were ``changed`` since.
+    The ledgers that were ``changed`` since the snapshot replace those of the snapshot.
     """
     first, running = NewReservations(binding.key, ""), Counter[int]()
     sought = (("", request_shape(binding.requirements.request)),)
@@ -40,7 +40,7 @@ def kept_promises(
             promises[position] = _NOTHING
             continue
         if holding.sought == sought and holding.reservations[0].replicas == replicas:
-            # So it is mostly: it keeps just what it has.
+            # The usual case: nothing changes.
             staying = holding.outstanding
         else:
             share = Share(binding.requirements, replicas)

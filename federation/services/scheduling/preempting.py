@@ -179,7 +179,7 @@ class Preemption:
             spent=await read.preemptions.spent(),
             is_crowded=is_crowded,
         )
-        return await threads.run(_planned, working, choice)
+        return await threads.run(_decide_with_losses, working, choice)
 
     def _victim(
         self, stored: StoredBinding, holding: Holding | None, peers: Peers | None
@@ -218,7 +218,9 @@ def _avoided(working: WorkingCopy, attempts: Sequence[Attempt]) -> frozenset[str
     return frozenset(clusters)
 
 
-def _planned(working: WorkingCopy, choice: _Choice) -> tuple[WorkingCopy, Sequence[Attempt]]:
+def _decide_with_losses(
+    working: WorkingCopy, choice: _Choice
+) -> tuple[WorkingCopy, Sequence[Attempt]]:
     """Choose the least losses that help, and decide the attempts after these. Raises nothing."""
     possible, attempts = choice.possible, choice.attempts
 
@@ -256,7 +258,7 @@ def _planned(working: WorkingCopy, choice: _Choice) -> tuple[WorkingCopy, Sequen
         decide_all(after_losses, attempts, possible.now)
         if any(attempt.error or not attempt.is_placed for attempt in attempts):
             return working, attempts
-    _note(choice, losses)
+    _record_losses(choice, losses)
     return after_losses, [*victims, *attempts]
 
 
@@ -288,7 +290,7 @@ def _nominate(
         attempt.result.standing = None
 
 
-def _note(choice: _Choice, losses: Losses) -> None:
+def _record_losses(choice: _Choice, losses: Losses) -> None:
     """Add the losses to the traces of the attempts, and to the spent limits."""
     reasons = loss_reasons(choice.possible.candidates, losses)
     for attempt in choice.attempts:
