@@ -216,7 +216,7 @@ def _kinds_for(room: Room, replicas: Iterable[ReplicaRequirements]) -> BoolArray
 def _max_elsewhere(room: Room, requirements: ReplicaRequirements, taken_q: BoolArray) -> int:
     """Return how many replicas fit on nodes of other kinds than ``taken_q``."""
     verdict_q = room.kinds.verdicts(requirements.node_claim)
-    if not room.site.is_told(verdict_q):
+    if not room.site.carries_labels(verdict_q):
         return 0
     suiting_q = ~taken_q if verdict_q is None else (verdict_q == Match.YES) & ~taken_q
     return int(room_by_segment(room.left, requirements.request, suiting_q).min())
