@@ -30,8 +30,7 @@ Beside it:
 - ``preview_copies``: working copies for previews, which share remembered answers
 - ``gangs``: who is decided with whom, and how those wait that have no place yet
 - ``hooks``: plugins that keep something for a decision, and hear of it once it is committed
-- ``planned``: a move that is being planned, or was: what is decided of it, and what must come of
-  that
+- ``stated_moves``: moves of bindings away from clusters, or back, and the decisions that they allow
 - ``preempting``: bindings lose replicas so that bindings of higher priority are placed
 - ``victims``: the bindings that may lose replicas, and what remains of them
 - ``nominating``: places for preempting bindings in capacity that pods have not left yet
