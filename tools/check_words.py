@@ -94,7 +94,6 @@ ENABLED = (
     "federation/services/troubles.py",
     "federation/services/values.py",
     "federation/services/waiting",
-    "federation/services/waking.py",
     "federation/services/watching",
     "federation/services/workers.py",
     "federation/store/decision_tables.py",

@@ -29,7 +29,6 @@ from below.
 - ``troubles``: repeated failures of work: logged when they begin, change, and end
 - ``values``: parameters and results of the use cases, in addition to the model's values
 - ``waiting``: bindings that wait for room: the queue as callers see it, and the duty of trying them
-- ``waking``: a wait that ends with an event or with time
 - ``watching``: watches of committed changes: resumable, coalesced, bounded
 - ``workers``: processes that answer questions for callers, and end with them: bytes in, bytes out
 """

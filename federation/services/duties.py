@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 
 Begin: TypeAlias = Callable[[], AbstractAsyncContextManager[Transaction]]
+# One piece of a duty: it says how much it did.
+Work: TypeAlias = Callable[[Begin], Awaitable[int]]
+TransactionWork: TypeAlias = Callable[[Transaction], Awaitable[int]]
 
 
 class DutyLost(Exception):
@@ -53,7 +56,7 @@ class Duty:
     """
 
     name: str
-    work: Callable[[Begin], Awaitable[int]]
+    work: Work
     at_once: int = 1
     every_seconds: float = 0.0
     is_steady: bool = False
@@ -210,7 +213,7 @@ def _reason_of(error: Exception) -> str:
     return printable(f"{kind}{error}")[:MAX_REASON_CHARACTERS]
 
 
-def in_one(work: Callable[[Transaction], Awaitable[int]]) -> Callable[[Begin], Awaitable[int]]:
+def in_one(work: TransactionWork) -> Work:
     """Return work that needs one transaction for all it does."""
 
     async def do(begin: Begin) -> int:
@@ -220,119 +223,75 @@ def in_one(work: Callable[[Transaction], Awaitable[int]]) -> Callable[[Begin], A
     return do
 
 
-def auditing(keep_seconds: float) -> Sequence[Duty]:
-    """Return the duties of sealing and forgetting the audit; 0: it is stored for ever."""
-
-    async def seal(tx: Transaction) -> int:
-        return await tx.audit.seal(PRUNED_AT_ONCE)
-
-    async def prune(tx: Transaction) -> int:
-        return await tx.audit.prune(keep_seconds, PRUNED_AT_ONCE)
-
-    duties = [Duty(name="seal audit", work=in_one(seal), at_once=PRUNED_AT_ONCE)]
-    if keep_seconds:
-        duties.append(
-            Duty(
-                name="prune audit",
-                work=in_one(prune),
-                at_once=PRUNED_AT_ONCE,
-                every_seconds=PRUNE_EVERY_SECONDS,
-            )
-        )
-    return duties
-
-
-def keeping_reports(
-    keep: Callable[[Begin], Awaitable[int]],
-    keep_seconds: float,
-    *,
-    at_once: int,
-    every_seconds: float,
-) -> Sequence[Duty]:
-    """Return the duties of storing and forgetting reports; ``keep_seconds`` 0: none is stored."""
-
-    async def prune(tx: Transaction) -> int:
-        return await tx.kept_reports.prune(keep_seconds)
-
-    duties = [
-        Duty(name="prune reports", work=unless_used(prune), every_seconds=PRUNE_EVERY_SECONDS)
-    ]
-    if keep_seconds:
-        store = Duty(name="keep reports", work=keep, at_once=at_once, every_seconds=every_seconds)
-        duties.append(store)
-    return duties
-
-
-async def _prune_journal(tx: Transaction) -> int:
-    return await tx.journal.prune(JOURNAL_SECONDS, PRUNED_AT_ONCE)
-
-
-async def _prune_requests(tx: Transaction) -> int:
-    return await tx.requests.prune(PRUNED_AT_ONCE)
-
-
-async def _prune_credentials(tx: Transaction) -> int:
-    return await tx.credentials.prune(PRUNED_AT_ONCE)
-
-
-async def _prune_join_tokens(tx: Transaction) -> int:
-    return await tx.credentials.prune_join_tokens(PRUNED_AT_ONCE)
-
-
-async def _prune_tokens(tx: Transaction) -> int:
-    return await tx.tokens.prune(PRUNED_AT_ONCE)
-
-
-def unless_used(work: Callable[[Transaction], Awaitable[int]]) -> Callable[[Begin], Awaitable[int]]:
-    """Work on whole tables, which is left for later where others use them."""
+def unless_used(work: TransactionWork) -> Work:
+    """Return work on whole tables, which is left for later if others use them."""
+    once = in_one(work)
 
     async def do(begin: Begin) -> int:
         try:
-            async with begin() as tx:
-                return await work(tx)
+            return await once(begin)
         except Conflict:
             return 0
 
     return do
 
 
+def _prune(what: str, work: Work, at_once: int = PRUNED_AT_ONCE) -> Duty:
+    return Duty(name=f"prune {what}", work=work, at_once=at_once, every_seconds=PRUNE_EVERY_SECONDS)
+
+
+def auditing(keep_seconds: float) -> Sequence[Duty]:
+    """Return the duties of sealing and forgetting the audit; 0: it is stored for ever."""
+    seal = in_one(lambda tx: tx.audit.seal(PRUNED_AT_ONCE))
+    duties = [Duty(name="seal audit", work=seal, at_once=PRUNED_AT_ONCE)]
+    if keep_seconds:
+        prune = in_one(lambda tx: tx.audit.prune(keep_seconds, PRUNED_AT_ONCE))
+        duties.append(_prune("audit", prune))
+    return duties
+
+
+def keeping_reports(
+    keep: Work, keep_seconds: float, *, at_once: int, every_seconds: float
+) -> Sequence[Duty]:
+    """Return the duties of storing and forgetting reports; ``keep_seconds`` 0: none is stored."""
+    prune = unless_used(lambda tx: tx.kept_reports.prune(keep_seconds))
+    duties = [_prune("reports", prune, at_once=1)]
+    if keep_seconds:
+        store = Duty(name="keep reports", work=keep, at_once=at_once, every_seconds=every_seconds)
+        duties.append(store)
+    return duties
+
+
 async def _make_partitions(tx: Transaction) -> int:
     return await tx.decisions.make_partitions() + await tx.kept_reports.make_partitions()
 
 
-def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
-    """The duties of forgetting what nobody needs any more. 0: decisions are kept for ever."""
-
-    async def prune_decisions(tx: Transaction) -> int:
-        return await tx.decisions.prune(keep_decisions_seconds, DECISIONS_PRUNED_AT_ONCE)
-
-    async def prune_inputs(tx: Transaction) -> int:
-        return await tx.decisions.prune_shared(keep_decisions_seconds, PRUNED_AT_ONCE)
-
-    async def prune_plans(tx: Transaction) -> int:
-        return await tx.plans.prune(keep_decisions_seconds, PRUNED_AT_ONCE)
-
-    rows = {
-        "journal": _prune_journal,
-        "requests": _prune_requests,
-        "credentials": _prune_credentials,
-        "join tokens": _prune_join_tokens,
-        "tokens": _prune_tokens,
+def pruning(keep_seconds: float) -> Sequence[Duty]:
+    """Return the duties of forgetting old rows; ``keep_seconds`` 0: decisions stay for ever."""
+    rows: dict[str, TransactionWork] = {
+        "journal": lambda tx: tx.journal.prune(JOURNAL_SECONDS, PRUNED_AT_ONCE),
+        "requests": lambda tx: tx.requests.prune(PRUNED_AT_ONCE),
+        "credentials": lambda tx: tx.credentials.prune(PRUNED_AT_ONCE),
+        "join tokens": lambda tx: tx.credentials.prune_join_tokens(PRUNED_AT_ONCE),
+        "tokens": lambda tx: tx.tokens.prune(PRUNED_AT_ONCE),
     }
-    if keep_decisions_seconds:
-        rows |= {"inputs of decisions": prune_inputs, "plans": prune_plans}
-    work = {f"prune {what}": in_one(prune) for what, prune in rows.items()}
-    work["make partitions"] = unless_used(_make_partitions)
-    at_once = dict.fromkeys(work, PRUNED_AT_ONCE)
-    if keep_decisions_seconds:
-        work["prune decisions"] = unless_used(prune_decisions)
-        at_once["prune decisions"] = DECISIONS_PRUNED_AT_ONCE
-    return [
+    if keep_seconds:
+        rows["inputs of decisions"] = lambda tx: tx.decisions.prune_shared(
+            keep_seconds, PRUNED_AT_ONCE
+        )
+        rows["plans"] = lambda tx: tx.plans.prune(keep_seconds, PRUNED_AT_ONCE)
+    duties = [_prune(what, in_one(work)) for what, work in rows.items()]
+    duties.append(
         Duty(
-            name=name,
-            work=do,
-            at_once=at_once[name],
+            name="make partitions",
+            work=unless_used(_make_partitions),
+            at_once=PRUNED_AT_ONCE,
             every_seconds=PRUNE_EVERY_SECONDS,
         )
-        for name, do in work.items()
-    ]
+    )
+    if keep_seconds:
+        decisions = unless_used(
+            lambda tx: tx.decisions.prune(keep_seconds, DECISIONS_PRUNED_AT_ONCE)
+        )
+        duties.append(_prune("decisions", decisions, DECISIONS_PRUNED_AT_ONCE))
+    return duties

@@ -33,11 +33,10 @@ from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.threads import Threads
 from federation.services.troubles import Trouble
 from federation.services.values import PlacedObserver, Scheduled
-from federation.services.waiting.news import ROWS_AT_ONCE, ChangedBindings, Touched
+from federation.services.waiting.news import ROWS_AT_ONCE, ChangedBindings, Touched, wait_for_wake
 from federation.services.waiting.ordering import Ordering
 from federation.services.waiting.timeouts import GangTimeouts, Nominations
 from federation.services.waiting.wants import LimitedNamespaces, Sample, look_for, waiting_of
-from federation.services.waking import wait_for_wake
 
 SWEEP_SECONDS: Final = 300.0
 # Looking takes at most a quarter of a core: the pause is this many times as long.

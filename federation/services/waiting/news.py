@@ -1,10 +1,11 @@
-"""Changes since the last round of a queue: bindings, clusters, and refused wants.
+"""Changes since the last round of a queue, and the wait for the next ones.
 
 Must not look for room, nor wake bindings. Belongs to one event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import compress, islice
@@ -15,7 +16,7 @@ from federation.scheduler.fleet import Fleet
 from federation.scheduler.waiting.queue import WaitingQueue
 from federation.services.binding_ports import StoredBinding
 from federation.services.journal import Change
-from federation.services.ports import Store
+from federation.services.ports import Store, Timer
 
 # This many rows are read in less than 5 ms; then other work has its turn on the event loop.
 ROWS_AT_ONCE: Final = 50
@@ -119,3 +120,17 @@ class LossObserver:
 
     def changed(self, change: Change) -> None:
         """Ignore a change: it is announced after it was applied."""
+
+
+async def wait_for_wake(wake: asyncio.Event, timer: Timer, seconds: float | None) -> None:
+    """Return when ``wake`` is set, or when the clock has moved on by ``seconds``, if given."""
+    if seconds is None:
+        await wake.wait()
+        return
+    waking = asyncio.ensure_future(wake.wait())
+    sleeping = asyncio.ensure_future(timer.sleep(seconds))
+    try:
+        await asyncio.wait((waking, sleeping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waking.cancel()
+        sleeping.cancel()
