@@ -27,7 +27,7 @@ from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.promisable import refused_by
 from federation.scheduler.scarcity import short_of
 from federation.scheduler.simulated_capacity import SimulatedCapacity, SimulationOptions
-from federation.scheduler.simulated_peers import PlacedPeer, counting_at, surroundings_of
+from federation.scheduler.simulated_peers import PlacedPeer, context_of, counting_at
 from federation.scheduler.waiting.kept import kept_before
 from federation.scheduler.waiting.queue import Seen
 
@@ -95,7 +95,7 @@ class SimulatedFleet:
             binding=binding,
             remaining=binding,
             profile=self._profiles.profile_of(binding),
-            surroundings=surroundings_of(binding, self.placed.values()),
+            surroundings=context_of(binding, self.placed.values()),
         )
         decision = decide(self.fleet, draft, self.capacity, self.now).decision
         if decision.clusters:
@@ -116,7 +116,7 @@ class SimulatedFleet:
             capacity.estimates(waiting, self.certificate_of(waiting)),
             now=self.now,
             profile=self._profiles.profile_of(waiting),
-            surroundings=surroundings_of(waiting, self.placed.values()),
+            surroundings=context_of(waiting, self.placed.values()),
         )
         names = self.fleet.names
         return Seen(

@@ -24,7 +24,7 @@ class PlacedPeer(NamedTuple):
     ran: frozenset[str]
 
 
-def surroundings_of(binding: Binding, placed: Collection[PlacedPeer]) -> BindingContext:
+def context_of(binding: Binding, placed: Collection[PlacedPeer]) -> BindingContext:
     """Return where the earlier bindings of the same groups went, and whether it may stay."""
     group, anti_group = groups_of(binding)
     if not (group or anti_group or binding.clusters):

@@ -20,7 +20,7 @@ from federation.model.workload import TargetCluster
 from federation.plans.bound import MoveProblem
 from federation.scheduler.cycle import room_for
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.seeing import surroundings_of
+from federation.services.scheduling.seeing import context_of
 from federation.services.scheduling.working_copy import WorkingCopy
 
 
@@ -111,7 +111,7 @@ def eligible_and_available(
         working.availability(binding, binding.certificate or attempt.profile.certificate),
         now=now,
         profile=attempt.profile,
-        surroundings=surroundings_of(attempt, attempt.facts.peers),
+        surroundings=context_of(attempt, attempt.facts.peers),
     )
 
 

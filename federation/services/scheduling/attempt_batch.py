@@ -66,13 +66,13 @@ class AttemptBatch:
         """Return the room in each cluster, wherever the group of the binding goes."""
         attempt = self.attempts[position]
         peers = peers_beside(attempt, self._companions(position, places, 0))
-        around = BindingContext(
+        context = BindingContext(
             affinity_peers=peers.affinity,
             anti_affinity_peers=peers.anti_affinity,
             observed_affinity=attempt.observed_affinity,
         )
         return seen_by(
-            self.working, self.remaining[position], attempt.profile, around, self.now
+            self.working, self.remaining[position], attempt.profile, context, self.now
         ).room
 
     def lack(self, position: int) -> Reason:

@@ -30,7 +30,7 @@ from federation.services.scheduling.hooks import keep, let_go
 from federation.services.scheduling.known_answers import KnownRefusal, question_of
 from federation.services.scheduling.packed_capacity import PackedCapacity
 from federation.services.scheduling.quotas import beyond
-from federation.services.scheduling.seeing import seen_by, surroundings_of
+from federation.services.scheduling.seeing import context_of, seen_by
 from federation.services.scheduling.shares import Reserved
 from federation.services.scheduling.verdicts import (
     request_room,
@@ -210,5 +210,5 @@ def _decide(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) ->
         attempt.result.standing = standing_of(attempt)
     if attempt.is_retried and not attempt.has_progressed:
         # A binding that waits keeps what there was for it.
-        around = surroundings_of(attempt, attempt.facts.peers)
-        attempt.result.seen = seen_by(working, attempt.candidate, attempt.profile, around, now)
+        context = context_of(attempt, attempt.facts.peers)
+        attempt.result.seen = seen_by(working, attempt.candidate, attempt.profile, context, now)

@@ -18,7 +18,7 @@ from federation.scheduler.resolved_placement import group_of_clusters
 from federation.scheduler.triggers import evicting_taints, is_settled, leaving, triggers_of
 from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.seeing import surroundings_of
+from federation.services.scheduling.seeing import context_of
 from federation.services.scheduling.stated_moves import UndoneEviction
 
 # What times are told apart by.
@@ -123,22 +123,22 @@ def draft_of(attempt: Attempt, fleet: Fleet, now: float, peers: Peers) -> Draft:
         remaining = leaving(binding, taints)
         ended = _reservation_end(attempt, fleet.index)
         triggers = triggers_of(former, binding, fleet, taints, ended, by_queue=attempt.is_retried)
-    around = surroundings_of(attempt, peers, triggers)
+    context = context_of(attempt, peers, triggers)
     if isinstance(planned, UndoneEviction):
         # The share may be of another affinity group than what replaced it.
         group = group_of_clusters(binding, fleet)
-        around = replace(
-            around,
-            observed_affinity=group or around.observed_affinity,
+        context = replace(
+            context,
+            observed_affinity=group or context.observed_affinity,
             is_settled=is_settled(None, remaining),
         )
     elif planned is None:
-        around = replace(around, is_settled=is_settled(former, remaining))
+        context = replace(context, is_settled=is_settled(former, remaining))
     return Draft(
         binding=binding,
         remaining=remaining,
         profile=attempt.profile,
-        surroundings=around,
+        surroundings=context,
         evicting=taints,
         unreserved=attempt.unpromised,
     )

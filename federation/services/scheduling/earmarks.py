@@ -173,8 +173,8 @@ class _WorkingCapacity:
     now: float
 
     def seen(self, claim: CapacityClaim) -> Seen:
-        around = BindingContext(observed_affinity=claim.observed_affinity)
-        return seen_by(self.working, claim.binding, claim.profile, around, self.now)
+        context = BindingContext(observed_affinity=claim.observed_affinity)
+        return seen_by(self.working, claim.binding, claim.profile, context, self.now)
 
     def available_c(self, binding: Binding, certificate: Certificate | None) -> IntArray:
         return self.working.availability(binding, certificate).replicas_c

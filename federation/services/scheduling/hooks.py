@@ -17,7 +17,7 @@ from federation.runtime.log_fields import working_on
 from federation.scheduler.plugins.run import hear_by, keep_by, undo_by
 from federation.scheduler.state import CycleState
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.seeing import surroundings_of
+from federation.services.scheduling.seeing import context_of
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import TELLING_PLUGINS
 from federation.services.troubles import tell_plugin_failure
@@ -105,7 +105,7 @@ def _shown(working: WorkingCopy, attempt: Attempt, now: float) -> tuple[CycleSta
         prior_c=read_only(np.maximum(previous_c, 0)),
         placed_c=read_only(previous_c >= 0),
         tier_c=trace.filtering.tier_c,
-        surroundings=surroundings_of(attempt, attempt.facts.peers),
+        surroundings=context_of(attempt, attempt.facts.peers),
         now=now,
     )
     return state, read_only(replicas_c)

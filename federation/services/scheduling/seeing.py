@@ -20,7 +20,7 @@ def seen_by(
     working: WorkingCopy,
     binding: Binding,
     profile: Profile,
-    surroundings: BindingContext,
+    context: BindingContext,
     now: float,
 ) -> Seen:
     """Return the clusters that pass a binding's filters, and the additional replicas that fit.
@@ -35,7 +35,7 @@ def seen_by(
         working.availability(binding, certificate),
         now=now,
         profile=profile,
-        surroundings=surroundings,
+        surroundings=context,
     )
     names = fleet.names
     return Seen(
@@ -44,9 +44,7 @@ def seen_by(
     )
 
 
-def surroundings_of(
-    attempt: Attempt, peers: Peers, triggers: tuple[Reason, ...] = ()
-) -> BindingContext:
+def context_of(attempt: Attempt, peers: Peers, triggers: tuple[Reason, ...] = ()) -> BindingContext:
     """Return the context of an attempt's binding: peers, observed affinity group, triggers."""
     stated = attempt.binding.observed_affinity if attempt.adopts else ""
     return BindingContext(

@@ -18,7 +18,7 @@ from federation.scheduler.waiting.queue import Seen
 from federation.services.scheduling.attempt import Attempt, AttemptCause, AttemptRole
 from federation.services.scheduling.attempt_batch import AttemptBatch, is_together
 from federation.services.scheduling.hooks import let_go
-from federation.services.scheduling.seeing import seen_by, surroundings_of
+from federation.services.scheduling.seeing import context_of, seen_by
 from federation.services.scheduling.trial_capacity import TrialCapacity, tried_together
 from federation.services.scheduling.verdicts import reserve
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -122,8 +122,8 @@ def seen_together(working: WorkingCopy, attempts: Sequence[Attempt], now: float)
     """
     reach: set[str] = set()
     for attempt in attempts:
-        around = surroundings_of(attempt, attempt.facts.peers)
-        reach |= seen_by(working, attempt.candidate, attempt.profile, around, now).reach
+        context = context_of(attempt, attempt.facts.peers)
+        reach |= seen_by(working, attempt.candidate, attempt.profile, context, now).reach
     places = tried_together(attempts, partial(TrialCapacity.of, working, now=now))
     return Seen(room={"": int(places is not None)}, reach=frozenset(reach))
 

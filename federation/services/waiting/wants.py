@@ -25,7 +25,7 @@ from federation.scheduler.waiting.queue import MAX_BACKOFF_SECONDS, Seen, Waiter
 from federation.services.binding_ports import StoredBinding
 from federation.services.ports import Store
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.seeing import seen_by, surroundings_of
+from federation.services.scheduling.seeing import context_of, seen_by
 from federation.services.scheduling.together import seen_together
 from federation.services.scheduling.working_copy import WorkingCopy
 
@@ -132,7 +132,7 @@ class Sample:
     def of(cls, attempt: Attempt) -> Sample:
         return cls(
             binding=attempt.candidate,
-            surroundings=surroundings_of(attempt, attempt.facts.peers),
+            surroundings=context_of(attempt, attempt.facts.peers),
             gang=(attempt, *attempt.gang.companions) if attempt.is_joining else (),
         )
 
