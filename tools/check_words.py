@@ -79,7 +79,7 @@ ENABLED = (
     "federation/services/scheduling/quotas.py",
     "federation/services/scheduling/read.py",
     "federation/services/scheduling/release.py",
-    "federation/services/scheduling/seeing.py",
+    "federation/services/scheduling/eligible_clusters.py",
     "federation/services/scheduling/shares.py",
     "federation/services/scheduling/stated_moves.py",
     "federation/services/scheduling/together.py",

@@ -20,7 +20,7 @@ from federation.model.workload import TargetCluster
 from federation.plans.bound import MoveProblem
 from federation.scheduler.cycle import room_for
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.seeing import context_of
+from federation.services.scheduling.eligible_clusters import context_of
 from federation.services.scheduling.working_copy import WorkingCopy
 
 

@@ -36,7 +36,7 @@ Beside it:
 - ``nominating``: places for preempting bindings in capacity that pods have not left yet
 - ``quotas``: namespace quotas: checked by a decision, and checked again by its commit
 - ``release``: the end of promises outside of decisions: release, lease expiry, deletion, downgrade
-- ``seeing``: the clusters that a binding may use, with their capacity, and its context
+- ``eligible_clusters``: the clusters that a binding may use, with their capacity, and its context
 - ``fresh_reports``: before a refusal for want of room, fresh reports: pods that they show leave
   more room than wherever they might have gone
 - ``kept_promises``: the promises of a placed binding, and the replicas of these that stay

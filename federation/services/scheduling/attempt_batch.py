@@ -19,8 +19,8 @@ from federation.scheduler.triggers import evicting_taints, leaving
 from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.deciding import decide_anew
+from federation.services.scheduling.eligible_clusters import find_eligible
 from federation.services.scheduling.hooks import let_go
-from federation.services.scheduling.seeing import seen_by
 from federation.services.scheduling.verdicts import refuse, standing_of, tell
 from federation.services.scheduling.working_copy import WorkingCopy
 
@@ -71,7 +71,7 @@ class AttemptBatch:
             anti_affinity_peers=peers.anti_affinity,
             observed_affinity=attempt.observed_affinity,
         )
-        return seen_by(
+        return find_eligible(
             self.working, self.remaining[position], attempt.profile, context, self.now
         ).room
 

@@ -25,12 +25,12 @@ from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import NO_PEERS, Attempt, Result
 from federation.services.scheduling.drafts import draft_of
 from federation.services.scheduling.earmarks import awaited_pods, capacity_after_earmarks
+from federation.services.scheduling.eligible_clusters import context_of, find_eligible
 from federation.services.scheduling.fresh_reports import unseen_in
 from federation.services.scheduling.hooks import keep, let_go
 from federation.services.scheduling.known_answers import KnownRefusal, question_of
 from federation.services.scheduling.packed_capacity import PackedCapacity
 from federation.services.scheduling.quotas import beyond
-from federation.services.scheduling.seeing import context_of, seen_by
 from federation.services.scheduling.shares import Reserved
 from federation.services.scheduling.verdicts import (
     request_room,
@@ -211,4 +211,6 @@ def _decide(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) ->
     if attempt.is_retried and not attempt.has_progressed:
         # A binding that waits keeps what there was for it.
         context = context_of(attempt, attempt.facts.peers)
-        attempt.result.seen = seen_by(working, attempt.candidate, attempt.profile, context, now)
+        attempt.result.seen = find_eligible(
+            working, attempt.candidate, attempt.profile, context, now
+        )

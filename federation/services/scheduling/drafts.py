@@ -18,7 +18,7 @@ from federation.scheduler.resolved_placement import group_of_clusters
 from federation.scheduler.triggers import evicting_taints, is_settled, leaving, triggers_of
 from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.seeing import context_of
+from federation.services.scheduling.eligible_clusters import context_of
 from federation.services.scheduling.stated_moves import UndoneEviction
 
 # What times are told apart by.

@@ -35,7 +35,7 @@ from federation.scheduler.waiting.kept import goes_with, kept_before
 from federation.scheduler.waiting.queue import Seen
 from federation.services.binding_ports import StoredBinding
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.seeing import seen_by
+from federation.services.scheduling.eligible_clusters import find_eligible
 from federation.services.scheduling.working_copy import WorkingCopy
 
 # Bindings that wait for preempted pods to leave, because each keeps free capacity from all others.
@@ -174,7 +174,7 @@ class _WorkingCapacity:
 
     def seen(self, claim: CapacityClaim) -> Seen:
         context = BindingContext(observed_affinity=claim.observed_affinity)
-        return seen_by(self.working, claim.binding, claim.profile, context, self.now)
+        return find_eligible(self.working, claim.binding, claim.profile, context, self.now)
 
     def available_c(self, binding: Binding, certificate: Certificate | None) -> IntArray:
         return self.working.availability(binding, certificate).replicas_c

@@ -17,7 +17,7 @@ from federation.runtime.log_fields import working_on
 from federation.scheduler.plugins.run import hear_by, keep_by, undo_by
 from federation.scheduler.state import CycleState
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.seeing import context_of
+from federation.services.scheduling.eligible_clusters import context_of
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import TELLING_PLUGINS
 from federation.services.troubles import tell_plugin_failure

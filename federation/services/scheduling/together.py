@@ -17,8 +17,8 @@ from federation.scheduler.decision import Outcome
 from federation.scheduler.waiting.queue import Seen
 from federation.services.scheduling.attempt import Attempt, AttemptCause, AttemptRole
 from federation.services.scheduling.attempt_batch import AttemptBatch, is_together
+from federation.services.scheduling.eligible_clusters import context_of, find_eligible
 from federation.services.scheduling.hooks import let_go
-from federation.services.scheduling.seeing import context_of, seen_by
 from federation.services.scheduling.trial_capacity import TrialCapacity, tried_together
 from federation.services.scheduling.verdicts import reserve
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -123,7 +123,7 @@ def seen_together(working: WorkingCopy, attempts: Sequence[Attempt], now: float)
     reach: set[str] = set()
     for attempt in attempts:
         context = context_of(attempt, attempt.facts.peers)
-        reach |= seen_by(working, attempt.candidate, attempt.profile, context, now).reach
+        reach |= find_eligible(working, attempt.candidate, attempt.profile, context, now).reach
     places = tried_together(attempts, partial(TrialCapacity.of, working, now=now))
     return Seen(room={"": int(places is not None)}, reach=frozenset(reach))
 

@@ -25,7 +25,7 @@ from federation.scheduler.waiting.queue import MAX_BACKOFF_SECONDS, Seen, Waiter
 from federation.services.binding_ports import StoredBinding
 from federation.services.ports import Store
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.seeing import context_of, seen_by
+from federation.services.scheduling.eligible_clusters import context_of, find_eligible
 from federation.services.scheduling.together import seen_together
 from federation.services.scheduling.working_copy import WorkingCopy
 
@@ -156,7 +156,7 @@ def look_for(
                 seen[want] = seen_together(working.fresh_copy(), sample.gang, now)
                 continue
             profile = profiles.profile_of(sample.binding)
-            seen[want] = seen_by(working, sample.binding, profile, sample.surroundings, now)
+            seen[want] = find_eligible(working, sample.binding, profile, sample.surroundings, now)
     return seen, time.thread_time() - started
 
 

@@ -16,7 +16,7 @@ from federation.services.scheduling.attempt import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 
 
-def seen_by(
+def find_eligible(
     working: WorkingCopy,
     binding: Binding,
     profile: Profile,
