@@ -52,8 +52,8 @@ class ReportId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Site:
-    """A cluster as reported, without promises: the ``pools`` of ``report``, and their kinds.
+class ClusterPools:
+    """A cluster's node pools as reported, without promises: the ``pools`` of ``report``, their kinds.
 
     ``follows_claims``: our binder places the cluster's pods on the nodes that its agent plans.
     ``caches`` are of results about the nodes.
@@ -66,12 +66,14 @@ class Site:
     caches: NodeCaches = field(default_factory=NodeCaches)
 
     @classmethod
-    def of(cls, report: ReportId, pools: Pools, kinds: PoolKinds, *, follows_claims: bool) -> Site:
+    def of(
+        cls, report: ReportId, pools: Pools, kinds: PoolKinds, *, follows_claims: bool
+    ) -> ClusterPools:
         """Make one; the pools must be among the ``kinds``."""
         kind_p = kinds.of(pools)[: len(pools.pools)]
         return cls(report=report, pools=pools, follows_claims=follows_claims, kind_p=kind_p)
 
-    def remembering(self, earlier: Site | None) -> Site:
+    def remembering(self, earlier: ClusterPools | None) -> ClusterPools:
         """Take over the caches of an earlier report with the very same pools."""
         if earlier is None or earlier.pools is not self.pools:
             return self
@@ -105,7 +107,7 @@ class Room:
     packed by spreading. Their pools are among the ``kinds``.
     """
 
-    site: Site
+    cluster: ClusterPools
     kinds: PoolKinds
     left: FreeCells
     held: Held = field(default_factory=Held)
@@ -126,25 +128,25 @@ class Room:
         stuck, and each reserves the node that may yet become its room.
         """
         kinds = PoolKinds().with_pools([pools], ())
-        site = Site.of(report, pools, kinds, follows_claims=follows_claims)
-        (room,) = repack(kinds, [(site, outstanding)])
+        cluster = ClusterPools.of(report, pools, kinds, follows_claims=follows_claims)
+        (room,) = repack(kinds, [(cluster, outstanding)])
         return room
 
     @property
     def report(self) -> ReportId:
-        return self.site.report
+        return self.cluster.report
 
     @property
     def pools(self) -> Pools:
-        return self.site.pools
+        return self.cluster.pools
 
     @property
     def follows_claims(self) -> bool:
-        return self.site.follows_claims
+        return self.cluster.follows_claims
 
     def repacked(self, outstanding: Iterable[Outstanding]) -> Room:
         """Pack these promises, and no others, from the reported cells on."""
-        (room,) = repack(self.kinds, [(self.site, tuple(outstanding))])
+        (room,) = repack(self.kinds, [(self.cluster, tuple(outstanding))])
         return room
 
     def holding(self, outstanding: tuple[Outstanding, ...]) -> Room:
@@ -240,7 +242,7 @@ class Room:
 
     def carries_labels(self, requirements: ReplicaRequirements) -> bool:
         """Tell whether the pools carry the labels that a claim names; else nothing is packed."""
-        return self.site.carries_labels(self.kinds.verdicts(requirements.node_claim))
+        return self.cluster.carries_labels(self.kinds.verdicts(requirements.node_claim))
 
     def max_by_view(self, requirements: ReplicaRequirements) -> tuple[int, int]:
         """Return how many replicas fit under best fit and under spreading.
@@ -248,7 +250,7 @@ class Room:
         Both are 0 where the pools do not carry the labels that the claim names.
         """
         verdict_p = self.kinds.verdicts(requirements.node_claim)
-        if not self.site.carries_labels(verdict_p):
+        if not self.cluster.carries_labels(verdict_p):
             return 0, 0
         suiting_p = None if verdict_p is None else verdict_p == Match.YES
         filled, spread = room_by_segment(self.left, requirements.request, suiting_p).tolist()
@@ -286,12 +288,12 @@ class Room:
 
         Return the same capacity where no rehearsal is possible.
         """
-        site, promises = self.site, tuple(outstanding)
-        stage = site.rehearse(self.kinds, promises).stage
+        cluster, promises = self.cluster, tuple(outstanding)
+        stage = cluster.rehearse(self.kinds, promises).stage
         if stage is None:
             return self
-        rehearsed = site.rehearse(self.kinds, promises, int(stage.late_l.argmin()))
-        free, assignments = rehearsed.packed(self.left, site.kind_p)
+        rehearsed = cluster.rehearse(self.kinds, promises, int(stage.late_l.argmin()))
+        free, assignments = rehearsed.packed(self.left, cluster.kind_p)
         return replace(self, left=free, held=Held().with_more(assignments))
 
     def _with_groups(self, groups: Sequence[Sequence[Outstanding]]) -> Room:
@@ -324,7 +326,7 @@ def answered_together(repackings: Mapping[int, Repacking[T]]) -> dict[int, T]:
                 answers[place] = ended.value
         rooms = {}
         for kinds, places in _by_kinds(requests):
-            outstanding_at = [(requests[place][0].site, requests[place][1]) for place in places]
+            outstanding_at = [(requests[place][0].cluster, requests[place][1]) for place in places]
             rooms |= zip(places, repack(kinds, outstanding_at), strict=True)
     return answers
 
@@ -340,7 +342,7 @@ def _by_kinds(
 
 
 def repack(
-    kinds: PoolKinds, outstanding_at: Sequence[tuple[Site, Sequence[Outstanding]]]
+    kinds: PoolKinds, outstanding_at: Sequence[tuple[ClusterPools, Sequence[Outstanding]]]
 ) -> list[Room]:
     """Pack the promises of clusters from the reported cells on, as ``Room.of`` does.
 
@@ -370,18 +372,18 @@ def repack(
 
 def _packed_alike(
     kinds: PoolKinds,
-    outstanding_at: Sequence[tuple[Site, Sequence[Outstanding]]],
+    outstanding_at: Sequence[tuple[ClusterPools, Sequence[Outstanding]]],
     groups: _Groups,
     index: ShapeIndex,
 ) -> list[Room]:
     """Pack the promises of clusters with the same resources."""
-    sites = [site for site, _ in outstanding_at]
-    packed = _in_order(kinds, sites, groups, index)
+    clusters = [cluster for cluster, _ in outstanding_at]
+    packed = _in_order(kinds, clusters, groups, index)
     short = [place for place, packing in enumerate(packed) if packing.held.is_overcommitted]
     best: dict[int, Room] = {}
     if short:
-        largest_first = [by_size(sites[place].pools, groups[place]) for place in short]
-        resorted = _in_order(kinds, [sites[place] for place in short], largest_first, index)
+        largest_first = [by_size(clusters[place].pools, groups[place]) for place in short]
+        resorted = _in_order(kinds, [clusters[place] for place in short], largest_first, index)
         for place, other in zip(short, resorted, strict=True):
             best[place] = _best(packed[place], other, outstanding_at[place][1])
     rooms = [best.get(place) or packing.room() for place, packing in enumerate(packed)]
@@ -401,7 +403,7 @@ def _arrived(room: Room, outstanding: tuple[Outstanding, ...]) -> Room:
 class _Packed(NamedTuple):
     """A cluster's promises, packed into the cells at a place of a table of several clusters."""
 
-    site: Site
+    cluster: ClusterPools
     kinds: PoolKinds
     cells: PackedCells
     place: int
@@ -409,8 +411,8 @@ class _Packed(NamedTuple):
 
     def room(self) -> Room:
         return Room(
-            # New caches, because those of the site are about other promises.
-            site=replace(self.site, caches=NodeCaches()),
+            # New caches, because those of the cluster are about other promises.
+            cluster=replace(self.cluster, caches=NodeCaches()),
             kinds=self.kinds,
             left=self.cells.only(self.place),
             held=self.held,
@@ -419,20 +421,22 @@ class _Packed(NamedTuple):
 
 def _in_order(
     kinds: PoolKinds,
-    sites: Sequence[Site],
+    clusters: Sequence[ClusterPools],
     groups: _Groups,
     index: ShapeIndex,
 ) -> list[_Packed]:
     """Pack the groups of each cluster in order, whether all of them find room or not."""
-    reported = [site.pools.cells for site in sites]
+    reported = [cluster.pools.cells for cluster in clusters]
     # One kind at least, for a cell of no nodes.
-    kinds_by_site = [site.kind_p if len(site.kind_p) else kinds.of(site.pools) for site in sites]
-    cells = PackedCells(free_cells=unpacked_cells(reported, kinds_by_site))
-    resources = [site_cells.resources for site_cells in reported]
+    kinds_by_cluster = [
+        cluster.kind_p if len(cluster.kind_p) else kinds.of(cluster.pools) for cluster in clusters
+    ]
+    cells = PackedCells(free_cells=unpacked_cells(reported, kinds_by_cluster))
+    resources = [reported_cells.resources for reported_cells in reported]
     packed = pack_groups(cells, groups, kinds, resources, index)
     return [
-        _Packed(site, kinds, cells, place, Held().with_more(assignments))
-        for place, (site, assignments) in enumerate(zip(sites, packed, strict=True))
+        _Packed(cluster, kinds, cells, place, Held().with_more(assignments))
+        for place, (cluster, assignments) in enumerate(zip(clusters, packed, strict=True))
     ]
 
 

@@ -21,7 +21,7 @@ from federation.capacity.cells import (
     unpacked_cells,
     with_kinds,
 )
-from federation.capacity.cluster_room import ReportId, Room, Site
+from federation.capacity.cluster_room import ClusterPools, ReportId, Room
 from federation.capacity.fleet_cells import FleetCells, LazyCells
 from federation.capacity.largest_nodes import LargestNodes
 from federation.capacity.layers import KnownRoom, Layers
@@ -59,13 +59,13 @@ class UnpackedRoom(NamedTuple):
 class FleetRooms:
     """The capacity of each cluster by position (axis c), None for a cluster without pools.
 
-    ``sites`` are the clusters as reported, ``held`` their promises, ``layers`` their free cells,
+    ``clusters`` are the clusters as reported, ``held`` their promises, ``layers`` their free cells,
     and ``sums`` the sums of promises. ``planned_c``: plans are followed. ``cells_c`` is the number
     of reported cells, ``largest`` has the largest nodes. ``filled_cells``, ``reported_cells``,
     ``lazy_outstanding`` and ``strict_holds`` are computed on the first read.
     """
 
-    sites: tuple[Site | None, ...]
+    clusters: tuple[ClusterPools | None, ...]
     held: Sequence[Held | None]
     layers: Layers
     kinds: PoolKinds
@@ -87,7 +87,7 @@ class FleetRooms:
     def none(cls, size: int) -> FleetRooms:
         """Return the capacity of so many clusters without pools."""
         return cls(
-            sites=(None,) * size,
+            clusters=(None,) * size,
             held=(None,) * size,
             layers=Layers.none(size),
             kinds=PoolKinds(),
@@ -104,9 +104,9 @@ class FleetRooms:
     def after(self, moves: Moves) -> FleetRooms:
         """Follow clusters that left and joined; new clusters have no pools yet."""
         newcomers = (None,) * len(moves.taken)
-        gone = [site.kind_p for position in moves.left if (site := self.sites[position])]
+        gone = [cluster.kind_p for position in moves.left if (cluster := self.clusters[position])]
         return FleetRooms(
-            sites=moves.items(self.sites, newcomers),
+            clusters=moves.items(self.clusters, newcomers),
             held=moves.items(self.held, newcomers),
             layers=self.layers.after(moves),
             kinds=self.kinds.with_pools((), gone),
@@ -123,7 +123,7 @@ class FleetRooms:
     def with_rooms(self, changes: Mapping[int, Room | UnpackedRoom | None]) -> FleetRooms:
         """Replace the capacity of some clusters; those not packed yet are packed together."""
         present = {position: room for position, room in changes.items() if room is not None}
-        gone = [site.kind_p for position in changes if (site := self.sites[position])]
+        gone = [cluster.kind_p for position in changes if (cluster := self.clusters[position])]
         kinds = self.kinds.with_pools((room.pools for room in present.values()), gone)
         held = {c: room.held for c, room in present.items() if isinstance(room, Room)}
         free = [
@@ -140,37 +140,40 @@ class FleetRooms:
             if cells.moved:
                 outgrown = np.array(list(unpacked), dtype=np.intp)[list(cells.moved)].tolist()
                 layers = layers.with_newest(outgrown, cells.gathered(list(cells.moved)))
-        sites = {
-            c: Site.of(
+        clusters = {
+            c: ClusterPools.of(
                 room.report, room.pools, kinds, follows_claims=room.follows_claims
-            ).remembering(self.sites[c])
+            ).remembering(self.clusters[c])
             for c, room in present.items()
         }
-        changed = {c: (site, held[c]) for c, site in sites.items()}
+        changed = {c: (cluster, held[c]) for c, cluster in clusters.items()}
         return self._with(dict.fromkeys(changes) | changed, layers, kinds)
 
     def _with(
-        self, changed: Mapping[int, tuple[Site, Held] | None], layers: Layers, kinds: PoolKinds
+        self,
+        changed: Mapping[int, tuple[ClusterPools, Held] | None],
+        layers: Layers,
+        kinds: PoolKinds,
     ) -> FleetRooms:
-        sites, held = list(self.sites), list(self.held)
+        clusters, held = list(self.clusters), list(self.held)
         planned_c, cells_c = self.planned_c.copy(), self.cells_c.copy()
         reported = []
         for position, newer in changed.items():
-            older = sites[position]
-            sites[position], held[position] = newer or (None, None)
+            older = clusters[position]
+            clusters[position], held[position] = newer or (None, None)
             if older is None or newer is None or older.pools is not newer[0].pools:
                 reported.append(position)
             planned_c[position] = newer is not None and newer[0].follows_claims
             cells_c[position] = len(newer[0].pools.cells) if newer is not None else 0
         return FleetRooms(
-            sites=tuple(sites),
+            clusters=tuple(clusters),
             held=held,
             layers=layers,
             kinds=kinds,
             planned_c=planned_c,
             cells_c=cells_c,
             sums=self.sums.with_clusters({position: held[position] for position in changed}),
-            largest=self.largest.with_sites({c: sites[c] for c in changed}),
+            largest=self.largest.with_clusters({c: clusters[c] for c in changed}),
             filled_cells=self.filled_cells.after(changed),
             reported_cells=self.reported_cells.after(reported),
             lazy_outstanding=self.lazy_outstanding.after(changed),
@@ -193,7 +196,7 @@ class FleetRooms:
         for position, assignments in promised.items():
             held[position] = (held[position] or Held()).with_more(assignments, shapes)
         return FleetRooms(
-            sites=self.sites,
+            clusters=self.clusters,
             held=held,
             layers=self.layers.with_newest(positions, free_cells, room),
             kinds=self.kinds,
@@ -209,13 +212,13 @@ class FleetRooms:
 
     def report(self, position: int) -> ReportId | None:
         """Return the report that a cluster's cells are from."""
-        site = self.sites[position]
-        return site.report if site else None
+        cluster = self.clusters[position]
+        return cluster.report if cluster else None
 
     def resources(self, position: int) -> tuple[str, ...]:
         """Return the resources of a cluster's cells."""
-        site = self.sites[position]
-        return site.pools.cells.resources if site else ()
+        cluster = self.clusters[position]
+        return cluster.pools.cells.resources if cluster else ()
 
     @property
     def overcommitted_c(self) -> BoolArray:
@@ -273,10 +276,10 @@ class FleetRooms:
             return carries_c, {}
         reasons = {}
         for position in np.flatnonzero(carries_c).tolist():
-            site = self.sites[position]
-            if site is not None and not site.carries_labels(verdict_p):
+            cluster = self.clusters[position]
+            if cluster is not None and not cluster.carries_labels(verdict_p):
                 carries_c[position] = False
-                missing = keys_not_carried(site.pools.label_keys, requirements.node_claim)
+                missing = keys_not_carried(cluster.pools.label_keys, requirements.node_claim)
                 reasons[position] = untold_by_pools(tuple(missing))
         return carries_c, reasons
 
@@ -285,7 +288,11 @@ class FleetRooms:
         verdict_p = self.kinds.verdicts(claim)
         if verdict_p is None or Match.UNKNOWN not in verdict_p:
             return positions
-        return [c for c in positions if (site := self.sites[c]) and site.carries_labels(verdict_p)]
+        return [
+            c
+            for c in positions
+            if (cluster := self.clusters[c]) and cluster.carries_labels(verdict_p)
+        ]
 
     @property
     def rooms(self) -> Sequence[Room | None]:
@@ -308,13 +315,13 @@ class FleetRooms:
         """The cells as reported, without promises."""
 
         def pools_at(position: int) -> Pools | None:
-            site = self.sites[position]
-            return site.pools if site else None
+            cluster = self.clusters[position]
+            return cluster.pools if cluster else None
 
         return self.reported_cells.cells(len(self), pools_at)
 
     def __len__(self) -> int:
-        return len(self.sites)
+        return len(self.clusters)
 
 
 class _Rooms(Sequence[Room | None]):
@@ -331,10 +338,10 @@ class _Rooms(Sequence[Room | None]):
         if isinstance(position, slice):
             return tuple(self[place] for place in range(*position.indices(len(self))))
         fleet = self._fleet
-        site, held = fleet.sites[position], fleet.held[position]
-        if site is None or held is None:
+        cluster, held = fleet.clusters[position], fleet.held[position]
+        if cluster is None or held is None:
             return None
-        return Room(site=site, kinds=fleet.kinds, left=fleet.layers.only(position), held=held)
+        return Room(cluster=cluster, kinds=fleet.kinds, left=fleet.layers.only(position), held=held)
 
     def __len__(self) -> int:
         return len(self._fleet)
@@ -366,7 +373,7 @@ def _packed(
     reported = [room.pools.cells for room in unpacked]
     cells = PackedCells(free_cells=unpacked_cells(reported, kinds_by_room))
     groups = [runs_alike(room.outstanding) for room in unpacked]
-    resources = [site_cells.resources for site_cells in reported]
+    resources = [reported_cells.resources for reported_cells in reported]
     held = [
         Held().with_more(assignments) if assignments else Held()
         for assignments in pack_groups(cells, groups, kinds, resources)

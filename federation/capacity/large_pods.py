@@ -18,7 +18,7 @@ import numpy as np
 
 from federation.capacity.as_scheduled import part_of
 from federation.capacity.assignments import Assignment, Held
-from federation.capacity.cluster_room import Room, Site
+from federation.capacity.cluster_room import ClusterPools, Room
 from federation.capacity.filled_nodes import (
     LARGE_PART,
     DemandOnWay,
@@ -70,8 +70,12 @@ class BesideLarge(NamedTuple):
 
 def is_mixed(fleet: FleetRooms, position: int, requirements: ReplicaRequirements) -> bool:
     """Tell whether a cluster gets both large pods and others, with one of the requirements."""
-    site, held = fleet.sites[position], fleet.held[position]
-    return site is not None and held is not None and _mixes(site, held, fleet.kinds, requirements)
+    cluster, held = fleet.clusters[position], fleet.held[position]
+    return (
+        cluster is not None
+        and held is not None
+        and _mixes(cluster, held, fleet.kinds, requirements)
+    )
 
 
 def mixed_c(fleet: FleetRooms, requirements: ReplicaRequirements) -> BoolArray:
@@ -83,7 +87,7 @@ def mixed_c(fleet: FleetRooms, requirements: ReplicaRequirements) -> BoolArray:
         return mixed_c
     is_large_c = mixed_c & largest.is_large_c(fleet.kinds, requirements)
     unsure_c = mixed_c & ~is_large_c
-    return is_large_c | largest.holds_large_c(fleet.sites, fleet.held, fleet.kinds, unsure_c)
+    return is_large_c | largest.holds_large_c(fleet.clusters, fleet.held, fleet.kinds, unsure_c)
 
 
 def ranked_mixed(
@@ -102,15 +106,15 @@ def max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int) 
     Nor may they take a node that suits a large pod which small ones crowd out already. Return the
     limit where large pods are not mixed with others.
     """
-    site = room.site
-    if limit <= 0 or not _mixes(site, room.held, room.kinds, requirements):
+    cluster = room.cluster
+    if limit <= 0 or not _mixes(cluster, room.held, room.kinds, requirements):
         return BesideLarge(limit)
     claim = requirements.node_claim
     question = request_shape(requirements.request), claim and claim.key, limit
-    held, answers = site.caches.beside_large
+    held, answers = cluster.caches.beside_large
     if held is not room.held:
         answers = {}
-        site.caches.beside_large = room.held, answers
+        cluster.caches.beside_large = room.held, answers
     if question not in answers:
         answers[question] = _max_beside_large(room, requirements, limit)
     return BesideLarge(*answers[question])
@@ -194,8 +198,8 @@ class _Kind(NamedTuple):
     @classmethod
     def of(cls, room: Room, requirements: ReplicaRequirements) -> _Kind:
         promise = Outstanding("", requirements, 1)
-        suiting = part_of(promise, room.site.kind_p, room.kinds).suiting_p.tobytes()
-        share = share_in(room.site, room.kinds, requirements)
+        suiting = part_of(promise, room.cluster.kind_p, room.kinds).suiting_p.tobytes()
+        share = share_in(room.cluster, room.kinds, requirements)
         demanded = per_replica(requirements.request)
         amounts = [float(demanded.get(name, 0)) for name in room.pools.cells.resources]
         is_lump = share * LUMP_PART > 1
@@ -239,7 +243,7 @@ def _lump_key(requirements: ReplicaRequirements, suiting: Suiting, share: float)
 
 def _demand(room: Room) -> DemandOnWay:
     """Return the demand on its way; usually it is cached for all but the last promises."""
-    cached, demand = room.site.caches.demand
+    cached, demand = room.cluster.caches.demand
     newest: Held | None = room.held
     added: list[tuple[Assignment, ...]] = []
     while newest is not None and newest is not cached:
@@ -256,13 +260,13 @@ def _demand(room: Room) -> DemandOnWay:
             if promise.to_pack > 0
         ),
     )
-    room.site.caches.demand = room.held, demand
+    room.cluster.caches.demand = room.held, demand
     return demand
 
 
 def _nodes(room: Room) -> ReportedNodes:
     """Return the reported nodes."""
-    caches = room.site.caches
+    caches = room.cluster.caches
     if caches.nodes is None:
         caches.nodes = ReportedNodes.of(room.pools.cells)
     return caches.nodes
@@ -270,7 +274,7 @@ def _nodes(room: Room) -> ReportedNodes:
 
 def _filled(room: Room, demand: DemandOnWay, nodes: ReportedNodes) -> Filled:
     """Return the nodes with all pods on their way, small ones counted twice."""
-    caches = room.site.caches
+    caches = room.cluster.caches
     held, filled = caches.filled
     if held is not room.held or filled is None:
         filled = nodes.filled(demand, SMALL_MARGIN)
@@ -278,9 +282,11 @@ def _filled(room: Room, demand: DemandOnWay, nodes: ReportedNodes) -> Filled:
     return filled
 
 
-def _mixes(site: Site, held: Held, kinds: PoolKinds, requirements: ReplicaRequirements) -> bool:
-    if site.pools.cells.allocatable_rk is None or not held.replicas:
+def _mixes(
+    cluster: ClusterPools, held: Held, kinds: PoolKinds, requirements: ReplicaRequirements
+) -> bool:
+    if cluster.pools.cells.allocatable_rk is None or not held.replicas:
         return False
     if held.only is not None and held.only == request_shape(requirements.request):
         return False
-    return is_large_in(site, kinds, requirements) or holds_large(site, held, kinds)
+    return is_large_in(cluster, kinds, requirements) or holds_large(cluster, held, kinds)

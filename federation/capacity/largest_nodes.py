@@ -14,7 +14,7 @@ import numpy as np
 
 from federation.capacity.as_scheduled import part_of
 from federation.capacity.assignments import Held
-from federation.capacity.cluster_room import Site
+from federation.capacity.cluster_room import ClusterPools
 from federation.capacity.filled_nodes import LARGE_PART
 from federation.capacity.pool_kinds import PoolKinds
 from federation.model.arrays import BoolArray, IntArray, LevelArray
@@ -68,30 +68,30 @@ class LargestNodes:
             large_c=moves.array(self.large_c, UNSEEN),
         )
 
-    def with_sites(self, sites: Mapping[int, Site | None]) -> LargestNodes:
+    def with_clusters(self, clusters: Mapping[int, ClusterPools | None]) -> LargestNodes:
         """Return the largest nodes with other pools in some clusters."""
         has_allocatable_c, changes_c = (
             self.has_allocatable_c.copy(),
             np.zeros(len(self.has_allocatable_c), np.bool_),
         )
-        changes_c[list(sites)] = True
+        changes_c[list(clusters)] = True
         stays_p = ~changes_c[self.cluster_p]
-        clusters, kinds = [self.cluster_p[stays_p]], [self.kind_p[stays_p]]
+        positions, kinds = [self.cluster_p[stays_p]], [self.kind_p[stays_p]]
         amounts = [self.most_sp[:, stays_p]]
-        for position, site in sites.items():
-            allocatable_rk = site.pools.cells.allocatable_rk if site else None
+        for position, cluster in clusters.items():
+            allocatable_rk = cluster.pools.cells.allocatable_rk if cluster else None
             has_allocatable_c[position] = allocatable_rk is not None
-            if site and allocatable_rk is not None:
-                pools_p, most_sp = _largest_by_pool(site.pools.cells, allocatable_rk)
-                clusters.append(np.full(len(pools_p), position))
-                kinds.append(site.kind_p[pools_p])
+            if cluster and allocatable_rk is not None:
+                pools_p, most_sp = _largest_by_pool(cluster.pools.cells, allocatable_rk)
+                positions.append(np.full(len(pools_p), position))
+                kinds.append(cluster.kind_p[pools_p])
                 amounts.append(most_sp)
         return LargestNodes(
-            cluster_p=np.concatenate(clusters),
+            cluster_p=np.concatenate(positions),
             kind_p=np.concatenate(kinds),
             most_sp=np.concatenate(amounts, axis=1),
             has_allocatable_c=has_allocatable_c,
-            large_c=self._unseen_at(sites),
+            large_c=self._unseen_at(clusters),
         )
 
     def with_promises(self, positions: Iterable[int]) -> LargestNodes:
@@ -113,7 +113,7 @@ class LargestNodes:
 
     def holds_large_c(
         self,
-        sites: Sequence[Site | None],
+        clusters: Sequence[ClusterPools | None],
         held: Sequence[Held | None],
         kinds: PoolKinds,
         asked_c: BoolArray,
@@ -124,8 +124,8 @@ class LargestNodes:
         compute it at once, with the same result.
         """
         for position in np.flatnonzero(asked_c & (self.large_c == UNSEEN)).tolist():
-            site, promises = sites[position], held[position]
-            is_there = site and promises and holds_large(site, promises, kinds)
+            cluster, promises = clusters[position], held[position]
+            is_there = cluster and promises and holds_large(cluster, promises, kinds)
             self.large_c[position] = bool(is_there)
         holds_large_c: BoolArray = asked_c & (self.large_c == 1)
         return holds_large_c
@@ -136,26 +136,26 @@ class LargestNodes:
         return large_c
 
 
-def is_large_in(site: Site, kinds: PoolKinds, requirements: ReplicaRequirements) -> bool:
+def is_large_in(cluster: ClusterPools, kinds: PoolKinds, requirements: ReplicaRequirements) -> bool:
     """Tell whether a pod is large in one cluster."""
-    return share_in(site, kinds, requirements) * LARGE_PART > 1
+    return share_in(cluster, kinds, requirements) * LARGE_PART > 1
 
 
-def share_in(site: Site, kinds: PoolKinds, requirements: ReplicaRequirements) -> float:
+def share_in(cluster: ClusterPools, kinds: PoolKinds, requirements: ReplicaRequirements) -> float:
     """Return a pod's largest share, over resources, of the largest node that suits it."""
     request, claim = requirements.request, requirements.node_claim
     key = *(request.get(name, 0) for name in SCORED), claim and claim.key
-    shares = site.caches.shares
+    shares = cluster.caches.shares
     if key not in shares:
         if len(shares) >= MAX_SHARES:
             shares.clear()
-        shares[key] = _share(site, kinds, requirements)
+        shares[key] = _share(cluster, kinds, requirements)
     return shares[key]
 
 
-def holds_large(site: Site, held: Held, kinds: PoolKinds) -> bool:
+def holds_large(cluster: ClusterPools, held: Held, kinds: PoolKinds) -> bool:
     """Tell whether large pods are on their way; usually all but the last promises are cached."""
-    seen, was_there = site.caches.holds_large
+    seen, was_there = cluster.caches.holds_large
     newest: Held | None = held
     is_there = False
     while newest is not None and not is_there:
@@ -163,19 +163,19 @@ def holds_large(site: Site, held: Held, kinds: PoolKinds) -> bool:
             is_there = was_there
             break
         is_there = any(
-            promise.to_pack > 0 and is_large_in(site, kinds, promise.requirements)
+            promise.to_pack > 0 and is_large_in(cluster, kinds, promise.requirements)
             for promise in [assignment.outstanding for assignment in newest.more]
         )
         newest = newest.before
-    site.caches.holds_large = held, is_there
+    cluster.caches.holds_large = held, is_there
     return is_there
 
 
-def _share(site: Site, kinds: PoolKinds, requirements: ReplicaRequirements) -> float:
-    cells = site.pools.cells
+def _share(cluster: ClusterPools, kinds: PoolKinds, requirements: ReplicaRequirements) -> float:
+    cells = cluster.pools.cells
     if cells.allocatable_rk is None:
         return 0.0
-    suiting_p = part_of(Outstanding("", requirements, 1), site.kind_p, kinds).suiting_p
+    suiting_p = part_of(Outstanding("", requirements, 1), cluster.kind_p, kinds).suiting_p
     suiting_k = suiting_p[cells.pool_k] & (cells.count_k > 0)
     if not suiting_k.any():
         return 0.0

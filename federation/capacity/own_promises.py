@@ -50,11 +50,13 @@ class OwnPromises:
         """Return the promises of a binding; None for ``requirements``: it asks for sets."""
         repeated, changed = {}, dict[int, int]()
         for position, (held, staying) in promises.items():
-            site = fleet.sites[position]
-            if site is None:
+            cluster = fleet.clusters[position]
+            if cluster is None:
                 continue
             # Without labels there is no room to offer anyway.
-            next_worth = worth(certificate, carries_labels=True, follows_plans=site.follows_claims)
+            next_worth = worth(
+                certificate, carries_labels=True, follows_plans=cluster.follows_claims
+            )
             if requirements is None or not all(
                 is_repeated(promise, requirements, next_worth) for promise in held
             ):

@@ -60,9 +60,9 @@ def refined_available_c(
     refined_c, reasons = available_c.copy(), dict[int, Reason]()
     order = np.argsort(-np.maximum(filled_c, spread_c), kind="stable")
     for position in order[may_c[order]][:MAX_REFINED_CLUSTERS].tolist():
-        site, available = fleet.sites[position], int(available_c[position])
+        cluster, available = fleet.clusters[position], int(available_c[position])
         # To take one cluster out of the layers of the fleet costs more than this check.
-        if site is None or _max_reported(site.pools.cells, requirements) <= available:
+        if cluster is None or _max_reported(cluster.pools.cells, requirements) <= available:
             continue
         room = fleet.rooms[position]
         if room is not None:
@@ -121,7 +121,7 @@ def _rehearsed_room(room: Room, requirements: ReplicaRequirements) -> RehearsedR
     """Return the room after a rehearsal, cached by shape."""
     if room.held.is_overcommitted or requirements.node_claim:
         return _NOTHING
-    caches, shape = room.site.caches, request_shape(requirements.request)
+    caches, shape = room.cluster.caches, request_shape(requirements.request)
     if caches.rehearsed_room is None or caches.rehearsed_room[0] is not room.held:
         caches.rehearsed_room = room.held, {}
     held, by_shape = caches.rehearsed_room
@@ -142,11 +142,13 @@ def _most(room: Room, requirements: ReplicaRequirements) -> RehearsedRoom:
     if any(promise.requirements.node_claim for promise in room.outstanding):
         return _NOTHING
     # None where the steps, counted from the first promise on, are too many.
-    stage = room.site.rehearse(room.kinds, room.outstanding).stage
+    stage = room.cluster.rehearse(room.kinds, room.outstanding).stage
     if stage is None:
         is_reported = room.pools.cells.allocatable_rk is not None
         return RehearsedRoom(0, is_too_much=is_reported)
-    room_l = stage.room_l(part_of(Outstanding("", requirements, 1), room.site.kind_p, room.kinds))
+    room_l = stage.room_l(
+        part_of(Outstanding("", requirements, 1), room.cluster.kind_p, room.kinds)
+    )
     least_replicas = int(room_l.min())
     # With nothing on its way there is no chance involved.
     replicas = max(0, _surely(room_l) if stage.turns else least_replicas)

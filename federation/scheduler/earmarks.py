@@ -121,7 +121,7 @@ class EarmarkedNodes:
         kinds_q = self._kinds[position]
         max_replicas = 0
         if room is not None and kinds_q is not None:
-            if not kinds_q[room.site.kind_p].any():
+            if not kinds_q[room.cluster.kind_p].any():
                 return
             if not binding.components:
                 max_replicas = _max_elsewhere(room, binding.requirements, kinds_q)
@@ -209,14 +209,14 @@ def _kinds_for(room: Room, replicas: Iterable[ReplicaRequirements]) -> BoolArray
     """
     could_hold_q = np.zeros(len(room.kinds.members), np.bool_)
     for requirements in replicas:
-        could_hold_q[room.site.kind_p[_pools_for(room, requirements)]] = True
+        could_hold_q[room.cluster.kind_p[_pools_for(room, requirements)]] = True
     return could_hold_q
 
 
 def _max_elsewhere(room: Room, requirements: ReplicaRequirements, taken_q: BoolArray) -> int:
     """Return how many replicas fit on nodes of other kinds than ``taken_q``."""
     verdict_q = room.kinds.verdicts(requirements.node_claim)
-    if not room.site.carries_labels(verdict_q):
+    if not room.cluster.carries_labels(verdict_q):
         return 0
     suiting_q = ~taken_q if verdict_q is None else (verdict_q == Match.YES) & ~taken_q
     return int(room_by_segment(room.left, requirements.request, suiting_q).min())
@@ -229,7 +229,7 @@ def _pools_for(room: Room, requirements: ReplicaRequirements) -> list[int]:
         return []
     suits_k = np.ones(len(cells.count_k), np.bool_)
     if verdict_q is not None:
-        suits_k &= verdict_q[room.site.kind_p[cells.pool_k]] == Match.YES
+        suits_k &= verdict_q[room.cluster.kind_p[cells.pool_k]] == Match.YES
     if cells.allocatable_rk is not None:
         request_s = np.array([request.get(name, 0) for name in SCORED], np.int64)
         suits_k &= (cells.allocatable_rk >= request_s[:, None]).all(axis=0)

@@ -41,7 +41,7 @@ def runs_of(fleet: FleetRooms, requirements: ReplicaRequirements = SMALL) -> lis
     """The replicas that fit beside all promises, in each run of a rehearsal; none where a promise
     finds no node in one of them.
     """
-    (room,), (site,) = fleet.rooms, fleet.sites
+    (room,), (site,) = fleet.rooms, fleet.clusters
     assert room is not None
     assert site is not None
     stage = site.rehearse(fleet.kinds, room.outstanding).stage
@@ -93,7 +93,7 @@ def test_no_more_is_promised_than_fits_after_each_run() -> None:
 def test_promises_are_not_held_to_a_rehearsal_where_there_is_much_room(seed: int) -> None:
     other = ReplicaRequirements(request={"cpu": 250, "memory": GIB // 2})
     fleet = fleet_of(Outstanding("shop/w", other, 3), seed=seed)
-    (site,) = fleet.sites
+    (site,) = fleet.clusters
     assert site is not None
     found_c = packable_c(fleet, SMALL, Certificate.CAREFUL)
     assert found_c.tolist() == careful_c(fleet, SMALL).tolist()

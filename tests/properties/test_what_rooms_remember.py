@@ -190,8 +190,8 @@ class Fleet:
 
 def without_memory(room: Room) -> Room:
     """The same room on nodes that nobody has looked at."""
-    site = replace(room.site, pools=replace(room.pools), caches=NodeCaches())
-    return replace(room, site=site)
+    cluster = replace(room.cluster, pools=replace(room.pools), caches=NodeCaches())
+    return replace(room, cluster=cluster)
 
 
 def packing(room: Room) -> tuple[object, ...]:

@@ -138,7 +138,7 @@ class ReportKeeping:
 
 def _source(snapshot: FleetSnapshot, name: str) -> _Source:
     position = snapshot.positions[name]
-    state, site = snapshot.states[position], snapshot.rooms.sites[position]
+    state, site = snapshot.states[position], snapshot.rooms.clusters[position]
     return _Source(
         cluster=name,
         report=state.report,

@@ -79,13 +79,13 @@ class KnownAnswers:
     @classmethod
     def about(cls, rooms: FleetRooms) -> KnownAnswers:
         """Return empty memos for these rooms."""
-        clusters = len(rooms.sites)
+        clusters = len(rooms.clusters)
         return cls(rooms, Memo(clusters), Memo(clusters), Memo(clusters))
 
     def scarcities(self, certificate: Certificate | None) -> Memo[Hashable, Reason]:
         """Return the scarce resource by question, for bindings that request this certificate."""
         if certificate not in self.scarce:
-            self.scarce[certificate] = Memo(len(self.rooms.sites))
+            self.scarce[certificate] = Memo(len(self.rooms.clusters))
         return self.scarce[certificate]
 
     def available_to_new(

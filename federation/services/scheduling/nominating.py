@@ -207,7 +207,7 @@ def _nodes(room: Room | None, requirements: ReplicaRequirements) -> int:
     verdict_p = room.kinds.verdicts(requirements.node_claim)
     if verdict_p is None:
         return int(cells.count_k.sum())
-    suits_k = verdict_p[room.site.kind_p[cells.pool_k]] != Match.NO
+    suits_k = verdict_p[room.cluster.kind_p[cells.pool_k]] != Match.NO
     return int(cells.count_k[suits_k].sum())
 
 

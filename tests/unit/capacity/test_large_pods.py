@@ -469,7 +469,7 @@ def test_a_refusal_looks_at_large_pods_at_first_and_at_second_sight_alone() -> N
     # Cpu is not scarce: without large pods there is enough for all of them.
     kept_for = "6 replicas are available, 10 wanted; a: room kept for 3 large pods"
     assert control.refusals["small"] == kept_for
-    assert len(room.site.caches.beside_large[1]) == 2
+    assert len(room.cluster.caches.beside_large[1]) == 2
     assert control.submit(divided("more", SMALL.request, 30), looks_again=True) is None
     assert "short of cpu in 1 cluster; a: room kept for 3 large pods" in control.refusals["more"]
 

@@ -129,7 +129,7 @@ def test_what_was_rehearsed_is_known_beside_a_later_report_of_the_same_nodes(
 
     monkeypatch.setattr(Rehearsal, "placing", counted)
     fleet = fleet_of(*BURST)
-    (site,) = fleet.sites
+    (site,) = fleet.clusters
     assert site is not None
     seen = look(fleet)
     assert rehearsed == [each.to_pack for each in BURST]
@@ -271,8 +271,10 @@ def test_a_promise_goes_on_from_what_was_rehearsed_before(monkeypatch: pytest.Mo
 def test_each_run_packs_every_promise(run: int) -> None:
     (room,) = fleet_of(*BURST).rooms
     assert room is not None
-    room.site.rehearse(room.kinds, BURST[:5])
-    left, packed = room.site.rehearse(room.kinds, BURST, run).packed(room.left, room.site.kind_p)
+    room.cluster.rehearse(room.kinds, BURST[:5])
+    left, packed = room.cluster.rehearse(room.kinds, BURST, run).packed(
+        room.left, room.cluster.kind_p
+    )
     there = replace(room, left=left, held=Held().with_more(packed))
     assert (there.outstanding, there.stuck()) == (BURST, 0)
     assert not broken_promise(there.pools, there.holdings)
@@ -284,7 +286,7 @@ def test_each_run_packs_every_promise(run: int) -> None:
 def test_each_run_packs_by_its_own_luck() -> None:
     """Whatever run was rehearsed before: on nodes that are alike, runs differ."""
     cells = cells_of([[(4000, 16 * GIB, 50)]] * NODES, allocatable=[(8000, 32 * GIB)] * NODES)
-    site = FleetRooms.of([UnpackedRoom(ReportId(1, 1), one_pool(cells), False, ())]).sites[0]
+    site = FleetRooms.of([UnpackedRoom(ReportId(1, 1), one_pool(cells), False, ())]).clusters[0]
     (room,) = fleet_of().rooms
     assert site is not None
     assert room is not None
@@ -311,7 +313,7 @@ def test_each_run_packs_by_its_own_luck() -> None:
 def test_a_rehearsal_of_other_promises_begins_anew(others: tuple[Outstanding, ...]) -> None:
     (room,) = fleet_of().rooms
     assert room is not None
-    site, kinds = room.site, room.kinds
+    site, kinds = room.cluster, room.kinds
     anew = RehearsedPromises().going_on(site.pools, site.kind_p, kinds, others)
     begun = RehearsedPromises().going_on(site.pools, site.kind_p, kinds, BURST)
     for gone_on in (
