@@ -37,9 +37,14 @@ FOLDERS_OF_REST = (
 )
 # `make test` runs these of them: real programs start, place and are killed.
 FILES_OF_PROGRAMS = ("tests/e2e/test_server.py",)
-# `make test-all` alone runs these files of all other folders: each takes a minute.
+# `make test-all` alone runs these files of all other folders: each takes half a minute or more.
 FILES_OF_REST = (
+    "tests/api/test_audit_chain.py",
+    "tests/api/test_failover_brake.py",
+    "tests/api/test_preempting_what_runs.py",
+    "tests/api/test_presences.py",
     "tests/api/test_restores.py",
+    "tests/api/test_simulation_workers.py",
     "tests/bridge/test_bridging.py",
     "tests/properties/test_live_reservations.py",
     "tests/properties/test_reservations_simulated.py",
