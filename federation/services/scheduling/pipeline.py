@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from federation.model.errors import Conflict, FederationError, Unavailable
-from federation.model.placement import Binding, BindingName, Certificate
+from federation.model.placement import Binding, BindingName
 from federation.model.reasons import Reason
 from federation.scheduler.decision import by_itself
 from federation.scheduler.plugins.profile import Profile, Profiles
@@ -212,10 +212,6 @@ class DecisionPipeline:
         """Return the clusters where nothing may grow now, each with the reason."""
         fleet = working.snapshot.fleet_at(self._clock.now())
         return {fleet.names[c]: fleet.unready[c] for c in (~fleet.ready_c).nonzero()[0].tolist()}
-
-    def asked(self, binding: Binding) -> Certificate | None:
-        """Return the certificate that the binding asks for, or else that of its profile."""
-        return binding.certificate or self._profiles.profile_of(binding).certificate
 
     def profile_of(self, binding: Binding) -> Profile:
         """Return the profile of a binding. Raises InvalidRequest without one."""

@@ -169,7 +169,8 @@ class Previews:
                 raise _stale(preview, f"cluster {target.name} {closed[target.name]}")
         # A new request would get a second look, and so do the shares that were shown.
         attempt.result.is_refined = True
-        request_room(working, attempt, self._pipeline.asked(candidate))
+        certificate = candidate.certificate or self._pipeline.profile_of(candidate).certificate
+        request_room(working, attempt, certificate)
         refused = reserve(working, attempt)
         if refused is not None:
             reasons = "; ".join(f"{name}: {why}" for name, why in sorted(refused.reasons.items()))
