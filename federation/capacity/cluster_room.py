@@ -53,7 +53,7 @@ class ReportId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClusterPools:
-    """A cluster's node pools as reported, without promises: the ``pools`` of ``report``, their kinds.
+    """The reported node pools of a cluster: the ``pools`` of ``report``, and their kinds.
 
     ``follows_claims``: our binder places the cluster's pods on the nodes that its agent plans.
     ``caches`` are of results about the nodes.
