@@ -32,24 +32,24 @@ CHECKED: Final = PromiseCertificate.SUMMARY_CHECKED
 ReservationsChange: TypeAlias = tuple[BindingReservations | None, BindingReservations | None]
 
 
-class TotalsInWork:
-    """Totals of a snapshot less the outstanding promises in its ledgers and in those of ``work``.
+class TotalsDraft:
+    """Totals of a snapshot less the outstanding promises in its ledgers and in those of ``drafts``.
 
-    The ledgers in ``work`` replace those of the snapshot; every promise changes them.
+    The ledgers in ``drafts`` replace those of the snapshot; every promise changes them.
     ``estimates`` has the deductions of earlier snapshots, from which these are computed.
     """
 
     def __init__(
-        self, snapshot: FleetSnapshot, estimates: KnownEstimates, work: Mapping[int, LedgerDraft]
+        self, snapshot: FleetSnapshot, estimates: KnownEstimates, drafts: Mapping[int, LedgerDraft]
     ) -> None:
         self._snapshot = snapshot
         self._estimates = estimates
-        self._work = work
+        self._drafts = drafts
         # Computed on first use, then changed with each promise.
         self._deductions: Deductions | None = None
         self._last_answer: tuple[Deductions, ReplicaRequirements, Estimates] | None = None
 
-    def left(self, unit: ReplicaRequirements) -> Estimates:
+    def available(self, unit: ReplicaRequirements) -> Estimates:
         """Return how many additional replicas, or whole sets of components, fit in each cluster."""
         deductions = self._current_deductions()
         answer = self._last_answer
@@ -71,11 +71,11 @@ class TotalsInWork:
         """Tell whether the totals of any cluster are relayed."""
         return bool(self.relayed_c.any())
 
-    def short(self, unit: ReplicaRequirements, checked: Mapping[str, int]) -> dict[str, Reason]:
+    def shortages(self, unit: ReplicaRequirements, checked: Mapping[str, int]) -> dict[str, Reason]:
         """Return a reason for each checked cluster that has too little capacity by now."""
         if not checked:
             return {}
-        positions, free_c = self._snapshot.positions, self.left(unit).replicas_c
+        positions, free_c = self._snapshot.positions, self.available(unit).replicas_c
         return {
             name: Reason.of(
                 ReasonCode.TOTALS_TOO_SMALL, Amount(int(free_c[positions[name]])), Amount(count)
@@ -103,12 +103,14 @@ class TotalsInWork:
         if self._deductions is None:
             snapshot, ledgers = self._snapshot, self._snapshot.ledgers
             shared = self._estimates.deductions(snapshot.capacity, snapshot.outstanding)
-            changed = [c for c, draft in self._work.items() if draft.version != ledgers[c].version]
+            changed = [
+                c for c, draft in self._drafts.items() if draft.version != ledgers[c].version
+            ]
             self._deductions = shared.with_others({c: self._outstanding(c) for c in changed})
         return self._deductions
 
     def _outstanding(self, position: int) -> tuple[Outstanding, ...]:
-        return self._work[position].ledger.outstanding()
+        return self._drafts[position].ledger.outstanding()
 
 
 def more_units(

@@ -60,7 +60,7 @@ from federation.services.scheduling.shares import (
 from federation.services.scheduling.totals import (
     CHECKED,
     ReservationsChange,
-    TotalsInWork,
+    TotalsDraft,
     certificate_of_kept,
     more_units,
     outstanding_after,
@@ -91,7 +91,7 @@ class WorkingCopy:
         self._taking: Promised | None = None
         self._ledgers: dict[int, LedgerDraft] = {}
         self._estimates = estimates or KnownEstimates()
-        self._totals = TotalsInWork(snapshot, self._estimates, self._ledgers)
+        self._totals = TotalsDraft(snapshot, self._estimates, self._ledgers)
         self._allow_unproven = allow_unproven
         self._last_told: _Told | None = None
         self._answers = KnownAnswers.about(self.rooms)
@@ -129,7 +129,7 @@ class WorkingCopy:
         branch = WorkingCopy(self.snapshot, allow_unproven=self._allow_unproven)
         branch.rooms = self.rooms
         branch._ledgers = {position: draft.copy() for position, draft in self._ledgers.items()}
-        branch._totals = TotalsInWork(self.snapshot, self._estimates, branch._ledgers)
+        branch._totals = TotalsDraft(self.snapshot, self._estimates, branch._ledgers)
         return branch
 
     def drop_reservations(self, keys_in: Mapping[str, Collection[str]]) -> None:
@@ -137,7 +137,7 @@ class WorkingCopy:
         rooms: dict[int, Room] = {}
         for name, keys in sorted(keys_in.items()):
             position = self.snapshot.positions[name]
-            ledger, room = self._in_work(position), self.room(position)
+            ledger, room = self._draft_of(position), self.room(position)
             if room is not None:
                 rooms[position] = room.repacked(
                     promise for promise in room.outstanding if promise.binding not in keys
@@ -150,7 +150,7 @@ class WorkingCopy:
     def drop_promises(self) -> None:
         """Drop all promises made since the snapshot."""
         self.rooms, self._ledgers = self.snapshot.rooms, {}
-        self._totals = TotalsInWork(self.snapshot, self._estimates, self._ledgers)
+        self._totals = TotalsDraft(self.snapshot, self._estimates, self._ledgers)
         self._answers, self._shadows = KnownAnswers.about(self.rooms), {}
 
     def closed(self, reasons: Mapping[str, Reason]) -> WorkingCopy:
@@ -231,8 +231,8 @@ class WorkingCopy:
         unknown. ``answers`` remembers the result. ``leaves_large`` is that of ``reserve.packable``.
         """
         # A placed binding may have reservations that only the changed ledgers have.
-        is_in_work = bool(binding.clusters and self._ledgers)
-        if is_in_work or binding.components or self._by_totals_c(binding, certificate) is not None:
+        has_drafts = bool(binding.clusters and self._ledgers)
+        if has_drafts or binding.components or self._by_totals_c(binding, certificate) is not None:
             return self._availability(binding, certificate, leaves_large=leaves_large)
         answers, ledgers = self.answers, self.snapshot.ledgers
         if binding.clusters:
@@ -268,7 +268,7 @@ class WorkingCopy:
         by_totals_c = self._by_totals_c(binding, certificate)
         if by_totals_c is None:
             return packed
-        by_totals = self._totals.left(shape_of(binding))
+        by_totals = self._totals.available(shape_of(binding))
         estimates = replace(instead_where(by_totals_c, by_totals, packed), reasons=packed.reasons)
         return ignoring_claims(estimates) if _chooses_nodes(binding) else estimates
 
@@ -327,8 +327,8 @@ class WorkingCopy:
         positions = self.snapshot.positions
         if gone := [name for name in request.shares if name not in positions]:
             return Refused(reasons=dict.fromkeys(gone, Reason(ReasonCode.CLUSTER_GONE)))
-        if short := self._totals.short(request.unit, request.checked):
-            return Refused(reasons=short)
+        if shortages := self._totals.shortages(request.unit, request.checked):
+            return Refused(reasons=shortages)
         changes = self._changes(request)
         taken = promised(
             self.rooms,
@@ -381,19 +381,20 @@ class WorkingCopy:
         first = NewReservations(key, request.decision)
         changes: dict[int, ReservationsChange] = {}
         for name, shares in request.shares.items():
-            ledger = self._in_work(positions[name])
+            ledger = self._draft_of(positions[name])
             former = ledger.reservations_of(key)
             holding = ledger.draft(first, former, shares, request.adopted.get(name))
             changes[positions[name]] = former, holding
         for name, shares in request.watched.items():
             if name in positions:
-                ledger = self._in_work(positions[name])
+                ledger = self._draft_of(positions[name])
                 former = ledger.reservations_of(key)
                 if former is not None:
                     changes[positions[name]] = former, ledger.draft(first, former, shares)
         for name in request.left:
             if name in positions:
-                changes[positions[name]] = self._in_work(positions[name]).reservations_of(key), None
+                ledger = self._draft_of(positions[name])
+                changes[positions[name]] = ledger.reservations_of(key), None
         return changes
 
     def _report_in(self, name: str) -> ReportId | None:
@@ -417,7 +418,7 @@ class WorkingCopy:
         self._totals.take(changes)
         return clusters
 
-    def _in_work(self, position: int) -> LedgerDraft:
+    def _draft_of(self, position: int) -> LedgerDraft:
         draft = self._ledgers.get(position)
         if draft is None:
             draft = self._ledgers[position] = LedgerDraft(self.snapshot.ledgers[position])
@@ -457,13 +458,13 @@ class WorkingCopy:
         position = self.snapshot.positions.get(target.name)
         if position is None:
             return PromiseCertificate.UNPROVEN, 0
-        former = self._in_work(position).reservations_of(binding.key)
+        former = self._draft_of(position).reservations_of(binding.key)
         added = more_units(binding, target, former, adopts=adopts)
         if added <= 0 and self._totals.relayed_c[position]:
             return certificate_of_kept(former), 0
         is_checked = self._blind_c(binding)[position]
         if self._allow_unproven:
-            free_c = self._totals.left(shape_of(binding)).replicas_c
+            free_c = self._totals.available(shape_of(binding)).replicas_c
             is_checked = is_checked and free_c[position] >= added
         elif certificate is not None:
             is_checked = False
