@@ -26,7 +26,6 @@ from federation.failover.virtual_steps import (
     WaitingStep,
 )
 from federation.failover.virtual_waiting import (
-    Earmarks,
     FirstInLine,
     PreemptionBudget,
     VirtualQueue,
@@ -47,6 +46,7 @@ from federation.scheduler.preemption import open_clusters
 from federation.scheduler.simulated_capacity import SimulationOptions
 from federation.scheduler.simulation import Simulation
 from federation.scheduler.triggers import evicting_taints, leaving
+from federation.scheduler.waiting.kept import Earmarks
 
 # How soon moves that the rate holds up are looked at again.
 LOOK_SECONDS: Final = 1.0

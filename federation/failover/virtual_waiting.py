@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from operator import itemgetter
 
 from federation.failover.rate import MINUTE
 from federation.failover.virtual_steps import WaitingStep
@@ -20,7 +19,7 @@ from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.preemption import are_within
 from federation.scheduler.scarcity import short_of
 from federation.scheduler.waiting.gangs import GangMember, gate_of, missing
-from federation.scheduler.waiting.kept import MAX_EARMARKS, goes_with
+from federation.scheduler.waiting.kept import goes_with
 from federation.scheduler.waiting.queue import Seen, TryOrder, Waiter, WaitingQueue
 
 
@@ -243,41 +242,6 @@ class PreemptionBudget:
         self.now = now
         self._has_refused = self._has_refused and not is_due
         return is_due
-
-
-class Earmarks:
-    """Bindings that were overtaken, and those for which room is kept after a time."""
-
-    def __init__(self) -> None:
-        self._starving: dict[BindingName, float] = {}
-        self.keys: set[BindingName] = set()
-
-    def overtaken(self, key: BindingName, due_at: float) -> None:
-        """Keep room for an overtaken binding from ``due_at`` on."""
-        if key not in self.keys:
-            self._starving.setdefault(key, due_at)
-
-    @property
-    def next_at(self) -> float:
-        """Return when room is kept for one more; infinity while earmarks are at their limit."""
-        is_full = len(self.keys) >= MAX_EARMARKS
-        return math.inf if is_full else min(self._starving.values(), default=math.inf)
-
-    def begin(self, now: float) -> Iterator[BindingName]:
-        """Yield bindings for which room is kept from now on, the longest overtaken first."""
-        for key, due_at in sorted(self._starving.items(), key=itemgetter(1)):
-            if due_at > now or len(self.keys) >= MAX_EARMARKS:
-                return
-            del self._starving[key]
-            self.keys.add(key)
-            yield key
-
-    def end(self, waiting: Collection[BindingName]) -> bool:
-        """Keep nothing for bindings that no longer wait; return whether something was kept."""
-        self._starving = {key: at for key, at in self._starving.items() if key in waiting}
-        ended = {key for key in self.keys if key not in waiting}
-        self.keys -= ended
-        return bool(ended)
 
 
 class FirstInLine:

@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Final
 
 from federation.model.errors import LimitExceeded, NotFound
@@ -21,7 +20,7 @@ from federation.model.reasons import clauses_of
 from federation.model.waiting import Wait
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.preemption import SPENT
-from federation.scheduler.waiting.kept import MAX_EARMARKS
+from federation.scheduler.waiting.kept import Earmarks
 from federation.scheduler.waiting.queue import TryOrder, Waiter, WaitingQueue
 from federation.services.binding_ports import StoredBinding
 from federation.services.duties import URGENT_LEASE_SECONDS, Begin, Duty
@@ -105,9 +104,7 @@ class QueueKeeper:
         # The last in the order of the bindings placed since the last round, by cluster.
         self._last_placed: dict[str, TryOrder] = {}
         self._timeouts = GangTimeouts(self._store, self._fleet, self._clock)
-        # When room is to be kept for overtaken bindings, and those for which it is kept.
-        self._starving: dict[BindingName, float] = {}
-        self._earmarked: set[BindingName] = set()
+        self._earmarks = Earmarks()
         self.nominations.clear()
         # How often room that was kept for a binding was given up.
         self._given_up = 0
@@ -204,7 +201,7 @@ class QueueKeeper:
         await asyncio.sleep(min(rest, MAX_REST_SECONDS))
 
     async def _wait(self) -> None:
-        times = [self._queue.next_time(), self._sweep_at, self._earmark_at]
+        times = [self._queue.next_time(), self._sweep_at, self._earmarks.next_at]
         times += [self._ordering.again_at, self.nominations.next_at, self._timeouts.next_at]
         if len(self._queue):
             times.append(self._touched.open_at)
@@ -313,39 +310,30 @@ class QueueKeeper:
         is_earmarked = wait is not None and wait.earmarked_since is not None
         overtaken_since = wait.overtaken_since if wait else None
         if is_earmarked:
-            self._earmarked.add(waiter.key)
-        elif waiter.key in self._earmarked:
+            self._earmarks.keep(waiter.key)
+        elif waiter.key in self._earmarks.keys:
             self._give_up_room(waiter.key)
         if self.nominations.note(waiter.key, wait, self._clock.now()):
             self._wake_all()
-        if overtaken_since is None or is_earmarked:
-            self._starving.pop(waiter.key, None)
-        elif waiter.key not in self._starving:
+        if overtaken_since is None:
+            self._earmarks.forget(waiter.key)
+        else:
             self._note_starving(waiter, min(overtaken_since, self._clock.now()))
 
     def _note_starving(self, waiter: Waiter, since: float) -> None:
         binding = self._samples[waiter.want].binding
         if not self._profiles.violations_of(binding):
             seconds = self._profiles.profile_of(binding).starvation_seconds
-            self._starving[waiter.key] = since + seconds
-
-    @property
-    def _earmark_at(self) -> float | None:
-        """When room is to be kept for one more binding; None at the limit of earmarks."""
-        if not self._starving or len(self._earmarked) >= MAX_EARMARKS:
-            return None
-        return min(self._starving.values())
+            self._earmarks.overtaken(waiter.key, since + seconds)
 
     def _newly_earmarked(self) -> list[int]:
         """Return the ids of bindings overtaken for too long, the longest first."""
-        now, ids = self._clock.now(), []
-        for key, due_at in sorted(self._starving.items(), key=itemgetter(1)):
-            if due_at > now or len(self._earmarked) >= MAX_EARMARKS:
-                break
-            del self._starving[key]
+        ids: list[int] = []
+        for key in self._earmarks.begin(self._clock.now()):
             if key in self._queue:
-                self._earmarked.add(key)
                 ids += self._ids_of(key)
+            else:
+                self._earmarks.give_up(key)
         return ids
 
     def _remove(self, key: BindingName) -> None:
@@ -355,11 +343,10 @@ class QueueKeeper:
         self._queue.remove(key)
         self._ids.pop(key, None)
         self._companions.pop(key, None)
-        self._starving.pop(key, None)
+        self._earmarks.forget(key)
 
     def _give_up_room(self, key: BindingName) -> None:
-        is_kept = self.nominations.drop(key) or key in self._earmarked
-        self._earmarked.discard(key)
+        is_kept = self.nominations.drop(key) | self._earmarks.give_up(key)
         if is_kept or self._profiles.strict_names:
             self._wake_all()
 
