@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Held:
+class _LockedBinding:
     """A locked binding with the locked ledgers of the clusters where it has reservations.
 
     ``row`` is None if it has none. ``companions`` are changes of other bindings, which go to the
@@ -55,7 +55,7 @@ class _Held:
     """
 
     tx: Transaction
-    binding: StoredBinding
+    stored: StoredBinding
     row: StoredReservations | None
     ledgers: Mapping[str, ClusterLedger]
     companions: list[BindingChanged] = field(default_factory=list)
@@ -73,9 +73,9 @@ class ReleaseService:
         """Drop the reservations, and the watch for pods, of a binding in a cluster that it left."""
         key = binding_key(*name)
 
-        async def drop(held: _Held) -> Mapping[str, ClusterLedger]:
-            is_placed = any(item.name == cluster for item in held.binding.binding.clusters)
-            ledger = None if is_placed else held.ledgers.get(cluster)
+        async def drop(locked: _LockedBinding) -> Mapping[str, ClusterLedger]:
+            is_placed = any(item.name == cluster for item in locked.stored.binding.clusters)
+            ledger = None if is_placed else locked.ledgers.get(cluster)
             return {cluster: ledger.released(key)} if ledger else {}
 
         with suppress(NotFound, Conflict):
@@ -90,16 +90,16 @@ class ReleaseService:
         """
         released: tuple[HeldReservation, ...] = ()
 
-        async def drop(held: _Held) -> Mapping[str, ClusterLedger]:
+        async def drop(locked: _LockedBinding) -> Mapping[str, ClusterLedger]:
             nonlocal released
-            names = [name for name in held.ledgers if not clusters or name in clusters]
+            names = [name for name in locked.ledgers if not clusters or name in clusters]
             self._fleet.check_known(clusters)
             if not names:
                 where = f" in {', '.join(clusters)}" if clusters else ""
-                raise NotFound(f"Binding {held.binding.binding.key!r} holds nothing{where}.")
-            key = held.binding.binding.key
-            released = held_in(held.ledgers, key, names)
-            return {name: held.ledgers[name].released(key) for name in names}
+                raise NotFound(f"Binding {locked.stored.binding.key!r} holds nothing{where}.")
+            key = locked.stored.binding.key
+            released = held_in(locked.ledgers, key, names)
+            return {name: locked.ledgers[name].released(key) for name in names}
 
         await self._amend(namespace, name, uid, drop)
         return released
@@ -131,12 +131,12 @@ class ReleaseService:
     async def delete(self, namespace: str, name: str, uid: str = "") -> None:
         """Delete the binding and its reservations, but not its decisions. Raises as ``release``."""
 
-        async def forget(held: _Held) -> Mapping[str, ClusterLedger]:
-            binding = held.binding.binding
-            await held.tx.bindings.delete(held.binding.id)
+        async def forget(locked: _LockedBinding) -> Mapping[str, ClusterLedger]:
+            binding = locked.stored.binding
+            await locked.tx.bindings.delete(locked.stored.id)
             if binding.gang is not None:
-                held.companions += await settle_gang(held.tx, (namespace, binding.gang.name))
-            return {name: ledger.released(binding.key) for name, ledger in held.ledgers.items()}
+                locked.companions += await settle_gang(locked.tx, (namespace, binding.gang.name))
+            return {name: ledger.released(binding.key) for name, ledger in locked.ledgers.items()}
 
         async with self._store.reading() as read:
             stored = await read.bindings.get(namespace, name)
@@ -174,9 +174,9 @@ class ReleaseService:
             stored = await read.decisions.get(decision)
         plans = {plan.cluster: plan for plan in stored.plans} if stored else {}
 
-        async def weaken(held: _Held) -> Mapping[str, ClusterLedger]:
-            ledger = held.ledgers.get(cluster)
-            if ledger is None or held.binding.decision_id != decision:
+        async def weaken(locked: _LockedBinding) -> Mapping[str, ClusterLedger]:
+            ledger = locked.ledgers.get(cluster)
+            if ledger is None or locked.stored.decision_id != decision:
                 return {}
             newest = ledger.newest(key)
             if all(item.certificate is not PromiseCertificate.PLANNED for item in newest):
@@ -189,7 +189,7 @@ class ReleaseService:
             ]
             nowhere = NodePlan(cluster=cluster, unplaced=sum(item.replicas for item in newest))
             plan = replace(plans.get(cluster, nowhere), claimed=False, message=why)
-            await held.tx.decisions.put_node_plans({decision: [plan]})
+            await locked.tx.decisions.put_node_plans({decision: [plan]})
             return {cluster: ledger.decided(key, decision, shares)}
 
         try:
@@ -219,7 +219,7 @@ class ReleaseService:
         namespace: str,
         name: str,
         uid: str,
-        change: Callable[[_Held], Awaitable[Mapping[str, ClusterLedger]]],
+        change: Callable[[_LockedBinding], Awaitable[Mapping[str, ClusterLedger]]],
         *,
         deletes: bool = False,
         grouped: Sequence[Binding] = (),
@@ -232,41 +232,41 @@ class ReleaseService:
         for _ in range(MAX_TRIES):
             async with self._store.transaction() as tx:
                 await lock_groups(tx, grouped)
-                held = await self._hold(tx, namespace, name, uid, clusters)
-                if isinstance(held, frozenset):
-                    clusters = held
+                locked = await self._lock(tx, namespace, name, uid, clusters)
+                if isinstance(locked, frozenset):
+                    clusters = locked
                     continue
-                ledgers = await change(held)
-                amended = _amended(held, ledgers, deletes=deletes)
+                ledgers = await change(locked)
+                amended = _amended(locked, ledgers, deletes=deletes)
                 if not (ledgers or deletes):
                     return False
-                await _write(tx, held, ledgers, amended)
-                await tx.journal.append([amended, *held.companions])
-            for entry in (amended, *held.companions):
+                await _write(tx, locked, ledgers, amended)
+                await tx.journal.append([amended, *locked.companions])
+            for entry in (amended, *locked.companions):
                 self._fleet.apply(entry)
             return True
         raise Conflict(f"Binding {name!r} was changed by others meanwhile: try again.")
 
-    async def _hold(
+    async def _lock(
         self, tx: Transaction, namespace: str, name: str, uid: str, clusters: frozenset[str]
-    ) -> _Held | frozenset[str]:
+    ) -> _LockedBinding | frozenset[str]:
         """Lock a binding with its ledgers in the clusters.
 
         Return more clusters to lock instead if it has reservations elsewhere.
         """
         await lock_clusters(tx, self._fleet, self._following, clusters)
-        binding = await locked_binding(tx, namespace, name, uid)
+        stored = await locked_binding(tx, namespace, name, uid)
         row = await tx.reservations.of(namespace, name)
         elsewhere = {item.cluster for item in row.reservations} if row else set()
         if not elsewhere <= clusters:
             return clusters | elsewhere
-        key = binding.binding.key
+        key = stored.binding.key
         ledgers = {
             name: self._fleet.ledger(name)
             for name in sorted(clusters)
             if self._fleet.has(name) and self._fleet.ledger(name).of_binding(key)
         }
-        return _Held(tx=tx, binding=binding, row=row, ledgers=ledgers)
+        return _LockedBinding(tx=tx, stored=stored, row=row, ledgers=ledgers)
 
 
 def held_in(
@@ -297,11 +297,11 @@ def held_in(
     return tuple(reservations)
 
 
-async def _drop_if_expired(held: _Held) -> Mapping[str, ClusterLedger]:
-    binding = held.binding.binding
-    if not await held.tx.reservations.has_expired(binding.namespace, binding.name):
+async def _drop_if_expired(locked: _LockedBinding) -> Mapping[str, ClusterLedger]:
+    binding = locked.stored.binding
+    if not await locked.tx.reservations.has_expired(binding.namespace, binding.name):
         return {}
-    return {name: ledger.released(binding.key) for name, ledger in held.ledgers.items()}
+    return {name: ledger.released(binding.key) for name, ledger in locked.ledgers.items()}
 
 
 async def locked_binding(tx: Transaction, namespace: str, name: str, uid: str) -> StoredBinding:
@@ -331,11 +331,13 @@ async def missing_binding(read: Transaction, namespace: str, name: str) -> NotFo
     return NotFound(f"{missing.message} Is it {' or '.join(map(repr, similar))}?")
 
 
-def _amended(held: _Held, ledgers: Mapping[str, ClusterLedger], *, deletes: bool) -> BindingChanged:
-    binding = held.binding.binding
+def _amended(
+    locked: _LockedBinding, ledgers: Mapping[str, ClusterLedger], *, deletes: bool
+) -> BindingChanged:
+    binding = locked.stored.binding
     return BindingChanged.of(
         binding,
-        decision=held.binding.decision_id,
+        decision=locked.stored.decision_id,
         clusters={
             name: ClusterShares(
                 version=ledger.version, shares=shares_of(ledger.newest(binding.key))
@@ -343,18 +345,18 @@ def _amended(held: _Held, ledgers: Mapping[str, ClusterLedger], *, deletes: bool
             for name, ledger in ledgers.items()
         },
         deleted=deletes,
-        waits=held.binding.wait is not None and not deletes,
+        waits=locked.stored.wait is not None and not deletes,
     )
 
 
 async def _write(
     tx: Transaction,
-    held: _Held,
+    locked: _LockedBinding,
     ledgers: Mapping[str, ClusterLedger],
     amended: BindingChanged,
 ) -> None:
-    binding = held.binding.binding
-    now = {**held.ledgers, **ledgers}
+    binding = locked.stored.binding
+    now = {**locked.ledgers, **ledgers}
     row = StoredReservations(
         namespace=binding.namespace,
         name=binding.name,
@@ -366,7 +368,7 @@ async def _write(
             reservation for name in sorted(now) for reservation in now[name].of_binding(binding.key)
         ),
     )
-    if held.row is not None:
+    if locked.row is not None:
         await tx.reservations.put([row], {})
     if ledgers:
         await tx.journal.advance(
