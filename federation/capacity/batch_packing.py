@@ -123,7 +123,7 @@ def _packed_together(
         # A gathered table has spare columns for one packing: later rounds copy it.
         packed_on = pack if turn else pack_in_place
         packing = packed_on(free_cells, current.requirements.request, replicas_c, suiting_p)
-        free_cells = packing.left
+        free_cells = packing.free_cells
         # Kept for the next binding, which mostly asks for the same.
         room = None
         if packing.room_s is not None and suiting_p is None:

@@ -103,13 +103,13 @@ class ClusterPools:
 class Room:
     """A cluster as reported, and the cells that outstanding promises leave free.
 
-    ``left`` are the free cells in both views: with all that is ``held`` packed by best fit, and
-    packed by spreading. Their pools are among the ``kinds``.
+    ``free_cells`` are in both views: with all that is ``held`` packed by best fit, and packed by
+    spreading. Their pools are among the ``kinds``.
     """
 
     cluster: ClusterPools
     kinds: PoolKinds
-    left: FreeCells
+    free_cells: FreeCells
     held: Held = field(default_factory=Held)
 
     @classmethod
@@ -194,12 +194,12 @@ class Room:
     @property
     def filled(self) -> Pools:
         """The pools with the cells that best fit leaves free."""
-        return replace(self.pools, cells=cells_left(self.left, View.FILLED, self.pools.cells))
+        return replace(self.pools, cells=cells_left(self.free_cells, View.FILLED, self.pools.cells))
 
     @property
     def spread(self) -> Pools:
         """The pools with the cells that spreading leaves free."""
-        return replace(self.pools, cells=cells_left(self.left, View.SPREAD, self.pools.cells))
+        return replace(self.pools, cells=cells_left(self.free_cells, View.SPREAD, self.pools.cells))
 
     @property
     def holdings(self) -> tuple[Assignment, ...]:
@@ -253,7 +253,7 @@ class Room:
         if not self.cluster.carries_labels(verdict_p):
             return 0, 0
         suiting_p = None if verdict_p is None else verdict_p == Match.YES
-        filled, spread = room_by_segment(self.left, requirements.request, suiting_p).tolist()
+        filled, spread = room_by_segment(self.free_cells, requirements.request, suiting_p).tolist()
         return min(filled, MAX_REPLICAS), min(spread, MAX_REPLICAS)
 
     def max_replicas(
@@ -293,14 +293,14 @@ class Room:
         if stage is None:
             return self
         rehearsed = cluster.rehearse(self.kinds, promises, int(stage.late_l.argmin()))
-        free, assignments = rehearsed.packed(self.left, cluster.kind_p)
-        return replace(self, left=free, held=Held().with_more(assignments))
+        free, assignments = rehearsed.packed(self.free_cells, cluster.kind_p)
+        return replace(self, free_cells=free, held=Held().with_more(assignments))
 
     def _with_groups(self, groups: Sequence[Sequence[Outstanding]]) -> Room:
         """Add promises, group after group; those of a group differ in binding and number only."""
-        cells = PackedCells(free_cells=self.left)
+        cells = PackedCells(free_cells=self.free_cells)
         (assignments,) = pack_groups(cells, [groups], self.kinds, [self.pools.cells.resources])
-        return replace(self, left=cells.free_cells, held=self.held.with_more(assignments))
+        return replace(self, free_cells=cells.free_cells, held=self.held.with_more(assignments))
 
 
 # Yields a capacity and promises, and is sent the capacity with just these promises, packed anew.
@@ -414,7 +414,7 @@ class _Packed(NamedTuple):
             # New caches, because those of the cluster are about other promises.
             cluster=replace(self.cluster, caches=NodeCaches()),
             kinds=self.kinds,
-            left=self.cells.only(self.place),
+            free_cells=self.cells.only(self.place),
             held=self.held,
         )
 
@@ -445,7 +445,9 @@ def _best(packed: _Packed, other: _Packed, outstanding: Sequence[Outstanding]) -
     room = min(packed, other, key=lambda packing: packing.held.late).room()
     if room.held.is_overcommitted:
         room = min(room, room.as_scheduled(outstanding), key=Room.stuck)
-    return replace(room, left=without_reserved_nodes(room.left, room.overcommitted, room.kinds))
+    return replace(
+        room, free_cells=without_reserved_nodes(room.free_cells, room.overcommitted, room.kinds)
+    )
 
 
 def certificate_for(

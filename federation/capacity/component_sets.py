@@ -199,7 +199,7 @@ def _max_together(
             replicas_c = sets_c * part.replicas + margin.of(place, sets_c > 0)
             suiting_p = fleet.kinds.suiting(part.requirements.node_claim)
             packing = pack(packed, part.requirements.request, replicas_c, suiting_p)
-            packed, fits_c = packing.left, fits_c & enough_c(packing.placed_s, replicas_c)
+            packed, fits_c = packing.free_cells, fits_c & enough_c(packing.placed_s, replicas_c)
         return fits_c
 
     high_c = np.full(len(free_cells), MAX_REPLICAS, dtype=np.int64)

@@ -341,7 +341,9 @@ class _Rooms(Sequence[Room | None]):
         cluster, held = fleet.clusters[position], fleet.held[position]
         if cluster is None or held is None:
             return None
-        return Room(cluster=cluster, kinds=fleet.kinds, left=fleet.layers.only(position), held=held)
+        return Room(
+            cluster=cluster, kinds=fleet.kinds, free_cells=fleet.layers.only(position), held=held
+        )
 
     def __len__(self) -> int:
         return len(self._fleet)
@@ -353,8 +355,8 @@ class _Rooms(Sequence[Room | None]):
 def _left_among(kinds: PoolKinds, room: Room) -> FreeCells:
     """Return the free cells of one cluster, numbered by the kinds of the fleet."""
     if room.kinds.numbers_like(kinds):
-        return room.left
-    return with_kinds(room.left, [kinds.of(room.pools)])
+        return room.free_cells
+    return with_kinds(room.free_cells, [kinds.of(room.pools)])
 
 
 def packed_room(unpacked: UnpackedRoom) -> Room:
@@ -383,5 +385,5 @@ def _packed(
             report, pools, follows_claims, outstanding = unpacked[place]
             room = Room.of(report, pools, outstanding, follows_claims=follows_claims)
             held[place] = room.held
-            cells.moved[place] = with_kinds(room.left, [kinds.of(pools)]), 0
+            cells.moved[place] = with_kinds(room.free_cells, [kinds.of(pools)]), 0
     return held, cells

@@ -72,15 +72,15 @@ class OwnPromises:
             repacked[position] = None if strands_others else room, changed[position]
         return cls(repeated=repeated, repacked=repacked)
 
-    def with_own(self, most_c: IntArray) -> IntArray:
+    def with_own(self, max_c: IntArray) -> IntArray:
         """Return how many more replicas than those that are kept may be asked for, by cluster.
 
         So many more can be promised in each, beside all that the binding holds there.
         """
         for position, (own, staying) in self.repeated.items():
-            additional = own.replicas - staying + int(most_c[position])
-            most_c[position] = min(max(0, additional), MAX_REPLICAS)
-        return most_c
+            additional = own.replicas - staying + int(max_c[position])
+            max_c[position] = min(max(0, additional), MAX_REPLICAS)
+        return max_c
 
 
 NOTHING_OWN: Final = OwnPromises()

@@ -84,14 +84,14 @@ class Takes(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """The result of a packing: ``placed_s`` replicas in each segment, and the free cells ``left``.
+    """The result of a packing: ``placed_s`` replicas by segment, and the ``free_cells`` after it.
 
     ``room_s`` is the number of further replicas that fit, None where it must be counted.
     """
 
     placed_s: IntArray
     takes: Takes
-    left: FreeCells
+    free_cells: FreeCells
     room_s: IntArray | None
 
 
@@ -183,7 +183,7 @@ def pack_requests_in_place(
     return Packing(
         placed_s=placed_s,
         takes=takes,
-        left=free_cells.with_used(free_cells.used_s + added_s),
+        free_cells=free_cells.with_used(free_cells.used_s + added_s),
         room_s=room_s - placed_s if is_counted else None,
     )
 

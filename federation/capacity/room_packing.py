@@ -108,7 +108,7 @@ def pack_groups(
             )
         turn += 1
         going_on = sum(len(groups[place]) > turn for place in order)
-        free_cells = packing.left
+        free_cells = packing.free_cells
         if going_on < len(order):
             cells.put(order[going_on:], free_cells, going_on)
         if not going_on:

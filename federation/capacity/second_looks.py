@@ -128,7 +128,7 @@ def _rehearsed_room(room: Room, requirements: ReplicaRequirements) -> RehearsedR
     if held is not room.held or len(by_shape) > MAX_CACHED_SHAPES:
         by_shape = {}
     if shape not in by_shape:
-        by_shape[shape] = _most(room, requirements)
+        by_shape[shape] = _rehearse(room, requirements)
     return by_shape[shape]
 
 
@@ -138,7 +138,7 @@ def _max_reported(cells: Cells, requirements: ReplicaRequirements) -> int:
     return int((fits_k * cells.count_k).sum())
 
 
-def _most(room: Room, requirements: ReplicaRequirements) -> RehearsedRoom:
+def _rehearse(room: Room, requirements: ReplicaRequirements) -> RehearsedRoom:
     if any(promise.requirements.node_claim for promise in room.outstanding):
         return _NOTHING
     # None where the steps, counted from the first promise on, are too many.

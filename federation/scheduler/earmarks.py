@@ -219,7 +219,7 @@ def _max_elsewhere(room: Room, requirements: ReplicaRequirements, taken_q: BoolA
     if not room.cluster.carries_labels(verdict_q):
         return 0
     suiting_q = ~taken_q if verdict_q is None else (verdict_q == Match.YES) & ~taken_q
-    return int(room_by_segment(room.left, requirements.request, suiting_q).min())
+    return int(room_by_segment(room.free_cells, requirements.request, suiting_q).min())
 
 
 def _pools_for(room: Room, requirements: ReplicaRequirements) -> list[int]:

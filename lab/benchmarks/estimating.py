@@ -256,7 +256,7 @@ def print_one_cluster() -> None:
     def pack_each() -> FreeCells:
         free_cells = residues_of(pools)
         for shape in shapes:
-            free_cells = pack(free_cells, shape, np.array([10])).left
+            free_cells = pack(free_cells, shape, np.array([10])).free_cells
         return free_cells
 
     show("pack 100 reservations of as many shapes", median_millis(pack_each))

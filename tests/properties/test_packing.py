@@ -99,7 +99,7 @@ def test_packing_in_closed_form_is_packing_one_at_a_time(
         }
         room = sum(fit(node, request) for node in nodes_in_turn(free_cells, View.FILLED, request))
         packing = pack(free_cells, request, np.array([replicas]))
-        free_cells = packing.left
+        free_cells = packing.free_cells
         for view, nodes in expected.items():
             left = cells_left(free_cells, view, report)
             assert minimums(left) == Counter(free for _, free in nodes)
@@ -134,7 +134,7 @@ def assert_replays_on_any_nodes(
             assert node is not None
             after.append(node)
     after += [(0, node) for group in untouched.values() for node in group]
-    left, demanded = cells_left(packing.left, View.FILLED, report), per_replica(probe)
+    left, demanded = cells_left(packing.free_cells, View.FILLED, report), per_replica(probe)
     truth = sum(fit(node, probe) for node in after)
     assert lower_k(left, demanded).sum() <= tighter_lower_k(left, demanded).sum() <= truth
     assert truth <= upper_k(left, demanded).sum()

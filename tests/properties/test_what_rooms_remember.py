@@ -197,7 +197,7 @@ def without_memory(room: Room) -> Room:
 def packing(room: Room) -> tuple[object, ...]:
     """All that a room says of what is outstanding there."""
     holdings = [(held.outstanding, held.unplaced, held.steps) for held in room.holdings]
-    return holdings, room.stuck(), room.left.table_xk.tolist()
+    return holdings, room.stuck(), room.free_cells.table_xk.tolist()
 
 
 @settings(max_examples=200)

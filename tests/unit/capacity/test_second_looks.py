@@ -273,9 +273,9 @@ def test_each_run_packs_every_promise(run: int) -> None:
     assert room is not None
     room.cluster.rehearse(room.kinds, BURST[:5])
     left, packed = room.cluster.rehearse(room.kinds, BURST, run).packed(
-        room.left, room.cluster.kind_p
+        room.free_cells, room.cluster.kind_p
     )
-    there = replace(room, left=left, held=Held().with_more(packed))
+    there = replace(room, free_cells=left, held=Held().with_more(packed))
     assert (there.outstanding, there.stuck()) == (BURST, 0)
     assert not broken_promise(there.pools, there.holdings)
     pods = sum(step.nodes * step.replicas for each in packed for step in each.steps)
@@ -292,7 +292,7 @@ def test_each_run_packs_by_its_own_luck() -> None:
     assert room is not None
 
     def packed(rehearsed: RehearsedPromises) -> list[object]:
-        _, assignments = rehearsed.packed(room.left, site.kind_p)
+        _, assignments = rehearsed.packed(room.free_cells, site.kind_p)
         return [each.steps for each in assignments]
 
     by_run = list[list[object]]()
