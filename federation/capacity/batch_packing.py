@@ -28,7 +28,7 @@ from federation.model.workload import ReplicaRequirements
 _Group: TypeAlias = tuple[tuple[Outstanding, ...], list[int]]
 # Makes the fleet with the promises: a preview never calls it.
 Promised: TypeAlias = Callable[[], FleetRooms]
-# Up to so many clusters, packing is faster than a look at the free cells of the whole fleet.
+# Up to this number of clusters, packing is faster than reading the free cells of the whole fleet.
 _FEW: Final = 256
 
 

@@ -71,7 +71,7 @@ class _Cell:
         )
 
     def after(self, nodes: int, request: Mapping[str, int], units: int) -> _Cell:
-        """Return so many of the nodes, with units placed on each."""
+        """Return ``nodes`` of the nodes, with ``units`` placed on each."""
         rest = {name: free - request.get(name, 0) * units for name, free in self.free.items()}
         return _Cell(nodes=nodes, free=rest, pods=self.pods - units)
 

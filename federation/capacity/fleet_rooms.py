@@ -85,7 +85,7 @@ class FleetRooms:
 
     @classmethod
     def none(cls, size: int) -> FleetRooms:
-        """Return the capacity of so many clusters without pools."""
+        """Return the capacity of ``size`` clusters without pools."""
         return cls(
             clusters=(None,) * size,
             held=(None,) * size,

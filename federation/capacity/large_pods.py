@@ -57,7 +57,7 @@ MAX_STEPS: Final = 200_000
 KIND_STEPS: Final = 1_000
 # Distinct claims of small pods; pods of further claims count as if they might be on any node.
 MAX_CLAIMS: Final = 8
-# Small lumps whose ratios of memory to cpu differ by less than so many octaves are alike.
+# Small lumps are alike if their ratios of memory to cpu differ by fewer octaves.
 _OCTAVES_ALIKE: Final = 2
 
 
@@ -160,7 +160,7 @@ def _max_beside_large(room: Room, requirements: ReplicaRequirements, limit: int)
 def _max_that_holds(
     holds: Callable[[int], bool], limit: int, probably: int, looks: int, guesses: tuple[int, ...]
 ) -> int:
-    """Return the most replicas, up to a limit, for which a condition holds, by so many trials.
+    """Return the most replicas, up to a limit, for which a condition holds, in ``looks`` trials.
 
     It ``probably`` holds for no more than that. If it holds for all of these, large pods lose no
     node, and the limit is tried next. The ``guesses`` are tried first. Usually the answer is a

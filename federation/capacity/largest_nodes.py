@@ -47,7 +47,7 @@ class LargestNodes:
 
     @classmethod
     def none(cls, size: int) -> LargestNodes:
-        """Return the largest nodes of so many clusters that have no pools."""
+        """Return the largest nodes of ``size`` clusters without pools."""
         return cls(
             cluster_p=np.zeros(0, dtype=np.int64),
             kind_p=np.zeros(0, dtype=np.int64),

@@ -87,7 +87,7 @@ class Layers:
 
     @classmethod
     def none(cls, clusters: int) -> Layers:
-        """Return the layers of so many clusters without cells."""
+        """Return layers in which none of the clusters has cells."""
         return cls(
             layers=(),
             layer_c=np.full(clusters, _NOWHERE, dtype=np.int64),

@@ -73,9 +73,9 @@ class OwnPromises:
         return cls(repeated=repeated, repacked=repacked)
 
     def with_own(self, max_c: IntArray) -> IntArray:
-        """Return how many more replicas than those that are kept may be asked for, by cluster.
+        """Return how many more replicas than the kept ones are available, by cluster.
 
-        So many more can be promised in each, beside all that the binding holds there.
+        ``max_c`` is the number of further replicas beside all that the binding holds.
         """
         for position, (own, staying) in self.repeated.items():
             additional = own.replicas - staying + int(max_c[position])

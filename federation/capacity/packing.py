@@ -36,7 +36,7 @@ from federation.model.resources import is_extended
 # Sizes have 30 bits; one more marks cells with devices that the request does not ask for.
 _SIZE_BITS: Final = 30
 _ORDER_BITS: Final = _SIZE_BITS + 1
-# Up to so many segments, sorting all cells is faster than to select the needed ones first.
+# Up to this number of segments, sorting all cells is faster than selecting the needed ones first.
 _FEW: Final = 32
 _AFTER_ALL: Final = 1 << _ORDER_BITS
 _NONE: Final = np.zeros(1, dtype=np.int64)

@@ -41,7 +41,7 @@ class PromiseSums:
 
     @classmethod
     def none(cls, size: int) -> PromiseSums:
-        """Return the sums of so many clusters where nothing is outstanding."""
+        """Return the sums of ``size`` clusters without promises."""
         return cls(
             replicas_c=np.zeros(size, dtype=np.int64),
             shape_c=np.zeros(size, dtype=np.int64),
