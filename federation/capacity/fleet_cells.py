@@ -197,15 +197,15 @@ class FleetCells:
 
         Blocks without changes only move, and keep the same ``cells``.
         """
-        pools = moves.items(self.pools, (None,) * len(moves.taken))
+        pools = moves.items(self.pools, (None,) * len(moves.added))
         sizes = [len(block) for block in self.blocks] or [0]
         changed = set[int]()
         starts = list(accumulate(sizes, initial=0))
-        for position in moves.left:
+        for position in moves.removed:
             place = bisect_right(starts, position) - 1
             sizes[place] -= 1
             changed.add(place)
-        for position in moves.taken:
+        for position in moves.added:
             starts = list(accumulate(sizes, initial=0))[: len(sizes)]
             place = bisect_right(starts, position) - 1
             sizes[place] += 1
@@ -218,7 +218,7 @@ class FleetCells:
             else:
                 blocks.append(replace(self.blocks[place], start=start))
             start += size
-        version_c = moves.array(self.version_c, _new_versions(len(moves.taken)))
+        version_c = moves.array(self.version_c, _new_versions(len(moves.added)))
         return FleetCells(pools=pools, blocks=tuple(blocks), version_c=version_c)
 
     @property

@@ -110,7 +110,7 @@ class FleetCapacity:
         New resources and models are added behind the others, up to ``MAX_ADDED`` of them. Then all
         is built anew, without those that no cluster has any more.
         """
-        states = list(moves.items(self.states, [changes[c] for c in moves.taken]))
+        states = list(moves.items(self.states, [changes[c] for c in moves.added]))
         for position, state in changes.items():
             states[position] = state
         wider = self._with_room_for(changes.values())

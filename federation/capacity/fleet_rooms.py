@@ -103,8 +103,10 @@ class FleetRooms:
 
     def after(self, moves: Moves) -> FleetRooms:
         """Follow clusters that left and joined; new clusters have no pools yet."""
-        newcomers = (None,) * len(moves.taken)
-        gone = [cluster.kind_p for position in moves.left if (cluster := self.clusters[position])]
+        newcomers = (None,) * len(moves.added)
+        gone = [
+            cluster.kind_p for position in moves.removed if (cluster := self.clusters[position])
+        ]
         return FleetRooms(
             clusters=moves.items(self.clusters, newcomers),
             held=moves.items(self.held, newcomers),

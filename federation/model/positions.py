@@ -27,15 +27,15 @@ class Moves:
     ascending.
     """
 
-    left: Sequence[int] = ()
-    taken: Sequence[int] = ()
+    removed: Sequence[int] = ()
+    added: Sequence[int] = ()
 
     def items(self, earlier: Iterable[Value], newcomers: Iterable[Value]) -> tuple[Value, ...]:
         """Return the items in the new order; ``newcomers`` are in the order of their positions."""
         items = list(earlier)
-        for position in reversed(self.left):
+        for position in reversed(self.removed):
             del items[position]
-        for position, newcomer in zip(self.taken, newcomers, strict=True):
+        for position, newcomer in zip(self.added, newcomers, strict=True):
             items.insert(position, newcomer)
         return tuple(items)
 
@@ -45,19 +45,19 @@ class Moves:
         """Return a copy of an array in the new order, with one value, or one each, for
         newcomers.
         """
-        staying = np.delete(earlier, self.left, axis) if self.left else earlier
-        if not self.taken:
-            return staying if self.left else earlier.copy()
+        staying = np.delete(earlier, self.removed, axis) if self.removed else earlier
+        if not self.added:
+            return staying if self.removed else earlier.copy()
         # np.insert counts positions before any insertion.
-        places = np.array(self.taken) - np.arange(len(self.taken))
+        places = np.array(self.added) - np.arange(len(self.added))
         array: npt.NDArray[_Number] = np.insert(staying, places, newcomers, axis)
         return array
 
     def positions(self, size: int) -> IntArray:
         """Return the new position of each earlier one, GONE for clusters that left."""
         moved_c = np.full(size, GONE, dtype=np.int64)
-        kept_c = np.delete(np.arange(size), self.left)
-        moved_c[kept_c] = np.delete(np.arange(len(kept_c) + len(self.taken)), self.taken)
+        kept_c = np.delete(np.arange(size), self.removed)
+        moved_c[kept_c] = np.delete(np.arange(len(kept_c) + len(self.added)), self.added)
         return moved_c
 
 

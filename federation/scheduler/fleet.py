@@ -175,12 +175,12 @@ class Fleet:
         ``changes`` includes all clusters that joined. The cost is that of the changes, and of
         copying the arrays.
         """
-        newcomers = [changes[position] for position in moves.taken]
+        newcomers = [changes[position] for position in moves.added]
         names, clusters = self.names, list(moves.items(self.clusters, newcomers))
         encoded_names, index = self.encoded_names, self.index
         for position, cluster in changes.items():
             clusters[position] = cluster
-        if moves.left or moves.taken:
+        if moves.removed or moves.added:
             names = moves.items(names, [cluster.name for cluster in newcomers])
             encoded = [cluster.name.encode() for cluster in newcomers]
             encoded_names = moves.items(encoded_names, encoded)

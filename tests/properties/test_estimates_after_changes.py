@@ -75,11 +75,11 @@ def changed(world: World, kind: str, position: int, newer: object) -> World:
             states.insert(place, newer)
             pools.insert(place, None)
             promised.insert(place, ())
-            moved = world.cells.after(Moves(taken=[place]))
+            moved = world.cells.after(Moves(added=[place]))
             return World(states, pools, promised, moved)
         case "cluster", _:
             del states[place], pools[place], promised[place]
-            return World(states, pools, promised, world.cells.after(Moves(left=[place])))
+            return World(states, pools, promised, world.cells.after(Moves(removed=[place])))
         case _, (Pools() | None):
             pools[place] = newer
             cells = world.cells.with_clusters({place: newer})

@@ -49,7 +49,7 @@ def fleets(draw: st.DrawFn) -> tuple[list[Held | None], PromiseSums]:
         gone = draw(st.sets(st.integers(0, len(held) - 1), max_size=2)) if held else set()
         remaining = len(held) - len(gone)
         taken = draw(st.sets(st.integers(0, remaining), max_size=1))
-        moves = Moves(left=sorted(gone), taken=sorted(taken))
+        moves = Moves(removed=sorted(gone), added=sorted(taken))
         held = list(moves.items(held, [None] * len(taken)))
         sums = sums.after(moves)
     return held, sums

@@ -249,7 +249,7 @@ def test_columns_tell_where_large_pods_mix_with_others_as_a_look_at_each_cluster
     fleet = Fleet(rooms, kinds)
     for change in happenings:
         fleet.change(change)
-        moved = [fleet.rooms.after(moves) for moves in (Moves(left=[0]), Moves(taken=[1]))]
+        moved = [fleet.rooms.after(moves) for moves in (Moves(removed=[0]), Moves(added=[1]))]
         for rooms in (fleet.rooms, *moved):
             for requested in kinds:
                 by_look = [is_mixed(rooms, position, requested) for position in range(len(rooms))]

@@ -113,7 +113,7 @@ class ReplicaFleet:
                 (self._pools[cluster.name],) = cluster.pools
                 pools[self.positions[cluster.name]] = self._pools[cluster.name]
         self._take_outstanding(delta, is_moved=moves is not UNMOVED)
-        if len(moves.left) + len(moves.taken) > MAX_MOVED:
+        if len(moves.removed) + len(moves.added) > MAX_MOVED:
             self._build(states, moves)
             return
         self.capacity = self.capacity.with_clusters(states, moves)
@@ -128,7 +128,7 @@ class ReplicaFleet:
         self.names = tuple(sorted([*(name for name in self.names if name not in gone), *came]))
         self.positions = {name: position for position, name in enumerate(self.names)}
         self.generation = generation_of(self.names)
-        return Moves(left=departed, taken=sorted(self.positions[name] for name in came))
+        return Moves(removed=departed, added=sorted(self.positions[name] for name in came))
 
     def _take_outstanding(self, delta: FleetDelta, *, is_moved: bool) -> None:
         changed = [cluster for cluster in delta.clusters if cluster.outstanding is not None]
@@ -142,7 +142,7 @@ class ReplicaFleet:
             }
 
     def _build(self, states: Mapping[int, ClusterState], moves: Moves) -> None:
-        new_states = list(moves.items(self.capacity.states, [states[c] for c in moves.taken]))
+        new_states = list(moves.items(self.capacity.states, [states[c] for c in moves.added]))
         for position, state in states.items():
             new_states[position] = state
         self.capacity = FleetCapacity.of(new_states)

@@ -185,13 +185,13 @@ class FleetSnapshot:
         if not leaving and not joining:
             return self
         removed = sorted(self.positions[name] for name in leaving)
-        names = list(Moves(left=removed).items(self.names, ()))
+        names = list(Moves(removed=removed).items(self.names, ()))
         joined: dict[int, ClusterPicture] = {}
         for name in sorted(joining):
             position = bisect_left(names, name)
             names.insert(position, name)
             joined[position] = joining[name]
-        moves = Moves(left=removed, taken=list(joined))
+        moves = Moves(removed=removed, added=list(joined))
         states = {position: picture.state for position, picture in joined.items()}
         fleet = self.fleet.after(moves, {c: state.cluster for c, state in states.items()})
         ledgers = moves.items(self.ledgers, [picture.ledger for picture in joined.values()])

@@ -129,7 +129,7 @@ def test_blocks_grow_shrink_and_move_with_their_clusters(seed: int) -> None:
         first = chance.randrange(size + 1)
         # Many newcomers side by side, and some apart.
         taken = sorted({*range(first, first + chance.randrange(90)), 0})
-        moves = Moves(left=left, taken=taken)
+        moves = Moves(removed=left, added=taken)
         pools = list(moves.items(pools, [None] * len(taken)))
         before, cells = cells, cells.after(moves)
         newcomers = {c: pools_of([chance.randrange(9000)]) for c in taken if chance.random() < 0.5}
