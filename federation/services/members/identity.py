@@ -18,9 +18,9 @@ from federation.model.audit import AuditRecord
 from federation.model.errors import PermissionRefused, Unauthenticated, Unavailable
 from federation.services.member_ports import StoredCredential
 from federation.services.ports import Clock, Store, StoredToken, TokenUse, Transaction
-from federation.services.secrets import TOKEN_PREFIX, Secret, make_secret, parse_secret
+from federation.services.secrets import TOKEN_PREFIX, make_secret, parse_secret
 from federation.services.troubles import Trouble
-from federation.services.values import Principal, PrincipalKind
+from federation.services.values import IssuedCredential, Principal, PrincipalKind
 
 TRUSTED_SECONDS = 30.0
 # While the store is away, credentials of people, which may have been revoked elsewhere, are trusted
@@ -130,14 +130,18 @@ class Identity:
 
         Raises as ``identify`` does, for a caller that has the secret.
         """
-        presented = None if self._authenticator(bearer) else parse_secret(bearer)
+        trusted = None if self._authenticator(bearer) else self._remembered_of(bearer)
+        if trusted is None or not trusted.is_trusted_at(self._clock.now(), TRUSTED_SECONDS):
+            return None
+        return self._principal(trusted.credential, address)
+
+    def _remembered_of(self, bearer: str) -> TrustedCredential | None:
+        """Return the remembered credential of a bearer with its secret."""
+        presented = parse_secret(bearer)
         trusted = self._remembered.get(presented.id) if presented else None
         if presented is None or trusted is None:
             return None
-        is_trusted = trusted.is_trusted_at(self._clock.now(), TRUSTED_SECONDS)
-        if not is_trusted or not presented.matches(trusted.credential.secret_hash):
-            return None
-        return self._principal(trusted.credential, address)
+        return trusted if presented.matches(trusted.credential.secret_hash) else None
 
     def _principal(self, credential: StoredSecret, address: str) -> Principal:
         """Raises Unauthenticated, and PermissionRefused."""
@@ -212,13 +216,7 @@ class Identity:
         """Whether the token was valid before: then it costs no stranger's share."""
         if (authenticator := self._authenticator(bearer)) is not None:
             return authenticator.knows(bearer)
-        presented = parse_secret(bearer)
-        trusted = self._remembered.get(presented.id) if presented else None
-        return (
-            presented is not None
-            and trusted is not None
-            and presented.matches(trusted.credential.secret_hash)
-        )
+        return self._remembered_of(bearer) is not None
 
     def of_certificate(self, pem: bytes) -> Principal:
         """Return the caller with a verified client certificate.
@@ -251,7 +249,7 @@ class Identity:
         async with self._store.transaction() as tx:
             if await tx.credentials.lock_admin():
                 return False
-            keep((await _add_admin(tx)).token)
+            keep((await issue_credential(tx, PrincipalKind.ADMIN)).credential)
         return True
 
     async def _find(self, credential_id: str) -> StoredSecret | None:
@@ -295,22 +293,29 @@ async def replace_admin_token(store: Store, actor: str) -> str:
     async with store.transaction() as tx:
         await tx.credentials.lock_admin()
         await tx.credentials.revoke_admins()
-        secret = await _add_admin(tx)
-        record = AuditRecord(actor=actor, method="federation admin-token", objects=(secret.id,))
+        issued = await issue_credential(tx, PrincipalKind.ADMIN)
+        record = AuditRecord(actor=actor, method="federation admin-token", objects=(issued.id,))
         await tx.audit.add([record])
-    return secret.token
+    return issued.credential
 
 
-async def _add_admin(tx: Transaction) -> Secret:
+async def issue_credential(
+    tx: Transaction,
+    kind: PrincipalKind,
+    *,
+    cluster_id: int | None = None,
+    ttl_seconds: int | None = None,
+) -> IssuedCredential:
+    """Make a credential and store its hash; without ``ttl_seconds`` it never expires."""
     secret = make_secret()
-    await tx.credentials.add(
+    expires_at = await tx.credentials.add(
         credential_id=secret.id,
         secret_hash=secret.hash,
-        kind=PrincipalKind.ADMIN,
-        cluster_id=None,
-        ttl_seconds=None,
+        kind=kind,
+        cluster_id=cluster_id,
+        ttl_seconds=ttl_seconds,
     )
-    return secret
+    return IssuedCredential(credential=secret.token, expires_at=expires_at or 0.0)
 
 
 def _outage_seconds(credential: StoredSecret) -> float:

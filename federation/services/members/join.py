@@ -33,6 +33,7 @@ from federation.services.audited_calls import current_call
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged
 from federation.services.member_ports import StoredCluster, StoredJoinToken
+from federation.services.members.identity import issue_credential
 from federation.services.ports import Store, Transaction
 from federation.services.secrets import make_secret, parse_secret
 from federation.services.values import ClusterPage, ClusterView, IssuedCredential, PrincipalKind
@@ -116,27 +117,19 @@ class Registration:
         if violations:
             raise InvalidRequest(violations)
         check_release(enrollment.cluster, enrollment.agent_version)
-        secret = make_secret()
         async with self._store.transaction() as tx:
             await _spend_token(tx, enrollment)
             stored = await _known_or_added(tx, enrollment, held=self._holds_joiners)
             await tx.credentials.keep_newest(stored.id, CREDENTIALS_PER_CLUSTER - 1)
-            expires_at = await tx.credentials.add(
-                credential_id=secret.id,
-                secret_hash=secret.hash,
-                kind=PrincipalKind.AGENT,
-                cluster_id=stored.id,
-                ttl_seconds=CREDENTIAL_SECONDS,
+            issued = await issue_credential(
+                tx, PrincipalKind.AGENT, cluster_id=stored.id, ttl_seconds=CREDENTIAL_SECONDS
             )
             await tx.journal.append([ClusterChanged(cluster=enrollment.cluster)])
         self._fleet.put_cluster(stored.cluster)
         self._fleet.put_facts(stored.cluster.name, stored.facts)
         self._warn_of_twins(stored.cluster)
-        return IssuedCredential(
-            credential=secret.token,
-            expires_at=expires_at or 0.0,
-            last_epoch=self._fleet.known(stored.cluster.name).newest_epoch,
-        )
+        last_epoch = self._fleet.known(stored.cluster.name).newest_epoch
+        return replace(issued, last_epoch=last_epoch)
 
     def _warn_of_twins(self, joined: Cluster) -> None:
         """Log the other names of the same Kubernetes cluster: its capacity counts once for each."""
@@ -324,7 +317,6 @@ class Renewal:
 
         Raises NotFound, and Unauthenticated when the one in use is not valid any more.
         """
-        secret = make_secret()
         async with self._store.transaction() as tx:
             stored = await tx.clusters.lock(cluster)
             if stored is None:
@@ -332,22 +324,14 @@ class Renewal:
             if in_use not in await tx.credentials.ages([in_use]):
                 raise Unauthenticated(f"The credential of cluster {cluster!r} was revoked.")
             await tx.credentials.keep_only(stored.id, in_use)
-            expires_at = await tx.credentials.add(
-                credential_id=secret.id,
-                secret_hash=secret.hash,
-                kind=PrincipalKind.AGENT,
-                cluster_id=stored.id,
-                ttl_seconds=CREDENTIAL_SECONDS,
+            return await issue_credential(
+                tx, PrincipalKind.AGENT, cluster_id=stored.id, ttl_seconds=CREDENTIAL_SECONDS
             )
-        return IssuedCredential(credential=secret.token, expires_at=expires_at or 0.0)
 
 
 def _fraction(credential_id: str) -> float:
     """Return a number from 0 to 1 that depends on the id alone."""
     return zlib.crc32(credential_id.encode()) / 2**32
-
-
-logger = logging.getLogger(__name__)
 
 
 def check_release(cluster: str, theirs: str) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from federation.services.journal_ports import Replica
+from federation.services.members.identity import issue_credential
 from federation.services.ports import Clock, Store, Transaction
-from federation.services.secrets import Secret, make_secret
-from federation.services.values import PrincipalKind
+from federation.services.values import IssuedCredential, PrincipalKind
 
 CREDENTIAL_SECONDS = 24 * 3600
 # Long before its end, so that an outage of hours locks no control plane out.
@@ -31,13 +31,13 @@ class Replicas:
         self._store = store
         self._clock = clock
         self._peers: Mapping[str, Replica] = {}
-        self._credential: Secret | None = None
+        self._credential: IssuedCredential | None = None
         self._renew_at = 0.0
 
     @property
     def bearer(self) -> str:
         """The token for peers, empty before the first ``keep_credential``."""
-        return self._credential.token if self._credential else ""
+        return self._credential.credential if self._credential else ""
 
     @property
     def endpoints(self) -> frozenset[str]:
@@ -64,16 +64,11 @@ class Replicas:
         now = self._clock.now()
         if now < self._renew_at:
             return
-        secret = make_secret()
         async with self._store.transaction() as tx:
-            await tx.credentials.add(
-                credential_id=secret.id,
-                secret_hash=secret.hash,
-                kind=PrincipalKind.REPLICA,
-                cluster_id=None,
-                ttl_seconds=CREDENTIAL_SECONDS,
+            issued = await issue_credential(
+                tx, PrincipalKind.REPLICA, ttl_seconds=CREDENTIAL_SECONDS
             )
-        self._credential, self._renew_at = secret, now + RENEW_SECONDS
+        self._credential, self._renew_at = issued, now + RENEW_SECONDS
 
     async def leave(self) -> None:
         """Remove this control plane, so that peers do not dial it, and its credential."""
