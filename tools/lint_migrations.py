@@ -23,6 +23,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 SQUAWK: Final = Path(sys.executable).parent / "squawk"
 # The oldest that is supported, and what migrations/env.py sets for every session.
 OLDEST: Final = "15"
+# What alembic writes around statements that must not run within a transaction.
+ALONE: Final = ("COMMIT;\n", "BEGIN;\n")
 LIMITS: Final = "SET lock_timeout = '5s';\nSET statement_timeout = '300s';\n"
 
 UNRELEASED: Final = "no release has the table yet: nobody's rows are locked"
@@ -66,10 +68,14 @@ def scripts() -> Iterator[tuple[str, str]]:
 
 def findings(sql: str, name: str = "migration") -> list[dict[str, Any]]:
     """Return the findings of squawk in a script."""
+    is_alone = ALONE[0] in sql
+    for bracket in ALONE:
+        sql = sql.replace(bracket, "")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{name}.sql"
         file.write_text(sql, encoding="utf-8")
-        options = ("--pg-version", OLDEST, "--assume-in-transaction", "--reporter", "json")
+        transaction = () if is_alone else ("--assume-in-transaction",)
+        options = ("--pg-version", OLDEST, *transaction, "--reporter", "json")
         answer = subprocess.run(
             [str(SQUAWK), *options, str(file)], capture_output=True, text=True, check=False
         )

@@ -28,9 +28,10 @@ from sqlalchemy import (
     text,
     true,
     tuple_,
+    union,
     update,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB, JSONPATH, distinct_on
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.history.binding_rows import BINDINGS, SPECS, BindingSpecRow
@@ -47,12 +48,11 @@ from federation.services.binding_ports import (
 )
 from federation.store.access_tables import namespace_quota
 from federation.store.gangs import GANG
-from federation.store.lists import is_one_of
 from federation.store.namespaces import in_namespaces
 from federation.store.readable_rows import readable_page, readable_values
 from federation.store.statements import named
 from federation.store.tables import binding as table
-from federation.store.tables import unix_seconds, waiting
+from federation.store.tables import binding_cluster, unix_seconds, waiting
 from federation.store.waiting import COLUMNS as WAIT_COLUMNS
 from federation.store.waiting import IS_TRIED, wait_of
 from federation.store.waiting import ORDER as WAITING_ORDER
@@ -120,17 +120,46 @@ OF_GANG = named(
     .order_by(table.c.name),
 )
 KEPT_UNTIL = cast(waiting.c.nominated["until"].astext, Double)
-_kept = [
-    select(waiting.c.binding_id).where(condition, IS_TRIED).order_by(*order).limit(bindparam(most))
+_earmarked, _nominated = (
+    select(waiting.c.binding_id)
+    .where(condition, IS_TRIED)
+    .order_by(*order)
+    .limit(bindparam(most))
+    .subquery()
     for condition, order, most in (
         (waiting.c.earmarked_since.is_not(None), WAITING_ORDER, "earmarked"),
         (waiting.c.nominated.is_not(None), (KEPT_UNTIL.desc(),), "nominated"),
     )
-]
-KEPT_FOR = named(
-    "bindings.earmarked", WAITING.where(or_(*map(table.c.id.in_, _kept))).order_by(*WAITING_ORDER)
 )
-HOLDS_REPLICAS = "$[*] ? (@.name == $name && @.replicas > 0)"
+_kept = union(select(_earmarked.c.binding_id), select(_nominated.c.binding_id)).subquery()
+KEPT_FOR = named(
+    "bindings.earmarked",
+    WAITING.join(_kept, _kept.c.binding_id == waiting.c.binding_id).order_by(*WAITING_ORDER),
+)
+# The order of the queue is followed until one has the name.
+_schedulers = (
+    func.unnest(bindparam("scheduler_names", type_=ARRAY(Text)))
+    .table_valued("name")
+    .render_derived()
+)
+_first = (
+    WAITING.where(table.c.spec["scheduler_name"].astext == _schedulers.c.name, IS_TRIED)
+    .order_by(*WAITING_ORDER)
+    .limit(1)
+    .lateral()
+)
+FIRST_WAITING = named(
+    "bindings.first_waiting",
+    select(_first).select_from(_schedulers.join(_first, true())).order_by(_schedulers.c.name),
+)
+HOLDING = named(
+    "bindings.holding",
+    select(table.c.namespace, table.c.name)
+    .join(binding_cluster, binding_cluster.c.binding_id == table.c.id)
+    .where(binding_cluster.c.cluster == bindparam("cluster"), binding_cluster.c.replicas > 0)
+    .order_by(table.c.namespace, table.c.name)
+    .limit(bindparam("most")),
+)
 
 
 class BindingStatements:
@@ -268,28 +297,12 @@ class BindingStatements:
         return readable_values(rows, binding_of)
 
     async def first_waiting(self, scheduler_names: Collection[str]) -> Sequence[StoredBinding]:
-        name = table.c.spec["scheduler_name"].astext
-        statement = (
-            WAITING.where(is_one_of(name, sorted(scheduler_names)), IS_TRIED)
-            .ext(distinct_on(name))
-            .order_by(name, *WAITING_ORDER)
-        )
-        return readable_values(
-            (await self._connection.execute(named("bindings.first_waiting", statement))).all(),
-            binding_of,
-        )
+        given = {"scheduler_names": sorted(scheduler_names)}
+        rows = (await self._connection.execute(FIRST_WAITING, given)).all()
+        return readable_values(rows, binding_of)
 
     async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:
-        holds = func.jsonb_path_exists(
-            table.c.clusters, cast(HOLDS_REPLICAS, JSONPATH), cast({"name": cluster}, JSONB)
-        )
-        statement = (
-            select(table.c.namespace, table.c.name)
-            .where(holds)
-            .order_by(table.c.namespace, table.c.name)
-            .limit(limit)
-        )
-        rows = await self._connection.execute(named("bindings.holding", statement))
+        rows = await self._connection.execute(HOLDING, {"cluster": cluster, "most": limit})
         return [(row.namespace, row.name) for row in rows]
 
     async def delete(self, binding_id: int) -> None:

@@ -68,7 +68,7 @@ decision = Table(
         "reason",
         Text,
         nullable=False,
-        comment="Why the outcome is not SCHEDULED, as code and parameters; empty otherwise.",
+        comment="Why the outcome is not SCHEDULED, in words; empty otherwise.",
     ),
     Column(
         "algorithm_revision",
@@ -88,7 +88,7 @@ decision = Table(
         ARRAY(Text),
         nullable=False,
         server_default=text("'{}'"),
-        comment="What made a control plane decide, as codes.",
+        comment="What made a control plane decide, in words.",
     ),
     Column(
         "day",

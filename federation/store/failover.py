@@ -19,14 +19,11 @@ from federation.model.placement import EVICTION_PRODUCER, Binding, BindingName, 
 from federation.store.bindings import name_of, plain_binding
 from federation.store.document_rows import BREAKERS
 from federation.store.journal_tables import failover as table
+from federation.store.lists import is_one_of
 from federation.store.readable_rows import readable_page
 from federation.store.statements import named
-from federation.store.tables import binding
+from federation.store.tables import binding, binding_cluster
 
-IN_ONE_OF = text(
-    "EXISTS (SELECT FROM jsonb_array_elements(binding.clusters) AS held "
-    "WHERE held ->> 'name' = ANY (:clusters))"
-).bindparams(bindparam("clusters", type_=ARRAY(Text)))
 # As the index has it.
 EVICTED = text("binding.spec -> 'eviction_tasks' <> '[]'")
 OURS = text("binding.spec -> 'eviction_tasks' @> CAST(:ours AS jsonb)").bindparams(
@@ -53,8 +50,7 @@ LEAVE = text("""
     WHERE id = ANY(:ids)
 """).bindparams(bindparam("ids", type_=ARRAY(BigInteger)), bindparam("cluster", type_=Text))
 REPLICAS = text("""
-    SELECT /* fedsched:failover.replicas */ coalesce(sum((held ->> 'replicas')::bigint), 0)::bigint
-    FROM binding, jsonb_array_elements(binding.clusters) AS held
+    SELECT /* fedsched:failover.replicas */ coalesce(sum(replicas), 0)::bigint FROM binding_cluster
 """)
 
 
@@ -91,8 +87,10 @@ class FailoverStatements:
         *,
         is_strict: bool = False,
     ) -> Sequence[Binding]:
-        running = IN_ONE_OF.bindparams(clusters=sorted(clusters))
-        statement = named("failover.in_clusters", select(binding).where(running))
+        present = select(binding_cluster.c.binding_id).where(
+            is_one_of(binding_cluster.c.cluster, sorted(clusters))
+        )
+        statement = named("failover.in_clusters", select(binding).where(binding.c.id.in_(present)))
         if is_strict:
             rows = await self._connection.execute(_after(statement, after).limit(limit))
             return [plain_binding(row) for row in rows]

@@ -42,6 +42,12 @@ GANGS = (
     .group_by(table.c.namespace, GANG)
     .order_by(table.c.namespace, GANG)
 )
+NAMED = (
+    select(table.c.namespace, GANG.label("name"))
+    .distinct()
+    .where(GANG.is_not(None))
+    .order_by(table.c.namespace, GANG)
+)
 
 
 async def gangs_after(
@@ -52,9 +58,12 @@ async def gangs_after(
     among: Collection[str],
 ) -> Sequence[GangSummary]:
     """By ascending (namespace, name)."""
-    statement = GANGS.where(*in_namespaces(table.c.namespace, namespace, among)).limit(limit)
+    names = NAMED.where(*in_namespaces(table.c.namespace, namespace, among)).limit(limit)
     if after is not None:
-        statement = statement.where(tuple_(table.c.namespace, GANG) > after)
+        names = names.where(tuple_(table.c.namespace, GANG) > after)
+    page = names.subquery()
+    # The page is chosen first: its members alone are looked for in the queue.
+    statement = GANGS.join(page, (page.c.namespace == table.c.namespace) & (page.c.name == GANG))
     return [_summary_of(row) for row in await connection.execute(named("gangs.page", statement))]
 
 

@@ -133,6 +133,7 @@ reservation = Table(
         TIME,
         comment="Time at which the promises end unless they are renewed; null: they do not.",
     ),
+    Index("ix_reservation_clusters", "clusters", postgresql_using="gin"),
     Index(None, "lease_expires_at", postgresql_where=text("lease_expires_at IS NOT NULL")),
     comment="Promises: all that a binding holds, in one row. Bindings that hold nothing have none.",
     postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02},

@@ -51,7 +51,9 @@ _SET = text("SELECT /* fedsched:migrations.set */ set_config(:setting, :value, t
 _LOCK = text(
     "SELECT /* fedsched:migrations.lock */ pg_try_advisory_xact_lock(hashtextextended(:name, 0))"
 )
-_IS_HELD = text("SELECT /* fedsched:migrations.is_held */ 1")
+# The last statement of the transaction that holds the lock has to be one without a snapshot:
+# that of a query stays until the next one, and an index that is built beside writers waits for it.
+_KEEP = text("SET /* fedsched:migrations.keep */ LOCAL idle_in_transaction_session_timeout = 0")
 _HOLDERS = text("""
     SELECT /* fedsched:migrations.holders */ pid, coalesce(usename, '?'),
         coalesce(nullif(application_name, ''), '?'), coalesce(host(client_addr), 'this machine')
@@ -93,7 +95,7 @@ def upgrade(url: str) -> None:
             await _lock(holder)
             while await connection.run_sync(_run_next):
                 # A lock that is lost lets others migrate: the next one is not begun.
-                await holder.execute(_IS_HELD)
+                await holder.execute(_KEEP)
 
     with one_at_a_time:
         _with_engine(url, run)
@@ -155,9 +157,8 @@ async def _lock(holder: AsyncConnection) -> None:
     """Let nobody else migrate until the transaction ends. Raises Unavailable, naming who does."""
     deadline = time.monotonic() + MAX_WAIT_SECONDS
     while True:
-        timeout = {"setting": "idle_in_transaction_session_timeout", "value": "0"}
-        await holder.execute(_SET, timeout)
         if await holder.scalar(_LOCK, {"name": LOCK_NAME}):
+            await holder.execute(_KEEP)
             return
         if time.monotonic() > deadline:
             raise Unavailable(await _held_by(holder))

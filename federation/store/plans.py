@@ -55,6 +55,9 @@ PUT_STEPS = text("""
     *(bindparam(name, type_=ARRAY(BigInteger)) for name in ("numbers", "versions")),
     *(bindparam(name, type_=ARRAY(Text)) for name in ("states", "bodies")),
 )
+# As the indexes have them.
+IS_RUNNING = table.c.state == literal_column(f"'{PlanState.RUNNING}'")
+IS_MOVING = step_table.c.state == literal_column(f"'{StepState.MOVING}'")
 # A list does without what it would not show.
 LISTED = (table.c.id, literal_column("body - 'unfixed'", JSONB).label("body"))
 # So many are encoded, or decoded, in less than 10 ms; then it is others' turn on the event loop.
@@ -84,7 +87,7 @@ class PlanStatements:
 
     async def lock_running(self) -> Plan | None:
         await self._connection.execute(LOCK_RUNNING)
-        running = select(table).where(table.c.state == PlanState.RUNNING)
+        running = select(table).where(IS_RUNNING)
         return await self._one(named("plans.running", running))
 
     async def put(self, plan: Plan, steps: Sequence[PlanStep] = ()) -> None:
@@ -93,8 +96,8 @@ class PlanStatements:
         await self._put_steps(plan, [replace(step, version=plan.version) for step in steps])
 
     async def active(self) -> Sequence[Plan]:
-        moving = select(step_table.c.plan_id).where(step_table.c.state == StepState.MOVING)
-        is_active = or_(table.c.state == PlanState.RUNNING, table.c.id.in_(moving))
+        moving = select(step_table.c.plan_id).where(IS_MOVING)
+        is_active = or_(IS_RUNNING, table.c.id.in_(moving))
         rows = await self._connection.execute(
             named("plans.active", select(table).where(is_active).order_by(table.c.id))
         )
@@ -144,12 +147,12 @@ class PlanStatements:
         )
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
-        moving = select(step_table.c.plan_id).where(step_table.c.state == StepState.MOVING)
+        moving = select(step_table.c.plan_id).where(IS_MOVING)
         old = (
             select(table.c.id)
             .where(
                 table.c.created_at < func.now() - timedelta(seconds=older_than_seconds),
-                table.c.state != PlanState.RUNNING,
+                ~IS_RUNNING,
                 table.c.id.not_in(moving),
             )
             .order_by(table.c.id)

@@ -15,6 +15,7 @@ LOCK = text(
     "SELECT /* fedsched:preemptions.lock */ "
     "pg_advisory_xact_lock(hashtextextended('fedsched preemption', 0))"
 )
+# An index serves a subquery, which is asked once, and not a function that changes with each row.
 # Whoever holds the lock sees all that was added before, at earlier instants.
 ADD = text("""
     INSERT /* fedsched:preemptions.add */ INTO preemption (namespace, replicas)
@@ -25,11 +26,11 @@ ADD = text("""
 SPENT = text("""
     SELECT /* fedsched:preemptions.spent */
         namespace, sum(replicas)::bigint AS replicas FROM preemption
-    WHERE at > clock_timestamp() - interval '1 minute' GROUP BY namespace
+    WHERE at > (SELECT clock_timestamp()) - interval '1 minute' GROUP BY namespace
 """)
 PRUNE = text(
     "DELETE /* fedsched:preemptions.prune */ "
-    "FROM preemption WHERE at < clock_timestamp() - interval '1 hour'"
+    "FROM preemption WHERE at < (SELECT clock_timestamp()) - interval '1 hour'"
 )
 
 

@@ -243,7 +243,6 @@ def _all() -> Select[Any]:
 
 
 def _in_clusters(clusters: Collection[str]) -> Select[Any]:
-    # Seldom asked: an index over every cluster of every binding would cost each decision more.
     return _all().where(table.c.clusters.overlap(list(clusters)))
 
 

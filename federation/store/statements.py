@@ -121,7 +121,7 @@ FREE: Final = _names("""
     history.get history.holds history.is_there history.newest history.server
     journal.oldest journal.position journal.read journal.read_ahead
     kept_reports.add kept_reports.now kept_reports.pictures kept_reports.rounds kept_reports.size
-    migrations.holders migrations.is_held migrations.lock migrations.set
+    migrations.holders migrations.keep migrations.lock migrations.set
     partitions.is_in_rest partitions.missing partitions.oldest partitions.patience
     plans.active plans.add plans.away plans.get plans.page plans.running plans.steps
     plans.steps_since
@@ -140,7 +140,7 @@ FREE: Final = _names("""
     store.take_room
     tokens.add tokens.count tokens.find tokens.is_there tokens.page tokens.unrevoked
     transactions.holder transactions.oldest
-    waiting.page waiting.position waiting.tallies
+    waiting.page waiting.page_of_part waiting.position waiting.tallies
 """)
 NAMES: Final = frozenset().union(*LOCKING.values(), RESHAPING, FREE)
 

@@ -294,6 +294,24 @@ binding = Table(
     postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02},
 )
 
+# Triggers on ``binding`` keep it, whoever writes there. No key leads to ``cluster``: placements may
+# name clusters that are not there.
+binding_cluster = Table(
+    "binding_cluster",
+    metadata,
+    Column("cluster", NAME, primary_key=True, comment="Name of the cluster."),
+    Column(
+        "binding_id",
+        BigInteger,
+        primary_key=True,
+        autoincrement=False,
+        comment="The binding; triggers delete the row with it.",
+    ),
+    Column("replicas", BigInteger, nullable=False, comment="Replicas of the binding there."),
+    comment="What runs where: binding.clusters in rows, which triggers on binding keep.",
+    postgresql_with={"fillfactor": 90, "autovacuum_vacuum_scale_factor": 0.02},
+)
+
 # One row for each binding that waits for room, in whole or in part; it goes with its binding.
 waiting = Table(
     "waiting",
@@ -386,6 +404,14 @@ waiting = Table(
     CheckConstraint("(state = 'backoff') = (next_try IS NOT NULL)", name="backoff_has_time"),
     CheckConstraint("(state = 'gated') = (gate <> '')", name="gated_by"),
     CheckConstraint("attempts >= 0 AND remainder >= 0", name="counters_not_negative"),
+    Index(
+        "ix_waiting_order",
+        text("(- priority)"),
+        text("coalesce(ordered_at, since)"),
+        "namespace",
+        text("coalesce(nullif(entry, ''), name)"),
+        "name",
+    ),
     Index(
         "ix_waiting_kept",
         "binding_id",

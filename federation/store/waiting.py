@@ -5,9 +5,9 @@ Must not decide who is tried.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import (
     BigInteger,
@@ -18,6 +18,7 @@ from sqlalchemy import (
     case,
     delete,
     func,
+    literal_column,
     or_,
     select,
     text,
@@ -146,13 +147,13 @@ ORDERED = text("""
 """).bindparams(
     bindparam("ids", type_=ARRAY(BigInteger)), bindparam("instants", type_=ARRAY(Double))
 )
-IS_TRIED = table.c.state != WaitState.GATED
-# Those of one gang share the place of its first member.
+IS_TRIED = table.c.state != literal_column(f"'{WaitState.GATED}'")
+# Those of one gang share the place of its first member. As the index of the order has them.
 PLACE = (
     -table.c.priority,
     func.coalesce(table.c.ordered_at, table.c.since),
     table.c.namespace,
-    func.coalesce(func.nullif(table.c.entry, ""), table.c.name),
+    func.coalesce(func.nullif(table.c.entry, literal_column("''")), table.c.name),
 )
 ORDER = (*PLACE, table.c.name)
 # Of a row that a binding is joined with: all null where it does not wait.
@@ -164,6 +165,16 @@ COLUMNS = (
     ),
     (table.c.times_out <= func.now()).label("wait_has_timed_out"),
 )
+# A row of the queue with its binding.
+LISTED = select(
+    table.c.namespace,
+    table.c.name,
+    table.c.priority,
+    binding.c.uid,
+    binding.c.decision_id,
+    *COLUMNS,
+).join(binding, binding.c.id == table.c.binding_id)
+Place: TypeAlias = tuple[int, datetime, str, str]
 
 
 class WaitingStatements:
@@ -295,41 +306,37 @@ class WaitingStatements:
         *,
         among: Collection[str] = (),
     ) -> Sequence[QueuedBinding]:
+        statement = LISTED.order_by(*ORDER).limit(limit)
+        if after is not None:
+            statement = statement.where(tuple_(*ORDER) > _values(after))
+        if not (namespace or among or priority is not None):
+            rows = (await self._connection.execute(named("waiting.page", statement))).all()
+            if not rows:
+                return []
+            first = 1 if after is None else await self._position(_place_of(rows[0]))
+            return list(map(_queued, rows, _positions(rows, first)))
         place = func.dense_rank().over(partition_by=IS_TRIED, order_by=PLACE)
-        every = select(
+        positions = select(
             table.c.binding_id, case((IS_TRIED, place), else_=0).label("position")
         ).subquery()
         statement = (
-            select(
-                table.c.namespace,
-                table.c.name,
-                table.c.priority,
-                binding.c.uid,
-                binding.c.decision_id,
-                every.c.position,
-                *COLUMNS,
-            )
-            .join(every, every.c.binding_id == table.c.binding_id)
-            .join(binding, binding.c.id == table.c.binding_id)
+            statement.add_columns(positions.c.position)
+            .join(positions, positions.c.binding_id == table.c.binding_id)
             .where(*in_namespaces(table.c.namespace, namespace, among))
-            .order_by(*ORDER)
-            .limit(limit)
         )
         if priority is not None:
             statement = statement.where(table.c.priority == priority)
-        if after is not None:
-            statement = statement.where(tuple_(*ORDER) > _values(after))
-        return [
-            _queued(row) for row in await self._connection.execute(named("waiting.page", statement))
-        ]
+        part = (await self._connection.execute(named("waiting.page_of_part", statement))).all()
+        return [_queued(row, row.position) for row in part]
 
     async def position(self, place: QueuePlace) -> int:
-        stands_for_all = or_(table.c.entry == "", table.c.entry == table.c.name)
-        before = tuple_(*PLACE) < _values(place)[:-1]
+        return await self._position(_values(place)[:-1])
+
+    async def _position(self, place: Place) -> int:
+        stands_for_all = or_(table.c.entry == literal_column("''"), table.c.entry == table.c.name)
+        before = tuple_(*PLACE) < place
         counted = select(func.count()).where(IS_TRIED, stands_for_all, before)
-        return 1 + int(
-            (await self._connection.execute(named("waiting.position", counted))).scalar_one()
-        )
+        return 1 + int(await self._connection.scalar(named("waiting.position", counted)) or 0)
 
 
 def wait_of(row: Row[Any]) -> Wait | None:
@@ -363,7 +370,29 @@ def _nomination_text(nominated: Nomination | None) -> str | None:
     return None if nominated is None else NOMINATIONS.json(nominated)
 
 
-def _queued(row: Row[Any]) -> QueuedBinding:
+def _place_of(row: Row[Any]) -> Place:
+    ordered_at = row.wait_ordered_at or row.wait_since
+    return -row.priority, ordered_at, row.namespace, row.wait_entry or row.name
+
+
+def _positions(rows: Sequence[Row[Any]], first: int) -> Iterator[int]:
+    """Yield the positions of rows in the order of the queue, whose first place is ``first``.
+
+    Members of a gang share one, and 0 stands for a binding that is not tried.
+    """
+    position, last_place = first, None
+    for row in rows:
+        if row.wait_state == WaitState.GATED:
+            yield 0
+            continue
+        place = _place_of(row)
+        if last_place not in (None, place):
+            position += 1
+        last_place = place
+        yield position
+
+
+def _queued(row: Row[Any], position: int) -> QueuedBinding:
     wait = wait_of(row)
     if wait is None:
         raise LookupError("a row of the queue says nothing of a wait")
@@ -373,7 +402,7 @@ def _queued(row: Row[Any]) -> QueuedBinding:
         uid=row.uid,
         priority=row.priority,
         wait=wait,
-        position=row.position,
+        position=position,
         decision_id=str(row.decision_id or ""),
     )
 

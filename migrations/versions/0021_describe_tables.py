@@ -130,12 +130,12 @@ COMMENTS = {
     "decision.clusters": "Replicas of each chosen cluster: a list of objects with name and "
     "replicas.",
     "decision.remainder": "Replicas that got no cluster.",
-    "decision.reason": "Why the outcome is not SCHEDULED, as code and parameters; empty otherwise.",
+    "decision.reason": "Why the outcome is not SCHEDULED, in words; empty otherwise.",
     "decision.algorithm_revision": "Revision of the algorithm that decided.",
     "decision.created_at": "Time of the transaction that wrote the decision.",
     "decision.trace": "Everything behind the decision, as compressed JSON; fedctl explain shows "
     "it.",
-    "decision.triggers": "What made a control plane decide, as codes.",
+    "decision.triggers": "What made a control plane decide, in words.",
     "decision.day": "Day of created_at in UTC, which chooses the partition; -infinity: it "
     "outlived its day.",
     "decision_input": "Bodies that decisions share: the fleets and profiles that they were made "

@@ -22,6 +22,7 @@ KEPT_SECONDS = 30 * 86_400.0
 # Rows as many as there are clusters, bindings, namespaces, control planes, duties; or one row.
 BOUNDED = {
     *("cluster", "cluster_capacity", "cluster_report", "presence", "binding", "reservation"),
+    "binding_cluster",
     *("waiting", "namespace_quota", "duty", "history", "journal_horizon", "failover", "audit_head"),
 }
 # Whole days of these are dropped: see test_decision_partitions.py and test_kept_reports.py.

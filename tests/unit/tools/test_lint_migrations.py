@@ -11,6 +11,12 @@ def test_an_index_that_blocks_writers_is_found_and_a_column_is_not() -> None:
     assert findings(f"{LIMITS}ALTER TABLE bindings ADD COLUMN note text;") == []
 
 
+def test_an_index_beside_writers_is_built_outside_of_a_transaction() -> None:
+    building = "CREATE INDEX CONCURRENTLY IF NOT EXISTS by_name ON bindings (name);\n"
+    assert findings(f"{LIMITS}{building}")
+    assert findings(f"{LIMITS}COMMIT;\n{building}BEGIN;\n") == []
+
+
 def test_every_migration_is_written_as_sql_and_excuses_are_of_some() -> None:
     written = dict(scripts())
     assert all(len(sql) > len(LIMITS) for sql in written.values())

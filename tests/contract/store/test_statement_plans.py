@@ -1,0 +1,109 @@
+"""Each statement finds its rows by an index, in tables in which the planner has to choose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from federation.store.engine import create_engine
+from federation.store.statements import NAMES, RESHAPING
+from lab.databases import Databases, connected
+from lab.filled_databases import SMALL, fill
+from lab.statement_tours import Planned, planned_statements
+
+# Of smaller tables, and empty partitions, the planner reads all there is.
+MIN_ROWS = 1_000
+SIZES = """
+    SELECT relname, reltuples FROM pg_class
+    WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+"""
+PARTIAL = "SELECT indexrelid::regclass::text FROM pg_index WHERE indpred IS NOT NULL"
+# Statements that read a whole table, and why.
+READS_ALL: Mapping[str, str] = {
+    "credentials.prune": "a few rows for each cluster",
+    "credentials.prune_join_tokens": "a few rows for each cluster",
+    "credentials.cancel_join_tokens": "a few rows for each cluster",
+    "credentials.revoke_admins": "a few rows for each cluster",
+    "failover.replicas": "a sum of all narrow rows, once a minute",
+    "reservations.all": "a control plane that starts reads all promises",
+    "tokens.count": "at most 10,000 tokens, counted where one is made",
+    "tokens.prune": "at most 10,000 tokens",
+    "waiting.tallies": "counts all that wait, for metrics",
+    "waiting.page_of_part": "positions in the queue of all",
+    "waiting.position": "counts all before a place",
+}
+# No statements of tables, or those of a database that was put back, which reads all ledgers.
+OTHER_ROOMS = {"connection", "migrations", "partitions", "server", "signal", "store"}
+ELSEWHERE = frozenset(
+    name
+    for name in NAMES
+    if name.split(".")[0] in OTHER_ROOMS
+    or name in {"history.forget_journal", "history.forget_reports", "history.lock_ledgers"}
+    or name in {"history.move_horizon", "history.renew"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """The statements with their plans, rows of tables, and names of partial indexes."""
+
+    planned: Sequence[Planned]
+    rows: Mapping[str, float]
+    partial: frozenset[str]
+
+
+@pytest.fixture(scope="module")
+def catalog(databases: Databases, template_url: str) -> Iterator[Catalog]:
+    url = databases.create("filled", template=template_url)
+
+    async def read_catalog() -> Catalog:
+        await fill(url, SMALL)
+        engine = create_engine(url)
+        try:
+            planned = await planned_statements(engine)
+        finally:
+            await engine.dispose()
+        async with connected(url) as connection:
+            rows = {row[0]: row[1] for row in await connection.fetch(SIZES)}
+            partial = frozenset(name for (name,) in await connection.fetch(PARTIAL))
+        return Catalog(planned=planned, rows=rows, partial=partial)
+
+    yield asyncio.run(read_catalog())
+    databases.drop(url)
+
+
+def test_each_statement_was_planned(catalog: Catalog) -> None:
+    names = {statement.name for statement in catalog.planned}
+    assert sorted(NAMES - names - RESHAPING - ELSEWHERE) == []
+
+
+def test_no_statement_reads_a_whole_table(catalog: Catalog) -> None:
+    scans = {
+        f"{statement.name}: {scan}"
+        for statement in catalog.planned
+        if statement.name not in READS_ALL
+        for scan in whole_scans(catalog, statement)
+    }
+    assert sorted(scans) == []
+
+
+def test_each_exception_is_needed(catalog: Catalog) -> None:
+    reading = {
+        statement.name for statement in catalog.planned if any(whole_scans(catalog, statement))
+    }
+    assert sorted(READS_ALL.keys() - reading) == []
+
+
+def whole_scans(catalog: Catalog, planned: Planned) -> Iterator[str]:
+    """Yield the scans that follow no condition of an index, and no limit."""
+    for node, is_limited in planned.nodes():
+        table = node.get("Relation Name", "")
+        is_large = catalog.rows.get(table, 0) >= MIN_ROWS
+        if not is_large or not node["Node Type"].endswith("Scan"):
+            continue
+        is_chosen = "Index Cond" in node or "Recheck Cond" in node
+        if not is_limited and not is_chosen and node.get("Index Name") not in catalog.partial:
+            yield f"{node['Node Type']} of {table}"
