@@ -72,6 +72,8 @@ from federation.store.prepared import Prepared
 from federation.store.statements import named
 from federation.store.tables import unix_seconds
 
+# A spec that stays is put back as it is stored: an equal one that is written anew would make
+# PostgreSQL write all indexes of the row, because indexes read the spec.
 # Bindings and decisions name each other: both are there when the statement ends. A new binding has
 # the version that it would have if it had been added before it was decided.
 ADD = Prepared(
@@ -102,7 +104,8 @@ ADD = Prepared(
     ), put AS (
         UPDATE binding
         SET uid = given.uid, generation = given.generation, version = binding.version + 1,
-            spec = given.spec, clusters = given.clusters,
+            spec = CASE WHEN binding.spec = given.spec THEN binding.spec ELSE given.spec END,
+            clusters = given.clusters,
             decision_id = given.decision_id, observed_affinity = given.observed,
             affinity_group = given.affinity_group, anti_affinity_group = given.anti_affinity_group,
             last_scheduled_at = CASE WHEN placed THEN now() ELSE binding.last_scheduled_at END,
@@ -127,7 +130,8 @@ ADD = Prepared(
 # The newest decision of each binding outlives its day.
 KEEP = """
     UPDATE /* fedsched:decisions.keep */ decision SET day = '-infinity' FROM (
-        SELECT old.id, old.day FROM {partition} old JOIN binding ON binding.decision_id = old.id
+        SELECT old.id, old.day FROM {partition} old
+        JOIN binding ON binding.id = old.binding_id AND binding.decision_id = old.id
         LIMIT :limit
     ) AS standing
     WHERE decision.id = standing.id AND decision.day = standing.day
@@ -137,11 +141,17 @@ KEEP = """
 PRUNE_KEPT = text("""
     DELETE /* fedsched:decisions.prune_kept */ FROM decision WHERE (id, day) IN (
         SELECT id, day FROM decision_kept
-        WHERE NOT EXISTS (SELECT FROM binding WHERE decision_id = decision_kept.id)
+        WHERE NOT EXISTS (
+            SELECT FROM binding
+            WHERE binding.id = decision_kept.binding_id AND decision_id = decision_kept.id
+        )
         UNION ALL
         SELECT id, day FROM decision_rest
         WHERE created_at < now() - make_interval(secs => :age)
-            AND NOT EXISTS (SELECT FROM binding WHERE decision_id = decision_rest.id)
+            AND NOT EXISTS (
+                SELECT FROM binding
+                WHERE binding.id = decision_rest.binding_id AND decision_id = decision_rest.id
+            )
         LIMIT :limit
     ) RETURNING id
 """)
@@ -150,7 +160,6 @@ PRUNE_PLANS = text("""
         FROM node_plan WHERE (decision_id, cluster_name) IN (
         SELECT decision_id, cluster_name FROM node_plan
         WHERE created_at < now() - make_interval(secs => :age)
-            AND NOT EXISTS (SELECT FROM binding WHERE decision_id = node_plan.decision_id)
             AND NOT EXISTS (SELECT FROM decision WHERE id = node_plan.decision_id)
         LIMIT :limit
     ) RETURNING decision_id

@@ -194,6 +194,7 @@ cluster_report = Table(
     },
 )
 
+# No index has what each decision changes: rows are updated in their page (HOT).
 binding = Table(
     "binding",
     metadata,
@@ -270,7 +271,6 @@ binding = Table(
     UniqueConstraint("namespace", "name"),
     CheckConstraint("name <> ''", name="name_not_empty"),
     CheckConstraint("generation >= 1 AND version >= 1", name="counters_positive"),
-    Index(None, "decision_id"),
     Index(
         "ix_binding_evictions",
         "namespace",

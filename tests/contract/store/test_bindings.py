@@ -40,7 +40,7 @@ from federation.services.binding_ports import BindingStanding, NewWait, Peers, S
 from federation.services.values import DecisionRecord, ReportEvidence, Verdict
 from federation.store.postgres import PostgresStore
 from lab.decisions import make_decision
-from tests.stores import add_binding, keep_decision
+from tests.stores import add_binding, keep_decision, new_decision
 
 FULL = Binding(
     namespace="shop",
@@ -275,3 +275,45 @@ async def test_who_holds_replicas_in_a_cluster_is_told_by_name(store: PostgresSt
         assert await read.bindings.holding("a", 2) == [("shop", "api"), ("shop", "batch")]
         assert await read.bindings.holding("b", 9) == []
         assert await read.bindings.holding("a-b", 9) == [("shop", "elsewhere")]
+
+
+HOT_UPDATES = text("""
+    SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'binding'
+""")
+
+
+@pytest.mark.parametrize("labels", [1, 400])
+async def test_bindings_that_are_decided_again_are_updated_in_their_pages(
+    store: PostgresStore, engine: AsyncEngine, labels: int
+) -> None:
+    """A large spec lies outside of its row: it is not written anew where it stays."""
+    large = {f"label-{number}": f"{number * 7919 % 9973}" for number in range(labels)}
+    bindings = [replace(FULL, name=f"web{number}", labels=large) for number in range(40)]
+    async with store.transaction() as tx:
+        await tx.decisions.add_all([new_decision(binding) for binding in bindings])
+    updated, in_page = await hot_updates(engine)
+    keys = [(binding.namespace, binding.name) for binding in bindings]
+    # A page has space for a row or two; what is not used any more becomes space again.
+    for start in range(10):
+        async with store.transaction() as tx:
+            stored = await tx.bindings.lock_all(keys[start::10])
+            clusters = (TargetCluster(name="z", replicas=1),)
+            again = [
+                new_decision(
+                    replace(one.binding, clusters=clusters), binding_id=one.id, placed=True
+                )
+                for one in stored.values()
+            ]
+            await tx.decisions.add_all(again)
+    updated_later, in_page_later = await hot_updates(engine)
+    assert updated_later - updated == 40
+    assert in_page_later - in_page >= 30
+
+
+async def hot_updates(engine: AsyncEngine) -> tuple[int, int]:
+    """Return how often bindings were updated, and how often in their page."""
+    async with engine.connect() as connection:
+        await connection.execute(text("SELECT pg_stat_force_next_flush()"))
+        await connection.commit()
+        updated, in_page = (await connection.execute(HOT_UPDATES)).one()
+        return updated, in_page

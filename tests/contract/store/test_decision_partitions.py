@@ -29,6 +29,9 @@ BIND = text("""
     SELECT '', triggers[1], '', 1, 1, '{}', '[]', id, '', '', ''
     FROM decision WHERE CAST(substr(triggers[1], 8) AS int) % 3 = 0
 """)
+OF_BINDING = text("""
+    UPDATE decision SET binding_id = binding.id FROM binding WHERE decision_id = decision.id
+""")
 PARTITIONS = text("""
     SELECT inhrelid::regclass::text FROM pg_inherits
     WHERE inhparent = 'decision'::regclass ORDER BY 1
@@ -68,6 +71,7 @@ async def test_an_old_day_is_dropped_and_what_bindings_stand_on_stays(
     async with fresh_engine.begin() as connection:
         await connection.execute(FILL, {"count": COUNT})
         await connection.execute(BIND)
+        await connection.execute(OF_BINDING)
     before = await partitions(fresh_engine)
     await prune(store, limit)
     assert await numbers(store) == [n for n in range(COUNT) if n % 3 == 0]
