@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ENABLED = (
     "federation/bridge",
     "federation/capacity",
+    "federation/cli/decisions.py",
     "federation/cli/diff.py",
     "federation/cli/durations.py",
     "federation/cli/events.py",
@@ -26,7 +27,6 @@ ENABLED = (
     "federation/cli/labels.py",
     "federation/cli/lists.py",
     "federation/cli/names.py",
-    "federation/cli/placed.py",
     "federation/cli/verbs.py",
     "federation/cli/waiting.py",
     "federation/failover",

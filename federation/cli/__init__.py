@@ -3,13 +3,10 @@
 Must not compute answers: the API, or the same pure code it runs, does.
 
 - ``asking``: questions before something ends: on a terminal, unless ``--yes`` answers them
-- ``assumptions``: estimates for files of cases beside workloads that are assumed to be there, in
-  sets or replicas
 - ``audit``: verbs about the audit: list, verify, export
 - ``audit_chain``: the audit's chain of hashes, reckoned anew on the caller's side
 - ``audit_export``: the audit as lines of JSON, for programs that ship logs: each record once, in
   the order of seals
-- ``cases``: files of cases: one JSON object a line in, one answer a line out, wrong lines included
 - ``columns``: texts in columns: how wide they are, what a narrow terminal leaves out, and how they
   are wrapped
 - ``completion``: the verb ``completion``: what makes a shell complete verbs and options
@@ -17,23 +14,22 @@ Must not compute answers: the API, or the same pure code it runs, does.
   its name
 - ``contexts``: control planes that a person goes back to, by name: where each is, whom to trust,
   which token
-- ``decisions``: how a decision is shown: the outcome, the shares, the nodes, and the whole trace
+- ``decisions``: how decisions are shown: outcome, shares, nodes, the whole trace, and how much is
+  placed
 - ``diff``: ``fedctl diff``: what schedule or apply would change, and nothing is changed
 - ``doctor``: the verb ``doctor``: whether fedctl can ask its control planes, and if not, why and
   what to do
-- ``drawing``: a decision drawn for the eye: the funnel of its clusters, and the shares as bars
 - ``durations``: spans of time as people write them: ``90s``, ``1h30m``, ``500ms``, ``7d``, and
   seconds alone
 - ``estimate``: the verb ``estimate``: how many replicas fit, from files or from the control plane
 - ``events``: the verb ``events``: what happened to bindings and clusters, a line an event, the
   oldest first
 - ``failover``: verbs about failover: status, freeze, resume
-- ``file_options``: options that verbs on files share
 - ``fleet``: verbs about member clusters: get, describe, apply; and the lists of everything else
 - ``folders``: where fedctl finds its files, by the environment: a part of ``__main__`` that verbs
   need too
 - ``history``: verbs about what was decided before: get decisions, history
-- ``inputs``: what the offline verbs read: clusters, requests, options, each under its field path
+- ``inputs``: files that verbs read: clusters, bindings, requests and options, and files of cases
 - ``joining``: verbs about clusters that join: join-token, accept, reject, and get joiners
 - ``kinds``: kinds that `fedctl get` lists: how each is fetched, and with ``-w`` how its rows are
   followed
@@ -46,14 +42,11 @@ Must not compute answers: the API, or the same pure code it runs, does.
   revoke
 - ``names``: names given on the command line: of objects, of the kinds that they are of, and with
   values
-- ``objects``: objects that files hold for verbs that connect: all of them checked before the first
-  call
+- ``offline``: verbs that need no server: they answer from files, by the code that a control plane
+  runs
 - ``output``: how answers are shown: aligned tables for people, documents and parts of them for
   programs
-- ``pictures``: pictures of figures in pairs, as SVG: a bar for what was, one for what would be
-- ``placed``: how much of a binding has a cluster
 - ``plans``: verbs about plans: drain, and rebalance plan, show, list, approve, watch, stop
-- ``progress``: how far long work is, on a terminal; nothing in a pipe
 - ``queueing``: verbs about what waits for room: get queue, suspend, resume, reschedule
 - ``quota``: verbs about namespace quotas: set, list, delete
 - ``refusals``: why a control plane could not be asked, and what to do: what gRPC says, in words of
@@ -61,29 +54,13 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``replay``: the verb ``replay``: a decision, or all of a trace file, made again and compared
 - ``reservations``: verbs about what bindings hold: get reservations, describe binding, release,
   renew
-- ``score``: the verb ``score``: which node a scheduler's configuration prefers for a pod, from
-  files alone
-- ``scoring_cases``: lines of scoring cases: nodes and a pod with the strategy to score them by, or
-  a configuration
-- ``simulate``: the verb ``simulate``: decide bindings on clusters from files, without any server
-- ``simulating``: what ``simulate`` answers: decisions on clusters from files, once or in virtual
-  time
 - ``times``: times as people write them on the command line
 - ``token``: verbs about tokens: create, list, revoke
 - ``top``: the verb ``top``: how full clusters are, and what namespaces hold of them
 - ``trace``: verbs about trace files: export
-- ``trace_options``: options of the verbs that go through trace files, and how many processes these
-  may use
-- ``trace_replays``: the replay of everything that a trace file has, without any server
 - ``verbs``: the verbs of ``fedctl`` in their groups: the list of all waits for no module
-- ``virtual_time``: virtual time of ``simulate``: clusters that fall silent and come back, bindings
-  that come and go, and what came of it
 - ``waiting``: ``fedctl wait``: until bindings are placed or deleted
 - ``watch``: ``fedctl watch``: a line, or a document, for everything that happens, until it is
   interrupted
-- ``what_if``: the verb ``what-if``: what would have been decided if something had been otherwise,
-  from a file
-- ``what_if_answers``: what ``what-if`` answers: figures of what was, and of what would have been,
-  from a trace file
 - ``workloads``: verbs about workloads: schedule, explain
 """

@@ -17,6 +17,7 @@ from click.core import ParameterSource
 
 from federation.cli.durations import DurationType
 from federation.cli.folders import admin_token_file, contexts_file
+from federation.cli.output import follow_clock
 from federation.cli.refusals import explained
 from federation.model.errors import (
     DeadlineMissed,
@@ -29,7 +30,7 @@ from federation.model.errors import (
 from federation.runtime.terminal import say
 
 if TYPE_CHECKING:
-    from federation.client import BlockingClient, Client, Target
+    from federation.client import Client, Target
 
 T = TypeVar("T")
 # Where nothing is said: a control plane on this machine, as it starts without any setting.
@@ -103,19 +104,6 @@ OPTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 }
 
 
-@dataclass(slots=True)
-class ServerClock:
-    """How far the control plane's clock is ahead of the clock here, once an answer has told."""
-
-    ahead_seconds: float = 0.0
-
-    def read(self, client: BlockingClient) -> None:
-        """Keep what the newest answer has told."""
-        ahead_seconds = client.server_ahead_seconds
-        if ahead_seconds is not None:
-            self.ahead_seconds = ahead_seconds
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
     """What was said about the control plane; nothing is opened before the first call."""
@@ -128,7 +116,6 @@ class Connection:
     insecure: bool
     timeout_seconds: float
     began: float = field(default_factory=time.monotonic)
-    clock: ServerClock = field(default_factory=ServerClock)
 
     def call(self, method: Callable[[Client], Awaitable[T]], *, doing: str = "") -> T:
         """One call, on a connection of its own, within what is left of the time. Where what the
@@ -153,7 +140,7 @@ class Connection:
         target = self._target()
         with self._explained(), BlockingClient(target) as client:
             answer = client.call(bounded)
-            self.clock.read(client)
+            follow_clock(client.server_ahead_seconds)
             return answer
 
     def iterate(self, method: Callable[[Client], AsyncGenerator[T]]) -> Iterator[T]:
@@ -163,7 +150,7 @@ class Connection:
         target = self._target()
         with self._explained(), BlockingClient(target) as client:
             for news in client.iterate(method):
-                self.clock.read(client)
+                follow_clock(client.server_ahead_seconds)
                 yield news
 
     @contextmanager
@@ -223,16 +210,6 @@ def connection() -> Connection:
     if found is None:
         raise FederationError("no connection was set up")
     return found
-
-
-def present_time() -> float:
-    """The time that ages are reckoned from: by the clock of the control plane that has answered.
-
-    By the clock here before an answer, and for verbs that ask nobody.
-    """
-    context = click.get_current_context(silent=True)
-    asked = context.find_object(Connection) if context is not None else None
-    return time.time() + (asked.clock.ahead_seconds if asked is not None else 0.0)
 
 
 def patient_connection() -> Connection:

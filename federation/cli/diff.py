@@ -70,15 +70,15 @@ def diff(paths: Sequence[str], listing: Listing) -> None:
     field. Exits with 3 where something would change.
     """
     # Help does not wait for what reads files.
-    from federation.cli.objects import bindings_of, clusters_of  # noqa: PLC0415 - see above
+    from federation.cli.inputs import checked_bindings, checked_clusters  # noqa: PLC0415 - see above
     from federation.codec.document_files import documents_of  # noqa: PLC0415 - see above
 
     documents = documents_of(paths)
     if {document.get("kind") for document in documents} == {"Cluster"}:
-        clusters = clusters_of(documents)
+        clusters = checked_clusters(documents)
         differences = connection().call(lambda api: _of_clusters(api, clusters))
     else:
-        bindings = bindings_of(documents).bindings
+        bindings = checked_bindings(documents).bindings
         differences = connection().call(lambda api: _of_bindings(api, bindings))
     print_list(DIFFERENCES, listing, differences)
     if differences:

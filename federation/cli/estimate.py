@@ -12,27 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from federation.capacity.deductions import Deductions
-from federation.capacity.fleet_cells import FleetCells
-from federation.capacity.fleet_estimates import improved_by_pools, open_above_c
-from federation.capacity.fleet_reports import FleetCapacity
-from federation.capacity.pool_estimates import pool_bounds
-from federation.capacity.promised_bounds import PromisedColumns, bounds_beside
 from federation.cli import inputs
 from federation.cli import output as show
-from federation.cli.cases import Case, answer_cases, objects_at, options_at
 from federation.cli.connection import connection
-from federation.cli.file_options import cases_option, merge_option, model_rule_option
+from federation.cli.inputs import answer_cases
 from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options, print_list
 from federation.cli.names import pairs_of
+from federation.cli.offline.estimates import Row, answer_case, offline_rows
+from federation.cli.offline.verbs import cases_option, merge_option, model_rule_option
 from federation.codec.amount_warnings import amount_warnings
 from federation.codec.document_files import documents_of
-from federation.codec.estimates import bound_word, source_word
 from federation.codec.requirements import component_messages, requirements_to_message
 from federation.codec.written import enum_word
-from federation.model.cluster import ClusterState
-from federation.model.estimate import BLIND_UP_TO, Bound, EstimateOptions, Estimates, Source
-from federation.model.reported_pools import pools_of
+from federation.model.estimate import BLIND_UP_TO, Source
 from federation.model.resources import is_countable
 from federation.model.workload import ReplicaRequirements
 from federation.v1 import estimates_pb2
@@ -48,9 +40,6 @@ fedctl estimate --request cpu=500m --from clusters.yaml -o json
 fedctl estimate --component master=1:cpu=1,memory=2Gi --component worker=3:cpu=4
 fedctl estimate --cases cases.jsonl > answers.jsonl
 """
-
-Row = dict[str, Any]
-CASE_COLUMNS = ("cluster", "replicas", "source", "bound")
 
 
 def _or(value: int | None, missing: str) -> int | str:
@@ -179,94 +168,6 @@ def _unreported(
 def _online_summaries() -> list[Mapping[str, Any]]:
     clusters = connection().call(lambda api: api.list_clusters())
     return [each.status.resource_summary.allocatable for each in clusters]
-
-
-def answer_case(case: Case) -> dict[str, Any]:
-    """One line of a file of cases."""
-    states = inputs.clusters_of(
-        inputs.by_position(objects_at(case, "clusters"), "clusters"), now=0.0
-    )
-    requirements = inputs.requirements_of(case.get("request"), case.get("nodeClaim"))
-    components = inputs.components_of(case.get("components"), "components")
-    assumed = inputs.workloads_of(case.get("assumed"), "assumed")
-    # Cases are compared with Karmada's estimators, which count without node claims.
-    options = replace(inputs.estimate_options(options_at(case)), ignore_claims=True)
-    if not components and not assumed:
-        rows = offline_rows(states, requirements, options)
-        return {"estimates": [{name: row[name] for name in CASE_COLUMNS} for row in rows]}
-    # Few cases are like that, and what makes up nodes takes long to load.
-    from federation.cli.assumptions import replicas_beside, sets_beside  # noqa: PLC0415 - see above
-
-    if components:
-        counted = "sets"
-        found = [sets_beside(state, components, assumed, options) for state in states]
-    else:
-        counted = "replicas"
-        found = [replicas_beside(state, requirements, assumed, options) for state in states]
-    return {
-        "estimates": [
-            {
-                "cluster": state.cluster.name,
-                counted: each.units,
-                "source": source_word(each.source),
-                "bound": bound_word(Bound.NONE),
-            }
-            for state, each in zip(states, found, strict=True)
-        ]
-    }
-
-
-def offline_rows(
-    states: Sequence[ClusterState], requirements: ReplicaRequirements, options: EstimateOptions
-) -> list[Row]:
-    """An estimate a cluster, in the order of the clusters; ``replicas`` is None where unknown."""
-    estimates = _estimated(states, requirements, options)
-    upper_c = estimates.upper_c
-    columns = zip(
-        states,
-        estimates.replicas_c.tolist(),
-        estimates.source_c.tolist(),
-        estimates.bound_c.tolist(),
-        estimates.unknown_c.tolist(),
-        [-1] * len(states) if upper_c is None else upper_c.tolist(),
-        strict=True,
-    )
-    return [
-        {
-            "cluster": state.cluster.name,
-            "replicas": None if unknown else replicas,
-            "source": source_word(source),
-            "bound": bound_word(bound),
-            "atMost": None if upper < 0 else upper,
-            "ignoresNodeClaim": requirements.chooses_nodes and 0 < source <= BLIND_UP_TO,
-            "note": str(estimates.reasons.get(position, "")),
-        }
-        for position, (state, replicas, source, bound, unknown, upper) in enumerate(columns)
-    ]
-
-
-def _estimated(
-    states: Sequence[ClusterState], requirements: ReplicaRequirements, options: EstimateOptions
-) -> Estimates:
-    """As the control plane answers from memory, where files have what it does."""
-    promised = {c: state.promised for c, state in enumerate(states) if state.promised}
-    capacity = FleetCapacity.of(states)
-    deductions = Deductions.of(capacity, promised)
-    lesser = partial(deductions.estimates, requirements, options)
-    if options.highest < Source.POOLS or not any(map(_has_pools, states)):
-        return lesser()
-    cells = FleetCells.of(
-        pools_of(state.report.pools) if state.report and state.report.pools else None
-        for state in states
-    )
-    columns = PromisedColumns.of(promised)
-    bounds = bounds_beside(cells, pool_bounds(cells, requirements), requirements, columns)
-    is_open_c = open_above_c(capacity, cells, requirements.node_claim)
-    return improved_by_pools(lesser, bounds, options, is_open_c)
-
-
-def _has_pools(state: ClusterState) -> bool:
-    return state.report is not None and state.report.pools is not None
 
 
 def _online_rows(

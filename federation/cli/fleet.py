@@ -13,16 +13,15 @@ import click
 
 from federation.cli import output as show
 from federation.cli.audit import GET_AUDIT
-from federation.cli.connection import connection, present_time
-from federation.cli.decisions import shares_text
+from federation.cli.connection import connection
+from federation.cli.decisions import placed_share, placed_text, shares_text
 from federation.cli.history import GET_DECISIONS
 from federation.cli.joining import GET_JOIN_TOKENS, GET_JOINERS
 from federation.cli.kinds import GetKind, Request, changes_of, kind_command
 from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.login import GET_CONTEXTS
 from federation.cli.names import NAMES, Kinds
-from federation.cli.output import Output, output_option
-from federation.cli.placed import placed_share, placed_text
+from federation.cli.output import Output, output_option, present_time
 from federation.cli.plans import GET_PLANS
 from federation.cli.queueing import GET_GANGS, GET_QUEUE
 from federation.cli.quota import GET_QUOTAS
@@ -230,7 +229,7 @@ for kind in TABLE:
 @click.option("-f", "--filename", "paths", multiple=True, required=True, help="File, or - .")
 def apply(paths: Sequence[str]) -> None:
     """Set labels, taints, region and models of clusters."""
-    from federation.cli.objects import clusters_in  # noqa: PLC0415 - only this verb reads files
+    from federation.cli.inputs import clusters_in  # noqa: PLC0415 - only this verb reads files
 
     clusters = clusters_in(paths)
     for cluster in clusters:

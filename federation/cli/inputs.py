@@ -1,28 +1,39 @@
-"""What the offline verbs read: clusters, requests, options, each under its field path.
+"""Files that verbs read: clusters, bindings, requests and options, and files of cases.
 
-Must not open files: ``federation.cli.files`` does.
+Must not connect. Violations name the field and the rule; the first call comes after all checks.
 """
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, BinaryIO, Final
 
 from federation.codec import ranges
-from federation.codec.documents import Document
+from federation.codec.clusters import cluster_from_message
+from federation.codec.document_files import STANDARD_INPUT, documents_of
+from federation.codec.documents import MAX_DOCUMENT_BYTES, Document, read_json
 from federation.codec.given_fleets import check_available, read_bindings, read_clusters
 from federation.codec.requirements import read_requirements
 from federation.codec.strict import message_from_document
-from federation.codec.unread import warning_of
+from federation.codec.unread import dropped_from_documents, warning_of
 from federation.codec.violations import Violations
-from federation.codec.workloads import CLUSTER_KINDS, is_being_deleted, shown_name
+from federation.codec.workloads import (
+    CLUSTER_KINDS,
+    FileBindings,
+    file_bindings,
+    is_being_deleted,
+    shown_name,
+)
 from federation.model.cluster import ClusterState
-from federation.model.errors import InvalidRequest, Violation
+from federation.model.errors import FederationError, InvalidRequest, Violation
 from federation.model.estimate import EstimateOptions, Merge, ModelRule, Source
 from federation.model.placement import Binding, TieBreak
 from federation.model.workload import Component, ReplicaRequirements
-from federation.runtime.terminal import say
+from federation.runtime.terminal import json_text, say
 from federation.v1 import resource_pb2
 
 # A document with the path that its violations are told under.
@@ -257,3 +268,124 @@ def _text(options: Mapping[str, Any], name: str, path: str, found: Violations) -
         return value
     found.add(f"{path}.{name}", "must be text")
     return ""
+
+
+def clusters_in(paths: Sequence[str]) -> list[resource_pb2.Cluster]:
+    """The clusters in files, all of them checked: nothing is changed when one is wrong."""
+    return checked_clusters(documents_of(paths))
+
+
+def checked_clusters(documents: Sequence[Document]) -> list[resource_pb2.Cluster]:
+    """The same of documents that are read."""
+    if not documents:
+        raise InvalidRequest.of("files", "hold no Cluster")
+    messages = []
+    for (path, _), document in zip(by_name(documents), documents, strict=True):
+        if document.get("kind") != "Cluster":
+            raise InvalidRequest.of(
+                f"{path}.kind", f"must be Cluster, not {document.get('kind')!r}"
+            )
+        message = message_from_document(document, resource_pb2.Cluster, path)
+        cluster_from_message(message, path)
+        messages.append(message)
+    warn_of_unread(dropped_from_documents(documents))
+    return messages
+
+
+def bindings_in(paths: Sequence[str]) -> FileBindings:
+    """What the files hold, all of it checked: nothing is decided when one of them is wrong."""
+    return checked_bindings(documents_of(paths))
+
+
+def checked_bindings(documents: Sequence[Document]) -> FileBindings:
+    """The same of documents that are read."""
+    held = file_bindings(documents)
+    held.check_placed()
+    warn(held.notes)
+    if not held.bindings:
+        raise InvalidRequest.of("files", "hold nothing to schedule")
+    named = [(f"ResourceBinding/{each.metadata.name}", each) for each in held.bindings]
+    bindings_of(named, ties=None)
+    warn_of_unread(dropped_from_documents(held.documents))
+    return held
+
+
+Case = Mapping[str, Any]
+
+_CODES: Final = {"INVALID_REQUEST": "INVALID_ARGUMENT"}
+
+
+def answer_cases(path: str, answer: Callable[[Case], dict[str, Any]]) -> None:
+    """Prints ``answer`` of every line with the case's id; a line that is wrong gives its error.
+
+    Lines are read one at a time, so a file may be of any size; a line may have 16 MiB.
+    """
+    for number, line in enumerate(_lines(path), start=1):
+        if line is None or line.strip():
+            say(json_text(_answered(line, f"line {number}", answer)))
+
+
+def objects_at(case: Case, name: str) -> list[Any]:
+    """A list that the case must have."""
+    value = case.get(name)
+    if not isinstance(value, list):
+        raise InvalidRequest.of(name, "is required, a list")
+    return value
+
+
+def options_at(case: Case) -> Mapping[str, Any]:
+    """The options of a case; empty when there are none."""
+    options = case.get("options")
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise InvalidRequest.of("options", "must be an object")
+    return options
+
+
+def _answered(
+    line: bytes | None, source: str, answer: Callable[[Case], dict[str, Any]]
+) -> dict[str, Any]:
+    case_id = None
+    try:
+        case = _case(line, source)
+        case_id = case.get("id")
+        return {"id": case_id, **answer(case)}
+    except FederationError as error:
+        field = error.violations[0].field if isinstance(error, InvalidRequest) else ""
+        code = _CODES.get(error.reason, error.reason)
+        return {"id": case_id, "error": {"code": code, "message": error.message, "field": field}}
+
+
+def _case(line: bytes | None, source: str) -> Case:
+    if line is None:
+        raise InvalidRequest.of(source, f"has more than {MAX_DOCUMENT_BYTES} bytes (16 MiB)")
+    try:
+        text = line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest.of(source, f"is not UTF-8 text (byte {error.start})") from error
+    case = read_json(text, source=source)
+    if not isinstance(case, Mapping):
+        raise InvalidRequest.of(source, "must be a JSON object")
+    return case
+
+
+def _lines(path: str) -> Iterator[bytes | None]:
+    """Lines, each None when it is longer than is read."""
+    with closing(_opened(path)) as file:
+        while line := file.readline(MAX_DOCUMENT_BYTES + 1):
+            if len(line) <= MAX_DOCUMENT_BYTES:
+                yield line
+                continue
+            while line and not line.endswith(b"\n"):
+                line = file.readline(MAX_DOCUMENT_BYTES)
+            yield None
+
+
+def _opened(path: str) -> BinaryIO:
+    if path == STANDARD_INPUT:
+        return sys.stdin.buffer
+    try:
+        return Path(path).open("rb")
+    except OSError as error:
+        raise InvalidRequest.of(path, f"cannot be read: {error.strerror}") from error

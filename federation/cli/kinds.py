@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 import click
 
 from federation.cli import output as show
-from federation.cli.connection import connection, present_time
+from federation.cli.connection import connection
 from federation.cli.lists import (
     ListedKind,
     Listing,
@@ -25,7 +25,7 @@ from federation.cli.lists import (
     selected,
 )
 from federation.cli.names import list_namespace_options, named_binding
-from federation.cli.output import Format, Output
+from federation.cli.output import Format, Output, present_time
 from federation.client import Client, WatchMessage
 from federation.model.errors import Unavailable
 from federation.model.placement import binding_key

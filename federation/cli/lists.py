@@ -15,8 +15,7 @@ import click
 
 from federation.cli import output as show
 from federation.cli.columns import Layout
-from federation.cli.connection import present_time
-from federation.cli.output import NO_NUMBER, Format, Output, output_option
+from federation.cli.output import NO_NUMBER, Format, Output, output_option, present_time
 from federation.codec.written import document_from_message
 from federation.model.errors import InvalidRequest, NotFound
 from federation.runtime.terminal import say

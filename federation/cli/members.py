@@ -70,7 +70,7 @@ def delete(context: click.Context, paths: Sequence[str], *, yes: bool) -> None:
         return
     if not paths:
         raise click.UsageError("give a kind and names, or files with -f")
-    from federation.cli.objects import bindings_in  # noqa: PLC0415 - only for files
+    from federation.cli.inputs import bindings_in  # noqa: PLC0415 - only for files
 
     metas = [binding.metadata for binding in bindings_in(paths).bindings]
     delete_bindings([(meta.namespace, meta.name) for meta in metas], yes=yes)

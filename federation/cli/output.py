@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeVar
@@ -17,17 +18,21 @@ import click
 from federation.cli.columns import GAP, Layout, narrowest, padded, width_of, wrapped
 from federation.model import readable
 from federation.model.printable import printable
-from federation.runtime.terminal import json_text, say, say_lines, styled
+from federation.runtime.terminal import json_text, overwrite, say, say_lines, styled
 
 # Piped output is for other programs: it is never cut to a width.
 UNLIMITED_COLUMNS: Final = 100_000
+PROGRESS_SECONDS: Final = 0.1
 # Cells that stand for a number which is not there.
 NO_NUMBER: Final = ("", "unknown", "-")
 # Where click keeps whether the verb that runs was asked for everything.
 _WIDE: Final = "federation.cli.output.wide"
+# The clock of the control plane that answered, as seconds ahead of the clock of this machine.
+_AHEAD: Final = "federation.cli.output.ahead"
 _JSON_PATH: Final = "jsonpath="
 amount, age = readable.amount, readable.age
 
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -213,6 +218,21 @@ def print_heading(text: str) -> None:
     styled(f"\n{_bold(printable(text))}")
 
 
+def follow_clock(ahead_seconds: float | None) -> None:
+    """Count ages from a control plane's clock, which is so far ahead of the clock of this machine.
+
+    None is an answer without its time, and changes nothing.
+    """
+    if ahead_seconds is not None:
+        click.get_current_context().meta[_AHEAD] = ahead_seconds
+
+
+def present_time() -> float:
+    """The time to count ages from: by the clock of the control plane that answered last, if any."""
+    context = click.get_current_context(silent=True)
+    return time.time() + (context.meta.get(_AHEAD, 0.0) if context is not None else 0.0)
+
+
 def _texts(row: Sequence[object]) -> list[str]:
     return [printable(str(cell)) for cell in row]
 
@@ -248,6 +268,24 @@ def is_terminal() -> bool:
 
 def _is_terminal() -> bool:
     return sys.stdout.isatty()
+
+
+def with_progress(items: Iterable[T], words: str, of: int = 0) -> Iterator[T]:
+    """The same items; a terminal's standard error shows how many came, of so many if known."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    shown_at = 0.0
+    total = f" of {of}" if of else ""
+    overwrite(f"{words}: 0{total}")
+    try:
+        for number, item in enumerate(items, start=1):
+            yield item
+            if time.monotonic() - shown_at >= PROGRESS_SECONDS:
+                shown_at = time.monotonic()
+                overwrite(f"{words}: {number}{total}")
+    finally:
+        overwrite("")
 
 
 # As kubectl calls what is listed; here a list is a list.

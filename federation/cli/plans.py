@@ -198,7 +198,7 @@ def show_plan(plan_id: int, svg: Path | None, output: Output) -> None:
 
 def picture(plan: rebalance_pb2.Plan) -> str:
     """What bindings that move have in each cluster before and after, as SVG."""
-    from federation.cli.pictures import bars  # noqa: PLC0415 - numpy, for who draws alone
+    from federation.history.pictures import bars  # noqa: PLC0415 - numpy, for who draws alone
     from federation.history.what_ifs import Pair  # noqa: PLC0415 - numpy, see above
 
     before, after = Counter[str](), Counter[str]()

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from federation.cli import output as show
-from federation.cli.connection import connection, present_time
-from federation.cli.decisions import print_decision
+from federation.cli.connection import connection
+from federation.cli.decisions import placed_share, print_decision
 from federation.cli.kinds import GetKind, Request
 from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.names import NAMES, binding_argument
-from federation.cli.output import Output, output_option
-from federation.cli.placed import placed_share
+from federation.cli.output import Output, output_option, present_time
 from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message

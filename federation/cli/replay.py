@@ -13,8 +13,8 @@ import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
+from federation.cli.offline.verbs import trace_options
 from federation.cli.output import Output, unnamed_output_option
-from federation.cli.trace_options import trace_options
 from federation.codec.decision_words import outcome_name
 from federation.codec.written import document_from_message
 from federation.model.readable import plural
@@ -67,7 +67,7 @@ def replay(
         if from_reports:
             raise click.UsageError("--from-reports is for a decision: trace files hold no reports")
         # What plays a trace decides: who asks a server would wait for all of it.
-        from federation.cli.trace_replays import replay_trace  # noqa: PLC0415 - see above
+        from federation.cli.offline.traces import replay_trace  # noqa: PLC0415 - see above
 
         is_equal = replay_trace(trace_file, scheduler_config, workers, output)
     else:

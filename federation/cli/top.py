@@ -13,10 +13,10 @@ from typing import Any, Final
 import click
 
 from federation.cli import output as show
+from federation.cli.decisions import requested_pods
 from federation.cli.kinds import show_list
 from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.names import Kinds
-from federation.cli.placed import requested_pods
 from federation.client import Client
 from federation.model.resources import CPU, MEMORY, PODS, amount_of
 from federation.v1 import resource_pb2

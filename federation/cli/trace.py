@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from federation.cli.connection import connection
-from federation.cli.progress import counted
+from federation.cli.output import with_progress
 from federation.cli.times import time_of
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.model.errors import FederationError
@@ -44,7 +44,7 @@ def export(path: Path, since: str | None, until: str | None) -> None:
     try:
         with beside.open("xb") as file:
             pieces = connection().iterate(lambda api: api.export_trace(begins, ends))
-            for piece in counted(pieces, "pieces written"):
+            for piece in with_progress(pieces, "pieces written"):
                 file.write(piece.content)
                 decisions += piece.decisions
             size = file.tell()

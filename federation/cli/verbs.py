@@ -53,9 +53,9 @@ GROUPS: Final[dict[str, dict[str, Verb]]] = {
     },
     "Questions": {
         "estimate": Verb("estimate", "Count the replicas of a shape that still fit."),
-        "simulate": Verb("simulate", "Decide where workloads would run."),
-        "what-if": Verb("what_if", "Decide recorded decisions anew with something changed."),
-        "score": Verb("score", "Score nodes for a pod as kube-scheduler or Volcano do."),
+        "simulate": Verb("offline.verbs", "Decide where workloads would run."),
+        "what-if": Verb("offline.verbs", "Decide recorded decisions anew with something changed."),
+        "score": Verb("offline.score", "Score nodes for a pod as kube-scheduler or Volcano do."),
     },
     "History": {
         "history": Verb("history", "Show a binding's decisions and what each changed."),

@@ -11,8 +11,8 @@ from typing import Final
 import click
 
 from federation.cli.connection import connection
+from federation.cli.decisions import placed_share
 from federation.cli.names import NAMES, named_binding, namespace_option
-from federation.cli.placed import placed_share
 from federation.client import Client
 from federation.model.errors import DeadlineMissed, NotFound
 from federation.model.placement import binding_key

@@ -15,6 +15,8 @@ import click
 from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.decisions import (
+    can_draw,
+    draw_decision,
     print_decision,
     print_nodes,
     print_preview,
@@ -22,7 +24,7 @@ from federation.cli.decisions import (
 )
 from federation.cli.durations import DurationType
 from federation.cli.names import named_binding, namespace_option
-from federation.cli.output import Output, is_terminal, output_option
+from federation.cli.output import Output, output_option
 from federation.client import Client
 from federation.codec.ranges import MAX_LEASE_SECONDS
 from federation.codec.written import document_from_message
@@ -133,7 +135,7 @@ def schedule(
         ]
         _show_as_answered(asks, output, {}, exit_code=exit_code)
         return
-    from federation.cli.objects import bindings_in  # noqa: PLC0415 - only this verb reads files
+    from federation.cli.inputs import bindings_in  # noqa: PLC0415 - only this verb reads files
 
     held = bindings_in(paths)
     bindings = _promised(held.bindings, certificate, lease_seconds)
@@ -286,14 +288,8 @@ def explain(name: str, namespace: str, output: Output) -> None:
         show.print_document(document, output, [f"decision/{decision.id}"])
         return
     print_decision(decision)
-    if is_terminal():
-        from federation.cli.drawing import (  # noqa: PLC0415 - rich is for terminals alone
-            can_draw,
-            draw_decision,
-        )
-
-        if can_draw():
-            draw_decision(decision)
+    if can_draw():
+        draw_decision(decision)
     print_trace(decision.trace, wide=output.is_wide)
     print_nodes(decision)
 

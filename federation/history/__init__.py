@@ -10,6 +10,7 @@ Must not talk to a database or a control plane.
 - ``counterfactual``: recorded decisions made again with a change
 - ``dask_shards``: work in pieces on the workers of a Dask cluster
 - ``packed_inputs``: inputs of decisions, for replays: a small part of each, and shared bodies
+- ``pictures``: pictures of figures in pairs, as SVG: a bar for what was, one for what would be
 - ``recorded``: a decision as it was recorded, and the same made again
 - ``replays``: all decisions of a trace file made again, and the result of each
 - ``report_rows``: row structs of reports, and of promises beside them

@@ -10,7 +10,7 @@ import pytest
 from google.rpc import code_pb2
 from google.rpc.status_pb2 import Status
 
-from federation.cli.simulating import answer_case
+from federation.cli.offline.simulating import answer_case
 from federation.codec import simulations
 from federation.codec.strict import message_from_document
 from federation.rpc import simulation_worker

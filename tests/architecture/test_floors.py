@@ -46,6 +46,9 @@ REFUSED = [
     ("federation.cli", "federation.bridge.app"),
     ("estimator.kube", "federation.bridge.objects"),
     ("estimator.agent.agent", "federation.scheduler"),
+    ("federation.cli.offline", "grpc"),
+    ("federation.cli.offline", "federation.cli.connection"),
+    ("federation.cli.workloads", "federation.scheduler"),
     ("estimator.kube", "sqlalchemy"),
     ("estimator.binpack", "estimator.cluster.cache"),
     ("estimator.servers", "estimator.kube"),
@@ -75,7 +78,7 @@ ALLOWED = [
     ("federation.app", "federation.rpc, federation.store"),
     ("federation.rpc.scoring", "estimator.binpack, estimator.scoring_config"),
     (
-        "federation.cli.score",
+        "federation.cli.offline.score",
         "estimator.estimation, estimator.scoring_config, federation.scheduler",
     ),
     ("estimator.scoring_config", "estimator.binpack, federation.model, yaml"),

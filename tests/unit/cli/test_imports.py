@@ -8,16 +8,16 @@ from pathlib import Path
 
 import click
 
-from federation.cli import file_options, simulate
 from federation.cli.__main__ import fedctl
+from federation.cli.offline import verbs as offline_verbs
 from federation.cli.verbs import VERBS
 from federation.failover.virtual_steps import FailoverRules
 from federation.model.estimate import MAX_REPLICAS, Merge, ModelRule
 from lab.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[3]
-# Nobody who connects needs these; rich is for what is drawn on a terminal.
-HEAVY = {"numpy", "sqlalchemy", "rich", "kubernetes", "msgspec", "zstandard", "jsonpath", "yaml"}
+# Nobody who connects needs these.
+HEAVY = {"numpy", "sqlalchemy", "kubernetes", "msgspec", "zstandard", "jsonpath", "yaml"}
 # Verbs on files read them with these; estimate does both.
 ON_FILES = {
     "estimate": {"numpy", "yaml"},
@@ -73,7 +73,7 @@ def test_who_asks_what_decides_from_files_for_help_waits_for_nothing() -> None:
 
 
 def test_who_names_no_configuration_and_one_process_waits_for_neither() -> None:
-    what = "federation.cli.simulating", "federation.cli.what_if_answers"
+    what = "federation.cli.offline.simulating", "federation.cli.offline.traces"
     unneeded = ("importlib.metadata", "multiprocessing", "concurrent.futures.process")
     code = f"import sys, {what[0]}, {what[1]}; print(*{{*{unneeded!r}}} & {{*sys.modules}})"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT)
@@ -81,25 +81,26 @@ def test_who_names_no_configuration_and_one_process_waits_for_neither() -> None:
 
 
 def test_to_decide_from_files_waits_for_no_more_than_it_needs() -> None:
-    code = f"import sys, federation.cli.simulating; print(*{{*{HEAVY!r}}} & {{*sys.modules}})"
+    module = "federation.cli.offline.simulating"
+    code = f"import sys, {module}; print(*{{*{HEAVY!r}}} & {{*sys.modules}})"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT)
     assert set(loaded.split()) == {"numpy", "yaml"}
 
 
 def test_options_know_the_words_and_limits_of_what_they_do_not_load() -> None:
-    assert tuple(ModelRule) == file_options.MODEL_RULES
-    assert tuple(Merge) == file_options.MERGES
+    assert tuple(ModelRule) == offline_verbs.MODEL_RULES
+    assert tuple(Merge) == offline_verbs.MERGES
     assert (
         FailoverRules()._asdict()
         | {
-            "lost_seconds": simulate.DEFAULT_LOST_SECONDS,
-            "preempted_replicas": simulate.MOST_REPLICAS,
-            "preempted_replicas_of_namespace": simulate.MOST_OF_NAMESPACE,
+            "lost_seconds": offline_verbs.DEFAULT_LOST_SECONDS,
+            "preempted_replicas": offline_verbs.MOST_REPLICAS,
+            "preempted_replicas_of_namespace": offline_verbs.MOST_OF_NAMESPACE,
         }
         == FailoverRules()._asdict()
     )
-    assert {*FailoverRules._fields} >= {*simulate.FAILOVER_LIMITS}
-    assert simulate.MOST_COUNTED == MAX_REPLICAS
+    assert {*FailoverRules._fields} >= {*offline_verbs.FAILOVER_LIMITS}
+    assert offline_verbs.MOST_COUNTED == MAX_REPLICAS
 
 
 def test_what_reads_files_waits_for_what_reads_them() -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from federation.cli import progress
+from federation.cli import output
 from federation.cli.__main__ import fedctl
-from federation.cli.progress import counted
+from federation.cli.output import with_progress
 from federation.cli.refusals import explained
 from federation.model.errors import NotFound, Unavailable
 from tests.unit.cli.conftest import Secure
@@ -165,12 +165,12 @@ def test_a_plain_port_is_told_from_tls(tmp_path: Path) -> None:
 def test_progress_is_for_terminals(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert [*counted("ab", "read", 2)] == ["a", "b"]
+    assert [*with_progress("ab", "read", 2)] == ["a", "b"]
     assert capsys.readouterr().err == ""
     told: list[str] = []
-    monkeypatch.setattr(progress, "overwrite", told.append)
+    monkeypatch.setattr(output, "overwrite", told.append)
     monkeypatch.setattr("sys.stderr", _Terminal())
-    assert [*counted("ab", "read", 2)] == ["a", "b"]
+    assert [*with_progress("ab", "read", 2)] == ["a", "b"]
     assert told[:2] == ["read: 0 of 2", "read: 1 of 2"]
     assert told[-1] == "", "nothing of it stays"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from federation.cli.simulating import answer_case
+from federation.cli.offline.simulating import answer_case
 
 CLUSTERS = [
     {

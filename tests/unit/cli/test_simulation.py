@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from federation.capacity.deductions import UnitRequest
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.simulated import SimulatedTotals
-from federation.cli.simulating import answer_case
+from federation.cli.offline.simulating import answer_case
 from federation.model.cluster import (
     CapacityReport,
     Cluster,

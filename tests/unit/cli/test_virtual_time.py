@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from federation.cli.__main__ import fedctl
-from federation.cli.simulating import answer_case
+from federation.cli.offline.simulating import answer_case
 from federation.model.errors import InvalidRequest
 from tests.unit.cli.test_simulation import DUPLICATED, binding, cluster
 

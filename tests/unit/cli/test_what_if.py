@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from federation.cli import output as show
 from federation.cli.__main__ import fedctl
-from federation.cli.pictures import bars
+from federation.history.pictures import bars
 from federation.history.what_ifs import Pair
 from federation.model.printable import is_printable
 from lab.traces import BEGAN, Storm, fleet_of, requests, traced, write_trace

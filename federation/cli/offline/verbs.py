@@ -1,10 +1,11 @@
-"""The verb ``simulate``: decide bindings on clusters from files, without any server.
+"""The verbs ``simulate`` and ``what-if``, and the options that verbs on files share.
 
-Must not load what decides before it is asked to: ``federation.cli.simulating`` answers.
+Must not load what decides before a verb is asked to: ``simulating`` and ``traces`` answer.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -12,9 +13,52 @@ from typing import Any, Final, TypeVar
 import click
 
 from federation.cli.durations import DurationType
-from federation.cli.file_options import cases_option, merge_option, model_rule_option
 from federation.cli.output import Output, unnamed_output_option
+from federation.model.errors import InvalidRequest
 from federation.model.placement import TieBreak
+
+# The words of ModelRule and of Merge.
+MODEL_RULES: Final = ("documented", "boundary", "simulated")
+MERGES: Final = ("quality", "minimum")
+
+model_rule_option = click.option(
+    "--model-rule", type=click.Choice(MODEL_RULES), help="How grades count."
+)
+merge_option = click.option("--merge", type=click.Choice(MERGES), help="How levels combine.")
+cases_option = click.option(
+    "--cases", metavar="FILE", help="A case a line, or - ; an answer a line comes back."
+)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+MOST_WORKERS: Final = 512
+
+
+def trace_options(what_for: str) -> Callable[[F], F]:
+    """``--scheduler-config``, and what that is for, and ``--workers``."""
+
+    def add(command: F) -> F:
+        workers = click.option(
+            "--workers",
+            type=click.IntRange(1, MOST_WORKERS),
+            help="Processes; all cores when not given.",
+        )
+        profiles = click.option(
+            "--scheduler-config",
+            type=click.Path(path_type=Path),
+            help=f"File with scheduler profiles: {what_for}.",
+        )
+        return profiles(workers(command))
+
+    return add
+
+
+def cores() -> int:
+    """How many processes may run at once here."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 DEFAULT_LOST_SECONDS: Final = 300.0
@@ -130,7 +174,7 @@ def simulate(
     if cases is None and not paths:
         raise click.UsageError("give the files with -f, or --cases")
     # Who asks for help, or mistypes, would wait for all that decides.
-    from federation.cli.simulating import simulate_cases, simulate_files  # noqa: PLC0415 - see above
+    from federation.cli.offline.simulating import simulate_cases, simulate_files  # noqa: PLC0415 - see above
 
     if cases is not None:
         simulate_cases(cases, scheduler_config)
@@ -148,3 +192,86 @@ def simulate(
             "merge": words["merge"],
         },
     )
+
+
+EPILOG = """Examples:
+
+\b
+fedctl what-if last-week.trace
+fedctl what-if last-week.trace --scheduler-config profiles.yaml
+fedctl what-if last-week.trace --policy policy.yaml --svg pictures
+fedctl what-if last-week.trace --without member2 -o json
+fedctl what-if last-week.trace --dask tcp://scheduler:8786 --window 1h
+"""
+# As with a replay that is not equal.
+NOT_AS_IT_WAS: Final = 3
+
+
+@click.command(epilog=EPILOG)
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="POLICIES",
+    help="File with PropagationPolicies: bindings whose workload one selects get its placement.",
+)
+@click.option(
+    "--clusters",
+    metavar="CLUSTERS",
+    help="File with Clusters: they have these labels, taints and regions; new ones are there too.",
+)
+@click.option("--without", multiple=True, metavar="CLUSTER", help="It is not there.")
+@click.option("--cordon", multiple=True, metavar="CLUSTER", help="It gets nothing new.")
+@click.option(
+    "--window",
+    default="1d",
+    show_default=True,
+    metavar="SPAN",
+    help="Each begins with what was there, and they are worked on side by side; 0s: one.",
+)
+@click.option(
+    "--svg", type=click.Path(path_type=Path), metavar="DIR", help="Write pictures of the figures."
+)
+@click.option(
+    "--dask",
+    metavar="ADDRESS",
+    help="On the workers of a Dask cluster, such as tcp://scheduler:8786, in place of --workers.",
+)
+@trace_options("they decide instead of those of the same names")
+@unnamed_output_option
+def what_if(
+    path: Path,
+    policies: Sequence[str],
+    clusters: str | None,
+    without: Sequence[str],
+    cordon: Sequence[str],
+    window: str,
+    svg: Path | None,
+    dask: str | None,
+    scheduler_config: Path | None,
+    workers: int | None,
+    output: Output,
+) -> None:
+    """Decide recorded decisions anew with something changed.
+
+    Decisions of a trace file are made again, each on what the ones before it left. With nothing
+    changed the same comes out: if not, the exit code is 3.
+    """
+    if dask and workers:
+        raise InvalidRequest.of("--dask", "has workers of its own: leave out --workers")
+    # Who asks for help, or mistypes, would wait for all that decides.
+    from federation.cli.offline.traces import Otherwise, show_what_if  # noqa: PLC0415 - see above
+
+    asked = Otherwise(
+        policies=policies,
+        clusters=clusters,
+        without=without,
+        cordon=cordon,
+        scheduler_config=scheduler_config,
+    )
+    is_as_it_was = show_what_if(
+        path, asked, output, window=window, svg=svg, dask=dask, workers=workers
+    )
+    if not is_as_it_was:
+        click.get_current_context().exit(NOT_AS_IT_WAS)

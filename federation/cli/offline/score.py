@@ -20,10 +20,10 @@ from estimator.scoring_config.reader import (
     strategy_for,
 )
 from federation.cli import output as show
-from federation.cli.cases import answer_cases
-from federation.cli.file_options import cases_option
+from federation.cli.inputs import answer_cases
+from federation.cli.offline.scoring_cases import answer_case, checked_configuration
+from federation.cli.offline.verbs import cases_option
 from federation.cli.output import Output, unnamed_output_option
-from federation.cli.scoring_cases import answer_case, checked_configuration
 from federation.codec.document_files import documents_of, read_text
 from federation.codec.documents import Document
 from federation.codec.pods import object_at, quantities_at, resources_of_pod

@@ -1,6 +1,6 @@
 """Lines of scoring cases: nodes and a pod with the strategy to score them by, or a configuration.
 
-Must not read files: ``federation.cli.cases`` does. Keys that are not named here are ignored.
+Must not read files: ``federation.cli.inputs`` does. Keys that are not named here are ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from estimator.scoring_config.kubescheduler import read_kube_scheduler
 from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
 from estimator.scoring_config.shape_rules import shape_faults, shape_of, weight_faults, weights_of
 from estimator.scoring_config.volcano import read_volcano
-from federation.cli.cases import Case, objects_at
+from federation.cli.inputs import Case, objects_at
 from federation.codec.pods import list_at, object_at, quantities_at
 from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest
