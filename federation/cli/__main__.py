@@ -16,10 +16,10 @@ import federation.runtime.native_libraries  # noqa: F401 - before grpc and numpy
 from federation.cli.connection import (
     CHOSEN,
     DEFAULTS,
-    accepting_options,
     connection_options,
     context_names,
     defaults_of_context,
+    fronted,
     made_connection,
 )
 from federation.cli.verbs import GROUPS, VERBS
@@ -42,7 +42,10 @@ class Verbs(Program):
             return None
         module = _loaded(f"federation.cli.{VERBS[cmd_name].module}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
-        return accepting_options(command)
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, fronted(ctx, args))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx

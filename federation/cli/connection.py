@@ -1,24 +1,23 @@
-"""Where the control plane is: the options every online verb shares, before and after its name.
+"""Connections to control planes: the options of every online verb, and why one cannot be called.
 
-Must not know any verb. The environment is read by click, from the variables declared here.
+Must not know any verb. Click reads the environment, from the variables declared in `OPTIONS`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from federation.cli.durations import DurationType
+from federation.cli.arguments import DurationType
 from federation.cli.folders import admin_token_file, contexts_file
 from federation.cli.output import follow_clock
-from federation.cli.refusals import explained
 from federation.model.errors import (
     DeadlineMissed,
     FederationError,
@@ -31,6 +30,78 @@ from federation.runtime.terminal import say
 
 if TYPE_CHECKING:
     from federation.client import Client, Target
+
+
+# Words of gRPC for a refused certificate, an answer without TLS, and a closed connection. Then for
+# an HTTP server, a port without a listener, an unknown name, and a missing route.
+UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
+NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
+CLOSED: Final = ("Socket closed", "Connection reset", "recvmsg", "Stream removed", "GOAWAY")
+NOT_OURS: Final = ("Received http2 header with status", "Trying to connect an http1.x server")
+REFUSED: Final = "Connection refused"
+UNKNOWN_NAME: Final = ("DNS resolution failed", "Domain name not found", "Name or service not")
+UNREACHABLE: Final = ("Network is unreachable", "No route to host")
+DATABASE: Final = "database"
+
+
+class AskedServer(Protocol):
+    """The options that say where the control plane is."""
+
+    @property
+    def endpoint(self) -> str: ...
+    @property
+    def ca(self) -> object | None: ...
+    @property
+    def insecure(self) -> bool: ...
+
+
+def explained(error: FederationError, server: AskedServer) -> str | None:
+    """Text that says what failed, why, and what to do; None where the error itself says so."""
+    message, endpoint = error.message, " or ".join(server.endpoint.split(","))
+    if any(words in message for words in NOT_OURS):
+        return (
+            f"what answers at {endpoint} is no control plane's API; check --endpoint: "
+            "the API has a port of its own, 7443 unless told otherwise, beside the page's"
+        )
+    if not isinstance(error, Unavailable):
+        return None
+    if error.is_answer:
+        return _answered(message, endpoint)
+    _, untrusted, cause = message.partition(UNTRUSTED)
+    if untrusted:
+        cause = cause.removesuffix(": OK").lstrip(": ")
+        remedy = "name its authority with --ca" if server.ca is None else f"--ca is {server.ca}"
+        return f"the certificate of {endpoint} is not trusted ({cause}): {remedy}"
+    if any(words in message for words in NO_TLS):
+        return f"{endpoint} does not speak TLS: is it served with --insecure? Then say so here"
+    if REFUSED in message:
+        return (
+            f"nothing listens at {endpoint} (connection refused): does it run there? "
+            "`fedctl config get-contexts` shows what is kept, `fedctl doctor` what is wrong"
+        )
+    if any(words in message for words in UNKNOWN_NAME):
+        return f"nobody knows the name in {endpoint}: check --endpoint, or this machine's DNS"
+    if any(words in message for words in UNREACHABLE):
+        return f"no network leads to {endpoint}: is a VPN or a route missing?"
+    if any(words in message for words in CLOSED):
+        return f"{endpoint} closed the connection ({message}); {_closed(server)}"
+    return f"{endpoint} cannot be reached: {message}"
+
+
+def _answered(message: str, endpoint: str) -> str | None:
+    if DATABASE in message:
+        return (
+            f"{message} The control plane at {endpoint} runs, its database does not answer: "
+            "`federation doctor` on its machine says more"
+        )
+    return None
+
+
+def _closed(server: AskedServer) -> str:
+    if server.insecure:
+        return "it may speak TLS: leave --insecure out, and name its authority with --ca"
+    return "it may not speak TLS, want a --client-cert, or have gone away: try again"
+
 
 T = TypeVar("T")
 # Where nothing is said: a control plane on this machine, as it starts without any setting.
@@ -46,10 +117,8 @@ TOLD_EVERY_SECONDS: Final = 5.0
 SPOKEN: Final = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 # The context that somebody has chosen, by the name of its parameter.
 CHOSEN: Final = "chosen"
-# The options that stand after the verb.
-SAID: Final = "said"
 
-# By parameter: what is said of it. Defaults are given before the verb; after it, it is said or not.
+# Options of the program, by parameter: what is said of each.
 OPTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "endpoint": (
         "--endpoint",
@@ -104,9 +173,15 @@ OPTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 }
 
 
+INSECURE: Final = "--insecure"
+FLAGS: Final = frozenset({"--context", *(flag for flag, _ in OPTIONS.values())})
+# Options of verbs that are called as one of the program is.
+OWN_FLAGS: Final = {"login": ("--token-file",)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """What was said about the control plane; nothing is opened before the first call."""
+    """The options that say where the control plane is; the first call opens a channel."""
 
     endpoint: str
     token_file: Path
@@ -126,12 +201,12 @@ class Connection:
 
         from federation.client import BlockingClient  # noqa: PLC0415 - see above
 
-        left = self.began + self.timeout_seconds - time.monotonic()
+        seconds_left = self.began + self.timeout_seconds - time.monotonic()
 
         async def bounded(client: Client) -> T:
             telling = asyncio.create_task(_keep_telling(doing)) if doing else None
             try:
-                async with asyncio.timeout(max(left, 0)):
+                async with asyncio.timeout(max(seconds_left, 0)):
                     return await method(client)
             finally:
                 if telling is not None:
@@ -144,7 +219,7 @@ class Connection:
             return answer
 
     def iterate(self, method: Callable[[Client], AsyncGenerator[T]]) -> Iterator[T]:
-        """What a watch yields, on a connection of its own."""
+        """Yield the messages of a watch, on a connection of its own."""
         from federation.client import BlockingClient  # noqa: PLC0415 - see above
 
         target = self._target()
@@ -199,27 +274,26 @@ class Connection:
             )
         except InvalidRequest as error:
             raise InvalidRequest(
-                Violation(field=named.get(each.field, each.field), rule=each.rule)
-                for each in error.violations
+                Violation(field=named.get(violation.field, violation.field), rule=violation.rule)
+                for violation in error.violations
             ) from error
 
 
 def connection() -> Connection:
     """The connection of the command that runs."""
-    found = click.get_current_context().find_object(Connection)
-    if found is None:
+    current = click.get_current_context().find_object(Connection)
+    if current is None:
         raise FederationError("no connection was set up")
-    return found
+    return current
 
 
 def patient_connection() -> Connection:
     """The same for what takes a control plane long; ``--timeout`` counts where it is said."""
-    made, context = connection(), click.get_current_context()
-    name = "timeout_seconds"
-    source = context.find_root().get_parameter_source(name)
-    if source is not ParameterSource.DEFAULT or name in context.meta.get(SAID, set()):
-        return made
-    return replace(made, timeout_seconds=PATIENT_SECONDS)
+    current, context = connection(), click.get_current_context()
+    source = context.find_root().get_parameter_source("timeout_seconds")
+    if source is not ParameterSource.DEFAULT:
+        return current
+    return replace(current, timeout_seconds=PATIENT_SECONDS)
 
 
 async def _keep_telling(doing: str) -> None:
@@ -243,27 +317,29 @@ def connection_options(**defaults: dict[str, Any]) -> Callable[[Any], Any]:
     return decorated
 
 
-def accepting_options(command: click.Command) -> click.Command:
-    """The same command, and all within it, with the program's options after its name too."""
-    if isinstance(command, click.Group):
-        for within in command.commands.values():
-            accepting_options(within)
-    taken = {parameter.name for parameter in command.params}
-    hidden: dict[str, Any] = {"hidden": True, "expose_value": False}
-    options = [
-        click.Option([flag, name], **words, **hidden, callback=_said, is_eager=name == "endpoint")
-        for name, (flag, words) in OPTIONS.items()
-    ]
-    chosen = click.Option(
-        ["--context", CHOSEN],
-        **hidden,
-        callback=_moved,
-        is_eager=True,
-        shell_complete=context_names,
-    )
-    options.append(chosen)
-    command.params += [option for option in options if option.name not in taken]
-    return command
+def fronted(context: click.Context, arguments: Sequence[str]) -> list[str]:
+    """The arguments, with the program's options first, which may also stand after the verb.
+
+    A verb that has an option of the same name keeps it. Raises BadOptionUsage.
+    """
+    front: list[str] = []
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        flag, equals, _ = word.partition("=")
+        if word == "--":
+            rest += [word, *words]
+        elif flag not in FLAGS or flag in OWN_FLAGS.get(next(iter(rest), ""), ()):
+            rest.append(word)
+        elif equals or flag == INSECURE:
+            front.append(word)
+        elif (value := next(words, None)) is not None:
+            front += [word, value]
+        elif context.resilient_parsing:
+            rest.append(word)
+        else:
+            raise click.BadOptionUsage(flag, f"Option {flag!r} requires an argument.", context)
+    return [*front, *rest]
 
 
 def context_names(_context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -271,51 +347,33 @@ def context_names(_context: click.Context, _: click.Parameter, incomplete: str) 
     from federation.cli.contexts import read_contexts  # noqa: PLC0415 - yaml, see below
 
     try:
-        kept = read_contexts(contexts_file()).options
+        saved = read_contexts(contexts_file()).options
     except FederationError:
         return []
-    return sorted(name for name in kept if name.startswith(incomplete))
+    return sorted(name for name in saved if name.startswith(incomplete))
 
 
 def defaults_of_context(context: click.Context, _: click.Parameter, name: str | None) -> None:
-    """What a context says of the options that neither the command line nor variables do."""
+    """Take from a context the options that neither the command line nor a variable states."""
     if not context.resilient_parsing:
         context.meta[CHOSEN] = name
         context.default_map = {**(context.default_map or {}), **_options_of(name)}
 
 
 def made_connection(context: click.Context, options: Mapping[str, Any]) -> Connection:
-    """What was said before the verb. The token and the CA of the context that counts are not for
-    an endpoint that was named beside it.
+    """The connection that the options state.
+
+    The token and the CA of the current context are not for an endpoint that an option names.
     """
-    made = Connection(**options)
-    named = context.get_parameter_source("endpoint") in SPOKEN
-    return _apart(context, made) if named else made
-
-
-def _apart(root: click.Context, before: Connection) -> Connection:
-    """Without what a context says that nobody has chosen."""
-    if root.meta.get(CHOSEN):
-        return before
+    stated = Connection(**options)
+    if context.get_parameter_source("endpoint") not in SPOKEN or context.meta.get(CHOSEN):
+        return stated
     from_context = (
         option
         for option in DEFAULTS.keys() - {"endpoint"}
-        if root.get_parameter_source(option) is ParameterSource.DEFAULT_MAP
+        if context.get_parameter_source(option) is ParameterSource.DEFAULT_MAP
     )
-    return replace(before, **{option: DEFAULTS[option] for option in from_context})
-
-
-def _moved(context: click.Context, _: click.Parameter, name: str | None) -> None:
-    """The same, where the context is named after the verb."""
-    before = context.find_object(Connection)
-    if before is None or name is None:
-        return
-    root = context.find_root()
-    root.meta[CHOSEN] = name
-    options = {**DEFAULTS, **_options_of(name)}
-    spoken = {option for option in OPTIONS if root.get_parameter_source(option) in SPOKEN}
-    left = options.keys() - spoken - context.meta.get(SAID, set())
-    context.obj = replace(before, **{option: options[option] for option in left})
+    return replace(stated, **{option: DEFAULTS[option] for option in from_context})
 
 
 def _options_of(name: str | None) -> Mapping[str, Any]:
@@ -330,16 +388,6 @@ def _options_of(name: str | None) -> Mapping[str, Any]:
     except FederationError as error:
         broken = error.violations if isinstance(error, InvalidRequest) else (error,)
         raise click.UsageError("\n".join(map(str, broken))) from error
-
-
-def _said(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    """What is said after the verb comes before what was said before it."""
-    before, name = context.find_object(Connection), parameter.name or ""
-    if before is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-        context.meta.setdefault(SAID, set()).add(name)
-        if name == "endpoint":
-            before = _apart(context.find_root(), before)
-        context.obj = replace(before, **{name: value})
 
 
 def _read(path: Path, option: str) -> bytes:

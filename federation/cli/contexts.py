@@ -1,21 +1,30 @@
-"""Control planes that a person goes back to, by name: where each is, whom to trust, which token.
+"""Control planes under names: verbs login and config, and the file that keeps where each is.
 
-Must not connect to any.
+Must not keep a token that the control plane does not take.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from federation.model.errors import InvalidRequest, NotFound, Violation
+import click
+
+from federation.cli.connection import connection, context_names
+from federation.cli.folders import contexts_file
+from federation.cli.kinds import GetKind, kind_command
+from federation.cli.lists import ListColumn, ListedKind
+from federation.model.errors import InvalidRequest, NotFound, PreconditionFailed, Violation
 from federation.runtime.files import make_private_directory, write_whole
+from federation.runtime.terminal import say
+from federation.runtime.tokens import checked_token
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-CURRENT, CONTEXTS = "current-context", "contexts"
+CURRENT_KEY, CONTEXTS_KEY = "current-context", "contexts"
 # By the key of the file: the option of fedctl that it stands for, and what it is.
 KEYS: Final[Mapping[str, tuple[str, type]]] = {
     "endpoint": ("endpoint", str),
@@ -36,8 +45,8 @@ class Contexts:
     def of(self, name: str) -> Mapping[str, Any]:
         """Options of fedctl with their values; raises NotFound."""
         if name not in self.options:
-            known = ", ".join(sorted(self.options)) or "none; `fedctl login` makes one"
-            raise NotFound(f"there is no context {name!r} in {self.path}; there are: {known}")
+            names = ", ".join(sorted(self.options)) or "none; `fedctl login` makes one"
+            raise NotFound(f"there is no context {name!r} in {self.path}; there are: {names}")
         return self.options[name]
 
     def remove(self, name: str) -> None:
@@ -50,7 +59,7 @@ class Contexts:
         from federation.runtime.yaml_texts import yaml_text  # noqa: PLC0415 - yaml, for few
 
         contexts = {name: written_options(options) for name, options in self.options.items()}
-        document = {CURRENT: self.current, CONTEXTS: contexts}
+        document = {CURRENT_KEY: self.current, CONTEXTS_KEY: contexts}
         make_private_directory(self.path.parent)
         write_whole(self.path, yaml_text(document).encode(), mode=0o600)
 
@@ -65,7 +74,7 @@ def written_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_contexts(path: Path) -> Contexts:
-    """None where there is no such file. Raises InvalidRequest with everything that is wrong."""
+    """Read the contexts; no file is no contexts. Raises InvalidRequest with all violations."""
     if not path.exists():
         return Contexts(path=path)
     from federation.codec.document_files import document_of  # noqa: PLC0415 - yaml, for few
@@ -73,18 +82,18 @@ def read_contexts(path: Path) -> Contexts:
     document = document_of(path)
     violations = [
         Violation(field=f"{path}: {key}", rule="unknown field")
-        for key in document.keys() - {CURRENT, CONTEXTS}
+        for key in document.keys() - {CURRENT_KEY, CONTEXTS_KEY}
     ]
-    contexts = document.get(CONTEXTS) or {}
+    contexts = document.get(CONTEXTS_KEY) or {}
     if not isinstance(contexts, dict):
-        raise InvalidRequest.of(f"{path}: {CONTEXTS}", "must hold contexts by their names")
-    read = Contexts(path=path, current=str(document.get(CURRENT) or ""))
+        raise InvalidRequest.of(f"{path}: {CONTEXTS_KEY}", "must hold contexts by their names")
+    read = Contexts(path=path, current=str(document.get(CURRENT_KEY) or ""))
     for name, values in contexts.items():
-        where = f"{path}: {CONTEXTS}.{name}"
+        where = f"{path}: {CONTEXTS_KEY}.{name}"
         read.options[name] = _options(values, where, path.parent, violations)
     if read.current and read.current not in read.options:
         violations.append(
-            Violation(field=f"{path}: {CURRENT}", rule="names no context that is here")
+            Violation(field=f"{path}: {CURRENT_KEY}", rule="names no context that is here")
         )
     if violations:
         raise InvalidRequest(violations)
@@ -117,3 +126,140 @@ def _options(
         else:
             options[option] = folder / str(value) if kind is Path else value
     return options
+
+
+@click.command(epilog="Example: fedctl login prod --endpoint cp.example:7443 --ca certs/ca.pem")
+@click.argument("name")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help="File with the token; else it is asked for, or read from standard input.",
+)
+def login(name: str, token_file: Path | None) -> None:
+    """Try an endpoint and a token, and save them by name.
+
+    The CA is saved with them.
+
+    From then on this is where fedctl asks, unless options or variables say otherwise.
+    """
+    # Before anybody types a secret.
+    checked_name(name)
+    contexts = read_contexts(contexts_file())
+    folder = contexts.path.parent
+    token = _token(token_file)
+    make_private_directory(folder)
+    tried = folder / f".{name}.token.new"
+    write_whole(tried, f"{token}\n".encode(), mode=0o600)
+    try:
+        target = replace(connection(), token_file=tried)
+        caller = target.call(lambda api: api.who_am_i())
+        token_path = tried.replace(folder / f"{name}.token")
+    finally:
+        tried.unlink(missing_ok=True)
+    contexts.options[name] = {
+        "endpoint": target.endpoint,
+        "token_file": token_path,
+        "insecure": target.insecure,
+    }
+    if target.ca is not None:
+        trusted = folder / f"{name}.ca.pem"
+        write_whole(trusted, target.ca.read_bytes(), mode=0o600)
+        contexts.options[name]["ca"] = trusted
+    contexts.current = name
+    contexts.write()
+    say(f"{name}: {target.endpoint} as {caller.actor}; saved to {contexts.path}")
+
+
+def _token(file: Path | None) -> str:
+    if file is not None:
+        from federation.codec.document_files import read_text  # noqa: PLC0415 - yaml
+
+        text = read_text(str(file))
+    elif sys.stdin.isatty():
+        text = click.prompt("Token", hide_input=True, err=True)
+    else:
+        text = sys.stdin.readline()
+    if not text.strip():
+        raise InvalidRequest.of("token", "must not be empty")
+    try:
+        return checked_token(str(text), "token" if file is None else f"--token-file {file}")
+    except PreconditionFailed as error:
+        raise InvalidRequest.of("", error.message) from error
+
+
+@click.group(epilog="Example: fedctl config get-contexts")
+def config() -> None:
+    """Show and choose the saved control planes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedContext:
+    """A context as it is listed."""
+
+    name: str
+    is_current: bool
+    options: Mapping[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        return {"name": self.name, "current": self.is_current, **written_options(self.options)}
+
+
+CONTEXTS: Final[ListedKind[NamedContext]] = ListedKind(
+    word="context",
+    named=lambda context: context.name,
+    document=NamedContext.document,
+    can_change=False,
+    columns=(
+        ListColumn("", lambda context, _: "*" if context.is_current else ""),
+        ListColumn("NAME", lambda context, _: context.name),
+        ListColumn("ENDPOINT", lambda context, _: str(context.options.get("endpoint", ""))),
+        ListColumn("CA", lambda context, _: _trust(context.options)),
+        ListColumn("TOKEN FILE", lambda context, _: str(context.options.get("token_file", ""))),
+    ),
+    least=("TOKEN FILE", "CA"),
+    empty="There are no contexts; `fedctl login` makes one.",
+)
+
+
+def _trust(options: Mapping[str, Any]) -> str:
+    return "plain text" if options.get("insecure") else str(options.get("ca", "the system's"))
+
+
+def _saved_contexts() -> Sequence[NamedContext]:
+    contexts = read_contexts(contexts_file())
+    return [
+        NamedContext(name=name, is_current=name == contexts.current, options=options)
+        for name, options in sorted(contexts.options.items())
+    ]
+
+
+GET_CONTEXTS: Final = GetKind(
+    plural="contexts",
+    listed=CONTEXTS,
+    words="Saved contexts, or those named; the current one is marked.",
+    saved=_saved_contexts,
+)
+config.add_command(kind_command(GET_CONTEXTS, "config get-contexts"))
+
+
+@config.command("use-context", epilog="Example: fedctl config use-context prod")
+@click.argument("name", shell_complete=context_names)
+def use_context(name: str) -> None:
+    """Use a context from now on."""
+    contexts = read_contexts(contexts_file())
+    contexts.of(name)
+    contexts.current = name
+    contexts.write()
+    say(f"Switched to context {name}.")
+
+
+@config.command("delete-context", epilog="Example: fedctl config delete-context prod")
+@click.argument("name", shell_complete=context_names)
+def delete_context(name: str) -> None:
+    """Delete a context, with its token and its CA where fedctl keeps them."""
+    contexts = read_contexts(contexts_file())
+    contexts.remove(name)
+    contexts.write()
+    for suffix in ("token", "ca.pem"):
+        (contexts.path.parent / f"{checked_name(name)}.{suffix}").unlink(missing_ok=True)
+    say(f"context/{name} deleted")

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from federation.cli.access import ROLE_NAMES
 from federation.cli.connection import Connection, connection
 from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options, print_list
-from federation.cli.token import ROLE_NAMES
 from federation.client.targets import endpoints_of
 from federation.model.errors import FederationError, InvalidRequest
 from federation.model.readable import counted
@@ -42,7 +42,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorCheck:
-    """What was looked at, what it is like, and what to do where something is."""
+    """A thing that was looked at, its state, and a remedy where one is needed."""
 
     subject: str
     state: State
@@ -52,14 +52,14 @@ class DoctorCheck:
 
 CHECKS: Final[ListedKind[DoctorCheck]] = ListedKind(
     word="check",
-    named=lambda each: each.subject,
+    named=lambda check: check.subject,
     document=asdict,
     can_change=False,
     columns=(
-        ListColumn("CHECK", lambda each, _: each.subject),
-        ListColumn("STATE", lambda each, _: each.state),
-        ListColumn("SAYS", lambda each, _: each.says),
-        ListColumn("DO", lambda each, _: each.remedy or "-", rare=True),
+        ListColumn("CHECK", lambda check, _: check.subject),
+        ListColumn("STATE", lambda check, _: check.state),
+        ListColumn("SAYS", lambda check, _: check.says),
+        ListColumn("DO", lambda check, _: check.remedy or "-", rare=True),
     ),
     prose=("SAYS", "DO"),
     empty="Nothing was looked at.",
@@ -78,27 +78,27 @@ def doctor(listing: Listing) -> None:
     """
     checks = [*_checks(connection())]
     print_list(CHECKS, listing, checks)
-    if any(each.state is State.BAD for each in checks):
+    if any(check.state is State.BAD for check in checks):
         click.get_current_context().exit(REFUSED)
 
 
-def _checks(asked: Connection) -> Iterator[DoctorCheck]:
-    yield from _token_checks(asked)
+def _checks(to: Connection) -> Iterator[DoctorCheck]:
+    yield from _token_checks(to)
     answered = None
-    for endpoint in endpoints_of(asked.endpoint):
-        one = replace(asked, endpoint=endpoint, began=time.monotonic())
+    for endpoint in endpoints_of(to.endpoint):
+        one = replace(to, endpoint=endpoint, began=time.monotonic())
         checks = [*_endpoint_checks(one)]
         yield from checks
-        if all(each.state is not State.BAD for each in checks):
+        if all(check.state is not State.BAD for check in checks):
             answered = one
     if answered is not None:
         yield from _fleet_checks(answered)
 
 
-def _token_checks(asked: Connection) -> Iterator[DoctorCheck]:
-    if asked.client_cert is not None:
+def _token_checks(to: Connection) -> Iterator[DoctorCheck]:
+    if to.client_cert is not None:
         return
-    file = asked.token_file
+    file = to.token_file
     try:
         mode, text = file.stat().st_mode, file.read_bytes()
     except OSError as error:
@@ -119,25 +119,25 @@ def _token_checks(asked: Connection) -> Iterator[DoctorCheck]:
         yield DoctorCheck(subject="token file", state=State.OK, says=f"{file} holds a token")
 
 
-def _endpoint_checks(asked: Connection) -> Iterator[DoctorCheck]:
+def _endpoint_checks(to: Connection) -> Iterator[DoctorCheck]:
     """Name and port, certificate, answer; the first that is bad ends it."""
-    host, _, port = asked.endpoint.rpartition(":")
-    subject = asked.endpoint
+    host, _, port = to.endpoint.rpartition(":")
+    subject = to.endpoint
     try:
         address = (host.strip("[]"), int(port))
         with socket.create_connection(address, timeout=PROBE_SECONDS) as probe:
             where = probe.getpeername()[0]
-            found = None if asked.insecure else _certificate_check(asked, probe, address[0])
+            certificate = None if to.insecure else _certificate_check(to, probe, address[0])
     except ValueError:
-        says = f"{asked.endpoint!r} is no HOST:PORT"
+        says = f"{to.endpoint!r} is no HOST:PORT"
         yield DoctorCheck(subject=subject, state=State.BAD, says=says, remedy="check --endpoint")
         return
     except OSError as error:
         yield DoctorCheck(subject=subject, state=State.BAD, says=_why(error), remedy=_remedy(error))
         return
-    if found is not None:
-        yield found
-    yield _answer_check(asked, where)
+    if certificate is not None:
+        yield certificate
+    yield _answer_check(to, where)
 
 
 def _why(error: OSError) -> str:
@@ -156,20 +156,20 @@ def _remedy(error: OSError) -> str:
     return "check --endpoint, and what filters traffic between here and there"
 
 
-def _certificate_check(asked: Connection, probe: socket.socket, host: str) -> DoctorCheck:
-    subject = f"{asked.endpoint} TLS"
+def _certificate_check(to: Connection, probe: socket.socket, host: str) -> DoctorCheck:
+    subject = f"{to.endpoint} TLS"
     try:
-        context = ssl.create_default_context(cafile=asked.ca)
+        context = ssl.create_default_context(cafile=to.ca)
         context.set_alpn_protocols(["h2"])
-        if asked.client_cert is not None:
-            context.load_cert_chain(asked.client_cert, asked.client_key)
+        if to.client_cert is not None:
+            context.load_cert_chain(to.client_cert, to.client_key)
         with context.wrap_socket(probe, server_hostname=host) as wrapped:
             certificate: Any = wrapped.getpeercert() or {}
     except ssl.SSLCertVerificationError as error:
         remedy = (
             "name its authority with --ca"
-            if asked.ca is None
-            else f"--ca is {asked.ca}: take the control plane's ca.pem"
+            if to.ca is None
+            else f"--ca is {to.ca}: take the control plane's ca.pem"
         )
         says = f"its certificate is not trusted: {error.verify_message}"
         return DoctorCheck(subject=subject, state=State.BAD, says=says, remedy=remedy)
@@ -180,33 +180,33 @@ def _certificate_check(asked: Connection, probe: socket.socket, host: str) -> Do
     except OSError as error:
         says = f"--ca, --client-cert or --client-key cannot be read: {error.strerror or error}"
         return DoctorCheck(subject=subject, state=State.BAD, says=says, remedy="name another file")
-    left = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()
-    days = int(left / DAY_SECONDS)
+    seconds_left = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()
+    days = int(seconds_left / DAY_SECONDS)
     says = f"its certificate is trusted, and good for {days} days"
     if days < SOON_DAYS:
         return DoctorCheck(subject=subject, state=State.NOTE, says=says, remedy="renew it there")
     return DoctorCheck(subject=subject, state=State.OK, says=says)
 
 
-def _answer_check(asked: Connection, where: str) -> DoctorCheck:
+def _answer_check(to: Connection, where: str) -> DoctorCheck:
     began = time.monotonic()
     try:
-        caller = asked.call(lambda api: api.who_am_i())
+        caller = to.call(lambda api: api.who_am_i())
     except InvalidRequest as error:
         says, remedy = str(error.violations[0]), "see above"
-        return DoctorCheck(subject=asked.endpoint, state=State.BAD, says=says, remedy=remedy)
+        return DoctorCheck(subject=to.endpoint, state=State.BAD, says=says, remedy=remedy)
     except FederationError as error:
         says, remedy = error.message, "-"
-        return DoctorCheck(subject=asked.endpoint, state=State.BAD, says=says, remedy=remedy)
+        return DoctorCheck(subject=to.endpoint, state=State.BAD, says=says, remedy=remedy)
     millis = 1000 * (time.monotonic() - began)
     role = ROLE_NAMES.get(caller.role, "?")
     says = f"answers at {where} in {millis:.0f} ms, to {caller.actor} as {role}"
-    return DoctorCheck(subject=asked.endpoint, state=State.OK, says=says)
+    return DoctorCheck(subject=to.endpoint, state=State.OK, says=says)
 
 
-def _fleet_checks(asked: Connection) -> Iterator[DoctorCheck]:
+def _fleet_checks(to: Connection) -> Iterator[DoctorCheck]:
     try:
-        clusters = asked.call(lambda api: api.list_clusters())
+        clusters = to.call(lambda api: api.list_clusters())
     except FederationError as error:
         yield DoctorCheck(
             subject="fleet", state=State.NOTE, says=error.message, remedy="ask its admin"
@@ -232,9 +232,9 @@ def _fleet_check(clusters: Sequence[Cluster]) -> DoctorCheck:
         remedy = "let one join: fedctl join-token create --cluster NAME"
         return DoctorCheck(subject=subject, state=State.NOTE, says="has no clusters", remedy=remedy)
     unready = [
-        each.metadata.name
-        for each in clusters
-        if not any(it.type == "Ready" and it.status == "True" for it in each.status.conditions)
+        cluster.metadata.name
+        for cluster in clusters
+        if not any(it.type == "Ready" and it.status == "True" for it in cluster.status.conditions)
     ]
     if not unready:
         return DoctorCheck(

@@ -1,6 +1,6 @@
 """The verb ``estimate``: how many replicas fit, from files or from the control plane.
 
-Must not compute estimates: ``federation.model`` or the server does.
+Must not compute estimates: ``federation.cli.offline`` or the server does.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ import click
 
 from federation.cli import inputs
 from federation.cli import output as show
+from federation.cli.arguments import pairs_of
 from federation.cli.connection import connection
 from federation.cli.inputs import answer_cases
 from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options, print_list
-from federation.cli.names import pairs_of
 from federation.cli.offline.estimates import Row, answer_case, offline_rows
-from federation.cli.offline.verbs import cases_option, merge_option, model_rule_option
+from federation.cli.offline.verbs import (
+    cases_option,
+    merge_option,
+    model_rule_option,
+)
 from federation.codec.amount_warnings import amount_warnings
 from federation.codec.document_files import documents_of
 from federation.codec.requirements import component_messages, requirements_to_message
@@ -31,6 +35,7 @@ from federation.v1 import estimates_pb2
 
 if TYPE_CHECKING:
     from federation.client import EstimateTable
+
 
 EPILOG = """Examples:
 
@@ -123,9 +128,9 @@ def estimate(
     if not requests:
         raise click.UsageError("say what a replica asks for with --request, or give --cases")
     node_claim = {"nodeSelector": pairs_of(selectors, "--selector")} if selectors else None
-    asked = pairs_of(requests, "--request")
-    requirements = inputs.requirements_of(asked, node_claim)
-    inputs.warn(amount_warnings(asked, "--request"))
+    amounts = pairs_of(requests, "--request")
+    requirements = inputs.requirements_of(amounts, node_claim)
+    inputs.warn(amount_warnings(amounts, "--request"))
     read = inputs.estimate_options(
         {
             "modelRule": options["model_rule"],
@@ -142,7 +147,7 @@ def estimate(
         documents, _ = inputs.split_clusters(documents_of(paths))
         states = inputs.clusters_in_files(documents)
         rows = offline_rows(states, requirements, read)
-        summaries = [each.report.summary.allocatable for each in states if each.report]
+        summaries = [member.report.summary.allocatable for member in states if member.report]
     else:
         rows = _online_rows(requirements, clusters, options)
         if _finds_nothing(rows):
@@ -167,7 +172,7 @@ def _unreported(
 
 def _online_summaries() -> list[Mapping[str, Any]]:
     clusters = connection().call(lambda api: api.list_clusters())
-    return [each.status.resource_summary.allocatable for each in clusters]
+    return [member.status.resource_summary.allocatable for member in clusters]
 
 
 def _online_rows(
@@ -181,12 +186,12 @@ def _online_rows(
         "model_rule": ("ModelRule", "MODEL_RULE", options["model_rule"]),
         "merge": ("EstimateMerge", "ESTIMATE_MERGE", options["merge"]),
     }
-    asked = {
+    choices = {
         name: _number(enum, prefix, word) for name, (enum, prefix, word) in numbers.items() if word
     }
     shapes = [requirements_to_message(requirements)]
     named = _names_of(clusters)
-    table = connection().call(partial(Client.estimate, shapes=shapes, clusters=named, **asked))
+    table = connection().call(partial(Client.estimate, shapes=shapes, clusters=named, **choices))
     return _rows_of(table)
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from federation.cli import output as show
+from federation.cli.arguments import BINDING_KINDS, list_namespace_options, named_binding
 from federation.cli.audit import objects_text, result_text
+from federation.cli.clusters import taint_text
 from federation.cli.decisions import outcome_word, shares_text
-from federation.cli.fleet import taint_text
 from federation.cli.history import (
     change_text,
     decisions_request,
@@ -24,8 +25,7 @@ from federation.cli.history import (
 )
 from federation.cli.kinds import show_list
 from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.names import BINDING_KINDS, list_namespace_options, named_binding
-from federation.cli.queueing import lack_text, state_text
+from federation.cli.waiting import lack_text, state_text
 from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp, timestamp_from_seconds
 from federation.model.errors import NotFound, PermissionRefused
@@ -55,7 +55,7 @@ fedctl events cluster member1 --since 24h -o json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class HistoryEvent:
     """Something that happened to an object; ``key`` names its source, such as ``decision/ID``."""
 
     time: float
@@ -76,10 +76,10 @@ class Event:
         }
 
 
-EVENTS: Final[ListedKind[Event]] = ListedKind(
+EVENTS: Final[ListedKind[HistoryEvent]] = ListedKind(
     word="",
     named=lambda event: event.key,
-    document=Event.document,
+    document=HistoryEvent.document,
     columns=(
         ListColumn("TIME", lambda event, _: timestamp_from_seconds(int(event.time)).ToJsonString()),
         ListColumn(
@@ -183,11 +183,11 @@ class EventFeed:
         self._may_read_audit = True
         self._records: list[access_pb2.AuditRecord] = []
 
-    async def fetch(self, api: Client) -> Sequence[Event]:
+    async def fetch(self, api: Client) -> Sequence[HistoryEvent]:
         """Events, the oldest first, at most so many. Raises NotFound."""
         subjects = self._subjects
-        decisions: list[Event] = []
-        states: list[Event] = []
+        decisions: list[HistoryEvent] = []
+        states: list[HistoryEvent] = []
         missing: NotFound | None = None
         for namespace, name in subjects.bindings:
             decisions += await self._decisions(api, namespace=namespace, name=name)
@@ -214,7 +214,7 @@ class EventFeed:
             raise missing
         return self._newest(events)
 
-    def _newest(self, events: Iterable[Event]) -> list[Event]:
+    def _newest(self, events: Iterable[HistoryEvent]) -> list[HistoryEvent]:
         """The newest events between the two times, the oldest first."""
         request = self._request
         since = _seconds(request.since) if request.HasField("since") else None
@@ -228,7 +228,7 @@ class EventFeed:
 
     async def _decisions(
         self, api: Client, namespace: str = "", name: str = "", cluster: str = ""
-    ) -> list[Event]:
+    ) -> list[HistoryEvent]:
         """Decisions about bindings, or those that give a cluster a share."""
         request = scheduling_pb2.ListDecisionsRequest()
         request.CopyFrom(self._request)
@@ -274,8 +274,8 @@ class EventFeed:
 
 
 def with_callers(
-    decisions: Sequence[Event], records: Sequence[access_pb2.AuditRecord], unasked: str
-) -> Iterator[Event]:
+    decisions: Sequence[HistoryEvent], records: Sequence[access_pb2.AuditRecord], unasked: str
+) -> Iterator[HistoryEvent]:
     """Yield decisions with their callers, and records that made no decision.
 
     A decision was made for the nearest call about its binding that the audit recorded within two
@@ -305,7 +305,7 @@ def _nearest(
     return nearest if is_near else None
 
 
-def binding_events(answer: scheduling_pb2.GetBindingResponse) -> Iterator[Event]:
+def binding_events(answer: scheduling_pb2.GetBindingResponse) -> Iterator[HistoryEvent]:
     """Yield how a binding waits, and what leaves a cluster."""
     metadata, wait = answer.binding.metadata, answer.wait
     subject = f"binding/{binding_key(metadata.namespace, metadata.name)}"
@@ -328,7 +328,7 @@ def binding_events(answer: scheduling_pb2.GetBindingResponse) -> Iterator[Event]
             yield _state_event(subject, what, task.creation_timestamp, why=why, by=task.producer)
 
 
-def cluster_events(cluster: resource_pb2.Cluster) -> Iterator[Event]:
+def cluster_events(cluster: resource_pb2.Cluster) -> Iterator[HistoryEvent]:
     """Yield when conditions of a cluster changed, and when taints were added."""
     subject = f"cluster/{cluster.metadata.name}"
     for condition in cluster.status.conditions:
@@ -349,8 +349,8 @@ def is_about_cluster(record: access_pb2.AuditRecord, name: str) -> bool:
     return record.method.startswith("Clusters/") and name in record.objects
 
 
-def _decision_event(decision: scheduling_pb2.Decision, change: str) -> Event:
-    return Event(
+def _decision_event(decision: scheduling_pb2.Decision, change: str) -> HistoryEvent:
+    return HistoryEvent(
         time=_seconds(decision.create_time),
         key=f"decision/{decision.id}",
         subject=f"binding/{binding_key(decision.namespace, decision.name)}",
@@ -363,11 +363,11 @@ def _share_in(decision: scheduling_pb2.Decision, cluster: str) -> str:
     return shares_text(share for share in decision.clusters if share.name == cluster)
 
 
-def _record_event(record: access_pb2.AuditRecord) -> Event:
+def _record_event(record: access_pb2.AuditRecord) -> HistoryEvent:
     service, _, method = record.method.rpartition("/")
     kind = {"Clusters": "cluster/", "Scheduling": "binding/"}.get(service, "")
     result = result_text(record)
-    return Event(
+    return HistoryEvent(
         time=_seconds(record.time),
         key=f"record/{record.id}",
         subject=f"{kind}{objects_text(record)}" if record.objects else "-",
@@ -379,10 +379,10 @@ def _record_event(record: access_pb2.AuditRecord) -> Event:
 
 def _state_event(
     subject: str, what: str, moment: Timestamp, *, why: str = "", by: str = ""
-) -> Event:
+) -> HistoryEvent:
     time = moment.ToJsonString()
     key = f"{subject}/{what.partition(',')[0].replace(' ', '-')}/{time}"
-    return Event(time=_seconds(moment), key=key, subject=subject, what=what, why=why, by=by)
+    return HistoryEvent(time=_seconds(moment), key=key, subject=subject, what=what, why=why, by=by)
 
 
 def _seconds(moment: Timestamp) -> float:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from federation.cli import output as show
+from federation.cli.clusters import taint_text
 from federation.cli.connection import connection
-from federation.cli.fleet import taint_text
 from federation.cli.output import Output, unnamed_output_option
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
@@ -100,7 +100,7 @@ def _state(status: failover_pb2.FailoverStatus) -> str:
 
 
 def _freeze(status: failover_pb2.FailoverStatus, now: float | None) -> list[tuple[str, str]]:
-    places = [_frozen_place(each, now) for each in status.places]
+    places = [_frozen_place(frozen, now) for frozen in status.places]
     if not status.HasField("freeze"):
         return places
     freeze = status.freeze
@@ -114,8 +114,8 @@ def _frozen_place(frozen: failover_pb2.FrozenPlace, now: float | None) -> tuple[
         place = f"control plane {frozen.control_plane}"
     else:
         place = f"region {frozen.region}" if frozen.region else f"provider {frozen.provider}"
-    told = f"by {freeze.by}, {_ago(freeze.since, now)}: {freeze.reason}"
-    return f"Frozen in {place}", told
+    words = f"by {freeze.by}, {_ago(freeze.since, now)}: {freeze.reason}"
+    return f"Frozen in {place}", words
 
 
 def _print_silent(status: failover_pb2.FailoverStatus, now: float | None) -> None:
@@ -124,7 +124,10 @@ def _print_silent(status: failover_pb2.FailoverStatus, now: float | None) -> Non
     show.print_heading("Silent clusters")
     show.print_table(
         ["CLUSTER", "SILENT FOR", "STATE"],
-        [(each.name, _lasting(each.since, now), _loss(each, now)) for each in status.silent],
+        [
+            (silent.name, _lasting(silent.since, now), _loss(silent, now))
+            for silent in status.silent
+        ],
     )
 
 
@@ -134,8 +137,12 @@ def _loss(silent: failover_pb2.SilentCluster, now: float | None) -> str:
         return f"lost {for_or_since} {_lasting(silent.lost_since, now)}"
     if now is None:
         return f"stale, lost at {silent.lost_at.ToJsonString()} unless frozen"
-    left = (seconds_from_timestamp(silent.lost_at) or now) - now
-    return f"stale, lost in {show.age(left)}" if left > 0 else "stale, lost unless frozen"
+    seconds_left = (seconds_from_timestamp(silent.lost_at) or now) - now
+    return (
+        f"stale, lost in {show.age(seconds_left)}"
+        if seconds_left > 0
+        else "stale, lost unless frozen"
+    )
 
 
 def _print_evacuated(status: failover_pb2.FailoverStatus) -> None:
@@ -146,12 +153,12 @@ def _print_evacuated(status: failover_pb2.FailoverStatus) -> None:
         ["CLUSTER", "BINDINGS LEFT", "REPLICAS LEFT", "TAINTS"],
         [
             (
-                each.name,
-                each.bindings,
-                each.replicas,
-                ", ".join(map(taint_text, each.taints)),
+                cluster.name,
+                cluster.bindings,
+                cluster.replicas,
+                ", ".join(map(taint_text, cluster.taints)),
             )
-            for each in status.evacuated
+            for cluster in status.evacuated
         ],
         prose=["TAINTS"],
     )
@@ -165,15 +172,15 @@ def _print_evictions(status: failover_pb2.FailoverStatus, now: float | None) -> 
         ["NAMESPACE", "BINDING", "FROM", "REPLICAS", "SINCE", "AT MOST", "WHY"],
         [
             (
-                each.namespace,
-                each.name,
-                each.task.from_cluster,
-                each.task.replicas,
-                _ago(each.task.creation_timestamp, now),
-                _left(each, now),
-                each.task.message,
+                eviction.namespace,
+                eviction.name,
+                eviction.task.from_cluster,
+                eviction.task.replicas,
+                _ago(eviction.task.creation_timestamp, now),
+                _left(eviction, now),
+                eviction.task.message,
             )
-            for each in status.evictions
+            for eviction in status.evictions
         ],
         least=["REPLICAS", "SINCE"],
         prose=["WHY"],

@@ -1,4 +1,4 @@
-"""Where fedctl finds its files, by the environment: a part of ``__main__`` that verbs need too.
+"""Folders in which fedctl finds its files, by the environment: a part of ``__main__`` for verbs.
 
 Must not look into a file.
 """
@@ -22,5 +22,5 @@ def contexts_file() -> Path:
 
 
 def admin_token_file() -> Path:
-    """Where a control plane of the same user keeps its admin's token."""
+    """The file in which a control plane of the same user keeps its admin's token."""
     return state_home(os.environ) / "fedsched" / "admin.token"

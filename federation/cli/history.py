@@ -15,11 +15,10 @@ import click
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.cli import output as show
+from federation.cli.arguments import binding_argument, named_binding, time_of
 from federation.cli.decisions import outcome_word, shares_text
 from federation.cli.kinds import GetKind, Request, show_list
 from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.names import binding_argument, named_binding
-from federation.cli.times import time_of
 from federation.client import Client
 from federation.codec.decision_words import outcome_name
 from federation.codec.written import document_from_message
@@ -50,8 +49,8 @@ class Step:
 
     def document(self) -> dict[str, Any]:
         changes = [
-            {"cluster": name, **({} if before is None else {"before": before}), "after": after}
-            for name, (before, after) in self.changes.items()
+            {"cluster": name, **({} if earlier is None else {"before": earlier}), "after": after}
+            for name, (earlier, after) in self.changes.items()
         ]
         return {**document_from_message(self.decision), "changes": changes}
 
@@ -64,25 +63,25 @@ def why_text(decision: scheduling_pb2.Decision) -> str:
 def change_text(changes: Mapping[str, tuple[int | None, int]]) -> str:
     # Each is one word, which a narrow terminal does not break.
     texts = (
-        f"{name}={after}" if before is None else f"{name}={before}->{after}"
-        for name, (before, after) in changes.items()
+        f"{name}={after}" if earlier is None else f"{name}={earlier}->{after}"
+        for name, (earlier, after) in changes.items()
     )
     return ", ".join(texts) or "none"
 
 
 STEPS: Final[ListedKind[Step]] = ListedKind(
     word="decision",
-    named=lambda each: each.decision.id,
+    named=lambda step: step.decision.id,
     document=Step.document,
     columns=(
         ListColumn(
             "TIME",
-            lambda each, _: Timestamp(seconds=each.decision.create_time.seconds).ToJsonString(),
+            lambda step, _: Timestamp(seconds=step.decision.create_time.seconds).ToJsonString(),
         ),
-        ListColumn("OUTCOME", lambda each, _: outcome_word(each.decision)),
-        ListColumn("CHANGE", lambda each, _: change_text(each.changes)),
-        ListColumn("WHY", lambda each, _: why_text(each.decision)),
-        ListColumn("DECISION", lambda each, _: each.decision.id),
+        ListColumn("OUTCOME", lambda step, _: outcome_word(step.decision)),
+        ListColumn("CHANGE", lambda step, _: change_text(step.changes)),
+        ListColumn("WHY", lambda step, _: why_text(step.decision)),
+        ListColumn("DECISION", lambda step, _: step.decision.id),
     ),
     least=("DECISION",),
     last=("OUTCOME",),
@@ -92,18 +91,18 @@ STEPS: Final[ListedKind[Step]] = ListedKind(
 )
 DECISIONS: Final[ListedKind[scheduling_pb2.Decision]] = ListedKind(
     word="decision",
-    named=lambda each: each.id,
+    named=lambda decision: decision.id,
     columns=(
-        ListColumn("DECISION", lambda each, _: each.id),
+        ListColumn("DECISION", lambda decision, _: decision.id),
         ListColumn(
             "AGE",
-            lambda each, now: show.age(now - each.create_time.ToNanoseconds() / 1e9),
-            order=lambda each: -each.create_time.ToNanoseconds(),
+            lambda decision, now: show.age(now - decision.create_time.ToNanoseconds() / 1e9),
+            order=lambda decision: -decision.create_time.ToNanoseconds(),
         ),
-        ListColumn("BINDING", lambda each, _: binding_key(each.namespace, each.name)),
-        ListColumn("OUTCOME", lambda each, _: outcome_word(each)),
-        ListColumn("SHARES", lambda each, _: shares_text(each.clusters)),
-        ListColumn("WHY", lambda each, _: why_text(each)),
+        ListColumn("BINDING", lambda decision, _: binding_key(decision.namespace, decision.name)),
+        ListColumn("OUTCOME", lambda decision, _: outcome_word(decision)),
+        ListColumn("SHARES", lambda decision, _: shares_text(decision.clusters)),
+        ListColumn("WHY", lambda decision, _: why_text(decision)),
     ),
     least=("WHY", "SHARES", "AGE"),
     last=("DECISION",),
@@ -136,16 +135,16 @@ async def _fetch_decisions(api: Client, request: Request) -> Sequence[scheduling
     if request.names:
         return [await api.get_decision(decision_id) for decision_id in request.names]
     options = request.options
-    asked = decisions_request(options["since"], options["until"])
-    asked.namespace = request.namespace
+    query = decisions_request(options["since"], options["until"])
+    query.namespace = request.namespace
     if options["binding"]:
-        asked.namespace, asked.name = named_binding(options["binding"], request.namespace)
-    asked.cluster = options["cluster"]
-    asked.outcomes.extend(
+        query.namespace, query.name = named_binding(options["binding"], request.namespace)
+    query.cluster = options["cluster"]
+    query.outcomes.extend(
         scheduling_pb2.Outcome.Value(f"OUTCOME_{outcome.upper()}")
         for outcome in options["outcomes"]
     )
-    return await api.list_decisions(asked, limit=options["limit"])
+    return await api.list_decisions(query, limit=options["limit"])
 
 
 GET_DECISIONS: Final = GetKind(
@@ -211,7 +210,7 @@ def history(
 
 
 async def _say_if_missing(api: Client, request: scheduling_pb2.ListDecisionsRequest) -> None:
-    """What was deleted may have a history; what never was, and nearly has that name, is told."""
+    """Say that a binding is missing, and which names are alike; a deleted one has a history."""
     try:
         await api.get_binding(request.namespace, request.name)
     except NotFound as missing:
@@ -219,23 +218,23 @@ async def _say_if_missing(api: Client, request: scheduling_pb2.ListDecisionsRequ
 
 
 def steps_of(decisions: Sequence[scheduling_pb2.Decision]) -> list[Step]:
-    """What each of one binding's decisions changed; both the newest first."""
+    """Decisions of one binding with what they changed; both the newest first."""
     return list(_steps_backwards(reversed(decisions)))[::-1]
 
 
 def _steps_backwards(decisions: Iterable[scheduling_pb2.Decision]) -> Iterator[Step]:
-    known: Mapping[str, int] | None = None
+    placed: Mapping[str, int] | None = None
     for decision in decisions:
         if NEW in decision.triggers:
-            known = {}
+            placed = {}
         changes: dict[str, tuple[int | None, int]] = {}
         if decision.outcome in PLACING:
-            after = {each.name: each.replicas for each in decision.clusters}
-            for name in sorted(after.keys() | (known or {}).keys()):
-                before = None if known is None else known.get(name, 0)
-                if before != after.get(name, 0):
-                    changes[name] = before, after.get(name, 0)
-            known = after
+            after = {share.name: share.replicas for share in decision.clusters}
+            for name in sorted(after.keys() | (placed or {}).keys()):
+                earlier = None if placed is None else placed.get(name, 0)
+                if earlier != after.get(name, 0):
+                    changes[name] = earlier, after.get(name, 0)
+            placed = after
         yield Step(decision=decision, changes=changes)
 
 

@@ -47,10 +47,10 @@ SOURCES: Final = {source.name.lower(): source for source in Source if source is 
 def split_clusters(documents: Iterable[Document]) -> tuple[list[Document], list[Document]]:
     """(clusters, everything else)."""
     clusters: list[Document] = []
-    others: list[Document] = []
+    rest: list[Document] = []
     for document in documents:
-        (clusters if document.get("kind") in CLUSTER_KINDS else others).append(document)
-    return clusters, others
+        (clusters if document.get("kind") in CLUSTER_KINDS else rest).append(document)
+    return clusters, rest
 
 
 def warn_of_unread(fields: Iterable[str]) -> None:
@@ -103,28 +103,28 @@ def without_deleted(documents: Iterable[Placed]) -> list[Placed]:
 
 def by_position(documents: Iterable[object], path: str) -> list[Placed]:
     """Documents of a case, each with its field path."""
-    return [(f"{path}[{position}]", each) for position, each in enumerate(documents)]
+    return [(f"{path}[{position}]", document) for position, document in enumerate(documents)]
 
 
 def by_name(documents: Iterable[Document]) -> list[Placed]:
     """Documents of files, each under its kind and name."""
     return [
-        (shown_name(each, f"document {position}"), each)
-        for position, each in enumerate(documents, start=1)
+        (shown_name(document, f"document {position}"), document)
+        for position, document in enumerate(documents, start=1)
     ]
 
 
 def clusters_of(documents: Sequence[Placed], *, now: float) -> list[ClusterState]:
     """Clusters with their status, in the order given; a name given twice is refused."""
-    found = Violations()
+    violations = Violations()
     messages = []
     for path, document in documents:
         try:
             messages.append((path, message_from_document(document, resource_pb2.Cluster, path)))
         except InvalidRequest as error:
-            found.extend(error.violations)
-    states = read_clusters(messages, now, found)
-    found.check()
+            violations.extend(error.violations)
+    states = read_clusters(messages, now, violations)
+    violations.check()
     return states
 
 
@@ -132,15 +132,15 @@ def binding_messages_of(
     documents: Sequence[Placed],
 ) -> list[tuple[str, resource_pb2.ResourceBinding]]:
     """ResourceBindings as messages, each with its path."""
-    found = Violations()
+    violations = Violations()
     messages = []
     for path, document in documents:
         try:
             message = message_from_document(document, resource_pb2.ResourceBinding, path)
             messages.append((path, message))
         except InvalidRequest as error:
-            found.extend(error.violations)
-    found.check()
+            violations.extend(error.violations)
+    violations.check()
     return messages
 
 
@@ -148,9 +148,9 @@ def bindings_of(
     messages: Iterable[tuple[str, resource_pb2.ResourceBinding]], ties: TieBreak | None
 ) -> list[Binding]:
     """Bindings, each once; ``ties`` holds where a placement names no order among equals."""
-    found = Violations()
-    bindings = read_bindings(messages, ties, found)
-    found.check()
+    violations = Violations()
+    bindings = read_bindings(messages, ties, violations)
+    violations.check()
     return bindings
 
 
@@ -159,26 +159,28 @@ def requirements_of(request: object, node_claim: object) -> ReplicaRequirements:
     document: dict[str, Any] = {"resourceRequest": request, "nodeClaim": node_claim}
     try:
         message = message_from_document(document, resource_pb2.ReplicaRequirements)
-        found = Violations()
-        requirements = read_requirements(message, "", found)
-        found.check()
+        violations = Violations()
+        requirements = read_requirements(message, "", violations)
+        violations.check()
     except InvalidRequest as error:
         # Cases and the command line call it request.
         raise InvalidRequest(
-            Violation(field=each.field.replace("resourceRequest", "request", 1), rule=each.rule)
-            for each in error.violations
+            Violation(
+                field=violation.field.replace("resourceRequest", "request", 1), rule=violation.rule
+            )
+            for violation in error.violations
         ) from error
     return requirements
 
 
 def components_of(documents: object, path: str) -> tuple[Component, ...]:
     """The components of a workload: name, replicas and request each, and a node claim."""
-    return tuple(_component(document, here) for here, document in _listed(documents, path))
+    return tuple(_component(document, place) for place, document in _listed(documents, path))
 
 
 def workloads_of(documents: object, path: str) -> tuple[tuple[Component, ...], ...]:
     """Workloads, each a list of components."""
-    return tuple(components_of(document, here) for here, document in _listed(documents, path))
+    return tuple(components_of(document, place) for place, document in _listed(documents, path))
 
 
 def _listed(documents: object, path: str) -> list[Placed]:
@@ -196,13 +198,13 @@ def _component(document: object, path: str) -> Component:
     replicas = document.get("replicas", 1)
     if isinstance(replicas, bool) or not isinstance(replicas, int):
         raise InvalidRequest.of(f"{path}.replicas", "must be a whole number")
-    found = Violations()
-    ranges.replicas(replicas, f"{path}.replicas", found)
-    found.check()
+    violations = Violations()
+    ranges.replicas(replicas, f"{path}.replicas", violations)
+    violations.check()
     try:
         requirements = requirements_of(document.get("request"), document.get("nodeClaim"))
     except InvalidRequest as error:
-        raise InvalidRequest(each.under(path) for each in error.violations) from error
+        raise InvalidRequest(violation.under(path) for violation in error.violations) from error
     return Component(
         name=str(document.get("name", "")), replicas=replicas, requirements=requirements
     )
@@ -210,20 +212,28 @@ def _component(document: object, path: str) -> Component:
 
 def estimate_options(options: Mapping[str, Any], path: str = "options") -> EstimateOptions:
     """``modelRule``, ``merge`` and ``source``; absent ones have their defaults."""
-    found = Violations()
+    violations = Violations()
     defaults = EstimateOptions()
-    texts = {name: _text(options, name, path, found) for name in ("modelRule", "merge", "source")}
+    texts = {
+        name: _text(options, name, path, violations) for name in ("modelRule", "merge", "source")
+    }
     if texts["source"] and texts["source"] not in SOURCES:
         rule = f"must be one of {', '.join(SOURCES)}, not {texts['source']!r}"
-        found.add(f"{path}.source", rule)
+        violations.add(f"{path}.source", rule)
     read = EstimateOptions(
         model_rule=ranges.word(
-            texts["modelRule"], ModelRule, f"{path}.modelRule", found, default=defaults.model_rule
+            texts["modelRule"],
+            ModelRule,
+            f"{path}.modelRule",
+            violations,
+            default=defaults.model_rule,
         ),
-        merge=ranges.word(texts["merge"], Merge, f"{path}.merge", found, default=defaults.merge),
+        merge=ranges.word(
+            texts["merge"], Merge, f"{path}.merge", violations, default=defaults.merge
+        ),
         highest=SOURCES.get(texts["source"], defaults.highest),
     )
-    found.check()
+    violations.check()
     return read
 
 
@@ -231,25 +241,25 @@ def available_replicas(
     options: Mapping[str, Any], names: Iterable[str], path: str = "options.availableReplicas"
 ) -> dict[str, int]:
     """Replicas that are available by cluster name, as stated by the caller."""
-    found = Violations()
+    violations = Violations()
     stated = options.get("availableReplicas") or {}
     if not isinstance(stated, Mapping):
         raise InvalidRequest.of(path, "must be an object with a number for each cluster")
     for name, replicas in stated.items():
         if isinstance(replicas, bool) or not isinstance(replicas, int):
-            found.add(f"{path}[{name}]", "must be a whole number")
-    found.check()
-    check_available(stated, names, path, found)
-    found.check()
+            violations.add(f"{path}[{name}]", "must be a whole number")
+    violations.check()
+    check_available(stated, names, path, violations)
+    violations.check()
     return dict(stated)
 
 
 def tie_break(options: Mapping[str, Any], path: str = "options") -> TieBreak | None:
     """The order among equals for placements that do not name one."""
-    found = Violations()
-    text = _text(options, "tieBreak", path, found)
-    read = ranges.optional_word(text, TieBreak, f"{path}.tieBreak", found)
-    found.check()
+    violations = Violations()
+    text = _text(options, "tieBreak", path, violations)
+    read = ranges.optional_word(text, TieBreak, f"{path}.tieBreak", violations)
+    violations.check()
     return read
 
 
@@ -260,13 +270,13 @@ def flag(options: Mapping[str, Any], name: str, path: str = "options") -> bool:
     return bool(value)
 
 
-def _text(options: Mapping[str, Any], name: str, path: str, found: Violations) -> str:
+def _text(options: Mapping[str, Any], name: str, path: str, violations: Violations) -> str:
     value = options.get(name)
     if value is None:
         return ""
     if isinstance(value, str):
         return value
-    found.add(f"{path}.{name}", "must be text")
+    violations.add(f"{path}.{name}", "must be text")
     return ""
 
 
@@ -293,7 +303,7 @@ def checked_clusters(documents: Sequence[Document]) -> list[resource_pb2.Cluster
 
 
 def bindings_in(paths: Sequence[str]) -> FileBindings:
-    """What the files hold, all of it checked: nothing is decided when one of them is wrong."""
+    """The bindings in files, all of them checked: nothing is decided when one is wrong."""
     return checked_bindings(documents_of(paths))
 
 
@@ -304,7 +314,7 @@ def checked_bindings(documents: Sequence[Document]) -> FileBindings:
     warn(held.notes)
     if not held.bindings:
         raise InvalidRequest.of("files", "hold nothing to schedule")
-    named = [(f"ResourceBinding/{each.metadata.name}", each) for each in held.bindings]
+    named = [(f"ResourceBinding/{binding.metadata.name}", binding) for binding in held.bindings]
     bindings_of(named, ties=None)
     warn_of_unread(dropped_from_documents(held.documents))
     return held

@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 import click
 
 from federation.cli import output as show
+from federation.cli.arguments import list_namespace_options, named_binding
 from federation.cli.connection import connection
 from federation.cli.lists import (
     ListedKind,
@@ -24,7 +25,6 @@ from federation.cli.lists import (
     print_rows,
     selected,
 )
-from federation.cli.names import list_namespace_options, named_binding
 from federation.cli.output import Format, Output, present_time
 from federation.client import Client, WatchMessage
 from federation.model.errors import Unavailable

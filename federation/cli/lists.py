@@ -14,8 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 import click
 
 from federation.cli import output as show
-from federation.cli.columns import Layout
-from federation.cli.output import NO_NUMBER, Format, Output, output_option, present_time
+from federation.cli.output import NO_NUMBER, Format, Layout, Output, output_option, present_time
 from federation.codec.written import document_from_message
 from federation.model.errors import InvalidRequest, NotFound
 from federation.runtime.terminal import say

@@ -1,6 +1,6 @@
-"""How answers are shown: aligned tables for people, documents and parts of them for programs.
+"""Answers as they are shown: tables for people, documents and parts of them for programs.
 
-Must not know what is shown.
+Must not know what is shown, nor cut anything that is.
 """
 
 from __future__ import annotations
@@ -8,21 +8,196 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import click
 
-from federation.cli.columns import GAP, Layout, narrowest, padded, width_of, wrapped
 from federation.model import readable
 from federation.model.printable import printable
-from federation.runtime.terminal import json_text, overwrite, say, say_lines, styled
+from federation.runtime.terminal import json_text, say, say_lines, styled
+
+# Between two columns.
+GAP: Final = 2
+# How narrow a column of sentences may get, and how narrow where that is not enough.
+PROSE_COLUMNS: Final = 24
+TIGHT_COLUMNS: Final = 12
+# A cluster's name, and how many replicas it gets.
+LONGEST_WORD: Final = 60
+
+
+def width_of(text: str) -> int:
+    """How many columns of a terminal a printable text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_character_width, text))
+
+
+def _character_width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    blanks = " " * (width - width_of(text))
+    return f"{blanks}{text}" if right else f"{text}{blanks}"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most this width, broken at blanks, and within words only where one is wider."""
+    if width_of(text) <= width:
+        return [text]
+    lines, line = [], ""
+    for word in text.split(" "):
+        joined = f"{line} {word}" if line else word
+        if width_of(joined) <= width:
+            line = joined
+            continue
+        if line:
+            lines.append(line)
+        *whole, line = _folded(word, width)
+        lines += whole
+    return [*lines, line]
+
+
+def _folded(word: str, width: int) -> Iterator[str]:
+    piece = ""
+    for character in word:
+        if piece and width_of(piece) + _character_width(character) > width:
+            yield piece
+            piece = ""
+        piece += character
+    yield piece
+
+
+def narrowest(texts: Iterable[str], least: int = PROSE_COLUMNS) -> int:
+    """How narrow a column of prose may get: names in it stay whole."""
+    words = (width_of(word) for text in texts for word in text.split(" "))
+    return max(least, min(max(words, default=0), LONGEST_WORD))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Which columns are shown, how wide each is, and which hold numbers."""
+
+    headings: Sequence[str]
+    shown: Sequence[int]
+    widths: Sequence[int]
+    numeric: Sequence[bool]
+    hidden: Sequence[str]
+
+    @classmethod
+    def of(
+        cls,
+        headings: Sequence[str],
+        cells: Sequence[Sequence[str]],
+        numeric: Sequence[bool],
+        room: int,
+        *,
+        least: Sequence[str] = (),
+        last: Sequence[str] = (),
+        prose: Sequence[str] = (),
+    ) -> Self:
+        """A layout for these rows.
+
+        Where the terminal is too narrow, columns of ``least`` are left out, the first one first,
+        and those of ``prose`` wrapped. Then columns of ``last`` are left out. The rest runs over:
+        names stay whole, to be copied.
+        """
+        columns = [[row[position] for row in cells] for position in range(len(headings))]
+        widths = {
+            heading: max(map(width_of, (heading, *texts)))
+            for heading, texts in zip(headings, columns, strict=True)
+        }
+        texts_of = dict(zip(headings, columns, strict=True))
+        stages = [
+            _floors(prose, widths, texts_of, PROSE_COLUMNS),
+            _floors(prose, widths, texts_of, TIGHT_COLUMNS),
+        ]
+        hidden = _fit(widths, room, least, last, stages)
+        shown = [at for at, heading in enumerate(headings) if heading not in hidden]
+        return cls(
+            headings=headings,
+            shown=shown,
+            widths=[widths[heading] for heading in headings],
+            numeric=[
+                holds and heading not in prose
+                for holds, heading in zip(numeric, headings, strict=True)
+            ],
+            hidden=hidden,
+        )
+
+    def heading(self) -> str:
+        return next(self.lines(self.headings))
+
+    def lines(self, row: Sequence[str]) -> Iterator[str]:
+        """The lines of one row, without blanks at their ends."""
+        texts = {at: wrapped(row[at], self.widths[at]) for at in self.shown}
+        for number in range(max(map(len, texts.values()), default=0)):
+            parts = [
+                padded(
+                    lines[number] if number < len(lines) else "",
+                    self.widths[at],
+                    right=self.numeric[at],
+                )
+                for at, lines in texts.items()
+            ]
+            yield (" " * GAP).join(parts).rstrip()
+
+
+def _floors(
+    prose: Iterable[str], widths: Mapping[str, int], texts_of: Mapping[str, list[str]], least: int
+) -> dict[str, int]:
+    """How narrow columns of prose may get, by heading, with whole names."""
+    return {
+        heading: min(widths[heading], max(width_of(heading), narrowest(texts_of[heading], least)))
+        for heading in prose
+        if heading in widths
+    }
+
+
+def _fit(
+    widths: dict[str, int],
+    room: int,
+    least: Sequence[str],
+    last: Sequence[str],
+    stages: Sequence[Mapping[str, int]],
+) -> list[str]:
+    """The columns to leave out; where that is not enough ``widths`` is made smaller, not below the
+    floors of the first stage with which all of it fits.
+    """
+    hidden: list[str] = []
+
+    def over(widths: Mapping[str, int]) -> int:
+        """By how much all that is shown is wider than there is room."""
+        taken = sum(width + GAP for name, width in widths.items() if name not in hidden)
+        return taken - GAP - room
+
+    for name in least:
+        if over({**widths, **stages[0]}) <= 0:
+            break
+        if name in widths:
+            hidden.append(name)
+    for name in last:
+        if over({**widths, **stages[-1]}) <= 0:
+            break
+        hidden.append(name)
+    floors = next((stage for stage in stages if over({**widths, **stage}) <= 0), stages[0])
+    wide = [name for name, floor in floors.items() if name not in hidden and widths[name] > floor]
+    # The widest one first, until others are as wide.
+    while wide and over(widths) > 0:
+        widest = max(wide, key=lambda name: widths[name])
+        widths[widest] -= 1
+        wide = [name for name in wide if widths[name] > floors[name]]
+    return hidden
+
 
 # Piped output is for other programs: it is never cut to a width.
 UNLIMITED_COLUMNS: Final = 100_000
-PROGRESS_SECONDS: Final = 0.1
 # Cells that stand for a number which is not there.
 NO_NUMBER: Final = ("", "unknown", "-")
 # Where click keeps whether the verb that runs was asked for everything.
@@ -32,12 +207,11 @@ _AHEAD: Final = "federation.cli.output.ahead"
 _JSON_PATH: Final = "jsonpath="
 amount, age = readable.amount, readable.age
 
-T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Format(StrEnum):
-    """What ``-o`` takes; ``table`` when not given."""
+    """Values of ``-o``; ``table`` is the default."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -100,11 +274,11 @@ class OutputType(click.ParamType[Output]):
         from click.shell_completion import CompletionItem  # noqa: PLC0415 - see above
 
         del ctx, param
-        words = [_JSON_PATH if each is Format.JSONPATH else str(each) for each in self._formats]
-        return [CompletionItem(each) for each in words if each.startswith(incomplete)]
+        words = [_JSON_PATH if form is Format.JSONPATH else str(form) for form in self._formats]
+        return [CompletionItem(form) for form in words if form.startswith(incomplete)]
 
     def _words(self) -> list[str]:
-        return [f"{_JSON_PATH}PATH" if each is Format.JSONPATH else each for each in self._formats]
+        return [f"{_JSON_PATH}PATH" if form is Format.JSONPATH else form for form in self._formats]
 
 
 def output_option(function: F) -> F:
@@ -114,7 +288,7 @@ def output_option(function: F) -> F:
 
 def unnamed_output_option(function: F) -> F:
     """The same, of what shows things that have none."""
-    return _output_option(tuple(each for each in Format if each is not Format.NAME))(function)
+    return _output_option(tuple(form for form in Format if form is not Format.NAME))(function)
 
 
 def _output_option(formats: Sequence[Format]) -> Callable[[F], F]:
@@ -144,23 +318,21 @@ def print_table(
     empty: str = "",
     has_headings: bool = True,
 ) -> Layout | None:
-    """Aligned columns; numbers to the right. Headings are bold on a terminal.
+    """Print aligned columns, numbers to the right; headings are bold on a terminal.
 
-    Nothing is ever cut. On a terminal that is too narrow the columns named in ``least`` are left
-    out, the first one first, unless everything is asked for, and those of ``prose`` wrapped; then
-    those of ``last`` are left out, and what still does not fit runs over. ``empty`` is what is
-    said when there is no row.
+    Nothing is ever cut: ``Layout.of`` says what a narrow terminal leaves out, unless everything is
+    asked for. ``empty`` is said when there is no row.
     """
-    kept = list(rows)
-    if not kept and empty:
+    listed = list(rows)
+    if not listed and empty:
         say(empty, err=True)
-        if _is_terminal():
+        if is_terminal():
             return None
-    cells = [_texts(row) for row in kept]
+    cells = [_texts(row) for row in listed]
     layout = Layout.of(
         columns,
         cells,
-        [bool(kept) and all(_is_number(row[at]) for row in kept) for at in range(len(columns))],
+        [bool(listed) and all(_is_number(row[at]) for row in listed) for at in range(len(columns))],
         terminal_columns(),
         least=() if _is_wide() else least,
         last=() if _is_wide() else last,
@@ -187,9 +359,9 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     names = max((width_of(name) for name, _ in rows), default=0)
     room = max(terminal_columns() - names - GAP, narrowest(value for _, value in rows))
     for name, value in rows:
-        first, *others = wrapped(value, room)
+        first, *further = wrapped(value, room)
         styled(f"{_bold(padded(name, names))}{' ' * GAP}{first}".rstrip())
-        for line in others:
+        for line in further:
             styled(f"{' ' * (names + GAP)}{line}")
 
 
@@ -200,10 +372,10 @@ def print_document(value: Any, output: Output, names: Iterable[str] = ()) -> Non
             for name in names:
                 say(name)
         case Format.JSONPATH:
-            found = found_by(output.path, value)
-            for each in found:
-                say_lines(each if isinstance(each, str) else json_text(each))
-            if not found:
+            parts = found_by(output.path, value)
+            for part in parts:
+                say_lines(part if isinstance(part, str) else json_text(part))
+            if not parts:
                 say(f"nothing is at {output.path}", err=True)
         case Format.YAML:
             from federation.runtime.yaml_texts import yaml_text  # noqa: PLC0415 - for few
@@ -243,12 +415,12 @@ def _print_row(layout: Layout, row: Sequence[str]) -> None:
 
 
 def _bold(text: str) -> str:
-    return click.style(text, bold=True) if _is_terminal() else text
+    return click.style(text, bold=True) if is_terminal() else text
 
 
 def terminal_columns() -> int:
     """How wide what is shown may be: as wide as it is in a pipe."""
-    return shutil.get_terminal_size().columns if _is_terminal() else UNLIMITED_COLUMNS
+    return shutil.get_terminal_size().columns if is_terminal() else UNLIMITED_COLUMNS
 
 
 def _is_number(cell: object) -> bool:
@@ -263,29 +435,7 @@ def _is_wide() -> bool:
 
 def is_terminal() -> bool:
     """Whether people read standard output."""
-    return _is_terminal()
-
-
-def _is_terminal() -> bool:
     return sys.stdout.isatty()
-
-
-def with_progress(items: Iterable[T], words: str, of: int = 0) -> Iterator[T]:
-    """The same items; a terminal's standard error shows how many came, of so many if known."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    shown_at = 0.0
-    total = f" of {of}" if of else ""
-    overwrite(f"{words}: 0{total}")
-    try:
-        for number, item in enumerate(items, start=1):
-            yield item
-            if time.monotonic() - shown_at >= PROGRESS_SECONDS:
-                shown_at = time.monotonic()
-                overwrite(f"{words}: {number}{total}")
-    finally:
-        overwrite("")
 
 
 # As kubectl calls what is listed; here a list is a list.
@@ -311,11 +461,11 @@ def shown_path(text: str) -> str:
 
 
 def found_by(path: str, document: Any) -> list[Any]:
-    """What is there, in order; ``$.items`` is a list itself, where the document is one."""
+    """Values at a path, in order; ``$.items`` of a document that is a list is the list."""
     if isinstance(document, list) and path.startswith(_ITEMS):
         document = {"items": document}
-    found: list[Any] = _compiled(path).findall(document)
-    return found
+    parts: list[Any] = _compiled(path).findall(document)
+    return parts
 
 
 def _compiled(path: str) -> Any:

@@ -14,12 +14,11 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 import click
 
 from federation.cli import output as show
-from federation.cli.asking import check_may_ask, confirm, yes_option
+from federation.cli.arguments import check_may_ask, confirm, pairs_of, yes_option
 from federation.cli.connection import connection, patient_connection
 from federation.cli.decisions import shares_text
 from federation.cli.kinds import GetKind, Request, kind_command
 from federation.cli.lists import ListColumn, ListedKind
-from federation.cli.names import pairs_of
 from federation.cli.output import Output, output_option
 from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
@@ -82,7 +81,7 @@ BUDGET: Final = (
 
 
 class Budget(TypedDict):
-    """What these options say."""
+    """The values of the budget options."""
 
     moves_at_once: int
     moves_per_cluster: int | None
@@ -161,10 +160,10 @@ def make(
 ) -> None:
     """Make a plan, and show it; nothing moves until it is approved.
 
-    drain leaves nothing in the clusters. failback brings bindings back to affinity groups that they
-    prefer, of those in the clusters, or of all. balance moves among the clusters, or all, what
-    makes some much fuller than others. consolidate leaves as many of them empty as can be.
-    unschedulable moves what is pending there, and others so that what waits finds room.
+    Drain leaves nothing in the clusters. Failback brings bindings back to affinity groups that they
+    prefer, of those in the clusters, or of all. Balance moves among the clusters, or all, what
+    makes some much fuller than others. Consolidate leaves as many of them empty as can be.
+    Unschedulable moves what is pending there, and others so that what waits finds room.
     """
     request = _request(kind, clusters, options)
     if cluster_selector:
@@ -197,35 +196,35 @@ def show_plan(plan_id: int, svg: Path | None, output: Output) -> None:
 
 
 def picture(plan: rebalance_pb2.Plan) -> str:
-    """What bindings that move have in each cluster before and after, as SVG."""
+    """A picture, as SVG: replicas of bindings that move, by cluster, before and after."""
     from federation.history.pictures import bars  # noqa: PLC0415 - numpy, for who draws alone
     from federation.history.what_ifs import Pair  # noqa: PLC0415 - numpy, see above
 
-    before, after = Counter[str](), Counter[str]()
+    earlier, later = Counter[str](), Counter[str]()
     for step in plan.steps:
-        before.update({each.name: each.replicas for each in step.before})
-        after.update({each.name: each.replicas for each in step.after})
-    pairs = [Pair(name, before[name], after[name]) for name in sorted(before | after)]
+        earlier.update({share.name: share.replicas for share in step.before})
+        later.update({share.name: share.replicas for share in step.after})
+    pairs = [Pair(name, earlier[name], later[name]) for name in sorted(earlier | later)]
     title = f"{_kind(plan)}: replicas of bindings that move, by cluster"
     return bars(title, pairs, ("before", "after"))
 
 
 PLANS: Final[ListedKind[rebalance_pb2.Plan]] = ListedKind(
     word="plan",
-    named=lambda each: str(each.id),
+    named=lambda plan: str(plan.id),
     columns=(
-        ListColumn("PLAN", lambda each, _: each.id),
-        ListColumn("KIND", lambda each, _: _kind(each)),
-        ListColumn("STATE", lambda each, _: _state(each)),
+        ListColumn("PLAN", lambda plan, _: plan.id),
+        ListColumn("KIND", lambda plan, _: _kind(plan)),
+        ListColumn("STATE", lambda plan, _: _state(plan)),
         ListColumn(
             "AGE",
-            lambda each, now: show.age(now - (seconds_from_timestamp(each.created_at) or now)),
-            order=lambda each: -(seconds_from_timestamp(each.created_at) or 0.0),
+            lambda plan, now: show.age(now - (seconds_from_timestamp(plan.created_at) or now)),
+            order=lambda plan: -(seconds_from_timestamp(plan.created_at) or 0.0),
         ),
-        ListColumn("STEPS", lambda each, _: each.step_count),
-        ListColumn("CLUSTERS", lambda each, _: ", ".join(each.clusters)),
-        ListColumn("BY", lambda each, _: each.approved_by or each.created_by),
-        ListColumn("REASON", lambda each, _: each.reason or "-"),
+        ListColumn("STEPS", lambda plan, _: plan.step_count),
+        ListColumn("CLUSTERS", lambda plan, _: ", ".join(plan.clusters)),
+        ListColumn("BY", lambda plan, _: plan.approved_by or plan.created_by),
+        ListColumn("REASON", lambda plan, _: plan.reason or "-"),
     ),
     least=("BY", "AGE"),
     prose=("CLUSTERS", "REASON"),
@@ -347,14 +346,14 @@ def _print_plan(plan: rebalance_pb2.Plan) -> None:
             ["STEP", "BINDING", "FROM", "TO", "STATE", "WHY"],
             [
                 (
-                    each.number,
-                    binding_key(each.namespace, each.name),
-                    shares_text(each.before),
-                    shares_text(each.after),
-                    _step_state(each),
-                    each.message or each.reason,
+                    step.number,
+                    binding_key(step.namespace, step.name),
+                    shares_text(step.before),
+                    shares_text(step.after),
+                    _step_state(step),
+                    step.message or step.reason,
                 )
-                for each in plan.steps
+                for step in plan.steps
             ],
             last=["STEP", "FROM", "STATE"],
             prose=["FROM", "TO", "WHY"],
@@ -364,8 +363,8 @@ def _print_plan(plan: rebalance_pb2.Plan) -> None:
         show.print_table(
             ["BINDING", "REPLICAS", "WHY"],
             [
-                (binding_key(each.namespace, each.name), each.replicas, each.reason)
-                for each in plan.unfixed
+                (binding_key(stay.namespace, stay.name), stay.replicas, stay.reason)
+                for stay in plan.unfixed
             ],
             prose=["WHY"],
         )
@@ -374,7 +373,7 @@ def _print_plan(plan: rebalance_pb2.Plan) -> None:
 
 
 def _limits(plan: rebalance_pb2.Plan) -> Iterable[tuple[str, str]]:
-    """What the plan was told, where that is not what plans do anyway."""
+    """Limits of the plan that are not the defaults."""
     if plan.selector:
         yield "Selector", ",".join(f"{key}={value}" for key, value in sorted(plan.selector.items()))
     if plan.max_moved_percent < WHOLE_PERCENT:
@@ -401,15 +400,15 @@ def _followed(plan_id: int) -> bool:
     steps: dict[int, rebalance_pb2.PlanStep] = {}
     try:
         for plan in connection().iterate(opened):
-            for each in plan.steps:
-                if each.state != steps.get(each.number, rebalance_pb2.PlanStep()).state:
-                    say(_step_line(each))
-                steps[each.number] = each
+            for step in plan.steps:
+                if step.state != steps.get(step.number, rebalance_pb2.PlanStep()).state:
+                    say(_step_line(step))
+                steps[step.number] = step
     except KeyboardInterrupt:
         say(f"plan {plan_id} goes on: fedctl rebalance stop {plan_id} stops it", err=True)
         return True
     why = f": {plan.reason}" if plan.reason else ""
-    moved = sum(each.state in MOVED for each in steps.values())
+    moved = sum(step.state in MOVED for step in steps.values())
     of = counted(plan.step_count, "step is", "steps are")
     say(f"plan/{plan_id} {_state(plan)}{why}: {moved} of {of} done")
     if plan.unfixed_count:

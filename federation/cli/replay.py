@@ -1,24 +1,36 @@
-"""The verb ``replay``: a decision, or all of a trace file, made again and compared.
+"""The verbs ``replay``, a decision or a trace file made again, and ``trace``, which exports one.
 
 Must not make a decision again itself: the control plane does, or ``federation.history``.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from federation.cli import output as show
+from federation.cli.arguments import time_of
 from federation.cli.connection import connection
-from federation.cli.offline.verbs import trace_options
+from federation.cli.offline.verbs import (
+    trace_options,
+)
 from federation.cli.output import Output, unnamed_output_option
 from federation.codec.decision_words import outcome_name
+from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.written import document_from_message
+from federation.model.errors import FederationError
 from federation.model.readable import plural
+from federation.runtime.terminal import say, with_progress
 from federation.v1 import scheduling_pb2
+
+if TYPE_CHECKING:
+    pass
+
 
 REPLAY_EPILOG = """Examples:
 
@@ -99,29 +111,29 @@ def _replay_one(decision_id: str, output: Output, *, from_reports: bool) -> bool
 
 
 def _reported_facts(beside: scheduling_pb2.BesideReports) -> Iterator[tuple[str, object]]:
-    others = beside.on_other_reports
-    compared = beside.clusters - others
+    on_newer = beside.on_other_reports
+    compared = beside.clusters - on_newer
     verdict = "say the same" if beside.equal else "say something else"
     yield "Reports", verdict if compared else "nothing to compare"
-    kept = f"of {plural(beside.clusters, 'cluster')}"
-    yield "Compared", f"{compared} {kept}, {plural(beside.decisions_since, 'decision')} since"
-    if others:
-        yield "Not compared", f"{others} {kept}, decided on a newer report"
+    newest = f"of {plural(beside.clusters, 'cluster')}"
+    yield "Compared", f"{compared} {newest}, {plural(beside.decisions_since, 'decision')} since"
+    if on_newer:
+        yield "Not compared", f"{on_newer} {newest}, decided on a newer report"
     if not beside.equal:
-        shares = ", ".join(f"{each.name}={each.replicas}" for each in beside.targets)
+        shares = ", ".join(f"{share.name}={share.replicas}" for share in beside.targets)
         yield "Would be", f"{outcome_name(beside.outcome)} {shares}".rstrip()
 
 
-def _reported_row(each: scheduling_pb2.ReportedEstimate) -> Sequence[object]:
-    said = str(each.least) if each.least == each.most else f"{each.least} to {each.most}"
-    then, kept = each.decided_on_report, each.kept_report
-    if each.not_kept:
-        return each.cluster, each.decided_on, "", then, "", "no report is kept"
-    if then == kept:
+def _reported_row(share: scheduling_pb2.ReportedEstimate) -> Sequence[object]:
+    said = str(share.least) if share.least == share.most else f"{share.least} to {share.most}"
+    then, newest = share.decided_on_report, share.kept_report
+    if share.not_kept:
+        return share.cluster, share.decided_on, "", then, "", "no report is kept"
+    if then == newest:
         why = "reports say something else"
     else:
-        why = f"decided on {'a newer' if then > kept else 'another'} report"
-    return each.cluster, each.decided_on, said, then, kept, why
+        why = f"decided on {'a newer' if then > newest else 'another'} report"
+    return share.cluster, share.decided_on, said, then, newest, why
 
 
 def _replay_facts(
@@ -139,5 +151,43 @@ def _replay_facts(
     yield "First difference", first.path
     yield "Stored", f"{first.stored} (SHA-256 {answer.stored_sha256})"
     yield "Replayed", f"{first.replayed} (SHA-256 {answer.replayed_sha256})"
-    shares = ", ".join(f"{each.name}={each.replicas}" for each in answer.clusters)
+    shares = ", ".join(f"{share.name}={share.replicas}" for share in answer.clusters)
     yield "Would be", f"{outcome_name(answer.outcome)} {shares}".rstrip()
+
+
+@click.group(epilog="Example: fedctl trace export last-week.trace --since 7d")
+def trace() -> None:
+    """Export recorded decisions to a file."""
+
+
+@trace.command(epilog="Example: fedctl trace export last-week.trace --since 7d")
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--since", metavar="TIME", help="From this time on: 24h ago, or RFC 3339.")
+@click.option("--until", metavar="TIME", help="Before this time; now when not given.")
+def export(path: Path, since: str | None, until: str | None) -> None:
+    """Write recorded decisions to a file, with everything that makes them again.
+
+    It has the specs of clusters and bindings, and no secrets. What is there already is replaced
+    once all of it was read.
+    """
+    if not path.name:
+        raise click.UsageError("FILE names no file")
+    now = time.time()
+    begins = time_of(since, "--since", now) if since else None
+    ends = time_of(until, "--until", now) if until else timestamp_from_seconds(now)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    decisions = 0
+    try:
+        with beside.open("xb") as file:
+            pieces = connection().iterate(lambda api: api.export_trace(begins, ends))
+            for piece in with_progress(pieces, "pieces written"):
+                file.write(piece.content)
+                decisions += piece.decisions
+            size = file.tell()
+        beside.replace(path)
+    except OSError as error:
+        raise FederationError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        beside.unlink(missing_ok=True)
+    written = "1 decision" if decisions == 1 else f"{decisions} decisions"
+    say(f"{written}, {size} bytes: {path}")

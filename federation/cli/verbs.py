@@ -1,11 +1,15 @@
-"""The verbs of ``fedctl`` in their groups: the list of all waits for no module.
+"""The verbs of ``fedctl`` in their groups, and the verb ``completion``.
 
-Must not import a verb.
+Must not import a verb, nor ask a control plane: a shell waits for completions.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
+
+import click
+
+from federation.runtime.terminal import say_lines
 
 
 class Verb(NamedTuple):
@@ -17,32 +21,32 @@ class Verb(NamedTuple):
 
 GROUPS: Final[dict[str, dict[str, Verb]]] = {
     "Look": {
-        "get": Verb("fleet", "List objects of a kind: clusters, bindings, queue, plans."),
-        "describe": Verb("fleet", "Show one object in full."),
-        "top": Verb("top", "Show how full clusters are, and what namespaces hold."),
+        "get": Verb("look", "List objects of a kind: clusters, bindings, queue, plans."),
+        "describe": Verb("look", "Show one object in full."),
+        "top": Verb("look", "Show how full clusters are, and what namespaces hold."),
         "events": Verb("events", "Show what happened to a binding, a cluster or all."),
-        "watch": Verb("watch", "Print every change of bindings or clusters."),
+        "watch": Verb("waiting", "Print every change of bindings or clusters."),
         "wait": Verb("waiting", "Wait until bindings are placed or deleted."),
     },
     "Workloads": {
         "schedule": Verb("workloads", "Decide where the workloads of files run."),
-        "diff": Verb("diff", "Show what schedule or apply would change."),
+        "diff": Verb("workloads", "Show what schedule or apply would change."),
         "explain": Verb("workloads", "Show why a binding is where it is."),
         "delete": Verb("members", "Delete member clusters or bindings."),
-        "suspend": Verb("queueing", "Keep a binding from being decided; what runs stays."),
-        "resume": Verb("queueing", "Let a suspended binding be decided again."),
-        "reschedule": Verb("queueing", "Divide all replicas of a binding anew."),
-        "release": Verb("reservations", "Give back what is reserved for a binding."),
-        "renew": Verb("reservations", "Prolong the lease of a binding's reservations."),
-        "quota": Verb("quota", "Limit what a namespace may hold in all clusters."),
+        "suspend": Verb("waiting", "Keep a binding from being decided; what runs stays."),
+        "resume": Verb("waiting", "Let a suspended binding be decided again."),
+        "reschedule": Verb("waiting", "Divide all replicas of a binding anew."),
+        "release": Verb("bindings", "Give back what is reserved for a binding."),
+        "renew": Verb("bindings", "Prolong the lease of a binding's reservations."),
+        "quota": Verb("access", "Limit what a namespace may hold in all clusters."),
     },
     "Clusters": {
-        "apply": Verb("fleet", "Set labels, taints, region and models of clusters."),
-        "label": Verb("labels", "Set or remove labels of clusters."),
-        "taint": Verb("labels", "Set or remove taints of clusters."),
-        "join-token": Verb("joining", "Let clusters join."),
-        "accept": Verb("joining", "Accept a cluster that joined and is held."),
-        "reject": Verb("joining", "Delete a cluster that joined and is held."),
+        "apply": Verb("clusters", "Set labels, taints, region and models of clusters."),
+        "label": Verb("members", "Set or remove labels of clusters."),
+        "taint": Verb("members", "Set or remove taints of clusters."),
+        "join-token": Verb("clusters", "Let clusters join."),
+        "accept": Verb("clusters", "Accept a cluster that joined and is held."),
+        "reject": Verb("clusters", "Delete a cluster that joined and is held."),
         "cordon": Verb("members", "Keep new replicas away from clusters."),
         "uncordon": Verb("members", "Let new replicas into clusters again."),
         "drain": Verb("plans", "Empty clusters by a plan, and follow it to its end."),
@@ -60,16 +64,31 @@ GROUPS: Final[dict[str, dict[str, Verb]]] = {
     "History": {
         "history": Verb("history", "Show a binding's decisions and what each changed."),
         "replay": Verb("replay", "Make a decision again, and compare."),
-        "trace": Verb("trace", "Export recorded decisions to a file."),
+        "trace": Verb("replay", "Export recorded decisions to a file."),
         "audit": Verb("audit", "Show who changed what, and verify the records."),
     },
     "Access": {
-        "login": Verb("login", "Try an endpoint and a token, and save them by name."),
-        "config": Verb("login", "Show and choose the saved control planes."),
-        "token": Verb("token", "Make, list and revoke tokens of people and programs."),
-        "whoami": Verb("token", "Show whom the token stands for, and what it may do."),
+        "login": Verb("contexts", "Try an endpoint and a token, and save them by name."),
+        "config": Verb("contexts", "Show and choose the saved control planes."),
+        "token": Verb("access", "Make, list and revoke tokens of people and programs."),
+        "whoami": Verb("access", "Show whom the token stands for, and what it may do."),
         "doctor": Verb("doctor", "Check whether the control planes can be called."),
-        "completion": Verb("completion", "Print the shell's completion script."),
+        "completion": Verb("verbs", "Print the shell's completion script."),
     },
 }
 VERBS: Final = {name: verb for group in GROUPS.values() for name, verb in group.items()}
+
+
+@click.command(epilog="Example: fedctl completion fish > ~/.config/fish/completions/fedctl.fish")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the shell's completion script.
+
+    In bash and zsh, put `eval "$(fedctl completion bash)"` into ~/.bashrc or ~/.zshrc, each with
+    its own name.
+    """
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 - for shells alone
+
+    root = click.get_current_context().find_root().command
+    if kind := get_completion_class(shell):
+        say_lines(kind(root, {}, "fedctl", "_FEDCTL_COMPLETE").source())

@@ -13,7 +13,7 @@ from federation.history.what_ifs import Pair
 from federation.model.printable import printable
 
 _WIDTH, _LABEL, _ROW, _BAR, _TOP = 900, 260, 34, 12, 64
-_MOST_CHARACTERS: Final = 36
+_MAX_CHARACTERS: Final = 36
 _NAMESPACE: Final = "http://www.w3.org/2000/svg"
 _RECORDED, _CHANGED = "#8a94a6", "#1f6feb"
 
@@ -23,7 +23,7 @@ def bars(
 ) -> str:
     """A picture with two bars for each pair, and their numbers; ``words`` say what they are."""
     height = _TOP + _ROW * len(pairs) + 16
-    most = max((max(each.recorded, each.changed) for each in pairs), default=0) or 1
+    largest = max((max(pair.recorded, pair.changed) for pair in pairs), default=0) or 1
     lines = [
         f'<svg xmlns="{_NAMESPACE}" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif">',
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
@@ -31,8 +31,8 @@ def bars(
         *_legend(16, words[0], _RECORDED),
         *_legend(116, words[1], _CHANGED),
     ]
-    for position, each in enumerate(pairs):
-        lines += _pair(position, each, most)
+    for position, pair in enumerate(pairs):
+        lines += _pair(position, pair, largest)
     return "\n".join((*lines, "</svg>\n"))
 
 
@@ -41,15 +41,15 @@ def _legend(x: int, words: str, colour: str) -> Iterator[str]:
     yield _text(x + 16, 47, words)
 
 
-def _pair(position: int, pair: Pair, most: float) -> Iterator[str]:
+def _pair(position: int, pair: Pair, largest: float) -> Iterator[str]:
     y = _TOP + _ROW * position
     label = printable(pair.label)
-    if len(label) > _MOST_CHARACTERS:
-        label = f"{label[: _MOST_CHARACTERS - 1]}…"
+    if len(label) > _MAX_CHARACTERS:
+        label = f"{label[: _MAX_CHARACTERS - 1]}…"
     yield _text(16, y + _BAR + 4, label)
     room = _WIDTH - _LABEL - 110
     for n, (value, colour) in enumerate(((pair.recorded, _RECORDED), (pair.changed, _CHANGED))):
-        width, top = round(room * max(value, 0) / most), y + n * (_BAR + 2)
+        width, top = round(room * max(value, 0) / largest), y + n * (_BAR + 2)
         yield f'<rect x="{_LABEL}" y="{top}" width="{width}" height="{_BAR}" fill="{colour}"/>'
         yield _text(_LABEL + width + 6, top + _BAR - 1, f"{value:,.10g}", size=11)
 

@@ -10,12 +10,17 @@ import json
 import logging
 import sys
 import textwrap
-from typing import Any
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeVar
 
 import click
 
 from federation.model.errors import FederationError, InvalidRequest
 from federation.model.printable import printable, printable_json, printable_lines
+
+T = TypeVar("T")
+PROGRESS_SECONDS: Final = 0.1
 
 
 def say(text: str, *, err: bool = False) -> None:
@@ -31,6 +36,24 @@ def say_lines(text: str, *, err: bool = False) -> None:
 def overwrite(text: str) -> None:
     """On a terminal's standard error, in place of what this wrote before."""
     click.echo(f"\r\x1b[K{printable(text)}", nl=False, err=True)
+
+
+def with_progress(items: Iterable[T], words: str, of: int = 0) -> Iterator[T]:
+    """The same items; a terminal's standard error shows how many came, of so many if known."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    shown_at = 0.0
+    total = f" of {of}" if of else ""
+    overwrite(f"{words}: 0{total}")
+    try:
+        for number, item in enumerate(items, start=1):
+            yield item
+            if time.monotonic() - shown_at >= PROGRESS_SECONDS:
+                shown_at = time.monotonic()
+                overwrite(f"{words}: {number}{total}")
+    finally:
+        overwrite("")
 
 
 def error_lines(error: FederationError) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 from estimator.__main__ import cli as estimator
 from federation.__main__ import main as federation
 from federation.cli.__main__ import fedctl
-from federation.cli.names import Kinds
+from federation.cli.arguments import Kinds
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -58,19 +58,19 @@ def sets_beside(
     capacity = FleetCapacity.of([state])
     summary = replace(options, highest=Source.SUMMARY)
     outstanding = _beside(capacity, assumed, summary)
-    found = _units(outstanding.available(UnitRequest(requirements=shape_of_set(workload))))
+    replicas = _units(outstanding.available(UnitRequest(requirements=shape_of_set(workload))))
     nodes = _simulated_nodes(capacity, workload, options)
-    if found.units is None or nodes is None:
-        return found
+    if replicas.units is None or nodes is None:
+        return replicas
     simulated = nodes.sets(workload, assumed)
-    return Units(units=min(simulated, found.units), source=Source.MODELS)
+    return Units(units=min(simulated, replicas.units), source=Source.MODELS)
 
 
 def _beside(
     capacity: FleetCapacity, assumed: Sequence[Workload], options: EstimateOptions
 ) -> SimulatedTotals:
     outstanding = SimulatedTotals(capacity, options)
-    for component in (component for each in assumed for component in each):
+    for component in (component for workload in assumed for component in workload):
         outstanding.take({0: component.replicas}, UnitRequest(requirements=component.requirements))
     return outstanding
 
@@ -95,7 +95,9 @@ def _simulated_nodes(
         return None
     by_name = minimums(state.cluster.model)
     replicated = [component for component in workload if component.replicas]
-    requested = {name for each in replicated for name in positive_amounts(each.requirements)}
+    requested = {
+        name for component in replicated for name in positive_amounts(component.requirements)
+    }
     counts = state.report.grade_counts
     if (
         not replicated

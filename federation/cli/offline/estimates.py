@@ -45,19 +45,19 @@ def answer_case(case: inputs.Case) -> dict[str, Any]:
 
     if components:
         counted = "sets"
-        found = [sets_beside(state, components, assumed, options) for state in states]
+        answers = [sets_beside(state, components, assumed, options) for state in states]
     else:
         counted = "replicas"
-        found = [replicas_beside(state, requirements, assumed, options) for state in states]
+        answers = [replicas_beside(state, requirements, assumed, options) for state in states]
     return {
         "estimates": [
             {
                 "cluster": state.cluster.name,
-                counted: each.units,
-                "source": source_word(each.source),
+                counted: answer.units,
+                "source": source_word(answer.source),
                 "bound": bound_word(Bound.NONE),
             }
-            for state, each in zip(states, found, strict=True)
+            for state, answer in zip(states, answers, strict=True)
         ]
     }
 
@@ -94,7 +94,7 @@ def offline_rows(
 def _estimated(
     states: Sequence[ClusterState], requirements: ReplicaRequirements, options: EstimateOptions
 ) -> Estimates:
-    """As the control plane answers from memory, where files have what it does."""
+    """Estimates of a control plane that has in memory what the files have."""
     promised = {c: state.promised for c, state in enumerate(states) if state.promised}
     capacity = FleetCapacity.of(states)
     deductions = Deductions.of(capacity, promised)

@@ -73,7 +73,7 @@ def score(paths: Sequence[str], output: Output, **options: str | None) -> None:
     It shows how each score comes about.
     """
     cases, checked, config = options["cases"], options["check_config"], options["config"]
-    if sum(given is not None for given in (cases, checked, config)) != 1:
+    if sum(choice is not None for choice in (cases, checked, config)) != 1:
         raise click.UsageError("give one of --config FILE with -f FILE, --cases, --check-config")
     if config is None and paths:
         raise click.UsageError("-f goes with --config")
@@ -101,7 +101,7 @@ def _check(path: str, output: Output) -> None:
         )
     else:
         columns = ["FIELD", "ERROR", "WHY"]
-        rows = [(each["field"], each["type"], each["message"]) for each in answer["errors"]]
+        rows = [(error["field"], error["type"], error["message"]) for error in answer["errors"]]
         show.print_table(columns, rows, prose=["WHY"])
     if not answer["valid"]:
         click.get_current_context().exit(1)
@@ -114,7 +114,10 @@ def _score(
         configuration = read_scoring_configuration(read_text(config))
     except InvalidRequest as error:
         # Only the configuration is named in it, and not which file that is.
-        named = (Violation(field=_in(config, each), rule=each.rule) for each in error.violations)
+        named = (
+            Violation(field=_in(config, violation), rule=violation.rule)
+            for violation in error.violations
+        )
         raise InvalidRequest(named) from error
     for warning in configuration.warnings:
         say(f"warning: {config}: {warning}", err=True)
@@ -124,7 +127,7 @@ def _score(
         strategy = on_documented_scale(strategy)
     scores = score_nodes(strategy, pod.resources, nodes)
     if output.is_document:
-        rows = [_document(each, strategy) for each in scores]
+        rows = [_document(scored, strategy) for scored in scores]
         answer = {"pod": pod.name, "strategy": strategy.name, "nodes": rows}
         show.print_document(answer, output)
         return
@@ -132,12 +135,14 @@ def _score(
     show.print_heading("Nodes")
     columns = ["NODE", "SCORE", "BALANCED", "TOTAL", "INSUFFICIENT"]
     show.print_table(
-        columns, [_row(each) for each in scores], least=["BALANCED"], prose=["INSUFFICIENT"]
+        columns, [_row(scored) for scored in scores], least=["BALANCED"], prose=["INSUFFICIENT"]
     )
     show.print_heading("How each score was made")
     columns = ["NODE", "PLUGIN", "RESOURCE", "USED", "REQUEST", "ALLOCATABLE", "UTILISATION"]
     columns += ["SCORE", "WEIGHT", "LEFT OUT"]
-    parts = [_part_row(each.name, part, strategy) for each in scores for part in each.resources]
+    parts = [
+        _part_row(scored.name, part, strategy) for scored in scores for part in scored.resources
+    ]
     least = ["WEIGHT", "UTILISATION", "ALLOCATABLE", "REQUEST", "USED"]
     show.print_table(columns, parts, least=least, prose=["LEFT OUT"])
 
@@ -232,14 +237,14 @@ def nodes_and_pod(
     ended, and pods of nodes that are not given, count nowhere. Raises InvalidRequest with all
     violations.
     """
-    found = Violations()
+    violations = Violations()
     objects = _Objects()
     for position, document in enumerate(documents, start=1):
-        _sort(document, position, objects, found)
+        _sort(document, position, objects, violations)
     if not objects.allocatable:
-        found.add("files", "hold no Node")
-    incoming = _chosen(objects.pending, pod_name, found)
-    found.check()
+        violations.add("files", "hold no Node")
+    incoming = _chosen(objects.pending, pod_name, violations)
+    violations.check()
     nodes = tuple(
         NodeWithPods(name=name, allocatable=allocatable, pods=tuple(objects.placed[name]))
         for name, allocatable in objects.allocatable.items()
@@ -247,33 +252,33 @@ def nodes_and_pod(
     return nodes, incoming
 
 
-def _sort(document: Document, position: int, objects: _Objects, found: Violations) -> None:
+def _sort(document: Document, position: int, objects: _Objects, violations: Violations) -> None:
     kind, version = document.get("kind"), document.get("apiVersion", "v1")
-    metadata = object_at(document.get("metadata"), f"document {position}.metadata", found)
+    metadata = object_at(document.get("metadata"), f"document {position}.metadata", violations)
     name = str(metadata.get("name") or "")
     path = f"{kind}/{name}" if name else f"document {position}"
     if kind not in ("Node", "Pod", "Namespace") or version != "v1":
-        found.add(path, f"must be a v1 Node or Pod, not {version} {kind}")
+        violations.add(path, f"must be a v1 Node or Pod, not {version} {kind}")
     elif not name:
-        found.add(f"{path}.metadata.name", "is required")
+        violations.add(f"{path}.metadata.name", "is required")
     elif kind == "Node":
         if name in objects.allocatable:
-            found.add(path, "is there twice")
-        status = object_at(document.get("status"), f"{path}.status", found)
-        here = f"{path}.status.allocatable"
-        objects.allocatable[name] = quantities_at(status.get("allocatable"), here, found)
+            violations.add(path, "is there twice")
+        status = object_at(document.get("status"), f"{path}.status", violations)
+        place = f"{path}.status.allocatable"
+        objects.allocatable[name] = quantities_at(status.get("allocatable"), place, violations)
     elif kind == "Pod":
         shown = f"{metadata.get('namespace') or 'default'}/{name}"
-        _sort_pod(document, shown, objects, found)
+        _sort_pod(document, shown, objects, violations)
 
 
-def _sort_pod(document: Document, name: str, objects: _Objects, found: Violations) -> None:
+def _sort_pod(document: Document, name: str, objects: _Objects, violations: Violations) -> None:
     path = f"Pod/{name}"
-    spec = object_at(document.get("spec"), f"{path}.spec", found)
-    status = object_at(document.get("status"), f"{path}.status", found)
+    spec = object_at(document.get("spec"), f"{path}.spec", violations)
+    status = object_at(document.get("status"), f"{path}.status", violations)
     if status.get("phase") in _OVER:
         return
-    resources = resources_of_pod(spec, f"{path}.spec", found)
+    resources = resources_of_pod(spec, f"{path}.spec", violations)
     node = spec.get("nodeName")
     if node:
         objects.placed[str(node)].append(resources)
@@ -283,7 +288,7 @@ def _sort_pod(document: Document, name: str, objects: _Objects, found: Violation
     objects.pending.append(pod)
 
 
-def _chosen(pending: list[PendingPod], name: str | None, found: Violations) -> PendingPod:
+def _chosen(pending: list[PendingPod], name: str | None, violations: Violations) -> PendingPod:
     nobody = PendingPod(name="", scheduler_name="", resources=PodResources())
     named = [pod for pod in pending if name is None or name in (pod.name, _short(pod.name))]
     if len(named) == 1:
@@ -291,9 +296,11 @@ def _chosen(pending: list[PendingPod], name: str | None, found: Violations) -> P
     which = "" if name is None else f" called {name}"
     if named:
         names = ", ".join(sorted(pod.name for pod in named))
-        found.add("--pod", f"is needed: several pods{which} have no spec.nodeName ({names})")
+        violations.add("--pod", f"is needed: several pods{which} have no spec.nodeName ({names})")
     else:
-        found.add("files", f"hold no Pod{which} without spec.nodeName, which is the one to score")
+        violations.add(
+            "files", f"hold no Pod{which} without spec.nodeName, which is the one to score"
+        )
     return nobody
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from federation.cli import inputs
 from federation.cli import output as show
+from federation.cli.arguments import seconds_of
 from federation.cli.decisions import print_trace, share_text
-from federation.cli.durations import seconds_of
 from federation.cli.inputs import Case, answer_cases, objects_at, options_at
 from federation.cli.output import Output
 from federation.codec.binding_warnings import request_warnings, warnings_of_binding
@@ -47,16 +47,20 @@ from federation.v1.simulation_pb2 import VirtualTime
 
 
 def rules_of(limits: Mapping[str, Any]) -> FailoverRules:
-    """As the options of ``FAILOVER_LIMITS`` say."""
+    """Rules with the options of ``FAILOVER_LIMITS``."""
     return FailoverRules(**limits)
 
 
 def fleet_events(
-    given: Mapping[EventKind, Sequence[str]], clusters: Collection[str], bindings: Sequence[Binding]
+    texts_by_kind: Mapping[EventKind, Sequence[str]],
+    clusters: Collection[str],
+    bindings: Sequence[Binding],
 ) -> list[FleetEvent]:
-    """What the options say. Raises InvalidRequest."""
+    """Events that the options state. Raises InvalidRequest."""
     events = [
-        (f"--{kind.value}", _event(text, kind)) for kind, texts in given.items() for text in texts
+        (f"--{kind.value}", _event(text, kind))
+        for kind, texts in texts_by_kind.items()
+        for text in texts
     ]
     violations = [*event_violations(events, clusters, bindings)]
     if violations:
@@ -67,11 +71,11 @@ def fleet_events(
 def written_time(fleet: VirtualFleet) -> dict[str, Any]:
     """All that happened, and how it stands at the end."""
     return {
-        "steps": [_step(each) for each in fleet.steps],
+        "steps": [_step(item) for item in fleet.steps],
         "bindings": [
-            {"binding": each.key, "clusters": _shares(each.clusters)} for each in fleet.bindings
+            {"binding": item.key, "clusters": _shares(item.clusters)} for item in fleet.bindings
         ],
-        "queue": [_waiting(each) for each in fleet.waiting()],
+        "queue": [_waiting(item) for item in fleet.waiting()],
     }
 
 
@@ -80,12 +84,12 @@ def show_virtual_time(
 ) -> None:
     """Show all that happened, and the ``warnings`` by binding."""
     if output.is_document:
-        some = {name: each for name, each in warnings.items() if each}
+        some = {name: step for name, step in warnings.items() if step}
         show.print_document({**written_time(fleet), "warnings": some}, output)
         return
     rows = [
-        (f"{each.at:g}s", each.kind.value, each.subject, _text(each.clusters), each.reason or "-")
-        for each in fleet.steps
+        (f"{step.at:g}s", step.kind.value, step.subject, _text(step.clusters), step.reason or "-")
+        for step in fleet.steps
     ]
     columns = ["AT", "WHAT", "WHO", "CLUSTERS", "REASON"]
     show.print_table(columns, rows, prose=["CLUSTERS", "REASON"])
@@ -96,14 +100,14 @@ def show_virtual_time(
 def _print_waiting(fleet: VirtualFleet) -> None:
     waiting = [
         (
-            each.position or "-",
-            each.binding.key,
-            each.binding.priority,
-            f"{each.since:g}s",
-            each.remainder,
-            each.gate or each.short_of,
+            step.position or "-",
+            step.binding.key,
+            step.binding.priority,
+            f"{step.since:g}s",
+            step.remainder,
+            step.gate or step.short_of,
         )
-        for each in fleet.waiting()
+        for step in fleet.waiting()
     ]
     if not waiting:
         say("")
@@ -146,7 +150,7 @@ def _waiting(waiting: WaitingStep) -> dict[str, Any]:
 
 
 def _shares(clusters: Sequence[TargetCluster]) -> list[dict[str, Any]]:
-    return [{"name": each.name, "replicas": each.replicas} for each in clusters]
+    return [{"name": cluster.name, "replicas": cluster.replicas} for cluster in clusters]
 
 
 def _text(clusters: Sequence[TargetCluster]) -> str:
@@ -170,18 +174,18 @@ def simulate_files(
 ) -> None:
     """Shows decisions; in virtual time where anything happens ``later``. Raises InvalidRequest."""
     documents = documents_of(paths)
-    clusters, others = inputs.split_clusters(documents)
+    clusters, rest = inputs.split_clusters(documents)
     states = inputs.clusters_in_files(clusters)
-    held = file_bindings(others)
+    held = file_bindings(rest)
     messages = held.bindings
     inputs.warn(held.notes)
     if not messages:
         raise InvalidRequest.of("files", "hold nothing to schedule")
-    named = [(f"ResourceBinding/{each.metadata.name}", each) for each in messages]
+    named = [(f"ResourceBinding/{message.metadata.name}", message) for message in messages]
     bindings = inputs.bindings_of(named, inputs.tie_break(options))
     profiles = read_profiles(scheduler_config)
     check_bindings(zip((path for path, _ in named), bindings, strict=True), profiles)
-    unread = [field for each in messages for field in unread_in_message(each)]
+    unread = [field for message in messages for field in unread_in_message(message)]
     dropped = dropped_from_documents([*clusters, *held.documents])
     inputs.warn_of_unread(dict.fromkeys([*dropped, *unread]))
     warnings = _warnings_of(bindings, held, output)
@@ -231,11 +235,11 @@ def answer_case(case: Case, profiles: Profiles = DEFAULT_PROFILES) -> dict[str, 
     check_bindings(zip((path for path, _ in documents), bindings, strict=True), profiles)
     if case.get("virtualTime") is not None:
         message = message_from_document(case["virtualTime"], VirtualTime, "virtualTime")
-        found = Violations()
-        asked = events_from_message(message, "virtualTime", names, bindings, found)
-        found.check()
-        fleet = VirtualFleet(states, read, asked.rules, began=0.0, profiles=profiles)
-        fleet.run(bindings, asked.events)
+        violations = Violations()
+        events = events_from_message(message, "virtualTime", names, bindings, violations)
+        violations.check()
+        fleet = VirtualFleet(states, read, events.rules, began=0.0, profiles=profiles)
+        fleet.run(bindings, events.events)
         decisions = [*map(fleet.decision_of, bindings)]
         return {"decisions": [*map(_written, bindings, decisions)], **written_time(fleet)}
     simulation = Simulation(states, read, now=0.0, profiles=profiles)
@@ -247,7 +251,9 @@ def _written(binding: Binding, decision: Decision) -> dict[str, Any]:
     return {
         "binding": binding.key,
         "outcome": decision.outcome.value,
-        "clusters": [{"name": each.name, "replicas": each.replicas} for each in decision.clusters],
+        "clusters": [
+            {"name": cluster.name, "replicas": cluster.replicas} for cluster in decision.clusters
+        ],
         "reason": str(decision.reason),
     }
 

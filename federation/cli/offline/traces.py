@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from federation.cli import inputs
 from federation.cli import output as show
-from federation.cli.durations import whole_seconds_of
+from federation.cli.arguments import whole_seconds_of
 from federation.cli.offline.verbs import cores
-from federation.cli.output import Output, with_progress
+from federation.cli.output import Output
 from federation.codec.changed_placements import PolicyPlacements
 from federation.codec.document_files import documents_of
 from federation.codec.workloads import policies_from_documents
@@ -30,7 +30,7 @@ from federation.history.what_ifs import FIGURES, MINUTE, Pair, WhatIf, by_cluste
 from federation.history.worlds import REPLICAS
 from federation.model.errors import FederationError, InvalidRequest
 from federation.plugins import read_profiles
-from federation.runtime.terminal import say
+from federation.runtime.terminal import say, with_progress
 
 # How a replay ended, as people are told.
 _ENDS: Final = {
@@ -55,23 +55,23 @@ def replay_trace(
     path: Path, scheduler_config: Path | None, workers: int | None, output: Output
 ) -> bool:
     """Whether every decision that can be made again is equal. Raises InvalidRequest."""
-    found, profiles = opened(path), read_profiles(scheduler_config)
-    work = partial(replayed_frame, found.unindexed, profiles)
+    trace, profiles = opened(path), read_profiles(scheduler_config)
+    work = partial(replayed_frame, trace.unindexed, profiles)
     pieces = with_progress(
-        worked_out(work, found.frames, workers or cores()), "frames replayed", len(found.frames)
+        worked_out(work, trace.frames, workers or cores()), "frames replayed", len(trace.frames)
     )
     replayed = reduce(ReplayedTrace.then, pieces, ReplayedTrace())
     if output.is_document:
         show.print_document(_replay_document(replayed), output)
     else:
-        show.print_facts(_facts(path, found, replayed))
+        show.print_facts(_facts(path, trace, replayed))
         _show_unequal(replayed)
     return not replayed.ends[ReplayEnd.DIFFERENT]
 
 
-def _facts(path: Path, found: TraceFile, replayed: ReplayedTrace) -> Iterator[tuple[str, object]]:
+def _facts(path: Path, trace: TraceFile, replayed: ReplayedTrace) -> Iterator[tuple[str, object]]:
     yield "Trace", path
-    yield "Decisions", found.decisions
+    yield "Decisions", trace.decisions
     for end, words in _ENDS.items():
         if replayed.ends[end] or end is ReplayEnd.EQUAL:
             yield words.capitalize(), replayed.ends[end]
@@ -86,15 +86,15 @@ def _show_unequal(replayed: ReplayedTrace) -> None:
         ["DECISION", "BINDING", "HOW", "WHAT"],
         [
             (
-                each.id,
-                each.binding,
-                _ENDS[each.end],
-                f"{each.difference.path}: {each.difference.stored} was stored, "
-                f"{each.difference.replayed} replayed"
-                if each.difference
-                else each.why,
+                unequal.id,
+                unequal.binding,
+                _ENDS[unequal.end],
+                f"{unequal.difference.path}: {unequal.difference.stored} was stored, "
+                f"{unequal.difference.replayed} replayed"
+                if unequal.difference
+                else unequal.why,
             )
-            for each in replayed.unequal
+            for unequal in replayed.unequal
         ],
         least=["BINDING"],
         prose=["WHAT"],
@@ -108,29 +108,29 @@ def _replay_document(replayed: ReplayedTrace) -> dict[str, Any]:
         "sha256": replayed.sha256,
         "unequal": [
             {
-                "decision": each.id,
-                "binding": each.binding,
-                "how": each.end.value,
-                "why": each.why,
-                "firstDifference": each.difference
+                "decision": unequal.id,
+                "binding": unequal.binding,
+                "how": unequal.end.value,
+                "why": unequal.why,
+                "firstDifference": unequal.difference
                 and {
-                    "path": each.difference.path,
-                    "stored": each.difference.stored,
-                    "replayed": each.difference.replayed,
+                    "path": unequal.difference.path,
+                    "stored": unequal.difference.stored,
+                    "replayed": unequal.difference.replayed,
                 },
             }
-            for each in replayed.unequal
+            for unequal in replayed.unequal
         ],
     }
 
 
 # Clusters in tables, and in pictures: those that differ most.
-MOST_CLUSTERS, MOST_DRAWN = 10, 40
+MAX_CLUSTERS, MAX_DRAWN = 10, 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Otherwise:
-    """What the options of these names say."""
+    """The options of `what-if` that change something."""
 
     policies: Sequence[str]
     clusters: str | None
@@ -141,7 +141,7 @@ class Otherwise:
 
 def show_what_if(
     path: Path,
-    asked: Otherwise,
+    change_options: Otherwise,
     output: Output,
     *,
     window: str,
@@ -150,25 +150,25 @@ def show_what_if(
     workers: int | None,
 ) -> bool:
     """Whether the same came out, or something was to be otherwise. Raises FederationError."""
-    trace, profiles = opened(path), read_profiles(asked.scheduler_config)
+    trace, profiles = opened(path), read_profiles(change_options.scheduler_config)
     change = WhatIfChange(
-        profiles=profiles if asked.scheduler_config else None,
-        placement_of=_placements(asked.policies) if asked.policies else None,
-        clusters=_clusters(asked.clusters) if asked.clusters else {},
-        without=frozenset(asked.without),
-        cordoned=frozenset(asked.cordon),
+        profiles=profiles if change_options.scheduler_config else None,
+        placement_of=_placements(change_options.policies) if change_options.policies else None,
+        clusters=_clusters(change_options.clusters) if change_options.clusters else {},
+        without=frozenset(change_options.without),
+        cordoned=frozenset(change_options.cordon),
     )
     windows = windows_of(trace, whole_seconds_of(window, "--window"))
     if dask:
         on_others = partial(played_carried, change, profiles)
-        pieces = (carried(trace, each) for each in windows)
+        pieces = (carried(trace, window) for window in windows)
         parts = worked_out_by_dask(on_others, pieces, dask)
     else:
         work = partial(played, trace.unindexed, change, profiles)
         parts = worked_out(work, windows, workers or cores())
     came = reduce(WhatIf.then, with_progress(parts, "windows played", len(windows)), WhatIf())
-    _check_names("--without", asked.without, came)
-    _check_names("--cordon", asked.cordon, came)
+    _check_names("--without", change_options.without, came)
+    _check_names("--cordon", change_options.cordon, came)
     if svg is not None:
         _draw(svg, came)
     if output.is_document:
@@ -183,10 +183,10 @@ def _placements(paths: Sequence[str]) -> PolicyPlacements:
 
 
 def _clusters(path: str) -> Mapping[str, Any]:
-    documents, others = inputs.split_clusters(documents_of([path]))
-    if others:
+    documents, rest = inputs.split_clusters(documents_of([path]))
+    if rest:
         raise InvalidRequest.of(path, "holds something that is not a Cluster")
-    return {each.cluster.name: each for each in inputs.clusters_in_files(documents)}
+    return {state.cluster.name: state for state in inputs.clusters_in_files(documents)}
 
 
 def _check_names(option: str, names: Sequence[str], came: WhatIf) -> None:
@@ -208,9 +208,9 @@ def _show(path: Path, came: WhatIf, *, is_wide: bool) -> None:
     show.print_table(
         ["FIGURE", "RECORDED", "WHAT IF", "CHANGE"],
         [
-            (each.words, was, now, f"{now - was:+g}" if now != was else "-")
-            for each in FIGURES
-            for was, now in [(each.of(recorded), each.of(changed))]
+            (row.words, was, now, f"{now - was:+g}" if now != was else "-")
+            for row in FIGURES
+            for was, now in [(row.of(recorded), row.of(changed))]
         ],
     )
     show.print_heading("By namespace: replica-minutes waited, replicas moved")
@@ -234,13 +234,13 @@ def _show(path: Path, came: WhatIf, *, is_wide: bool) -> None:
     show.print_table(
         ["CLUSTER", "RECORDED", "WHAT IF", "CHANGE"],
         [
-            (each.label, each.recorded, each.changed, f"{each.changed - each.recorded:+.2f}")
-            for each in (pairs if is_wide else different[:MOST_CLUSTERS])
+            (row.label, row.recorded, row.changed, f"{row.changed - row.recorded:+.2f}")
+            for row in (pairs if is_wide else different[:MAX_CLUSTERS])
         ],
         empty="None holds more or less." if pairs else "There were no decisions.",
     )
     _show_different(came)
-    hidden = len(different) - MOST_CLUSTERS
+    hidden = len(different) - MAX_CLUSTERS
     if hidden > 0 and not is_wide:
         say(f"{hidden} more clusters differ less: -o wide shows all", err=True)
 
@@ -251,8 +251,8 @@ def _show_different(came: WhatIf) -> None:
         show.print_table(
             ["DECISION", "BINDING", "RECORDED", "WHAT IF"],
             [
-                (each.id, each.binding, each.recorded, each.changed)
-                for each in came.first_different[:MOST_CLUSTERS]
+                (row.id, row.binding, row.recorded, row.changed)
+                for row in came.first_different[:MAX_CLUSTERS]
             ],
             least=["DECISION", "RECORDED"],
             prose=["RECORDED", "WHAT IF"],
@@ -271,8 +271,8 @@ def _document(came: WhatIf) -> dict[str, Any]:
         "skipped": came.skipped,
         "sha256": came.sha256,
         "figures": {
-            each.name: {"recorded": each.of(came.recorded), "whatIf": each.of(came.changed)}
-            for each in FIGURES
+            row.name: {"recorded": row.of(came.recorded), "whatIf": row.of(came.changed)}
+            for row in FIGURES
         },
         "namespaces": [
             {
@@ -292,23 +292,22 @@ def _document(came: WhatIf) -> dict[str, Any]:
         "clusters": [*_cluster_documents(came)],
         "firstDifferent": [
             {
-                "decision": each.id,
-                "binding": each.binding,
-                "at": each.at,
-                "recorded": each.recorded,
-                "whatIf": each.changed,
+                "decision": row.id,
+                "binding": row.binding,
+                "at": row.at,
+                "recorded": row.recorded,
+                "whatIf": row.changed,
             }
-            for each in came.first_different
+            for row in came.first_different
         ],
     }
 
 
 def _cluster_documents(came: WhatIf) -> Iterator[dict[str, Any]]:
-    """What each held on average, in base units."""
+    """Yield the average amounts that clusters held, in base units."""
     resources = sorted({held for _, held in (*came.recorded.held_seconds,)})
     held = {
-        resource: {each.label: each for each in by_cluster(came, resource)}
-        for resource in resources
+        resource: {row.label: row for row in by_cluster(came, resource)} for resource in resources
     }
     for name in sorted({name for pairs in held.values() for name in pairs}):
         yield {
@@ -331,15 +330,19 @@ def _draw(folder: Path, came: WhatIf) -> None:
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, (title, before, after, unit) in pictures.items():
+        for name, (title, recorded, changed, unit) in pictures.items():
             pairs = [
-                Pair(each or "-", round(before[each] / unit), round(after[each] / unit))
-                for each in namespaces
+                Pair(
+                    namespace or "-",
+                    round(recorded[namespace] / unit),
+                    round(changed[namespace] / unit),
+                )
+                for namespace in namespaces
             ]
             (folder / f"{name}.svg").write_text(bars(title, pairs), encoding="utf-8")
         for resource in (REPLICAS, "cpu"):
             title = f"{resource} held on average, by cluster"
-            pairs = sorted(by_cluster(came, resource)[:MOST_DRAWN])
+            pairs = sorted(by_cluster(came, resource)[:MAX_DRAWN])
             (folder / f"{resource}.svg").write_text(bars(title, pairs), encoding="utf-8")
     except OSError as error:
         raise FederationError(f"cannot write pictures to {folder}: {error.strerror}") from error

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from federation.cli.durations import DurationType
+from federation.cli.arguments import DurationType
 from federation.cli.output import Output, unnamed_output_option
 from federation.model.errors import InvalidRequest
 from federation.model.placement import TieBreak
@@ -31,7 +31,7 @@ cases_option = click.option(
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-MOST_WORKERS: Final = 512
+MAX_WORKERS: Final = 512
 
 
 def trace_options(what_for: str) -> Callable[[F], F]:
@@ -40,7 +40,7 @@ def trace_options(what_for: str) -> Callable[[F], F]:
     def add(command: F) -> F:
         workers = click.option(
             "--workers",
-            type=click.IntRange(1, MOST_WORKERS),
+            type=click.IntRange(1, MAX_WORKERS),
             help="Processes; all cores when not given.",
         )
         profiles = click.option(
@@ -63,9 +63,9 @@ def cores() -> int:
 _F = TypeVar("_F", bound=Callable[..., Any])
 DEFAULT_LOST_SECONDS: Final = 300.0
 # As the constants of these names say that bound preemption in a control plane.
-MOST_OF_NAMESPACE: Final = 100
-MOST_REPLICAS: Final = 1000
-MOST_COUNTED: Final = 2**31 - 1
+MAX_OF_NAMESPACE: Final = 100
+MAX_REPLICAS: Final = 1000
+MAX_COUNTED: Final = 2**31 - 1
 # The options that say how fast things happen.
 FAILOVER_LIMITS: Final = (
     "lost_seconds",
@@ -81,15 +81,15 @@ def virtual_time_options(command: _F) -> _F:
     for option in (
         click.option(
             "--preempted-replicas-of-namespace",
-            type=click.IntRange(0, MOST_COUNTED),
-            default=MOST_OF_NAMESPACE,
+            type=click.IntRange(0, MAX_COUNTED),
+            default=MAX_OF_NAMESPACE,
             show_default=True,
             help="Of one namespace so many replicas are preempted within a minute, at most.",
         ),
         click.option(
             "--preempted-replicas",
-            type=click.IntRange(0, MOST_COUNTED),
-            default=MOST_REPLICAS,
+            type=click.IntRange(0, MAX_COUNTED),
+            default=MAX_REPLICAS,
             show_default=True,
             help="So many replicas are preempted within a minute, at most.",
         ),
@@ -120,7 +120,7 @@ def virtual_time_options(command: _F) -> _F:
     return command
 
 
-EPILOG = """Examples:
+SIMULATE_EPILOG = """Examples:
 
 \b
 fedctl simulate -f clusters.yaml -f deployment.yaml -f policy.yaml
@@ -132,11 +132,13 @@ fedctl simulate --cases cases.jsonl > answers.jsonl
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=SIMULATE_EPILOG)
 @click.option("-f", "--filename", "paths", multiple=True, help="File with objects, or - .")
 @cases_option
 @click.option(
-    "--tie-break", type=click.Choice([each.value for each in TieBreak]), help="Order among equals."
+    "--tie-break",
+    type=click.Choice([order.value for order in TieBreak]),
+    help="Order among equals.",
 )
 @model_rule_option
 @merge_option
@@ -164,8 +166,8 @@ def simulate(
     """Decide where workloads would run.
 
     The files hold Clusters, and ResourceBindings or workloads with their policies. With --lose,
-    --arrive or --delete it goes on in virtual time: what moves off a cluster that falls silent,
-    when, who waits, and who gets the room that is given back.
+    --arrive or --delete it goes on in virtual time. It then shows what moves off a silent cluster,
+    and when, who waits, and who gets the room that is given back.
     """
     later = {"lose": lose, "back": back, "arrive": arrive, "delete": delete}
     limits = {name: words.pop(name) for name in FAILOVER_LIMITS}
@@ -194,7 +196,7 @@ def simulate(
     )
 
 
-EPILOG = """Examples:
+WHAT_IF_EPILOG = """Examples:
 
 \b
 fedctl what-if last-week.trace
@@ -207,7 +209,7 @@ fedctl what-if last-week.trace --dask tcp://scheduler:8786 --window 1h
 NOT_AS_IT_WAS: Final = 3
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=WHAT_IF_EPILOG)
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @click.option(
     "--policy",
@@ -263,7 +265,7 @@ def what_if(
     # Who asks for help, or mistypes, would wait for all that decides.
     from federation.cli.offline.traces import Otherwise, show_what_if  # noqa: PLC0415 - see above
 
-    asked = Otherwise(
+    options = Otherwise(
         policies=policies,
         clusters=clusters,
         without=without,
@@ -271,7 +273,7 @@ def what_if(
         scheduler_config=scheduler_config,
     )
     is_as_it_was = show_what_if(
-        path, asked, output, window=window, svg=svg, dask=dask, workers=workers
+        path, options, output, window=window, svg=svg, dask=dask, workers=workers
     )
     if not is_as_it_was:
         click.get_current_context().exit(NOT_AS_IT_WAS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from federation.cli import audit_export
+from federation.cli import audit
 from federation.codec.audit import head_to_message, record_to_message
 from federation.model.audit import AuditHead, AuditRecord, sealed
 from federation.model.errors import DeadlineMissed, FederationError, Unavailable
@@ -17,7 +17,7 @@ from federation.v1 import access_pb2
 async def test_a_control_plane_that_is_away_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, error: FederationError
 ) -> None:
-    monkeypatch.setattr(audit_export, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(audit, "POLL_SECONDS", 0.0)
     (record,), head = sealed([AuditRecord(id=1, actor="ann", method="Some/Thing")], AuditHead())
     page = access_pb2.GetAuditChainResponse(
         records=[record_to_message(record)], head=head_to_message(head)
@@ -32,9 +32,9 @@ async def test_a_control_plane_that_is_away_is_asked_again(
             return answer
 
     api: Any = Api()
-    told = audit_export._records(api, last=None, watch=True)
+    told = audit._records(api, last=None, watch=True)
     assert [each.seal for each in await anext(told)] == [1]
     await told.aclose()
     answers[:] = [error]
     with pytest.raises(type(error)):
-        await anext(audit_export._records(api, last=None, watch=False))
+        await anext(audit._records(api, last=None, watch=False))

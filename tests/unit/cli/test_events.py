@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from federation.cli.events import (
-    Event,
+    HistoryEvent,
     binding_events,
     cluster_events,
     subjects_of,
@@ -181,7 +181,7 @@ def test_several_objects() -> None:
     [(101, "OK", "ops"), (103, "OK", "control plane"), (100, "ABORTED", "control plane")],
 )
 def test_a_decision_is_of_the_call_beside_it(seconds: int, result: str, by: str) -> None:
-    event = Event(time=100.0, key="decision/d", subject="binding/shop/web", what="SCHEDULED")
+    event = HistoryEvent(time=100.0, key="decision/d", subject="binding/shop/web", what="SCHEDULED")
     record = of(
         access_pb2.AuditRecord,
         id=1,

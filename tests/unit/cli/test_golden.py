@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from federation.cli import output, workloads
 from federation.cli.__main__ import fedctl
-from federation.cli.columns import width_of
+from federation.cli.output import width_of
 from federation.cli.replay import NOT_EQUAL
 from tests.unit.cli.canned import DECIDED, DECISION, answer_with
 from tests.unit.cli.canned_events import CALLS_MADE, GANG, SILENT
@@ -97,7 +97,7 @@ def _steady(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_as_it_was_looked_at(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     width, options = FORMS[form]
     answer_with(monkeypatch, **ANSWERS.get(name, {}))
-    monkeypatch.setattr(output, "_is_terminal", lambda: width is not None)
+    monkeypatch.setattr(output, "is_terminal", lambda: width is not None)
     monkeypatch.setattr(workloads, "can_draw", lambda: width is not None)
     monkeypatch.setenv("COLUMNS", str(width or 80))
     result = CliRunner().invoke(fedctl, [*CALLS[name].split(), *options])

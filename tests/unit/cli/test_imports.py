@@ -94,13 +94,13 @@ def test_options_know_the_words_and_limits_of_what_they_do_not_load() -> None:
         FailoverRules()._asdict()
         | {
             "lost_seconds": offline_verbs.DEFAULT_LOST_SECONDS,
-            "preempted_replicas": offline_verbs.MOST_REPLICAS,
-            "preempted_replicas_of_namespace": offline_verbs.MOST_OF_NAMESPACE,
+            "preempted_replicas": offline_verbs.MAX_REPLICAS,
+            "preempted_replicas_of_namespace": offline_verbs.MAX_OF_NAMESPACE,
         }
         == FailoverRules()._asdict()
     )
     assert {*FailoverRules._fields} >= {*offline_verbs.FAILOVER_LIMITS}
-    assert offline_verbs.MOST_COUNTED == MAX_REPLICAS
+    assert offline_verbs.MAX_COUNTED == MAX_REPLICAS
 
 
 def test_what_reads_files_waits_for_what_reads_them() -> None:

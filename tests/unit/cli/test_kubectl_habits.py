@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from federation.cli.durations import seconds_of, whole_seconds_of
+from federation.cli.arguments import seconds_of, whole_seconds_of
 from federation.model.errors import InvalidRequest
 from lab.control_planes import AgentStream, RunningControlPlane, report
 from lab.patience import PATIENCE_SECONDS

@@ -14,8 +14,9 @@ from click.testing import CliRunner, Result
 
 from federation.cli import kinds
 from federation.cli.__main__ import fedctl
+from federation.cli.bindings import BINDINGS
+from federation.cli.clusters import CLUSTERS
 from federation.cli.connection import Connection
-from federation.cli.fleet import BINDINGS, CLUSTERS
 from federation.cli.kinds import changes_of
 from federation.model.errors import Unavailable
 from federation.v1 import clusters_pb2, resource_pb2

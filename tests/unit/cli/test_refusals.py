@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from federation.cli import output
 from federation.cli.__main__ import fedctl
-from federation.cli.output import with_progress
-from federation.cli.refusals import explained
+from federation.cli.connection import explained
 from federation.model.errors import NotFound, Unavailable
+from federation.runtime import terminal
+from federation.runtime.terminal import with_progress
 from tests.unit.cli.conftest import Secure
 
 
@@ -168,7 +168,7 @@ def test_progress_is_for_terminals(
     assert [*with_progress("ab", "read", 2)] == ["a", "b"]
     assert capsys.readouterr().err == ""
     told: list[str] = []
-    monkeypatch.setattr(output, "overwrite", told.append)
+    monkeypatch.setattr(terminal, "overwrite", told.append)
     monkeypatch.setattr("sys.stderr", _Terminal())
     assert [*with_progress("ab", "read", 2)] == ["a", "b"]
     assert told[:2] == ["read: 0 of 2", "read: 1 of 2"]

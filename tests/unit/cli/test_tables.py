@@ -19,7 +19,7 @@ def printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int | None
 ) -> tuple[list[str], str]:
     """The lines, and what is said beside them; None for a pipe."""
-    monkeypatch.setattr(show, "_is_terminal", lambda: width is not None)
+    monkeypatch.setattr(show, "is_terminal", lambda: width is not None)
     monkeypatch.setenv("COLUMNS", str(width or 10))
     show.print_table(
         COLUMNS, ROWS, least=["NODES", "REGION", "CPU FREE"], prose=["WHY"], empty="Nothing."

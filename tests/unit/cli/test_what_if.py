@@ -98,7 +98,7 @@ def test_names_of_others_are_escaped_in_pictures() -> None:
 def test_tables_on_a_terminal(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
 ) -> None:
-    monkeypatch.setattr(show, "_is_terminal", lambda: True)
+    monkeypatch.setattr(show, "is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", str(width))
     answer = what_if(trace, "--cordon", "member003", "--workers", 1)
     assert answer.exit_code == 0, answer.output

@@ -1,48 +1,38 @@
-"""Verbs about member clusters: get, describe, apply; and the lists of everything else.
+"""Member clusters and those that join: get clusters, describe, apply, join-token, accept, reject.
 
-Must not interpret what it shows.
+Must not interpret what it shows. A secret is printed once, to standard output, and not kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from federation.cli import output as show
-from federation.cli.audit import GET_AUDIT
+from federation.cli.arguments import (
+    ask_on_terminal,
+    whole_seconds_of,
+    yes_option,
+)
+from federation.cli.bindings import describe_all
 from federation.cli.connection import connection
-from federation.cli.decisions import placed_share, placed_text, shares_text
-from federation.cli.history import GET_DECISIONS
-from federation.cli.joining import GET_JOIN_TOKENS, GET_JOINERS
 from federation.cli.kinds import GetKind, Request, changes_of, kind_command
 from federation.cli.lists import ListColumn, ListedKind
-from federation.cli.login import GET_CONTEXTS
-from federation.cli.names import NAMES, Kinds
-from federation.cli.output import Output, output_option, present_time
-from federation.cli.plans import GET_PLANS
-from federation.cli.queueing import GET_GANGS, GET_QUEUE
-from federation.cli.quota import GET_QUOTAS
-from federation.cli.reservations import GET_RESERVATIONS, describe_all, describe_binding
-from federation.cli.token import GET_TOKENS
+from federation.cli.output import Output, output_option, present_time, unnamed_output_option
 from federation.client import Client
 from federation.codec.condition_types import FAILOVER_FROZEN, LOST, OVER_COMMITTED
 from federation.codec.timestamps import seconds_from_timestamp
-from federation.model.placement import binding_key
+from federation.codec.written import document_from_message
 from federation.model.readable import plural
 from federation.model.resources import amount_of
 from federation.runtime.terminal import say
-from federation.v1 import resource_pb2
+from federation.v1 import clusters_pb2, resource_pb2
 
 TOLERATED_CLOCK_SECONDS = 5.0
 RESTORED = "restored"
-
-
-@click.group(cls=Kinds, epilog="Example: fedctl get clusters -o wide")
-def get() -> None:
-    """List objects of a kind: clusters, bindings, queue, plans."""
 
 
 def _nodes_text(nodes: resource_pb2.NodeSummary) -> str:
@@ -62,65 +52,43 @@ def _free(resource: str) -> Callable[[resource_pb2.Cluster], int | None]:
 def _free_column(resource: str) -> ListColumn[resource_pb2.Cluster]:
     return ListColumn(
         f"{resource.upper()} FREE",
-        lambda each, _: free_amounts(each.status).get(resource, "-"),
+        lambda cluster, _: free_amounts(cluster.status).get(resource, "-"),
         order=_free(resource),
     )
 
 
 CLUSTERS: Final[ListedKind[resource_pb2.Cluster]] = ListedKind(
     word="cluster",
-    named=lambda each: each.metadata.name,
-    labels=lambda each: each.metadata.labels,
+    named=lambda cluster: cluster.metadata.name,
+    labels=lambda cluster: cluster.metadata.labels,
     columns=(
-        ListColumn("NAME", lambda each, _: each.metadata.name),
-        ListColumn("READY", lambda each, _: _readiness(each)),
-        ListColumn("AGENT", lambda each, _: "connected" if each.status.agent.connected else "away"),
-        ListColumn("REGION", lambda each, _: each.spec.region or "-"),
+        ListColumn("NAME", lambda cluster, _: cluster.metadata.name),
+        ListColumn("READY", lambda cluster, _: _readiness(cluster)),
+        ListColumn(
+            "AGENT", lambda cluster, _: "connected" if cluster.status.agent.connected else "away"
+        ),
+        ListColumn("REGION", lambda cluster, _: cluster.spec.region or "-"),
         ListColumn(
             "NODES",
-            lambda each, _: _nodes_text(each.status.node_summary),
-            order=lambda each: each.status.node_summary.total_num,
+            lambda cluster, _: _nodes_text(cluster.status.node_summary),
+            order=lambda cluster: cluster.status.node_summary.total_num,
         ),
         *map(_free_column, ("cpu", "memory", "pods")),
         ListColumn(
             "REPORT AGE",
-            lambda each, now: _report_age(each.status.agent, now),
-            order=lambda each: _report_order(each.status.agent),
+            lambda cluster, now: _report_age(cluster.status.agent, now),
+            order=lambda cluster: _report_order(cluster.status.agent),
         ),
-        ListColumn("UID", lambda each, _: each.metadata.uid, wide=True),
-        ListColumn("AGENT VERSION", lambda each, _: each.status.agent.version, wide=True),
-        ListColumn("KUBERNETES", lambda each, _: each.status.kubernetes_version, wide=True),
-        ListColumn("SEQUENCE", lambda each, _: each.status.agent.report_sequence, wide=True),
+        ListColumn("UID", lambda cluster, _: cluster.metadata.uid, wide=True),
+        ListColumn("AGENT VERSION", lambda cluster, _: cluster.status.agent.version, wide=True),
+        ListColumn("KUBERNETES", lambda cluster, _: cluster.status.kubernetes_version, wide=True),
+        ListColumn("SEQUENCE", lambda cluster, _: cluster.status.agent.report_sequence, wide=True),
     ),
     least=(
         *("SEQUENCE", "AGENT VERSION", "UID", "KUBERNETES", "PODS FREE", "REGION", "NODES"),
         *("MEMORY FREE", "CPU FREE", "REPORT AGE", "AGENT"),
     ),
     empty="No clusters. Let one join: fedctl join-token create --cluster NAME",
-)
-BINDINGS: Final[ListedKind[resource_pb2.ResourceBinding]] = ListedKind(
-    word="binding",
-    named=lambda each: binding_key(each.metadata.namespace, each.metadata.name),
-    labels=lambda each: each.metadata.labels,
-    columns=(
-        ListColumn("NAMESPACE", lambda each, _: each.metadata.namespace),
-        ListColumn("NAME", lambda each, _: each.metadata.name),
-        ListColumn(
-            "WORKLOAD", lambda each, _: f"{each.spec.resource.kind}/{each.spec.resource.name}"
-        ),
-        ListColumn("REPLICAS", lambda each, _: each.spec.replicas),
-        ListColumn(
-            "PLACED",
-            lambda each, _: placed_text(each.spec),
-            order=lambda each: placed_share(each.spec),
-        ),
-        ListColumn("CLUSTERS", lambda each, _: shares_text(each.spec.clusters)),
-        ListColumn("UID", lambda each, _: each.metadata.uid or "-", wide=True),
-        ListColumn("PRIORITY", lambda each, _: each.spec.schedule_priority.priority, wide=True),
-    ),
-    least=("UID", "PRIORITY", "WORKLOAD", "REPLICAS"),
-    prose=("CLUSTERS",),
-    empty="No bindings. Schedule a workload: fedctl schedule -f FILE",
 )
 
 
@@ -167,43 +135,7 @@ GET_CLUSTERS: Final = GetKind(
 )
 
 
-async def _fetch_bindings(api: Client, request: Request) -> Sequence[resource_pb2.ResourceBinding]:
-    if not request.names:
-        return await api.list_bindings(request.namespace)
-    keys = (name.rpartition("/") for name in request.names)
-    return [(await api.get_binding(namespace, name)).binding for namespace, _, name in keys]
-
-
-GET_BINDINGS: Final = GetKind(
-    plural="bindings",
-    listed=BINDINGS,
-    words="""Bindings, or those named, and where they run.
-
-    PLACED is how many pods have a cluster, of those that the workload asks for in these clusters.
-    """,
-    fetch=_fetch_bindings,
-    fetches_names=True,
-    watch=lambda api, request: changes_of(
-        api.watch_bindings(request.only_namespace), lambda event: event.binding, BINDINGS.named
-    ),
-    metavar=NAMES,
-    names_bindings=True,
-    has_namespaces=True,
-    examples=[
-        "fedctl get bindings -n shop",
-        "fedctl get bindings -o jsonpath='{.items[*].metadata.name}'",
-        "fedctl get binding shop/checkout-deployment -o yaml",
-        "fedctl get binding/checkout-deployment -n shop",
-    ],
-)
-
-
-@click.group(cls=Kinds, epilog="Example: fedctl describe cluster member1")
-def describe() -> None:
-    """Show one object in full."""
-
-
-@describe.command("cluster", epilog="Example: fedctl describe cluster member1")
+@click.command("cluster", epilog="Example: fedctl describe cluster member1")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @output_option
 def describe_cluster(names: Sequence[str], output: Output) -> None:
@@ -214,15 +146,6 @@ def describe_cluster(names: Sequence[str], output: Output) -> None:
 
     clusters = connection().call(fetched)
     describe_all(output, clusters, map(CLUSTERS.name, clusters), _print_cluster)
-
-
-describe.add_command(describe_binding)
-TABLE: Final[Sequence[GetKind[Any]]] = (
-    *(GET_CLUSTERS, GET_BINDINGS, GET_DECISIONS, GET_QUEUE, GET_GANGS, GET_RESERVATIONS),
-    *(GET_PLANS, GET_QUOTAS, GET_JOINERS, GET_JOIN_TOKENS, GET_TOKENS, GET_AUDIT, GET_CONTEXTS),
-)
-for kind in TABLE:
-    get.add_command(kind_command(kind))
 
 
 @click.command(epilog="Example: fedctl apply -f cluster.yaml")
@@ -251,7 +174,7 @@ def _print_cluster(cluster: resource_pb2.Cluster) -> None:
             ("Taints", ", ".join(map(taint_text, spec.taints)) or "-"),
             ("Ready", _readiness(cluster)),
             *([("Cordoned", _cordoned(status))] if status.cordoned else []),
-            *(("Note", each.message) for each in status.conditions if each.message),
+            *(("Note", condition.message) for condition in status.conditions if condition.message),
             ("Kubernetes", status.kubernetes_version or "-"),
             ("Agent", f"{'connected' if agent.connected else 'away'}, version {agent.version}"),
             ("Agent's clock", _clock(agent)),
@@ -300,12 +223,12 @@ def _print_summary(status: resource_pb2.ClusterStatus) -> None:
         show.print_heading("Nodes per grade of the resource model")
         show.print_table(
             ["GRADE", "NODES"],
-            [(each.grade, each.count) for each in summary.allocatable_modelings],
+            [(graded.grade, graded.count) for graded in summary.allocatable_modelings],
         )
 
 
 def free_amounts(status: resource_pb2.ClusterStatus) -> dict[str, str]:
-    """What pods on nodes and promises leave of each allocatable resource, never below 0."""
+    """Amounts of allocatable resources that pods on nodes and promises leave, never below 0."""
     return {
         name: show.amount(name, _free_amount(status, name))
         for name in status.resource_summary.allocatable
@@ -315,24 +238,30 @@ def free_amounts(status: resource_pb2.ClusterStatus) -> dict[str, str]:
 def _free_amount(status: resource_pb2.ClusterStatus, name: str) -> int:
     summary = status.resource_summary
     taken = (part.get(name, "0") for part in (summary.allocated, status.promised))
-    return amount_of(name, summary.allocatable[name]) - sum(amount_of(name, each) for each in taken)
+    return amount_of(name, summary.allocatable[name]) - sum(
+        amount_of(name, amount) for amount in taken
+    )
 
 
 def taint_text(taint: resource_pb2.Taint) -> str:
-    """As kubectl writes it."""
+    """``key=value:effect``, which kubectl writes too."""
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"
 
 
 def _readiness(cluster: resource_pb2.Cluster) -> str:
-    """As kubectl says it of nodes, with the reason where there is one."""
-    ready = next((each for each in cluster.status.conditions if each.type == "Ready"), None)
+    """The Ready status, as kubectl shows it of nodes, with its reason and further states."""
+    ready = next(
+        (condition for condition in cluster.status.conditions if condition.type == "Ready"), None
+    )
     words = [ready.status if ready else "Unknown", ready.reason if ready else ""]
     words.append("Held" if cluster.status.held else "")
     words.append("Cordoned" if cluster.status.cordoned else "")
-    conditions = {each.type: each.status for each in cluster.status.conditions}
+    conditions = {condition.type: condition.status for condition in cluster.status.conditions}
     words += [
-        each for each in (LOST, FAILOVER_FROZEN, OVER_COMMITTED) if conditions.get(each) == "True"
+        condition
+        for condition in (LOST, FAILOVER_FROZEN, OVER_COMMITTED)
+        if conditions.get(condition) == "True"
     ]
     return ",".join(filter(None, words))
 
@@ -378,3 +307,132 @@ def _report_order(agent: resource_pb2.AgentStatus) -> float | None:
 
 def _pairs(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in sorted(labels.items())) or "-"
+
+
+@click.group("join-token", epilog="Example: fedctl join-token create --cluster member1 --ttl 1h")
+def join_token() -> None:
+    """Let clusters join."""
+
+
+@join_token.command("create", epilog="Example: fedctl join-token create --cluster member1")
+@click.option("--cluster", required=True, help="The name the cluster will have.")
+@click.option("--ttl", default="1h", show_default=True, help="How long it is good: 30s, 1h30m.")
+@click.option("--token-only", is_flag=True, help="Print the token and nothing else.")
+@unnamed_output_option
+def create_join_token(cluster: str, ttl: str, output: Output, *, token_only: bool) -> None:
+    """Make a single-use token and print the one command to run in the member cluster."""
+    seconds = whole_seconds_of(ttl, "--ttl")
+    answer = connection().call(lambda api: api.create_join_token(cluster, ttl_seconds=seconds))
+    if token_only:
+        say(answer.token)
+    elif output.is_document:
+        show.print_document(document_from_message(answer), output)
+    else:
+        say(f"Run this where {cluster} can be reached, within {ttl}, once:", err=True)
+        say("", err=True)
+        say(answer.command)
+
+
+def _end(token: clusters_pb2.JoinToken) -> float | None:
+    return seconds_from_timestamp(token.expire_time)
+
+
+JOIN_TOKENS: Final[ListedKind[clusters_pb2.JoinToken]] = ListedKind(
+    word="join-token",
+    named=lambda token: token.id,
+    columns=(
+        ListColumn("ID", lambda token, _: token.id),
+        ListColumn("CLUSTER", lambda token, _: token.cluster),
+        ListColumn(
+            "ENDS",
+            lambda token, now: f"in {show.age(max(0.0, (_end(token) or now) - now))}",
+            order=_end,
+        ),
+    ),
+    empty="No join tokens. Make one: fedctl join-token create --cluster NAME",
+)
+
+
+async def _fetch_join_tokens(api: Client, _: Request) -> Sequence[clusters_pb2.JoinToken]:
+    return await api.joining.tokens()
+
+
+GET_JOIN_TOKENS: Final = GetKind(
+    plural="join-tokens",
+    listed=JOIN_TOKENS,
+    words="Join tokens that may still be used, or those with these ids; never their secrets.",
+    fetch=_fetch_join_tokens,
+    metavar="ID",
+    examples=["fedctl get join-tokens"],
+)
+join_token.add_command(kind_command(GET_JOIN_TOKENS, "join-token list"))
+
+
+@join_token.command("revoke", epilog="Example: fedctl join-token revoke 3f1c9a7e5b2d4680")
+@click.argument("token_id", metavar="ID")
+def revoke_join_token(token_id: str) -> None:
+    """Let nobody join with it any more."""
+    revoked = connection().call(lambda api: api.joining.revoke_token(token_id))
+    say(f"join-token/{revoked.id} for {revoked.cluster} revoked")
+
+
+JOINERS: Final[ListedKind[resource_pb2.Cluster]] = ListedKind(
+    word="cluster",
+    named=lambda cluster: cluster.metadata.name,
+    labels=lambda cluster: cluster.metadata.labels,
+    columns=(
+        ListColumn("NAME", lambda cluster, _: cluster.metadata.name),
+        ListColumn("UID", lambda cluster, _: cluster.metadata.uid),
+        ListColumn(
+            "AGENT", lambda cluster, _: "connected" if cluster.status.agent.connected else "away"
+        ),
+        ListColumn("VERSION", lambda cluster, _: cluster.status.agent.version),
+        ListColumn("KUBERNETES", lambda cluster, _: cluster.status.kubernetes_version),
+        ListColumn("REGION", lambda cluster, _: cluster.spec.region or "-"),
+        ListColumn("NODES", lambda cluster, _: cluster.status.node_summary.total_num),
+    ),
+    least=("NODES", "REGION", "VERSION", "KUBERNETES", "AGENT"),
+    empty="Nobody waits to be accepted.",
+)
+
+
+async def _fetch_joiners(api: Client, _: Request) -> Sequence[resource_pb2.Cluster]:
+    return [cluster for cluster in await api.list_clusters() if cluster.status.held]
+
+
+GET_JOINERS: Final = GetKind(
+    plural="joiners",
+    listed=JOINERS,
+    words="""Clusters that joined and are held until somebody accepts them, or those named.
+
+    Their agents report, and they get no replicas. Compare the UID with what
+    `kubectl get namespace kube-system -o jsonpath={.metadata.uid}` prints there.
+    """,
+    fetch=_fetch_joiners,
+)
+
+
+@click.command(epilog="Example: fedctl accept member1")
+@click.argument("name")
+def accept(name: str) -> None:
+    """Accept a cluster that joined and is held.
+
+    It may get new replicas from then on.
+    """
+    connection().call(lambda api: api.joining.accept(name))
+    say(f"cluster/{name} accepted")
+
+
+@click.command(epilog="Example: fedctl reject member1")
+@click.argument("name")
+@yes_option
+def reject(name: str, *, yes: bool) -> None:
+    """Delete a cluster that joined and is held.
+
+    Its agent is sent away for good.
+    """
+    ask_on_terminal(
+        f"This ends what is known as {name}: its agent's credentials and stream.", yes=yes
+    )
+    connection().call(lambda api: api.joining.reject(name))
+    say(f"cluster/{name} rejected")

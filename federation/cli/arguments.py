@@ -1,17 +1,24 @@
-"""Names given on the command line: of objects, of the kinds that they are of, and with values.
+"""Arguments of verbs: names of kinds and objects, pairs, times, spans, and the answer yes.
 
-Must not ask anybody whether what is named exists.
+Must not ask a control plane, nor read a clock.
 """
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from federation.model.errors import InvalidRequest
+from federation.runtime.terminal import say
+
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -114,3 +121,110 @@ def pairs_of(texts: Sequence[str], option: str) -> dict[str, str]:
             raise click.UsageError(f"{option}: {name} is there twice")
         pairs[name] = value
     return pairs
+
+
+MAX_SECONDS: Final = 10.0**10
+_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
+_PART: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ms|[smhdw])", re.ASCII)
+_SPAN: Final = re.compile(f"(?:{_PART.pattern})+", re.ASCII)
+_NUMBER: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?", re.ASCII)
+
+
+def has_unit(text: str) -> bool:
+    """Whether the text is a span of time, and says its unit."""
+    return _SPAN.fullmatch(text) is not None
+
+
+def seconds_of(text: str, option: str) -> float:
+    """How many seconds the text says. Raises InvalidRequest."""
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    if has_unit(text):
+        return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    raise InvalidRequest.of(option, f"must be a span such as 90s, 1h30m or 7d, not {text!r}")
+
+
+def whole_seconds_of(text: str, option: str) -> int:
+    """The same of what counts in whole seconds. Raises InvalidRequest."""
+    seconds = seconds_of(text, option)
+    if not seconds.is_integer():
+        raise InvalidRequest.of(option, f"must be whole seconds, not {text!r}")
+    return int(seconds)
+
+
+@dataclass
+class DurationType(click.ParamType[float | int]):
+    """An option that takes a span of time, in seconds from ``least`` to ``most``.
+
+    ``is_whole``: an integer. Seconds alone are also taken.
+    """
+
+    least: float = 0.0
+    most: float = MAX_SECONDS
+    is_whole: bool = False
+    is_open: bool = False
+    name: str = "span"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | int:
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]  # a default, in seconds
+        try:
+            read = whole_seconds_of if self.is_whole else seconds_of
+            seconds = read(value, "")
+        except InvalidRequest as error:
+            self.fail(error.violations[0].rule, param, ctx)
+        if not self.least <= seconds <= self.most or (self.is_open and seconds == self.least):
+            above = "more than" if self.is_open else "at least"
+            rule = f"must be {above} {self.least:g} s and at most {self.most:g} s, not {value!r}"
+            self.fail(rule, param, ctx)
+        return seconds
+
+
+def time_of(text: str, option: str, now: float) -> Timestamp:
+    """A time, or how long before ``now`` (Unix seconds) it was. Raises InvalidRequest."""
+    # Most verbs have no times, and begin without protobuf.
+    from federation.codec.timestamps import (  # noqa: PLC0415 - see above
+        timestamp_from_seconds,
+        timestamp_from_text,
+    )
+
+    if has_unit(text):
+        return timestamp_from_seconds(max(0.0, now - seconds_of(text, option)))
+    time = timestamp_from_text(text)
+    if time is None:
+        rule = f"must be a span such as 24h, or a time such as 2026-03-01T12:00:00Z, not {text!r}"
+        raise InvalidRequest.of(option, rule)
+    return time
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do it without asking, as scripts have to.")
+
+
+def confirm(consequence: str, *, yes: bool) -> None:
+    """Return when it may be done. Raises click.Abort, or UsageError where nobody can be asked."""
+    check_may_ask(yes=yes)
+    if not yes:
+        _ask(consequence)
+
+
+def ask_on_terminal(consequence: str, *, yes: bool) -> None:
+    """Return when it may be done, at once where no terminal is there. Raises click.Abort."""
+    if not yes and _is_on_terminal():
+        _ask(consequence)
+
+
+def check_may_ask(*, yes: bool) -> None:
+    """Raises UsageError where somebody is to be asked, and nobody can be."""
+    if not yes and not _is_on_terminal():
+        raise click.UsageError("there is no terminal to ask on: say --yes to do it")
+
+
+def _ask(consequence: str) -> None:
+    say(consequence, err=True)
+    click.confirm("Go on?", abort=True, err=True)
+
+
+def _is_on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""Verbs about what bindings hold: get reservations, describe binding, release, renew.
+"""Bindings and what is reserved for them: get bindings, get reservations, describe, release, renew.
 
 Must not interpret what it shows.
 """
@@ -13,20 +13,86 @@ import click
 from google.protobuf.message import Message
 
 from federation.cli import output as show
-from federation.cli.asking import ask_on_terminal, yes_option
+from federation.cli.arguments import (
+    NAMES,
+    DurationType,
+    ask_on_terminal,
+    binding_argument,
+    named_binding,
+    namespace_option,
+    yes_option,
+)
 from federation.cli.connection import connection
-from federation.cli.decisions import outcome_word
-from federation.cli.durations import DurationType
-from federation.cli.kinds import GetKind, Request
+from federation.cli.decisions import outcome_word, placed_share, placed_text, shares_text
+from federation.cli.kinds import GetKind, Request, changes_of
 from federation.cli.lists import ListColumn, ListedKind
-from federation.cli.names import NAMES, binding_argument, named_binding, namespace_option
 from federation.cli.output import Output, output_option
-from federation.cli.queueing import wait_facts
+from federation.cli.waiting import wait_facts
 from federation.client import Client
 from federation.codec.written import document_from_message
 from federation.model.placement import binding_key
 from federation.runtime.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
+
+BINDINGS: Final[ListedKind[resource_pb2.ResourceBinding]] = ListedKind(
+    word="binding",
+    named=lambda binding: binding_key(binding.metadata.namespace, binding.metadata.name),
+    labels=lambda binding: binding.metadata.labels,
+    columns=(
+        ListColumn("NAMESPACE", lambda binding, _: binding.metadata.namespace),
+        ListColumn("NAME", lambda binding, _: binding.metadata.name),
+        ListColumn(
+            "WORKLOAD",
+            lambda binding, _: f"{binding.spec.resource.kind}/{binding.spec.resource.name}",
+        ),
+        ListColumn("REPLICAS", lambda binding, _: binding.spec.replicas),
+        ListColumn(
+            "PLACED",
+            lambda binding, _: placed_text(binding.spec),
+            order=lambda binding: placed_share(binding.spec),
+        ),
+        ListColumn("CLUSTERS", lambda binding, _: shares_text(binding.spec.clusters)),
+        ListColumn("UID", lambda binding, _: binding.metadata.uid or "-", wide=True),
+        ListColumn(
+            "PRIORITY", lambda binding, _: binding.spec.schedule_priority.priority, wide=True
+        ),
+    ),
+    least=("UID", "PRIORITY", "WORKLOAD", "REPLICAS"),
+    prose=("CLUSTERS",),
+    empty="No bindings. Schedule a workload: fedctl schedule -f FILE",
+)
+
+
+async def _fetch_bindings(api: Client, request: Request) -> Sequence[resource_pb2.ResourceBinding]:
+    if not request.names:
+        return await api.list_bindings(request.namespace)
+    keys = (name.rpartition("/") for name in request.names)
+    return [(await api.get_binding(namespace, name)).binding for namespace, _, name in keys]
+
+
+GET_BINDINGS: Final = GetKind(
+    plural="bindings",
+    listed=BINDINGS,
+    words="""Bindings, or those named, and where they run.
+
+    PLACED is how many pods have a cluster, of those that the workload asks for in these clusters.
+    """,
+    fetch=_fetch_bindings,
+    fetches_names=True,
+    watch=lambda api, request: changes_of(
+        api.watch_bindings(request.only_namespace), lambda event: event.binding, BINDINGS.named
+    ),
+    metavar=NAMES,
+    names_bindings=True,
+    has_namespaces=True,
+    examples=[
+        "fedctl get bindings -n shop",
+        "fedctl get bindings -o jsonpath='{.items[*].metadata.name}'",
+        "fedctl get binding shop/checkout-deployment -o yaml",
+        "fedctl get binding/checkout-deployment -n shop",
+    ],
+)
+
 
 M = TypeVar("M", bound=Message)
 
@@ -62,7 +128,7 @@ def describe_all(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldPromise:
-    """What is promised to a binding in a cluster, and not on nodes yet."""
+    """A promise to a binding in a cluster that is not on nodes yet."""
 
     cluster: str
     promise: resource_pb2.OutstandingPromise
@@ -73,18 +139,18 @@ class HeldPromise:
 
 RESERVATIONS: Final[ListedKind[HeldPromise]] = ListedKind(
     word="reservation",
-    named=lambda each: "/".join(
-        filter(None, (each.cluster, each.promise.binding, each.promise.component))
+    named=lambda row: "/".join(
+        filter(None, (row.cluster, row.promise.binding, row.promise.component))
     ),
     document=HeldPromise.document,
     columns=(
-        ListColumn("CLUSTER", lambda each, _: each.cluster),
-        ListColumn("BINDING", lambda each, _: each.promise.binding),
-        ListColumn("COMPONENT", lambda each, _: each.promise.component or "-"),
-        ListColumn("OUTSTANDING", lambda each, _: each.promise.replicas),
-        ListColumn("STUCK", lambda each, _: each.promise.stuck),
-        ListColumn("CERTIFICATE", lambda each, _: each.promise.certificate),
-        ListColumn("EACH ASKS FOR", lambda each, _: _request_text(each.promise.requirements)),
+        ListColumn("CLUSTER", lambda row, _: row.cluster),
+        ListColumn("BINDING", lambda row, _: row.promise.binding),
+        ListColumn("COMPONENT", lambda row, _: row.promise.component or "-"),
+        ListColumn("OUTSTANDING", lambda row, _: row.promise.replicas),
+        ListColumn("STUCK", lambda row, _: row.promise.stuck),
+        ListColumn("CERTIFICATE", lambda row, _: row.promise.certificate),
+        ListColumn("EACH ASKS FOR", lambda row, _: _request_text(row.promise.requirements)),
     ),
     least=("COMPONENT", "CERTIFICATE"),
     last=("EACH ASKS FOR",),
@@ -144,8 +210,8 @@ def release(
     ask_on_terminal(f"This ends what {name} holds in {where}: others may get the room.", yes=yes)
     held = connection().call(lambda api: api.release(*binding, clusters=clusters))
     if output.is_document:
-        documents = [document_from_message(each) for each in held]
-        names = (f"reservation/{each.cluster}/{name}" for each in held)
+        documents = [document_from_message(reservation) for reservation in held]
+        names = (f"reservation/{reservation.cluster}/{name}" for reservation in held)
         show.print_document(documents, output, names)
         return
     say(f"binding/{name} released")
@@ -173,17 +239,17 @@ def print_reservations(held: Iterable[scheduling_pb2.Reservation]) -> None:
         columns,
         [
             (
-                each.cluster,
-                each.component or "-",
-                each.replicas,
-                each.outstanding,
-                each.bound,
-                each.unbound,
-                each.finished,
-                each.certificate,
-                each.decision_id,
+                reservation.cluster,
+                reservation.component or "-",
+                reservation.replicas,
+                reservation.outstanding,
+                reservation.bound,
+                reservation.unbound,
+                reservation.finished,
+                reservation.certificate,
+                reservation.decision_id,
             )
-            for each in held
+            for reservation in held
         ],
         least=["DECISION", "CERTIFICATE", "FINISHED", "WAITING", "BOUND"],
         empty="Nothing was reserved.",
@@ -198,7 +264,7 @@ def _request_text(requirements: resource_pb2.ReplicaRequirements) -> str:
 def _size(spec: resource_pb2.ResourceBindingSpec) -> tuple[str, object]:
     """Replicas, or what one set of a workload of several components is made of."""
     if spec.components:
-        parts = (f"{each.name}={each.replicas}" for each in spec.components)
+        parts = (f"{part.name}={part.replicas}" for part in spec.components)
         return "Components", ", ".join(parts)
     return "Replicas", spec.replicas
 
@@ -216,7 +282,7 @@ def _print_binding(answer: scheduling_pb2.GetBindingResponse) -> None:
     ]
     if decision.reason:
         facts.append(("Reason", decision.reason))
-    notes = (f"{each.cluster}: {each.note}" for each in decision.promises if each.note)
+    notes = (f"{promise.cluster}: {promise.note}" for promise in decision.promises if promise.note)
     facts += [("Note", note) for note in notes]
     if answer.HasField("lease_expire_time"):
         facts.append(("Held until", answer.lease_expire_time.ToJsonString()))

@@ -1,6 +1,6 @@
-"""Verbs about tokens: create, list, revoke.
+"""Verbs about who may do what, and how much: token, whoami, quota.
 
-Must not keep a secret: it is printed once, to standard output.
+Must not keep a secret, nor count what is held: the control plane says it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from federation.cli import output as show
-from federation.cli.asking import ask_on_terminal, yes_option
+from federation.cli.arguments import ask_on_terminal, pairs_of, whole_seconds_of, yes_option
 from federation.cli.connection import connection
-from federation.cli.durations import whole_seconds_of
 from federation.cli.kinds import GetKind, Request, kind_command
 from federation.cli.lists import ListColumn, ListedKind
-from federation.cli.names import pairs_of
-from federation.cli.output import Output, unnamed_output_option
+from federation.cli.output import Output, output_option, unnamed_output_option
 from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
@@ -26,6 +24,7 @@ from federation.v1 import access_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
+
 
 ROLES = {
     "viewer": access_pb2.ROLE_VIEWER,
@@ -109,8 +108,12 @@ def create_token(
 def _end(token: access_pb2.Token, now: float) -> str:
     if token.HasField("revoke_time"):
         return f"revoked {_ago(token.revoke_time, now)}"
-    left = (seconds_from_timestamp(token.expire_time) or now) - now
-    return f"in {show.age(left)}" if left > 0 else f"expired {_ago(token.expire_time, now)}"
+    seconds_left = (seconds_from_timestamp(token.expire_time) or now) - now
+    return (
+        f"in {show.age(seconds_left)}"
+        if seconds_left > 0
+        else f"expired {_ago(token.expire_time, now)}"
+    )
 
 
 def _last_use(token: access_pb2.Token, now: float) -> str:
@@ -132,18 +135,18 @@ def _ago(moment: Timestamp, now: float) -> str:
 
 TOKENS: Final[ListedKind[access_pb2.Token]] = ListedKind(
     word="token",
-    named=lambda each: each.id,
+    named=lambda token: token.id,
     columns=(
-        ListColumn("ID", lambda each, _: each.id),
-        ListColumn("NAME", lambda each, _: each.name),
-        ListColumn("ROLE", lambda each, _: ROLE_NAMES.get(each.role, "?")),
-        ListColumn("SCOPE", lambda each, _: _scope(each)),
-        ListColumn("LIMITS", lambda each, _: _limits(each)),
-        ListColumn("FROM", lambda each, _: ", ".join(each.networks) or "any"),
+        ListColumn("ID", lambda token, _: token.id),
+        ListColumn("NAME", lambda token, _: token.name),
+        ListColumn("ROLE", lambda token, _: ROLE_NAMES.get(token.role, "?")),
+        ListColumn("SCOPE", lambda token, _: _scope(token)),
+        ListColumn("LIMITS", lambda token, _: _limits(token)),
+        ListColumn("FROM", lambda token, _: ", ".join(token.networks) or "any"),
         ListColumn(
             "ENDS",
             _end,
-            order=lambda each: seconds_from_timestamp(each.expire_time),
+            order=lambda token: seconds_from_timestamp(token.expire_time),
         ),
         ListColumn(
             "LAST USE",
@@ -225,3 +228,85 @@ def _limits(token: access_pb2.Token | access_pb2.WhoAmIResponse) -> str:
         if number
     ]
     return ", ".join(limits) or "-"
+
+
+SET_EPILOG = """Examples:
+
+\b
+fedctl quota set shop --replicas 200
+fedctl quota set shop --replicas 200 --limit cpu=64 --limit memory=256Gi
+"""
+
+
+@click.group(epilog="Example: fedctl quota list")
+def quota() -> None:
+    """Limit what a namespace may hold in all clusters.
+
+    A quota counts what is promised, in all clusters together.
+    """
+
+
+@quota.command("set", epilog=SET_EPILOG)
+@click.argument("namespace")
+@click.option("--replicas", type=click.IntRange(0), help="The most replicas.")
+@click.option("--limit", "limits", multiple=True, help="The most of a resource: cpu=64.")
+@output_option
+def set_quota(namespace: str, replicas: int | None, limits: Sequence[str], output: Output) -> None:
+    """Set a quota, in place of the one before; what is promised already stays."""
+    if replicas is None and not limits:
+        raise click.UsageError("say --replicas or --limit; `fedctl quota delete` removes a quota")
+    quota = access_pb2.Quota(
+        namespace=namespace,
+        replicas=replicas,
+        resources=pairs_of(limits, "--limit") if limits else {},
+    )
+    answer = connection().call(lambda api: api.set_quota(quota))
+    if output.is_document:
+        show.print_document(document_from_message(answer), output, [f"quota/{answer.namespace}"])
+    else:
+        say(f"quota/{answer.namespace} set: {_of_all(answer)}")
+
+
+@quota.command("delete", epilog="Example: fedctl quota delete shop")
+@click.argument("namespace")
+def delete_quota(namespace: str) -> None:
+    """Let a namespace hold as much as there is."""
+    connection().call(lambda api: api.set_quota(access_pb2.Quota(namespace=namespace)))
+    say(f"quota/{namespace} deleted")
+
+
+QUOTAS: Final[ListedKind[access_pb2.Quota]] = ListedKind(
+    word="quota",
+    named=lambda quota: quota.namespace,
+    columns=(
+        ListColumn("NAMESPACE", lambda quota, _: quota.namespace),
+        ListColumn(
+            "USED", lambda quota, _: _of_all(quota), order=lambda quota: quota.used_replicas
+        ),
+    ),
+    prose=("USED",),
+    empty="No quotas. Set one: fedctl quota set NAMESPACE --replicas 200",
+)
+
+
+async def _fetch_quotas(api: Client, _: Request) -> Sequence[access_pb2.Quota]:
+    return await api.list_quotas()
+
+
+GET_QUOTAS: Final = GetKind(
+    plural="quotas",
+    listed=QUOTAS,
+    words="Quotas, or those of the namespaces named, and what is held of them.",
+    fetch=_fetch_quotas,
+    metavar="NAMESPACE",
+    has_namespaces=True,
+    namespace_of=lambda quota: quota.namespace,
+)
+quota.add_command(kind_command(GET_QUOTAS, "quota list"))
+
+
+def _of_all(one: access_pb2.Quota) -> str:
+    parts = [f"replicas {one.used_replicas} of {one.replicas}"] if one.HasField("replicas") else []
+    used = one.used_resources
+    parts += [f"{name} {used[name]} of {limit}" for name, limit in sorted(one.resources.items())]
+    return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""The verb ``top``: how full clusters are, and what namespaces hold of them.
+"""Verbs that look: get with its table of kinds, describe, and top.
 
 Must not add up what the control plane does not say: running and promised are its own numbers.
 """
@@ -13,13 +13,41 @@ from typing import Any, Final
 import click
 
 from federation.cli import output as show
+from federation.cli.access import GET_QUOTAS, GET_TOKENS
+from federation.cli.arguments import Kinds
+from federation.cli.audit import GET_AUDIT
+from federation.cli.bindings import GET_BINDINGS, GET_RESERVATIONS, describe_binding
+from federation.cli.clusters import GET_CLUSTERS, GET_JOIN_TOKENS, GET_JOINERS, describe_cluster
+from federation.cli.contexts import GET_CONTEXTS
 from federation.cli.decisions import requested_pods
-from federation.cli.kinds import show_list
+from federation.cli.history import GET_DECISIONS
+from federation.cli.kinds import GetKind, kind_command, show_list
 from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.names import Kinds
+from federation.cli.plans import GET_PLANS
+from federation.cli.waiting import GET_GANGS, GET_QUEUE
 from federation.client import Client
 from federation.model.resources import CPU, MEMORY, PODS, amount_of
 from federation.v1 import resource_pb2
+
+
+@click.group(cls=Kinds, epilog="Example: fedctl get clusters -o wide")
+def get() -> None:
+    """List objects of a kind: clusters, bindings, queue, plans."""
+
+
+@click.group(cls=Kinds, epilog="Example: fedctl describe cluster member1")
+def describe() -> None:
+    """Show one object in full."""
+
+
+describe.add_command(describe_cluster)
+describe.add_command(describe_binding)
+TABLE: Final[Sequence[GetKind[Any]]] = (
+    *(GET_CLUSTERS, GET_BINDINGS, GET_DECISIONS, GET_QUEUE, GET_GANGS, GET_RESERVATIONS),
+    *(GET_PLANS, GET_QUOTAS, GET_JOINERS, GET_JOIN_TOKENS, GET_TOKENS, GET_AUDIT, GET_CONTEXTS),
+)
+for kind in TABLE:
+    get.add_command(kind_command(kind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +60,7 @@ class Fullness:
     promised: Mapping[str, int]
 
     def allocatable(self, resource: str) -> int | None:
-        """None where its agent says nothing of it."""
+        """The allocatable amount; None where the agent does not report the resource."""
         text = self.cluster.status.resource_summary.allocatable.get(resource)
         return None if text is None else amount_of(resource, text)
 
@@ -65,7 +93,7 @@ class Fullness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceUse:
-    """What the bindings of a namespace ask for, and what they have in clusters, in base units."""
+    """Replicas and amounts, in base units, that bindings of a namespace ask for and have."""
 
     namespace: str
     bindings: int = 0
@@ -91,42 +119,42 @@ def _percent_text(percent: float | None) -> str:
 def _columns_of(resource: str) -> Iterable[ListColumn[Fullness]]:
     word, is_wide = resource.upper(), resource == PODS
 
-    def of(each: Fullness, base_units: int | None) -> str:
-        has_none = base_units is None or each.allocatable(resource) is None
+    def of(row: Fullness, base_units: int | None) -> str:
+        has_none = base_units is None or row.allocatable(resource) is None
         return "-" if has_none else show.amount(resource, base_units or 0)
 
     yield ListColumn(
         word,
-        lambda each, _: of(each, each.allocatable(resource)),
-        order=lambda each: each.allocatable(resource),
+        lambda row, _: of(row, row.allocatable(resource)),
+        order=lambda row: row.allocatable(resource),
         wide=True,
     )
     yield ListColumn(
         f"{word} RUNNING",
-        lambda each, _: of(each, each.running(resource)),
-        order=lambda each: each.running(resource),
+        lambda row, _: of(row, row.running(resource)),
+        order=lambda row: row.running(resource),
         wide=is_wide,
     )
     yield ListColumn(
         f"{word} PROMISED",
-        lambda each, _: of(each, each.promised.get(resource, 0)),
-        order=lambda each: each.promised.get(resource, 0),
+        lambda row, _: of(row, row.promised.get(resource, 0)),
+        order=lambda row: row.promised.get(resource, 0),
         wide=is_wide,
     )
     yield ListColumn(
         f"{word} FULL",
-        lambda each, _: _percent_text(each.percent(resource)),
-        order=lambda each: each.percent(resource),
+        lambda row, _: _percent_text(row.percent(resource)),
+        order=lambda row: row.percent(resource),
     )
 
 
 TOP_CLUSTERS: Final[ListedKind[Fullness]] = ListedKind(
     word="cluster",
-    named=lambda each: each.cluster.metadata.name,
-    labels=lambda each: each.cluster.metadata.labels,
+    named=lambda row: row.cluster.metadata.name,
+    labels=lambda row: row.cluster.metadata.labels,
     document=Fullness.document,
     columns=(
-        ListColumn("NAME", lambda each, _: each.cluster.metadata.name),
+        ListColumn("NAME", lambda row, _: row.cluster.metadata.name),
         *_columns_of(CPU),
         *_columns_of(MEMORY),
         *_columns_of(PODS),
@@ -136,22 +164,22 @@ TOP_CLUSTERS: Final[ListedKind[Fullness]] = ListedKind(
 )
 TOP_NAMESPACES: Final[ListedKind[NamespaceUse]] = ListedKind(
     word="namespace",
-    named=lambda each: each.namespace,
+    named=lambda row: row.namespace,
     document=NamespaceUse.document,
     columns=(
-        ListColumn("NAMESPACE", lambda each, _: each.namespace or "-"),
-        ListColumn("BINDINGS", lambda each, _: each.bindings),
-        ListColumn("REPLICAS", lambda each, _: each.asked),
-        ListColumn("PLACED", lambda each, _: each.placed),
+        ListColumn("NAMESPACE", lambda row, _: row.namespace or "-"),
+        ListColumn("BINDINGS", lambda row, _: row.bindings),
+        ListColumn("REPLICAS", lambda row, _: row.asked),
+        ListColumn("PLACED", lambda row, _: row.placed),
         ListColumn(
             "CPU PLACED",
-            lambda each, _: show.amount(CPU, each.amounts.get(CPU, 0)),
-            order=lambda each: each.amounts.get(CPU, 0),
+            lambda row, _: show.amount(CPU, row.amounts.get(CPU, 0)),
+            order=lambda row: row.amounts.get(CPU, 0),
         ),
         ListColumn(
             "MEMORY PLACED",
-            lambda each, _: show.amount(MEMORY, each.amounts.get(MEMORY, 0)),
-            order=lambda each: each.amounts.get(MEMORY, 0),
+            lambda row, _: show.amount(MEMORY, row.amounts.get(MEMORY, 0)),
+            order=lambda row: row.amounts.get(MEMORY, 0),
         ),
     ),
     least=("BINDINGS", "REPLICAS"),
@@ -167,7 +195,7 @@ def top() -> None:
 @top.command("clusters", epilog="Example: fedctl top clusters --sort-by -cpu-full")
 @listing_options(TOP_CLUSTERS)
 def top_clusters(listing: Listing) -> None:
-    """What pods on nodes have, what is promised beside them, and how full that makes a cluster."""
+    """Show what pods on nodes have, what is promised beside them, and how full clusters are."""
     show_list(TOP_CLUSTERS, listing, _fullness)
 
 
@@ -183,11 +211,11 @@ def top_namespaces(listing: Listing) -> None:
 
 async def _fullness(api: Client) -> Sequence[Fullness]:
     clusters = await api.list_clusters(include_packable=True)
-    return [Fullness(cluster=each, promised=_promised(each)) for each in clusters]
+    return [Fullness(cluster=cluster, promised=_promised(cluster)) for cluster in clusters]
 
 
 def _promised(cluster: resource_pb2.Cluster) -> Counter[str]:
-    """What finds no pod in the newest report yet."""
+    """Amounts of promises that have no pod in the newest report yet."""
     amounts: Counter[str] = Counter()
     for promise in cluster.status.packable.promises:
         # What is credited takes the place of pods that are there.
@@ -203,11 +231,11 @@ async def _holdings(api: Client) -> Sequence[NamespaceUse]:
 
 
 def holding_of(namespace: str, specs: Sequence[resource_pb2.ResourceBindingSpec]) -> NamespaceUse:
-    """What these bindings, all of them of the namespace, hold together."""
+    """Sums of what these bindings, all of one namespace, hold."""
     amounts: Counter[str] = Counter()
     placed = 0
     for spec in specs:
-        shapes = {each.name: each.replica_requirements for each in spec.components}
+        shapes = {component.name: component.replica_requirements for component in spec.components}
         for target in spec.clusters:
             placed += target.replicas
             for part in target.components:
