@@ -101,7 +101,9 @@ def _refuse(context: click.Context, error: FederationError) -> NoReturn:
 @click.group(
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="These options may also stand after the verb. Example: fedctl get clusters",
+    epilog="These options may also stand after the verb. Exit codes: 0 done, 1 an error, "
+    "2 a command that makes no sense, 3 done but not what was asked for. "
+    "Example: fedctl get clusters",
 )
 @click.version_option(package_name="fedsched")
 @click.option(

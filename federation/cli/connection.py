@@ -109,6 +109,8 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "endpoint": "127.0.0.1:7443",
     "token_file": admin_token_file(),
     "ca": None,
+    "client_cert": None,
+    "client_key": None,
     "insecure": False,
 }
 # How long verbs wait for what takes a control plane long, and how often they say so.
@@ -287,6 +289,11 @@ def connection() -> Connection:
     return current
 
 
+def is_stated(option: str) -> bool:
+    """Whether the command line or a variable states an option, and no context alone."""
+    return click.get_current_context().find_root().get_parameter_source(option) in SPOKEN
+
+
 def patient_connection() -> Connection:
     """The same for what takes a control plane long; ``--timeout`` counts where it is said."""
     current, context = connection(), click.get_current_context()
@@ -363,14 +370,18 @@ def defaults_of_context(context: click.Context, _: click.Parameter, name: str | 
 def made_connection(context: click.Context, options: Mapping[str, Any]) -> Connection:
     """The connection that the options state.
 
-    The token and the CA of the current context are not for an endpoint that an option names.
+    The credential and the CA of the current context are not for an endpoint that an option names,
+    and its certificate is not for a caller who names a token.
     """
     stated = Connection(**options)
-    if context.get_parameter_source("endpoint") not in SPOKEN or context.meta.get(CHOSEN):
-        return stated
+    dropped: set[str] = set()
+    if context.get_parameter_source("endpoint") in SPOKEN and not context.meta.get(CHOSEN):
+        dropped |= DEFAULTS.keys() - {"endpoint"}
+    if context.get_parameter_source("token_file") in SPOKEN:
+        dropped |= {"client_cert", "client_key"}
     from_context = (
         option
-        for option in DEFAULTS.keys() - {"endpoint"}
+        for option in dropped
         if context.get_parameter_source(option) is ParameterSource.DEFAULT_MAP
     )
     return replace(stated, **{option: DEFAULTS[option] for option in from_context})

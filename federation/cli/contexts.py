@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import click
 
-from federation.cli.connection import connection, context_names
+from federation.cli.connection import connection, context_names, is_stated
 from federation.cli.folders import contexts_file
 from federation.cli.kinds import GetKind, kind_command
 from federation.cli.lists import ListColumn, ListedKind
@@ -30,6 +30,8 @@ KEYS: Final[Mapping[str, tuple[str, type]]] = {
     "endpoint": ("endpoint", str),
     "ca": ("ca", Path),
     "token-file": ("token_file", Path),
+    "client-cert": ("client_cert", Path),
+    "client-key": ("client_key", Path),
     "insecure": ("insecure", bool),
 }
 
@@ -138,7 +140,8 @@ def _options(
 def login(name: str, token_file: Path | None) -> None:
     """Try an endpoint and a token, and save them by name.
 
-    The CA is saved with them.
+    The CA is saved with them. With --client-cert and --client-key no token is needed, and the
+    places of both files are saved.
 
     From then on this is where fedctl asks, unless options or variables say otherwise.
     """
@@ -146,20 +149,28 @@ def login(name: str, token_file: Path | None) -> None:
     checked_name(name)
     contexts = read_contexts(contexts_file())
     folder = contexts.path.parent
-    token = _token(token_file)
-    make_private_directory(folder)
-    tried = folder / f".{name}.token.new"
-    write_whole(tried, f"{token}\n".encode(), mode=0o600)
-    try:
-        target = replace(connection(), token_file=tried)
+    target = connection()
+    if token_file is None and target.client_cert is not None and is_stated("client_cert"):
         caller = target.call(lambda api: api.who_am_i())
-        token_path = tried.replace(folder / f"{name}.token")
-    finally:
-        tried.unlink(missing_ok=True)
+        credential = {
+            "client_cert": target.client_cert.absolute(),
+            "client_key": target.client_key and target.client_key.absolute(),
+        }
+    else:
+        token = _token(token_file)
+        make_private_directory(folder)
+        tried = folder / f".{name}.token.new"
+        write_whole(tried, f"{token}\n".encode(), mode=0o600)
+        try:
+            target = replace(target, token_file=tried, client_cert=None, client_key=None)
+            caller = target.call(lambda api: api.who_am_i())
+            credential = {"token_file": tried.replace(folder / f"{name}.token")}
+        finally:
+            tried.unlink(missing_ok=True)
     contexts.options[name] = {
         "endpoint": target.endpoint,
-        "token_file": token_path,
         "insecure": target.insecure,
+        **credential,
     }
     if target.ca is not None:
         trusted = folder / f"{name}.ca.pem"
@@ -215,8 +226,13 @@ CONTEXTS: Final[ListedKind[NamedContext]] = ListedKind(
         ListColumn("ENDPOINT", lambda context, _: str(context.options.get("endpoint", ""))),
         ListColumn("CA", lambda context, _: _trust(context.options)),
         ListColumn("TOKEN FILE", lambda context, _: str(context.options.get("token_file", ""))),
+        ListColumn(
+            "CLIENT CERT",
+            lambda context, _: str(context.options.get("client_cert", "")),
+            rare=True,
+        ),
     ),
-    least=("TOKEN FILE", "CA"),
+    least=("TOKEN FILE", "CLIENT CERT", "CA"),
     empty="There are no contexts; `fedctl login` makes one.",
 )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,8 +24,9 @@ from federation.cli.decisions import requested_pods
 from federation.cli.history import GET_DECISIONS
 from federation.cli.kinds import GetKind, kind_command, show_list
 from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.plans import GET_PLANS
+from federation.cli.plans import GET_PLANS, show_plan
 from federation.cli.waiting import GET_GANGS, GET_QUEUE
+from federation.cli.workloads import explain
 from federation.client import Client
 from federation.model.resources import CPU, MEMORY, PODS, amount_of
 from federation.v1 import resource_pb2
@@ -41,7 +43,19 @@ def describe() -> None:
 
 
 describe.add_command(describe_cluster)
+
+
+def described(command: click.Command, kind: str) -> click.Command:
+    """Another verb that shows an object in full, as `describe KIND`."""
+    shown = copy(command)
+    shown.name = kind
+    shown.epilog = f"Example: fedctl describe {kind} {kind.upper()}"
+    return shown
+
+
 describe.add_command(describe_binding)
+describe.add_command(described(explain, "decision"))
+describe.add_command(described(show_plan, "plan"))
 TABLE: Final[Sequence[GetKind[Any]]] = (
     *(GET_CLUSTERS, GET_BINDINGS, GET_DECISIONS, GET_QUEUE, GET_GANGS, GET_RESERVATIONS),
     *(GET_PLANS, GET_QUOTAS, GET_JOINERS, GET_JOIN_TOKENS, GET_TOKENS, GET_AUDIT, GET_CONTEXTS),

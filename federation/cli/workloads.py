@@ -59,7 +59,13 @@ fedctl schedule -f binding.yaml --exit-code || echo "no place for it"
 @click.command(epilog=SCHEDULE_EPILOG)
 @click.option("-f", "--filename", "paths", multiple=True, help="File, or - .")
 @click.option("--adopt", is_flag=True, help="Take spec.clusters as where the workload runs now.")
-@click.option("--wait/--no-wait", default=True, help="Keep a binding that does not fit.")
+@click.option(
+    "--queue/--no-queue",
+    "--wait/--no-wait",
+    "wait",
+    default=True,
+    help="Keep a binding that does not fit, and try it again.",
+)
 @click.option(
     "--preview",
     "--dry-run",

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -153,6 +154,38 @@ def test_a_wrong_file_is_refused_by_field(file: Path, content: str, complaint: s
     assert refused.exit_code == 2
     assert f"Error: {file}" in refused.stderr
     assert complaint in refused.stderr
+
+
+@BEFORE_AND_AFTER
+def test_a_certificate_of_a_context_is_for_its_endpoint_alone(
+    file: Path, monkeypatch: pytest.MonkeyPatch, is_after: bool
+) -> None:
+    file.parent.mkdir()
+    context = {"endpoint": "prod.example:1", "client-cert": "me.pem", "client-key": "/me.key"}
+    file.write_text(yaml.safe_dump({"current-context": "prod", "contexts": {"prod": context}}))
+    found = connection_of(monkeypatch, "get", "clusters")
+    assert (found.client_cert, found.client_key) == (file.parent / "me.pem", Path("/me.key"))
+    for options in (("--endpoint", "other.example:3"), ("--token-file", "mine")):
+        found = connection_of(monkeypatch, *verb(*options, is_after=is_after))
+        assert (found.client_cert, found.client_key) == (None, None)
+
+
+def test_login_with_a_certificate_keeps_where_it_is(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Connection, "call", lambda *_: SimpleNamespace(actor="ann"))
+    options = ("--endpoint", "cp.example:1", "--client-cert", "me.pem", "--client-key", "me.key")
+    done = asked("login", "prod", *options)
+    assert done.exit_code == 0, done.stderr
+    (context,) = yaml.safe_load(file.read_text())["contexts"].values()
+    assert context == {
+        "endpoint": "cp.example:1",
+        "client-cert": str(tmp_path / "me.pem"),
+        "client-key": str(tmp_path / "me.key"),
+        "insecure": False,
+    }
+    assert [each.name for each in file.parent.iterdir()] == ["config.yaml"]
 
 
 async def test_login_keeps_what_was_tried(secure: Secure, tmp_path: Path, file: Path) -> None:

@@ -140,6 +140,16 @@ def test_lists_of_other_verbs_are_the_same(verb: str, kind: str) -> None:
         assert call(*verb.split(), *options).stdout == call("get", kind, *options).stdout
 
 
+@pytest.mark.parametrize(
+    ("described", "verb"),
+    [(f"decision {DECISION}1", f"explain {DECISION}1"), ("plan 7", "rebalance show 7")],
+)
+def test_decisions_and_plans_are_described_too(described: str, verb: str) -> None:
+    for options in ((), ("-o", "json"), ("-o", "name")):
+        shown = call("describe", *described.split(), *options)
+        assert (shown.exit_code, shown.stdout) == (0, call(*verb.split(), *options).stdout)
+
+
 def test_an_unknown_kind_names_the_kinds() -> None:
     refused = call("get", "pods")
     assert refused.exit_code == 2

@@ -230,7 +230,7 @@ async def test_what_a_template_asks_for_and_nobody_judges_is_in_the_answer(
         "pods may stay pending where replicas are placed"
     )
     async with running.connected("m1", report=report(nodes=2)):
-        for options in (("--preview",), ("--atomic", *AT_ONCE), ("--no-wait", *AT_ONCE)):
+        for options in (("--preview",), ("--atomic", *AT_ONCE), ("--no-queue", *AT_ONCE)):
             arguments = ("schedule", "-f", file, *options)
             answers = await answered(running, *arguments)
             warnings = {each["decision"]["name"]: each["decision"]["warnings"] for each in answers}
