@@ -29,18 +29,15 @@ from federation.model.shapes import request_shape
 from federation.model.waiting import WaitState
 from federation.plans.plan import PlanState, StepState
 from federation.scheduler.decision import Outcome
-from federation.services.access_ports import AuditFilter, NewToken, TokenUse
 from federation.services.agent_values import AgentFacts
-from federation.services.binding_ports import BindingStanding
-from federation.services.decision_ports import NewDecision, NewPreview
+from federation.services.binding_ports import BindingStanding, GangWait, NewWait, QueuePlace
+from federation.services.decision_ports import DecisionFilter, NewDecision, NewPreview
 from federation.services.journal import Position
 from federation.services.journal_ports import Finished, Replica, StoredPresence
-from federation.services.listed_decisions import DecisionFilter
 from federation.services.member_ports import NamedReport
-from federation.services.packed_previews import packed_preview
-from federation.services.packed_traces import packed_traces
+from federation.services.packed_traces import packed_preview, packed_traces
+from federation.services.ports import AuditFilter, NewToken, TokenUse
 from federation.services.values import PrincipalKind, ReportEvidence, Verdict
-from federation.services.waiting_ports import GangWait, NewWait, QueuePlace
 from federation.store.postgres import PostgresStore, PostgresTransaction
 from lab.decisions import make_decision
 from lab.filled_databases import SMALL, binding_name, cluster_name

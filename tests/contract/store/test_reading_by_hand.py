@@ -17,9 +17,9 @@ from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Outcome
 from federation.services.agent_values import AgentFacts
+from federation.services.binding_ports import NewWait
 from federation.services.journal import StoredReservations
 from federation.services.values import ReportEvidence, Verdict
-from federation.services.waiting_ports import NewWait
 from federation.store.postgres import PostgresStore
 from lab.databases import connected
 from lab.decisions import make_decision
