@@ -53,6 +53,17 @@ Estimates:
 - ``promised_bounds``: bounds of that level beside promises whose pods have no node yet
 - ``fleet_estimates``: estimates by the best level that a cluster's report allows
 - ``simulated``: free totals in a simulation, less what its bindings have taken
+
+The letters behind the last underscore of an array's name are its axes; ``free_rc`` is resources by
+clusters. An array that uses another letter says so in its docstring.
+
+- c: cluster, by position in the fleet, or in a block or table of some clusters
+- k: cell; u: cell whose nodes differ
+- r: resource; s: resource of SCORED in arrays of nodes, else segment (a view of a cluster)
+- v: view (best fit, spread); x: row of a table of free cells
+- p: pool or kind of pools, also cluster with promises; h: node claim
+- g: kind of replica, grade of a model, or group of promises; q: request, or rate
+- l: run of a rehearsal; i, j, n, d: selected entries of another axis
 """
 
 from __future__ import annotations
