@@ -75,8 +75,8 @@ class Failover(RuleBasedStateMachine):
         for number, replicas in enumerate(sizes):
             name = f"b{number}"
             scheduling = data.draw(st.sampled_from([DIVIDED, DUPLICATED]))
-            most = 1 if scheduling is DIVIDED else 3
-            places = st.lists(st.sampled_from(NAMES), min_size=1, max_size=most, unique=True)
+            max_size = 1 if scheduling is DIVIDED else 3
+            places = st.lists(st.sampled_from(NAMES), min_size=1, max_size=max_size, unique=True)
             where = sorted(data.draw(places))
             seconds = data.draw(st.sampled_from([None, 0, 5]))
             tolerations = (
@@ -94,12 +94,12 @@ class Failover(RuleBasedStateMachine):
                 name=name,
                 replicas=replicas,
                 priority=data.draw(st.integers(0, 2)),
-                clusters=tuple(TargetCluster(name=each, replicas=replicas) for each in where),
+                clusters=tuple(TargetCluster(name=cluster, replicas=replicas) for cluster in where),
                 placement=Placement(tolerations=tolerations, replica_scheduling=scheduling),
                 on_cluster_loss=data.draw(st.sampled_from(OnClusterLoss)),
                 on_cluster_return=data.draw(st.sampled_from(OnClusterReturn)),
             )
-            self.pods.update({(name, each): replicas for each in where})
+            self.pods.update({(name, cluster): replicas for cluster in where})
             self.began[name] = self.bindings[name].clusters
 
     @rule(names=st.sets(st.sampled_from(NAMES), min_size=1, max_size=len(NAMES)))
@@ -113,7 +113,7 @@ class Failover(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), is_tainted=st.booleans())
     def taint(self, name: str, is_tainted: bool) -> None:
         cluster = self.clusters[name]
-        ours = tuple(each for each in cluster.taints if each.key == UNREACHABLE_KEY)
+        ours = tuple(taint for taint in cluster.taints if taint.key == UNREACHABLE_KEY)
         theirs = Taint(key="empty", effect=TaintEffect.NO_EXECUTE, time_added=self.now)
         self.clusters[name] = replace(cluster, taints=(*ours, theirs) if is_tainted else ours)
 
@@ -124,7 +124,7 @@ class Failover(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), seconds=st.integers(1, 90))
     def lose_where_no_other_has_nodes(self, name: str, seconds: int) -> None:
-        """What runs in a lost cluster runs on, and nothing replaces it."""
+        """Pods in a lost cluster run on, and nothing replaces them."""
         self.have_no_nodes(set(NAMES) - {name})
         self.fall_silent({name})
         self.pass_time(seconds)
@@ -174,9 +174,9 @@ class Failover(RuleBasedStateMachine):
         for key, binding in self.bindings.items():
             assert not binding.eviction_tasks
             if is_duplicated(binding):
-                names = {each.name for each in self.began[key]}
+                names = {target.name for target in self.began[key]}
                 gone = {name for name in names if (key, name) in self.emptied}
-                assert {each.name for each in binding.clusters} == names - gone
+                assert {target.name for target in binding.clusters} == names - gone
 
     @rule(seconds=st.integers(1, 90))
     def pass_time(self, seconds: int) -> None:
@@ -206,9 +206,9 @@ class Failover(RuleBasedStateMachine):
         self.breaker = judged(
             self.breaker,
             self.silences,
-            {name: ClusterOrigin(region=each.region) for name, each in self.clusters.items()},
+            {name: ClusterOrigin(region=cluster.region) for name, cluster in self.clusters.items()},
             heard=heard,
-            lost=[n for n, each in self.clusters.items() if each.lost_since is not None],
+            lost=[n for n, cluster in self.clusters.items() if cluster.lost_since is not None],
             limits=LIMITS,
         )
         self.allowance = self.allowance.later(self.now)
@@ -236,8 +236,8 @@ class Failover(RuleBasedStateMachine):
         for name in heard:
             assert self.now - self.heard_at[name] <= STALE_SECONDS
             cluster = self.clusters[name]
-            kept = tuple(each for each in cluster.taints if each.key != UNREACHABLE_KEY)
-            self.clusters[name] = replace(cluster, taints=kept)
+            taints = tuple(taint for taint in cluster.taints if taint.key != UNREACHABLE_KEY)
+            self.clusters[name] = replace(cluster, taints=taints)
 
     def _run_pods(self) -> None:
         """Members that can be reached run what they are given, and end what they have to."""
@@ -245,27 +245,27 @@ class Failover(RuleBasedStateMachine):
             if not self.speaking[name]:
                 continue
             for key, binding in self.bindings.items():
-                wanted = sum(each.replicas for each in binding.clusters if each.name == name)
-                wanted += sum(
+                desired = sum(target.replicas for target in binding.clusters if target.name == name)
+                desired += sum(
                     task.replicas for task in binding.eviction_tasks if task.from_cluster == name
                 )
                 if name in self.without_nodes:
-                    wanted = min(wanted, self.pods[key, name])
-                self.pods[key, name] = wanted
+                    desired = min(desired, self.pods[key, name])
+                self.pods[key, name] = desired
 
     def _end_evictions(self, heard: set[str]) -> None:
         for key, binding in self.bindings.items():
             for task in binding.eviction_tasks:
                 name = task.from_cluster
-                before = {each.name: each.replicas for each in task.clusters_before}
+                replicas = {target.name: target.replicas for target in task.clusters_before}
                 progress = Progress(
                     outstanding=sum(
-                        max(0, each.replicas - self.pods[key, each.name])
-                        for each in binding.clusters
+                        max(0, target.replicas - self.pods[key, target.name])
+                        for target in binding.clusters
                     ),
                     started=sum(
-                        max(0, self.pods[key, each.name] - before.get(each.name, 0))
-                        for each in binding.clusters
+                        max(0, self.pods[key, target.name] - replicas.get(target.name, 0))
+                        for target in binding.clusters
                     ),
                 )
                 ending = ending_of(
@@ -281,9 +281,9 @@ class Failover(RuleBasedStateMachine):
                 )
                 if ending is Ending.TAKEN_BACK:
                     cost = cost_of(task.replicas, self._rate())
-                    left = self.allowance.taken(cost)
-                    if self.breaker.freeze is None and left is not None:
-                        self.allowance = left
+                    allowance = self.allowance.taken(cost)
+                    if self.breaker.freeze is None and allowance is not None:
+                        self.allowance = allowance
                         self.moved.append((self.now, cost))
                         self.bindings[key] = taken_back(binding, task)
                         break
@@ -304,19 +304,19 @@ class Failover(RuleBasedStateMachine):
                 continue
             key, binding = move.binding.name, move.binding
             leaves = {
-                each.name: "taint"
-                for each in binding.clusters
-                if leaves_at(binding, self.clusters[each.name]) <= self.now
+                target.name: "taint"
+                for target in binding.clusters
+                if leaves_at(binding, self.clusters[target.name]) <= self.now
             }
             placed = self._placed(binding, leaves, stale)
             if placed is None:
                 continue
             cost = cost_of(move.replicas(self.clusters, self.now), self._rate())
-            left = self.allowance.taken(cost)
-            if left is None:
+            allowance = self.allowance.taken(cost)
+            if allowance is None:
                 return
             assert self.breaker.freeze is None
-            self.allowance = left
+            self.allowance = allowance
             self.moved.append((self.now, cost))
             tasks = eviction_tasks(binding, leaves, placed, self.now)
             self.bindings[key] = replace(binding, clusters=placed, eviction_tasks=tasks)
@@ -324,30 +324,30 @@ class Failover(RuleBasedStateMachine):
     def _placed(
         self, binding: Binding, leaves: dict[str, str], stale: list[str]
     ) -> tuple[TargetCluster, ...] | None:
-        """Where it fits as a whole, beside all that is promised; None: nowhere."""
-        staying = [each for each in binding.clusters if each.name not in leaves]
+        """Return clusters where it fits as a whole, with all that is promised; None: none."""
+        staying = [target for target in binding.clusters if target.name not in leaves]
         if is_duplicated(binding):
             return tuple(staying) or None
-        wanted = binding.replicas - sum(each.replicas for each in staying)
-        evicted = {each.from_cluster for each in binding.eviction_tasks}
+        lacking = binding.replicas - sum(target.replicas for target in staying)
+        evicted = {task.from_cluster for task in binding.eviction_tasks}
         for name in NAMES:
             is_open = not self.clusters[name].taints and name not in stale
-            if is_open and name not in evicted and wanted <= ROOM - self._promised(name):
-                there = sum(each.replicas for each in staying if each.name == name)
-                others = [each for each in staying if each.name != name]
-                return (*others, TargetCluster(name=name, replicas=wanted + there))
+            if is_open and name not in evicted and lacking <= ROOM - self._promised(name):
+                own = sum(target.replicas for target in staying if target.name == name)
+                elsewhere = [target for target in staying if target.name != name]
+                return (*elsewhere, TargetCluster(name=name, replicas=lacking + own))
         return None
 
     def _promised(self, name: str) -> int:
         return sum(
-            each.replicas
+            target.replicas
             for binding in self.bindings.values()
-            for each in binding.clusters
-            if each.name == name
+            for target in binding.clusters
+            if target.name == name
         )
 
     def _rate(self) -> float:
-        fleet = sum(each.replicas for each in self.bindings.values())
+        fleet = sum(binding.replicas for binding in self.bindings.values())
         return fleet * PERCENT_A_MINUTE / 100
 
     @invariant()
@@ -359,14 +359,14 @@ class Failover(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost_on_the_way(self) -> None:
         for key, binding in self.bindings.items():
-            now = {each.name: each.replicas for each in binding.clusters}
+            now = {target.name: target.replicas for target in binding.clusters}
             if not is_duplicated(binding):
                 assert sum(now.values()) == binding.replicas
                 continue
             assert set(now.values()) == {binding.replicas}
-            evicted = {each.from_cluster for each in binding.eviction_tasks}
-            for each in self.began[key]:
-                assert each.name in now.keys() | evicted or (key, each.name) in self.emptied
+            evicted = {task.from_cluster for task in binding.eviction_tasks}
+            for target in self.began[key]:
+                assert target.name in now.keys() | evicted or (key, target.name) in self.emptied
 
     @invariant()
     def as_many_run_as_before(self) -> None:

@@ -1,5 +1,6 @@
-"""Groups of bindings that stay together, in virtual time: a group leaves a lost cluster as a whole
-or not at all, and leaves it where another cluster has room for all of it.
+"""Groups of bindings that stay together, in virtual time.
+
+A group leaves a lost cluster as a whole or not at all, and does if another has room for all of it.
 """
 
 from __future__ import annotations
@@ -67,27 +68,27 @@ def test_a_group_moves_as_a_whole_or_stays(
     fleet, bindings = ran(cpus, replicas)
     totals = {group: sum(count for count, own in replicas if own == group) for _, group in replicas}
     after = {
-        each.labels["group"]: [b for b in fleet.bindings if b.labels == each.labels]
-        for each in bindings
+        binding.labels["group"]: [b for b in fleet.bindings if b.labels == binding.labels]
+        for binding in bindings
     }
     moves = {step.subject: step for step in fleet.steps if step.kind is StepKind.MOVED}
     stays = {step.subject: str(step.reason) for step in fleet.steps if step.kind is StepKind.STAYS}
     free = dict(zip(OTHERS, cpus, strict=True))
     for group, members in after.items():
-        moved = [each for each in members if each.key in moves]
+        moved = [member for member in members if member.key in moves]
         assert moved in ([], members)
-        assert len({moves[each.key].at for each in moved}) <= 1
+        assert len({moves[member.key].at for member in moved}) <= 1
         if not moved:
             # Who has a place elsewhere is told because of whom it stays.
             placeless = [member.name for member in members if COMPANION not in stays[member.key]]
             reasons = [stays[member.key] for member in members if member.name not in placeless]
             assert {why.partition(",")[0] for why in reasons} <= set(placeless[:1])
-        for each in moved:
-            assert LOST not in {target.name for target in each.clusters}
-            assert sum(target.replicas for target in each.clusters) == each.replicas
+        for member in moved:
+            assert LOST not in {target.name for target in member.clusters}
+            assert sum(target.replicas for target in member.clusters) == member.replicas
             for other in moved:
-                here = {target.name for target in other.clusters}
-                assert here & {target.name for target in each.clusters}
+                names = {target.name for target in other.clusters}
+                assert names & {target.name for target in member.clusters}
         if len(totals) == 1 and totals[group] <= max(cpus):
             assert moved
     for name in OTHERS:
@@ -102,16 +103,16 @@ def test_moves_of_one_group_are_put_together_in_the_order_of_the_first(groups: l
         if not group:
             document["metadata"]["labels"] = {}
     messages = inputs.binding_messages_of(inputs.by_position(documents, "bindings"))
-    moves = [Move(binding=each, due_at=0.0) for each in inputs.bindings_of(messages, None)]
+    moves = [Move(binding=binding, due_at=0.0) for binding in inputs.bindings_of(messages, None)]
     together = moved_together(moves)
-    assert sorted(m.binding.name for every in together for m in every) == sorted(
+    assert sorted(m.binding.name for group in together for m in group) == sorted(
         m.binding.name for m in moves
     )
-    assert [every[0] for every in together] == [
+    assert [group[0] for group in together] == [
         move for n, move in enumerate(moves) if not groups[n] or groups.index(groups[n]) == n
     ]
-    for every in together:
-        assert len({move.binding.labels.get("group", move.binding.name) for move in every}) == 1
+    for group in together:
+        assert len({move.binding.labels.get("group", move.binding.name) for move in group}) == 1
 
 
 rooms = st.lists(

@@ -38,7 +38,7 @@ SHAPES = (
 
 
 class World:
-    """A fleet in which things happen, and who is told of it from time to time."""
+    """A fleet in which things happen, and a copy that gets changes from time to time."""
 
     def __init__(self, seed: int) -> None:
         self.choices = Random(seed)
@@ -58,12 +58,14 @@ class World:
         elif kind == "promise":
             replicas = self.choices.randrange(4)
             shares = (Share(requirements=self.choices.choice(SHAPES[:2]), replicas=replicas),)
-            given = ClusterShares(
+            shares_now = ClusterShares(
                 version=self.owner.ledger(name).version + 1, shares=shares if replicas else ()
             )
             binding = f"b{self.choices.randrange(3)}"
             self.owner.apply(
-                BindingChanged(namespace="n", name=binding, decision="d", clusters={name: given})
+                BindingChanged(
+                    namespace="n", name=binding, decision="d", clusters={name: shares_now}
+                )
             )
         elif kind == "plain":
             self.owner.put_report(name, make_report(self.number, cpu_millis=9000), 1.0)
@@ -72,14 +74,14 @@ class World:
             nodes = replace(report.nodes, total=report.nodes.total + self.choices.randrange(2))
             self.owner.put_report(name, replace(report, nodes=nodes), float(self.number))
 
-    def tell(self, most: int = 3) -> None:
+    def tell(self, limit: int = 3) -> None:
         while len(self.news):
-            self.told.apply(pickle.loads(pickle.dumps(self.news.take(most))))  # noqa: S301 - our own
+            self.told.apply(pickle.loads(pickle.dumps(self.news.take(limit))))  # noqa: S301 - our own
 
-    def both_answer(self, **asked: Any) -> None:
-        snapshot, options = self.owner.snapshot, asked.pop("options", EstimateOptions())
-        clusters = asked.pop("clusters", None)
-        found = answer(snapshot, self.owner.known_estimates, SHAPES, clusters, options, NOW)
+    def both_answer(self, **arguments: Any) -> None:
+        snapshot, options = self.owner.snapshot, arguments.pop("options", EstimateOptions())
+        clusters = arguments.pop("clusters", None)
+        answered_here = answer(snapshot, self.owner.known_estimates, SHAPES, clusters, options, NOW)
         question = Question(
             shapes=SHAPES,
             clusters=clusters,
@@ -90,10 +92,10 @@ class World:
         )
         counts, body = split(answered(self.told, self.known, question))
         expected = estimates_to_message(
-            found, include_cluster_names=True, include_upper_bounds=True
+            answered_here, include_cluster_names=True, include_upper_bounds=True
         )
         assert body == expected.SerializeToString()
-        assert (counts == counted(found)).all()
+        assert (counts == counted(answered_here)).all()
 
 
 @pytest.mark.parametrize(("seed", "most_moved"), [(1, 64), (2, 64), (3, 64), (4, 1)])

@@ -32,9 +32,10 @@ def silences(*names: str, stale_at: float = NOW - 10) -> Silences:
     return Silences(looked_at=NOW, listening_since=0.0, silent=silent)
 
 
-def after(breaker: Breaker, seen: Silences, **given: object) -> Breaker:
+def after(breaker: Breaker, seen: Silences, **options: object) -> Breaker:
     heard = [name for name in NAMES if name not in seen.silent]
-    return judged(breaker, seen, ORIGINS, **{"heard": heard, "lost": (), "limits": LIMITS, **given})
+    arguments = {"heard": heard, "lost": (), "limits": LIMITS, **options}
+    return judged(breaker, seen, ORIGINS, **arguments)
 
 
 def reason(breaker: Breaker) -> str:
@@ -83,10 +84,10 @@ def test_what_was_lost_before_or_accepted_does_not_fall_silent_again() -> None:
 
 
 def test_many_of_one_place_are_told_of_though_the_fleet_as_a_whole_speaks() -> None:
-    def places(*names: str, **given: object) -> object:
-        found = {"lost": (), "limits": LIMITS, **given}
-        silent = suspected(Breaker(), silences(*names), ORIGINS, **found)
-        return {str(each.place): (len(each.fell), len(each.clusters)) for each in silent}
+    def places(*names: str, **options: object) -> object:
+        arguments = {"lost": (), "limits": LIMITS, **options}
+        silent = suspected(Breaker(), silences(*names), ORIGINS, **arguments)
+        return {str(place.place): (len(place.fell), len(place.clusters)) for place in silent}
 
     assert after(Breaker(), silences(*NAMES[:6])).freeze is None
     assert places(*NAMES[:6]) == {"region south": (6, 8)}
@@ -120,7 +121,7 @@ BY_PLACE = LIMITS._replace(by_place=True)
 
 
 def frozen_places(breaker: Breaker) -> list[str]:
-    return [str(each.place) for each in breaker.places if each.freeze.by == BREAKER]
+    return [str(place.place) for place in breaker.places if place.freeze.by == BREAKER]
 
 
 def test_where_that_is_asked_for_a_place_freezes_and_thaws_by_itself() -> None:
@@ -151,12 +152,12 @@ def test_what_one_control_plane_heard_is_a_place_whoever_hears_it_next() -> None
     assert frozen_places(frozen) == ["control plane a"]
     assert frozen.holds(Cluster(name=NAMES[5]))
     assert not frozen.holds(Cluster(name=NAMES[4]))
-    dialled = {name: each._replace(control_plane="b") for name, each in ORIGINS.items()}
+    dialled = {name: origin._replace(control_plane="b") for name, origin in ORIGINS.items()}
     heard = [name for name in NAMES if name not in silent]
     seen = silences(*silent)
-    given = {"heard": heard, "lost": (), "limits": BY_PLACE}
-    assert judged(frozen, seen, dialled, **given) == frozen
-    assert judged(frozen, silences(), dialled, **{**given, "heard": NAMES}) == Breaker()
+    arguments = {"heard": heard, "lost": (), "limits": BY_PLACE}
+    assert judged(frozen, seen, dialled, **arguments) == frozen
+    assert judged(frozen, silences(), dialled, **{**arguments, "heard": NAMES}) == Breaker()
 
 
 def test_a_place_that_people_resume_does_not_freeze_again_for_the_same_silence() -> None:

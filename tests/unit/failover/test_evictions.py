@@ -22,14 +22,14 @@ DIVIDED = Placement(replica_scheduling=ReplicaScheduling(type=SchedulingType.DIV
 
 
 def targets(**replicas: int) -> tuple[TargetCluster, ...]:
-    return tuple(TargetCluster(name=name, replicas=each) for name, each in replicas.items())
+    return tuple(TargetCluster(name=name, replicas=count) for name, count in replicas.items())
 
 
-def moved(before: Binding, taints: str, **now: int) -> Binding:
+def moved(binding: Binding, taints: str, **now: int) -> Binding:
     """After a decision that left the clusters named by the letters of ``taints``."""
     evicting = dict.fromkeys(taints, "lost:NoExecute")
-    tasks = eviction_tasks(before, evicting, targets(**now), 100.0)
-    return replace(before, clusters=targets(**now), eviction_tasks=tasks)
+    tasks = eviction_tasks(binding, evicting, targets(**now), 100.0)
+    return replace(binding, clusters=targets(**now), eviction_tasks=tasks)
 
 
 WEB = Binding(name="web", replicas=9, placement=DIVIDED, clusters=targets(a=4, b=2, c=3))
@@ -42,7 +42,7 @@ def test_what_is_left_becomes_a_task_and_what_stays_does_not() -> None:
     assert TASK.clusters_before == WEB.clusters
     assert TASK.is_ours
     again = moved(MOVED, "c", b=5, d=4)
-    assert [each.from_cluster for each in again.eviction_tasks] == ["a", "c"]
+    assert [task.from_cluster for task in again.eviction_tasks] == ["a", "c"]
     assert eviction_tasks(WEB, {"x": "gone"}, WEB.clusters, 1.0) == ()
 
 
@@ -51,15 +51,15 @@ KEEP, BEST = OnClusterReturn.KEEP_ORIGINAL, OnClusterReturn.BEST
 
 
 def ended(
-    binding: Binding, task: EvictionTask, progress: Progress, seconds: float, **given: bool
+    binding: Binding, task: EvictionTask, progress: Progress, seconds: float, **flags: bool
 ) -> Ending | None:
     """How it ends so many seconds after it began, of 600 that it may last."""
-    known = {"is_known": True, "is_silent": True, "is_back": False, **given}
-    return ending_of(task, binding, progress, 100.0 + seconds, **known, max_seconds=600.0)
+    arguments = {"is_known": True, "is_silent": True, "is_back": False, **flags}
+    return ending_of(task, binding, progress, 100.0 + seconds, **arguments, max_seconds=600.0)
 
 
 @pytest.mark.parametrize(
-    ("progress", "seconds", "given", "ending"),
+    ("progress", "seconds", "flags", "ending"),
     [
         (Progress(4, 0), 599.0, {}, None),
         (Progress(0, 4), 1.0, {}, Ending.REPLACED),
@@ -74,9 +74,9 @@ def ended(
     ],
 )
 def test_endings(
-    progress: Progress, seconds: float, given: dict[str, bool], ending: Ending | None
+    progress: Progress, seconds: float, flags: dict[str, bool], ending: Ending | None
 ) -> None:
-    assert ended(MOVED, TASK, progress, seconds, **given) is ending
+    assert ended(MOVED, TASK, progress, seconds, **flags) is ending
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_which_one_is_kept_once_its_cluster_is_back(
     policy: OnClusterReturn, started: int, *, is_original: bool
 ) -> None:
     binding = replace(MOVED, on_cluster_return=policy)
-    found = ended(binding, TASK, Progress(4 - started, started), 1.0, **BACK)
-    assert (found is Ending.TAKEN_BACK) is is_original
+    ending = ended(binding, TASK, Progress(4 - started, started), 1.0, **BACK)
+    assert (ending is Ending.TAKEN_BACK) is is_original
 
 
 def test_what_ran_nowhere_keeps_its_binding_away_until_its_time_is_over() -> None:
@@ -126,9 +126,9 @@ EVERYWHERE = replace(WEB, placement=Placement(), clusters=targets(a=9, b=9))
 def test_what_is_duplicated_is_missed_until_its_cluster_is_back(
     clusters: dict[str, int], progress: Progress, cluster: dict[str, bool], ending: Ending | None
 ) -> None:
-    left = moved(EVERYWHERE, "a", **clusters)
-    known = {"is_silent": False, **cluster}
-    assert ended(left, left.eviction_tasks[0], progress, 10_000.0, **known) is ending
+    moved_once = moved(EVERYWHERE, "a", **clusters)
+    flags = {"is_silent": False, **cluster}
+    assert ended(moved_once, moved_once.eviction_tasks[0], progress, 10_000.0, **flags) is ending
 
 
 def test_taking_back_gives_the_share_back_and_no_other() -> None:
@@ -149,5 +149,5 @@ def test_what_was_scaled_down_meanwhile_comes_back_as_far_as_it_is_there() -> No
 
 
 def test_a_duplicated_workload_is_back_beside_the_others() -> None:
-    left = moved(EVERYWHERE, "a", b=9)
-    assert taken_back(left, left.eviction_tasks[0]).clusters == EVERYWHERE.clusters
+    moved_once = moved(EVERYWHERE, "a", b=9)
+    assert taken_back(moved_once, moved_once.eviction_tasks[0]).clusters == EVERYWHERE.clusters

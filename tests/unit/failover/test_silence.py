@@ -8,9 +8,9 @@ STALE_SECONDS, LOST_SECONDS = 30.0, 300.0
 
 
 def looked(
-    before: Silences, now: float, *stale: str, could_hear_at: float | None = None
+    silences: Silences, now: float, *stale: str, could_hear_at: float | None = None
 ) -> Silences:
-    return before.looked(
+    return silences.looked(
         now,
         stale,
         stale_seconds=STALE_SECONDS,
@@ -18,10 +18,10 @@ def looked(
     )
 
 
-def looked_until(before: Silences, end: int, *stale: str) -> Silences:
-    for now in range(int(before.looked_at) + 1, end + 1):
-        before = looked(before, float(now), *stale)
-    return before
+def looked_until(silences: Silences, end: int, *stale: str) -> Silences:
+    for now in range(int(silences.looked_at) + 1, end + 1):
+        silences = looked(silences, float(now), *stale)
+    return silences
 
 
 def test_it_counts_from_the_last_word_and_ends_with_the_next() -> None:

@@ -1,4 +1,4 @@
-"""What-ifs: the same where nothing is otherwise, and what really would have been where it is."""
+"""Results of what-ifs: the same without a change, and what a change would have made of them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def all_of(path: Path, change: WhatIfChange = NOTHING, seconds: int = 0) -> What
 
 def storm_of(room: int, clusters: int = 4) -> Storm:
     fleet = fleet_of(clusters)
-    return Storm(fleet, {each.name: room for each in fleet})
+    return Storm(fleet, {cluster.name: room for cluster in fleet})
 
 
 def aggregated(_: Binding) -> Placement:
@@ -96,36 +96,39 @@ def test_with_nothing_changed_the_corpus_comes_out_as_it_was(tmp_path: Path) -> 
 def test_a_changed_decision_changes_what_later_ones_see(
     tmp_path_factory: pytest.TempPathFactory, seed: int, room: int
 ) -> None:
-    """What comes out is what the same requests come to on clusters with so much room."""
-    stream = [replace(each, requirements=web(0, 1).requirements) for each in requests(40, seed)]
+    """The result equals that of the same requests on clusters with this capacity."""
+    stream = [
+        replace(request, requirements=web(0, 1).requirements) for request in requests(40, seed)
+    ]
     path = tmp_path_factory.getbasetemp() / "storm.trace"
     storm = storm_of(room)
-    verdicts = [storm.asked(each, BEGAN + n) for n, each in enumerate(stream)]
+    verdicts = [storm.asked(request, BEGAN + n) for n, request in enumerate(stream)]
     other = storm_of(room)
     oracle = [
-        other.asked(replace(each, placement=AGGREGATED), BEGAN + n) for n, each in enumerate(stream)
+        other.asked(replace(request, placement=AGGREGATED), BEGAN + n)
+        for n, request in enumerate(stream)
     ]
     assert played_storm(path, verdicts).different == 0
     with pytest.MonkeyPatch.context() as patch:
         # Who waits is not tried again in between: the oracle does not either.
         patch.setattr(counterfactual, "RETRY_SECONDS", float("inf"))
         came = played_storm(path, verdicts, WhatIfChange(placement_of=aggregated))
-    were = [(each.decision.outcome, each.decision.clusters) for each in verdicts]
-    are = [(each.decision.outcome, each.decision.clusters) for each in oracle]
+    were = [(verdict.decision.outcome, verdict.decision.clusters) for verdict in verdicts]
+    are = [(verdict.decision.outcome, verdict.decision.clusters) for verdict in oracle]
     differ = sum(was != now for was, now in zip(were, are, strict=True))
     assert came.different == differ
-    for each in came.first_different:
-        outcome, clusters = are[int(each.id, 16)]
+    for difference in came.first_different:
+        outcome, clusters = are[int(difference.id, 16)]
         shares = ", ".join(f"{at.name}={at.replicas}" for at in clusters)
-        assert each.changed == f"{outcome} {shares}".rstrip()
-    placed = sum(at.replicas for each in other.placed.values() for at in each.clusters)
+        assert difference.changed == f"{outcome} {shares}".rstrip()
+    placed = sum(at.replicas for target in other.placed.values() for at in target.clusters)
     assert sum(came.changed.placed.values()) == placed
 
 
 def test_who_waits_by_the_change_is_tried_again_when_there_is_room(tmp_path: Path) -> None:
     storm = storm_of(10, clusters=2)
     stream = [web(0, 8), web(1, 8), web(0, 1), web(2, 1)]
-    verdicts = [storm.asked(each, BEGAN + 60 * n) for n, each in enumerate(stream)]
+    verdicts = [storm.asked(request, BEGAN + 60 * n) for n, request in enumerate(stream)]
     came = played_storm(
         tmp_path / "a.trace", verdicts, WhatIfChange(cordoned=frozenset({"member001"}))
     )
@@ -165,18 +168,23 @@ def test_who_is_elsewhere_leaves_clusters_that_are_lost_then(tmp_path: Path) -> 
         write_trace(tmp_path / "a.trace", *traced(verdicts)),
         WhatIfChange(without=frozenset({home.name})),
     )
-    (moved,) = [each for each in elsewhere.first_different if each.binding == "team0/web-0"]
+    (moved,) = [
+        difference
+        for difference in elsewhere.first_different
+        if difference.binding == "team0/web-0"
+    ]
     refuge = moved.changed.split()[1].partition("=")[0]
     taint = Taint(key="lost", effect=TaintEffect.NO_EXECUTE, time_added=float(BEGAN))
     storm.fleet = Fleet.of(
-        replace(each, taints=(taint,) if each.name == refuge else ()) for each in storm.clusters
+        replace(cluster, taints=(taint,) if cluster.name == refuge else ())
+        for cluster in storm.clusters
     )
     verdicts.append(storm.asked(web(2, 1), BEGAN + 20))
     came = played_storm(
         tmp_path / "b.trace", verdicts, WhatIfChange(without=frozenset({home.name}))
     )
     assert came.retried == 1
-    last = {each.name for each in storm.fleet.clusters} - {home.name, refuge}
+    last = {cluster.name for cluster in storm.fleet.clusters} - {home.name, refuge}
     assert set(came.changed.replicas) == last
     assert sum(came.changed.moved.values()) == 3
 
@@ -236,9 +244,11 @@ def test_what_was_lost_is_lost_and_what_was_forgotten_is_taken_as_it_was(
         ),
     )
     decisions, bodies = traced([verdict])
-    more, _ = traced([replace(lost, inputs=verdict.inputs)])
+    further, _ = traced([replace(lost, inputs=verdict.inputs)])
     bare = packed_traces([lost])[0].body
-    loss = msgspec.structs.replace(more[0], at=more[0].at + 10_000_000, id="f" * 32, trace=bare)
+    loss = msgspec.structs.replace(
+        further[0], at=further[0].at + 10_000_000, id="f" * 32, trace=bare
+    )
     path = write_trace(tmp_path / "a.trace", [*decisions, loss], bodies)
     same = all_of(path)
     assert (same.different, same.skipped) == (0, 0)
@@ -252,7 +262,7 @@ def test_what_was_lost_is_lost_and_what_was_forgotten_is_taken_as_it_was(
 
 def test_windows_have_every_decision_once(tmp_path: Path) -> None:
     storm = storm_of(100)
-    verdicts = [storm.asked(each, BEGAN + n) for n, each in enumerate(requests(100, 3))]
+    verdicts = [storm.asked(request, BEGAN + n) for n, request in enumerate(requests(100, 3))]
     path = write_trace(tmp_path / "a.trace", *traced(verdicts), in_chunk=9)
     trace = TraceFile.opened(path)
     for seconds in (0, 7, 20, 1000):
@@ -277,8 +287,8 @@ def test_a_cordon_with_a_reason_ends_with_the_change_and_silence_does_not() -> N
     changed = ChangedFleets(WhatIfChange(clusters=specs), Axes()).of(recorded)
     assert changed.fleet.ready_c.tolist() == [True, False, True]
     assert changed.fleet.unready[1] == stale
-    kept = ChangedFleets(WhatIfChange(cordoned=frozenset({"c"})), Axes()).of(recorded)
-    assert list(map(str, kept.fleet.unready.values)) == [
+    changed = ChangedFleets(WhatIfChange(cordoned=frozenset({"c"})), Axes()).of(recorded)
+    assert list(map(str, changed.fleet.unready.values)) == [
         "is cordoned (repair; until noon)",
         "",
         "is cordoned",

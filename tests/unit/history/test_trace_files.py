@@ -51,8 +51,10 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     trace = TraceFile.opened(path)
     assert trace.header == HEADER
     assert trace.decisions == len(decisions)
-    assert [each for chunk in trace.chunks() for each in chunk.decisions] == decisions
-    assert [frame.first_at for frame in trace.frames] == [each.at for each in decisions[::7]]
+    assert [decision for chunk in trace.chunks() for decision in chunk.decisions] == decisions
+    assert [frame.first_at for frame in trace.frames] == [
+        decision.at for decision in decisions[::7]
+    ]
     empty = write_trace(tmp_path / "empty.trace", [], {})
     assert "Decisions:  0" in replayed(empty).stdout
 
@@ -114,9 +116,9 @@ def test_a_file_of_a_gigabyte_is_refused_before_much_of_it_is_read(
             answer = CliRunner().invoke(fedctl, [*verb, str(path)])
             assert answer.exit_code == 1, (name, answer.output)
             assert words in answer.stderr, (name, answer.stderr)
-        _, most = tracemalloc.get_traced_memory()
+        _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert most < GIGABYTE // 8, name
+        assert peak < GIGABYTE // 8, name
 
 
 @given(st.data())
@@ -188,4 +190,4 @@ def test_options_that_make_no_sense(tmp_path: Path) -> None:
         answer = CliRunner().invoke(fedctl, arguments)
         assert answer.exit_code == 1, arguments
         assert words in answer.stderr, answer.output
-    assert [each.name for each in tmp_path.iterdir()] == ["a.trace"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.trace"]

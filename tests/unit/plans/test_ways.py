@@ -1,4 +1,4 @@
-"""Who moves as a whole, of what a solver says of parts."""
+"""Shares that move as a whole in place of parts of many."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ def question(units: list[int], sizes: list[int]) -> MoveProblem:
 def test_no_more_are_chosen_than_parts_add_up_to(
     units: list[int], sizes: list[int], parts: list[float], expected: int
 ) -> None:
-    asked = question(units, sizes)
-    units_bc = (asked.units_b * np.array(parts))[:, None]
-    found = chosen(asked, units_bc, asked.request_br[:, 0]).tolist()
-    assert len(found) == expected
-    most = sum(n * size * part for n, size, part in zip(units, sizes, parts, strict=True))
-    assert sum(units[b] * sizes[b] for b in found) <= most + 1
+    problem = question(units, sizes)
+    units_bc = (problem.units_b * np.array(parts))[:, None]
+    positions = chosen(problem, units_bc, problem.request_br[:, 0]).tolist()
+    assert len(positions) == expected
+    limit = sum(n * size * part for n, size, part in zip(units, sizes, parts, strict=True))
+    assert sum(units[b] * sizes[b] for b in positions) <= limit + 1
 
 
 def test_of_equal_parts_the_smaller_go_first() -> None:
-    asked = question([10, 10, 10, 10], [4, 1, 2, 3])
-    units_bc = (asked.units_b * 0.6)[:, None]
-    found = chosen(asked, units_bc, asked.request_br[:, 0]).tolist()
-    assert found == [1, 2, 3]
+    problem = question([10, 10, 10, 10], [4, 1, 2, 3])
+    units_bc = (problem.units_b * 0.6)[:, None]
+    positions = chosen(problem, units_bc, problem.request_br[:, 0]).tolist()
+    assert positions == [1, 2, 3]
 
 
 def test_only_what_asks_for_the_same_is_equally_large() -> None:
     request_br = np.array([[2.0, 1.0], [2.0, 0.0], [1.0, 2.0], [2.0, 1.0], [2.0, 2.0]])
-    asked = replace(
+    problem = replace(
         question([1] * 5, [1] * 5), request_br=request_br, free_cr=np.array([[10.0, 50.0]])
     )
-    assert np.argsort(-sizes(asked), kind="stable").tolist() == [4, 0, 3, 1, 2]
-    first, _, _, fourth, _ = sizes(asked).tolist()
+    assert np.argsort(-sizes(problem), kind="stable").tolist() == [4, 0, 3, 1, 2]
+    first, _, _, fourth, _ = sizes(problem).tolist()
     assert first == fourth
