@@ -192,12 +192,13 @@ class Search:
             return BEYOND
         if moved is None:
             return self._take(attempt, leaves, guide_c, closed)
-        # Its move is taken back first, because it may use that capacity again.
-        before_move = self.branch()
+        # Its move is taken back on a branch, because it may use that capacity again.
+        state = vars(self).copy()
+        vars(self).update(vars(self.branch()))
         self.take_back([attempt])
         refusal = self._take(attempt, leaves, guide_c, closed)
         if refusal:
-            vars(self).update(vars(before_move))
+            vars(self).update(state)
         return refusal
 
     def _take(
