@@ -69,6 +69,12 @@ def has_agent(cluster: resource_pb2.Cluster) -> bool:
     return not cluster.status.agent.version.startswith(AGENT_VERSION)
 
 
+class _Reportable(NamedTuple):
+    """A status as a capacity; None where it has none, or a wrong one."""
+
+    capacity: Capacity | None
+
+
 class ReportedCluster(NodelessCluster):
     """Reports one cluster until cancelled, or until an agent of its own takes over."""
 
@@ -92,6 +98,8 @@ class ReportedCluster(NodelessCluster):
         self._interest_version = 0
         self._has_changed = True
         self._model = ResourceModel()
+        # The capacity of the newest message by the newest model; None: not worked out yet.
+        self._capacity: _Reportable | None = None
         self._last_picture: tuple[Capacity | None, tuple[Echo, ...]] | None = None
         self._credential = ""
         self._last_epoch = 0
@@ -100,7 +108,7 @@ class ReportedCluster(NodelessCluster):
         """Take the cluster as it is now."""
         if message.status.resource_summary != self._message.status.resource_summary:
             self._evidence.totals_changed()
-        self._cluster, self._message = cluster, message
+        self._cluster, self._message, self._capacity = cluster, message, None
         self._has_changed = True
 
     def put_ready(self, binding: str, replicas: ReadyReplicas) -> None:
@@ -141,7 +149,8 @@ class ReportedCluster(NodelessCluster):
         self._credential = credential
 
     def counting(self, model: ResourceModel) -> Callable[[], Capacity] | None:
-        self._model = model
+        if model != self._model:
+            self._model, self._capacity = model, None
         capacity, _ = self._last_picture = self._picture()
         if capacity is None:
             # Nothing is known: the cluster stays unknown, and nobody waits for its report.
@@ -179,6 +188,11 @@ class ReportedCluster(NodelessCluster):
         conditions = self._message.status.conditions
         is_ready = any(entry.type == "Ready" and entry.status == "True" for entry in conditions)
         self._evidence.count(self._line.monotonic(), is_ready=is_ready)
+        if self._capacity is None:
+            self._capacity = self._reportable()
+        return self._capacity.capacity, self.echoes()[1]
+
+    def _reportable(self) -> _Reportable:
         warning, capacity = "", None
         try:
             capacity = capacity_of(self._message, self._model, self._line.clock())
@@ -187,7 +201,7 @@ class ReportedCluster(NodelessCluster):
             if warning != self._warning:
                 self._warn(warning)
         self._warning = warning
-        return capacity, self.echoes()[1]
+        return _Reportable(capacity)
 
     async def _enrol(self) -> int:
         """Get a credential where there is none, and return the epoch of the next session."""
