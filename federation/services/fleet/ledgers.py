@@ -27,7 +27,7 @@ FIRST_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BindingEvent:
+class ReservationEvent:
     """A change of a binding, and the shares that it has in one cluster from then on."""
 
     change: BindingChanged
@@ -65,7 +65,7 @@ class ReportEvent:
         return ledger.reported(self.report.interest_version, self.report.echoes)
 
 
-LedgerEvent: TypeAlias = BindingEvent | ReportEvent
+LedgerEvent: TypeAlias = ReservationEvent | ReportEvent
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -171,7 +171,7 @@ class Ledgers:
         while (turn := log.waiting.pop(log.ledger.version + 1, None)) is not None:
             log.ledger = turn.on(log.ledger)
             log.history ^= turn.nonce
-            if isinstance(turn, BindingEvent):
+            if isinstance(turn, ReservationEvent):
                 self._note(turn.change, {cluster: turn.shares})
             applied.append(turn)
         return applied

@@ -24,10 +24,10 @@ from federation.services.fleet.current_snapshot import ComingReport, CurrentSnap
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.ledgers import (
     FIRST_VERSION,
-    BindingEvent,
     LedgerEvent,
     Ledgers,
     ReportEvent,
+    ReservationEvent,
     by_cluster,
 )
 from federation.services.fleet.snapshot import ClusterPicture, FleetSnapshot, check_named, shown_of
@@ -316,7 +316,7 @@ class FleetOwner:
         match change:
             case BindingChanged():
                 for name, shares in change.clusters.items():
-                    event = BindingEvent(change=change, shares=shares)
+                    event = ReservationEvent(change=change, shares=shares)
                     applied += self._advance(name, shares.version, event)
                 if not change.clusters:
                     applied.append(change)
@@ -387,7 +387,7 @@ class FleetOwner:
         for applied in self._ledgers.advance(name, version, event):
             self.changed.add(name)
             self._rooms.changed.add(name)
-            if isinstance(applied, BindingEvent):
+            if isinstance(applied, ReservationEvent):
                 changes.append(applied.change)
             elif applied.report is not None:
                 self._take_report(name, applied.report, applied.received_at)
