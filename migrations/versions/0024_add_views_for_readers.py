@@ -88,6 +88,9 @@ COMMENTS = {
     "COLUMN decisions_of_a_day.reason": "Why it is not SCHEDULED.",
     "COLUMN decisions_of_a_day.triggers": "What made a control plane decide.",
     "COLUMN decisions_of_a_day.id": "Id of the decision; fedctl explain takes it.",
+    # Corrected: both are words, and no codes.
+    "COLUMN decision.reason": "Why the outcome is not SCHEDULED, in words; empty otherwise.",
+    "COLUMN decision.triggers": "What made a control plane decide, in words.",
 }
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from federation.services.waiting_ports import NewWait
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
