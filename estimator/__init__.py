@@ -20,7 +20,6 @@ Must stay empty of imports.
 - ``lease``: the lease by which one of several processes works
 - ``live``: the source of an agent inside, or beside, a running cluster
 - ``nodes``: one cluster's nodes and pods as values: only what capacity and placement depend on
-- ``options``: the table of an agent's settings: how each is read by itself
 - ``placement``: which nodes a share gets, and what it takes for its pods to be bound there
 - ``reports``: what a cluster reports, as a document: printed by ``estimator report``, read by
   ``--report``

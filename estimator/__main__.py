@@ -19,9 +19,8 @@ import federation.runtime.native_libraries  # noqa: F401 - before grpc and numpy
 from estimator.cases import answers
 from estimator.estimation.capacity import NodeSet
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
-from estimator.options import OPTIONS
 from estimator.reports import document_of
-from estimator.settings import RunSettings, run_settings, shown_to_all
+from estimator.settings import OPTIONS, RunSettings, run_settings, shown_to_all
 from estimator.sources import parse_dump
 from estimator.watched_cluster import WatchedCluster
 from federation.codec import document_files

@@ -15,9 +15,9 @@ from estimator.binder.binder import SCHEDULER_NAME, Binder
 from estimator.binpack.strategy import Strategy
 from estimator.estimation.capacity import NodeSet
 from estimator.kube.incoming import PendingPods
-from estimator.kube.live import LiveCluster
 from estimator.kube.writing import KubeWrites
 from estimator.lease import Election
+from estimator.live import LiveCluster
 from estimator.placement.place import MOST_ALLOCATED
 from lab.kubeapi.documents import namespace, pod
 from lab.kubeapi.resources import EVENTS, PODS, Document

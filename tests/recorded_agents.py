@@ -13,8 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from estimator.app import run
-from estimator.options import OPTIONS
-from estimator.settings import run_settings
+from estimator.settings import OPTIONS, run_settings
 from lab.control_planes import RunningControlPlane
 from lab.patience import until
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from estimator.kube.client import connect, lister
-from estimator.kube.live import NOT_FAILED
 from estimator.kube.objects import RawPod
 from estimator.kube.reading import DEFAULT_PATIENCE, ObjectChange, Patience, Watched
 from estimator.kube.translate import pod_from_raw
 from estimator.kube.watch import Watcher
+from estimator.live import NOT_FAILED
 from estimator.nodes import Pod
 from estimator.sight import Loss
 from lab.kubeapi.server import KubeApiServer

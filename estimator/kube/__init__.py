@@ -5,7 +5,6 @@
 - ``dump``: a cluster from a file: what ``kubectl get nodes,pods -A -o json`` prints
 - ``incoming``: pods of one scheduler as the extender and the binder judge them, and their watch
 - ``leases``: a lease of the API server, by which one of several processes is the one that works
-- ``live``: a member cluster read from its API server: nodes, pods and quotas
 - ``objects``: Kubernetes' JSON as structs with only the fields that are needed
 - ``quotas``: ResourceQuotas as what they leave
 - ``reading``: reads one resource: all there is, and the changes after a version

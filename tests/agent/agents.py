@@ -18,8 +18,7 @@ from typing import Any
 import aiohttp
 
 from estimator.app import run
-from estimator.options import OPTIONS
-from estimator.settings import run_settings
+from estimator.settings import OPTIONS, run_settings
 from federation.v1.agents_pb2 import (
     BindingInterest,
     EstimateReply,

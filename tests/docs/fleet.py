@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from estimator.app import run as run_agent
-from estimator.options import OPTIONS
-from estimator.settings import run_settings
+from estimator.settings import OPTIONS, run_settings
 from federation.certificates import make_certificates
 from federation.client import BlockingClient, Client, Target
 from lab.control_planes import RunningControlPlane, running_control_plane

@@ -15,8 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from estimator.app import run
-from estimator.options import OPTIONS
-from estimator.settings import run_settings
+from estimator.settings import OPTIONS, run_settings
 from federation.cli.__main__ import fedctl
 from federation.parts import SystemClock
 from federation.services.members.reports import MAX_AHEAD_SECONDS

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from estimator.__main__ import cli as estimator
-from estimator.options import OPTIONS as AGENT_OPTIONS
+from estimator.settings import OPTIONS as AGENT_OPTIONS
 from estimator.settings import run_settings
 from federation.__main__ import main as federation
 from federation.cli.__main__ import fedctl

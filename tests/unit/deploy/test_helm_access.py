@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from estimator.__main__ import run as estimator_run
-from estimator.options import OPTIONS as AGENT_OPTIONS
+from estimator.settings import OPTIONS as AGENT_OPTIONS
 from federation.__main__ import serve
 from federation.codec.role_rules import read_role_rules
 from federation.plugins import read_profiles

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from estimator.options import OPTIONS
+from estimator.settings import OPTIONS
 from federation.bridge.__main__ import bridge
 from tests import kubernetes_schemas
 from tests.unit.deploy.kustomizing import kustomized

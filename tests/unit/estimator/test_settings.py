@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from estimator.__main__ import cli
-from estimator.options import OPTIONS
-from estimator.settings import RunSettings, run_settings
+from estimator.settings import OPTIONS, RunSettings, run_settings
 from federation.model.errors import InvalidRequest
 
 STATE = Path("/state")
