@@ -16,7 +16,6 @@ from federation.cli.connection import connection
 from federation.cli.kinds import GetKind, Request, kind_command
 from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.output import Output, output_option, unnamed_output_option
-from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
 from federation.runtime.terminal import say
@@ -24,6 +23,8 @@ from federation.v1 import access_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
+
+    from federation.client import Client
 
 
 ROLES = {

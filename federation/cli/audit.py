@@ -5,7 +5,6 @@ Must not trust what the control plane says of the chain of hashes: it is compute
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import json
 import os
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
@@ -24,13 +23,15 @@ from federation.cli.arguments import time_of
 from federation.cli.connection import connection
 from federation.cli.kinds import GetKind, Request, kind_command
 from federation.cli.lists import ListColumn, ListedKind
-from federation.client import Client
 from federation.codec.audit import head_from_message, record_from_message
 from federation.codec.written import document_from_message
 from federation.model.audit import AuditHead, AuditRecord, chained
 from federation.model.errors import DeadlineMissed, InvalidRequest, PreconditionFailed, Unavailable
 from federation.runtime.terminal import json_text, say, say_lines
 from federation.v1 import access_pb2
+
+if TYPE_CHECKING:
+    from federation.client import Client
 
 ALTERED = "AUDIT_ALTERED"
 
@@ -98,6 +99,9 @@ def _line(record: access_pb2.AuditRecord) -> str:
 
 async def _records(api: Client, *, last: AuditHead | None, watch: bool) -> AsyncGenerator[Records]:
     """Yield the records after the ``last`` one, in parts; None: all that are stored."""
+    # Lists of the audit do not wait for it.
+    import asyncio  # noqa: PLC0415 - see above
+
     while True:
         try:
             page = await api.get_audit_chain(last.seal if last else 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from google.protobuf.message import Message
@@ -28,11 +28,13 @@ from federation.cli.kinds import GetKind, Request, changes_of
 from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.output import Output, output_option
 from federation.cli.waiting import wait_facts
-from federation.client import Client
 from federation.codec.written import document_from_message
 from federation.model.placement import binding_key
 from federation.runtime.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
+
+if TYPE_CHECKING:
+    from federation.client import Client
 
 BINDINGS: Final[ListedKind[resource_pb2.ResourceBinding]] = ListedKind(
     word="binding",

@@ -6,8 +6,7 @@ Must not interpret what it shows. A secret is printed once, to standard output, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -22,7 +21,6 @@ from federation.cli.connection import connection
 from federation.cli.kinds import GetKind, Request, changes_of, kind_command
 from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.output import Output, output_option, present_time, unnamed_output_option
-from federation.client import Client
 from federation.codec.condition_types import FAILOVER_FROZEN, LOST, OVER_COMMITTED
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
@@ -30,6 +28,9 @@ from federation.model.readable import plural
 from federation.model.resources import amount_of
 from federation.runtime.terminal import say
 from federation.v1 import clusters_pb2, resource_pb2
+
+if TYPE_CHECKING:
+    from federation.client import Client
 
 TOLERATED_CLOCK_SECONDS = 5.0
 RESTORED = "restored"
@@ -155,9 +156,13 @@ def apply(paths: Sequence[str]) -> None:
     from federation.cli.inputs import clusters_in  # noqa: PLC0415 - only this verb reads files
 
     clusters = clusters_in(paths)
-    for cluster in clusters:
-        stored = connection().call(partial(Client.update_cluster, cluster=cluster))
-        say(f"cluster/{stored.metadata.name} configured")
+
+    async def update_each(api: Client) -> None:
+        for cluster in clusters:
+            stored = await api.update_cluster(cluster)
+            say(f"cluster/{stored.metadata.name} configured")
+
+    connection().call(update_each)
 
 
 def _print_cluster(cluster: resource_pb2.Cluster) -> None:

@@ -26,7 +26,6 @@ from federation.cli.history import (
 from federation.cli.kinds import show_list
 from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options
 from federation.cli.waiting import lack_text, state_text
-from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp, timestamp_from_seconds
 from federation.model.errors import NotFound, PermissionRefused
 from federation.model.placement import binding_key
@@ -36,6 +35,8 @@ from federation.v1 import access_pb2, resource_pb2, scheduling_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
+
+    from federation.client import Client
 
 CLUSTER_KINDS: Final = ("cluster", "clusters", "cl")
 # Records of the audit that are read for one answer, of which few may be about what is named.

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -19,13 +19,15 @@ from federation.cli.arguments import binding_argument, named_binding, time_of
 from federation.cli.decisions import outcome_word, shares_text
 from federation.cli.kinds import GetKind, Request, show_list
 from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options
-from federation.client import Client
 from federation.codec.decision_words import outcome_name
 from federation.codec.written import document_from_message
 from federation.model.errors import NotFound
 from federation.model.placement import binding_key
 from federation.runtime.terminal import say
 from federation.v1 import scheduling_pb2
+
+if TYPE_CHECKING:
+    from federation.client import Client
 
 PLACING: Final = frozenset({scheduling_pb2.OUTCOME_SCHEDULED, scheduling_pb2.OUTCOME_PARTIAL})
 # How decisions that are kept may end.

@@ -5,10 +5,9 @@ One mechanism for all kinds, and for verbs that list. Must not know any kind, no
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import click
 
@@ -26,19 +25,21 @@ from federation.cli.lists import (
     selected,
 )
 from federation.cli.output import Format, Output, present_time
-from federation.client import Client, WatchMessage
 from federation.model.errors import Unavailable
 from federation.model.placement import binding_key
 from federation.runtime.terminal import json_text, say, say_lines
 from federation.v1 import resource_pb2
 
+if TYPE_CHECKING:
+    from federation.client import Client, WatchMessage
+
 POLL_SECONDS: Final = 2.0
 
 R = TypeVar("R")
-Fetch = Callable[[Client], Awaitable[Sequence[R]]]
+Fetch = Callable[["Client"], Awaitable[Sequence[R]]]
 # A row under its name, None where it is gone. None alone: rows may be missing, fetch all again.
 Change = tuple[str, R | None] | None
-Changes = Callable[[Client], AsyncGenerator[Change[R]]]
+Changes = Callable[["Client"], AsyncGenerator[Change[R]]]
 News = Sequence[R] | tuple[str, R | None]
 
 
@@ -235,6 +236,9 @@ def news_of(
 
 
 def _polled(fetch: Fetch[R]) -> Callable[[Client], AsyncGenerator[Sequence[R]]]:
+    # Lists that end do not wait for it.
+    import asyncio  # noqa: PLC0415 - see above
+
     async def polled(api: Client) -> AsyncGenerator[Sequence[R]]:
         while True:
             await asyncio.sleep(POLL_SECONDS)

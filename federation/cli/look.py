@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -27,9 +27,11 @@ from federation.cli.lists import ListColumn, ListedKind, Listing, listing_option
 from federation.cli.plans import GET_PLANS, show_plan
 from federation.cli.waiting import GET_GANGS, GET_QUEUE
 from federation.cli.workloads import explain
-from federation.client import Client
 from federation.model.resources import CPU, MEMORY, PODS, amount_of
 from federation.v1 import resource_pb2
+
+if TYPE_CHECKING:
+    from federation.client import Client
 
 
 @click.group(cls=Kinds, epilog="Example: fedctl get clusters -o wide")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -24,7 +24,6 @@ from federation.cli.arguments import (
 from federation.cli.clusters import taint_text
 from federation.cli.connection import connection
 from federation.cli.output import Output, output_option
-from federation.client import Client
 from federation.codec import ranges, texts
 from federation.codec.violations import Violations
 from federation.codec.written import document_from_message
@@ -33,6 +32,9 @@ from federation.model.errors import Conflict, NotFound, PreconditionFailed
 from federation.model.placement import binding_key
 from federation.runtime.terminal import say
 from federation.v1 import resource_pb2
+
+if TYPE_CHECKING:
+    from federation.client import Client
 
 _names_argument = click.argument("names", metavar="NAME...", nargs=-1, required=True)
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any, Final, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 import click
 
@@ -20,19 +20,21 @@ from federation.cli.decisions import shares_text
 from federation.cli.kinds import GetKind, Request, kind_command
 from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.output import Output, output_option
-from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message, enum_word
 from federation.model.errors import FederationError, InvalidRequest
 from federation.model.placement import binding_key
 from federation.model.readable import counted
-from federation.plans.plan import Gain, PlanKind
-from federation.plans.words import gain_words
 from federation.runtime.terminal import say
 from federation.v1 import rebalance_pb2
 
+if TYPE_CHECKING:
+    from federation.client import Client
+
 KINDS: Final = {
-    str(kind): rebalance_pb2.PlanKind.Value(f"PLAN_KIND_{kind.name}") for kind in PlanKind
+    enum_word(rebalance_pb2.PlanKind.DESCRIPTOR, number): number
+    for number in rebalance_pb2.PlanKind.values()
+    if number
 }
 F = TypeVar("F", bound=Callable[..., Any])
 # Something was not moved.
@@ -326,6 +328,10 @@ def _show(plan: rebalance_pb2.Plan, output: Output) -> None:
 
 
 def _print_plan(plan: rebalance_pb2.Plan) -> None:
+    # Lists of plans do not wait for the rules of plans.
+    from federation.plans.plan import Gain, PlanKind  # noqa: PLC0415 - see above
+    from federation.plans.words import gain_words  # noqa: PLC0415 - see above
+
     message = plan.gain
     gain = Gain(wanted=message.wanted, moved=message.moved, bound=message.bound, unit=message.unit)
     words = gain_words(PlanKind(_kind(plan)), gain)

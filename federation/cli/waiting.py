@@ -26,7 +26,6 @@ from federation.cli.decisions import placed_share, print_decision
 from federation.cli.kinds import GetKind, Request
 from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.output import Output, output_option, present_time
-from federation.client import Client, WatchMessage
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
 from federation.model.errors import DeadlineMissed, NotFound
@@ -36,6 +35,8 @@ from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
+
+    from federation.client import Client, WatchMessage
 
 
 # How short_of begins where others have to leave first.

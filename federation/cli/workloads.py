@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -26,13 +26,15 @@ from federation.cli.decisions import (
 )
 from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options, print_list
 from federation.cli.output import Output, output_option
-from federation.client import Client
 from federation.codec.ranges import MAX_LEASE_SECONDS
 from federation.codec.written import document_from_message
 from federation.model.errors import NotFound
 from federation.model.placement import Certificate, binding_key
 from federation.runtime.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
+
+if TYPE_CHECKING:
+    from federation.client import Client
 
 _DECISION_ID: Final = re.compile(r"[0-9a-f-]{36}")
 NOT_PLACED = 3
@@ -41,7 +43,7 @@ WITHOUT_A_PLACE = {
     scheduling_pb2.Outcome.OUTCOME_NO_FIT,
 }
 
-Ask = Callable[[Client], Awaitable[scheduling_pb2.ScheduleResponse]]
+Ask = Callable[["Client"], Awaitable[scheduling_pb2.ScheduleResponse]]
 
 
 SCHEDULE_EPILOG = """Examples:
@@ -137,13 +139,11 @@ def schedule(
         changes_promises=bool(certificate or lease_seconds),
     )
     if tokens:
-        asks: list[Ask] = [
-            partial(Client.commit_preview, token=token, node_timeout_seconds=node_timeout)
-            for token in tokens
-        ]
+        asks = _asks_to_commit(tokens, node_timeout)
         _show_as_answered(asks, output, {}, exit_code=exit_code)
         return
     from federation.cli.inputs import bindings_in  # noqa: PLC0415 - only this verb reads files
+    from federation.client import Client  # noqa: PLC0415 - help does not wait for grpc
 
     held = bindings_in(paths)
     bindings = _promised(held.bindings, certificate, lease_seconds)
@@ -168,6 +168,16 @@ def schedule(
         held.warnings,
         exit_code=exit_code,
     )
+
+
+def _asks_to_commit(tokens: Sequence[str], node_timeout: float) -> list[Ask]:
+    # Help and completion do not wait for grpc.
+    from federation.client import Client  # noqa: PLC0415 - see above
+
+    return [
+        partial(Client.commit_preview, token=token, node_timeout_seconds=node_timeout)
+        for token in tokens
+    ]
 
 
 def _check_options(

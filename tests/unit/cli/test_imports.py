@@ -61,6 +61,14 @@ def test_what_connects_waits_for_little() -> None:
     assert imported(light, *HEAVY) == {verb: set() for verb in light}
 
 
+def test_help_and_completion_of_get_wait_for_no_grpc() -> None:
+    assert imported(["get", "describe", "events"], "grpc", "asyncio") == {
+        "get": set(),
+        "describe": set(),
+        "events": set(),
+    }
+
+
 def test_to_estimate_from_files_waits_for_no_scheduler_and_no_grpc() -> None:
     unneeded = ("grpc", "estimator", "federation.scheduler", "federation.capacity.reserve")
     assert imported(["estimate"], *unneeded) == {"estimate": set()}
