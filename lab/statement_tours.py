@@ -14,10 +14,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
-from federation.services.access_ports import AuditFilter, NewToken, TokenUse
-from federation.services.listed_decisions import DecisionFilter
-from federation.services.packed_previews import packed_preview
-from federation.services.waiting_ports import GangWait, NewWait, QueuePlace
 from sqlalchemy import Connection, event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 

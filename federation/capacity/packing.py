@@ -12,6 +12,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from federation.capacity.cell_requests import (
+    CellRequest,
+    CellRequests,
+    RequestsByCluster,
+    fits_k,
+)
 from federation.capacity.cells import (
     AMOUNTS,
     COUNT,
@@ -21,12 +27,6 @@ from federation.capacity.cells import (
     FreeCells,
     View,
     apart,
-)
-from federation.capacity.replica_requests import (
-    ReplicaRequest,
-    ReplicaRequests,
-    RequestsByCluster,
-    fits_k,
 )
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
@@ -126,7 +126,7 @@ def room_by_segment(
     free_cells: FreeCells, request: Mapping[str, int], suiting_p: BoolArray | None = None
 ) -> IntArray:
     """Return how many replicas the cells of each segment hold; ``suiting_p``: kinds, None all."""
-    room_k = fits_k(free_cells, ReplicaRequest(request, suiting_p))
+    room_k = fits_k(free_cells, CellRequest(request, suiting_p))
     room_k *= free_cells.table_xk[COUNT]
     total_s: IntArray = np.add.reduceat(room_k, free_cells.first_s[:-1])
     return total_s
@@ -159,7 +159,7 @@ def pack_in_place(
     Call once: there may be no spare columns for a second packing.
     """
     everywhere = np.zeros(len(free_cells), dtype=np.int64)
-    requests = ReplicaRequests.of(free_cells.resources, [ReplicaRequest(request, suiting_p)])
+    requests = CellRequests.of(free_cells.resources, [CellRequest(request, suiting_p)])
     return pack_requests_in_place(free_cells, requests.by_cluster(everywhere), replicas_c)
 
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from federation.capacity.assignments import Assignment, ShapeIndex, holdings_of
+from federation.capacity.cell_requests import CellRequest, CellRequests, RequestsByCluster
 from federation.capacity.cells import PIECES, VIEWS, FreeCells, View, apart, gathered, head, only
 from federation.capacity.packing import pack_requests_in_place
 from federation.capacity.pool_kinds import PoolKinds
-from federation.capacity.replica_requests import ReplicaRequest, ReplicaRequests, RequestsByCluster
 from federation.model.arrays import IntArray
 from federation.model.pools.matching import Match
 from federation.model.reservations import Outstanding
@@ -122,7 +122,7 @@ def pack_groups(
 class _Turns(NamedTuple):
     """The groups (axis g) of clusters; those of cluster c begin at ``first_c[c]``."""
 
-    requests: ReplicaRequests
+    requests: CellRequests
     first_c: IntArray
     request_g: IntArray
     replicas_g: IntArray
@@ -147,7 +147,7 @@ class _Turns(NamedTuple):
         used_u, request_g = np.unique(np.array(numbers, dtype=np.int64), return_inverse=True)
         requests = [_request(index.firsts[number], kinds) for number in used_u.tolist()]
         return cls(
-            requests=ReplicaRequests.of(resources, requests),
+            requests=CellRequests.of(resources, requests),
             first_c=first_c,
             request_g=request_g,
             replicas_g=np.array(replicas, dtype=np.int64),
@@ -159,8 +159,8 @@ class _Turns(NamedTuple):
         return self.requests.by_cluster(self.request_g[group_c]), self.replicas_g[group_c]
 
 
-def _request(outstanding: Outstanding, kinds: PoolKinds) -> ReplicaRequest:
+def _request(outstanding: Outstanding, kinds: PoolKinds) -> CellRequest:
     requirements = outstanding.requirements
     # A promise without proof may land on all nodes that do not exclude it, so it is packed there.
     least = Match.YES if outstanding.certificate.is_packed else Match.UNKNOWN
-    return ReplicaRequest(requirements.request, kinds.suiting(requirements.node_claim, least))
+    return CellRequest(requirements.request, kinds.suiting(requirements.node_claim, least))

@@ -174,7 +174,7 @@ LISTED = select(
     binding.c.decision_id,
     *COLUMNS,
 ).join(binding, binding.c.id == table.c.binding_id)
-Place: TypeAlias = tuple[int, datetime, str, str]
+QueueOrder: TypeAlias = tuple[int, datetime, str, str]
 
 
 class WaitingStatements:
@@ -332,7 +332,7 @@ class WaitingStatements:
     async def position(self, place: QueuePlace) -> int:
         return await self._position(_values(place)[:-1])
 
-    async def _position(self, place: Place) -> int:
+    async def _position(self, place: QueueOrder) -> int:
         stands_for_all = or_(table.c.entry == literal_column("''"), table.c.entry == table.c.name)
         before = tuple_(*PLACE) < place
         counted = select(func.count()).where(IS_TRIED, stands_for_all, before)
@@ -370,7 +370,7 @@ def _nomination_text(nominated: Nomination | None) -> str | None:
     return None if nominated is None else NOMINATIONS.json(nominated)
 
 
-def _place_of(row: Row[Any]) -> Place:
+def _place_of(row: Row[Any]) -> QueueOrder:
     ordered_at = row.wait_ordered_at or row.wait_since
     return -row.priority, ordered_at, row.namespace, row.wait_entry or row.name
 

@@ -12,7 +12,7 @@ BEGINS = frozenset({"transaction", "begin"})
 # What is decided under locks is CPU alone, bounded, in threads that nothing else keeps busy.
 UNDER_LOCKS = "UNDER_LOCKS"
 # What ``Amending`` hands on in place of the transaction that is in it.
-HOLDS_ONE = "held"
+HOLDS_ONE = "locked"
 MODULES_OF_STATEMENTS = frozenset(
     {"bindings", "clusters", "credentials", "decisions", "duties", "journal", "presences"}
     | {"preemptions", "reports", "requests", "reservations", "waiting"}

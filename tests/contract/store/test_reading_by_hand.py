@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from federation.services.waiting_ports import NewWait
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 

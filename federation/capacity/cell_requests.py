@@ -17,7 +17,7 @@ from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import fit_in_k, per_replica
 
 
-class ReplicaRequest(NamedTuple):
+class CellRequest(NamedTuple):
     """A replica's request; ``suiting_p`` marks the kinds of pools that match, None: all."""
 
     request: Mapping[str, int]
@@ -25,7 +25,7 @@ class ReplicaRequest(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReplicaRequests:
+class CellRequests:
     """Distinct requests (axis q).
 
     ``amount_rq`` is what a replica takes of each resource (axis r, the rows of the free cells).
@@ -33,13 +33,13 @@ class ReplicaRequests:
     request does not match all kinds of pools.
     """
 
-    requests: Sequence[ReplicaRequest]
+    requests: Sequence[CellRequest]
     amount_rq: IntArray
     has_rows_q: BoolArray
     chooses: bool
 
     @classmethod
-    def of(cls, resources: Sequence[str], requests: Sequence[ReplicaRequest]) -> ReplicaRequests:
+    def of(cls, resources: Sequence[str], requests: Sequence[CellRequest]) -> CellRequests:
         amount_rq = np.zeros((len(resources), len(requests)), dtype=np.int64)
         has_rows_q = np.zeros(len(requests), dtype=np.bool_)
         row_by = {name: row for row, name in enumerate(resources)}
@@ -72,9 +72,9 @@ class RequestsByCluster(NamedTuple):
     ``amount_rc`` is what a replica takes: a single column where it is the same everywhere.
     """
 
-    requests: ReplicaRequests
+    requests: CellRequests
     request_c: IntArray
-    common: ReplicaRequest | None
+    common: CellRequest | None
     amount_rc: IntArray
 
     def amount(self, row: int | slice, cluster_i: IntArray) -> IntArray:
@@ -112,7 +112,7 @@ class RequestsByCluster(NamedTuple):
         return fit_k
 
 
-def fits_k(free_cells: FreeCells, replica_request: ReplicaRequest) -> IntArray:
+def fits_k(free_cells: FreeCells, replica_request: CellRequest) -> IntArray:
     """Return how many replicas each node of the cells holds, with one request for all clusters."""
     fit_k = fit_in_k(
         free_cells.resources, free_cells.amount_rk, per_replica(replica_request.request)
