@@ -103,7 +103,7 @@ async def test_every_command_of_the_page_runs_as_it_stands(running: RunningContr
         assert result.exit_code == 0, result.output
         shown[" ".join(command)] = result.stdout
     assert "Queued:" in shown["schedule -f binding.yaml"]
-    assert "Queued:" not in shown["schedule -f binding.yaml --no-wait"]
+    assert "Queued:" not in shown["schedule -f binding.yaml --no-queue"]
     assert "suspended" in shown["suspend shop/web"]
     assert "UNSCHEDULABLE" in shown["reschedule shop/web"]
     assert len(COMMANDS) == 9
