@@ -38,7 +38,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``plans``: verbs about plans: drain, and rebalance plan, show, list, approve, watch, stop
 - ``replay``: the verbs ``replay``, a decision or a trace file made again, and ``trace``, which
   exports one
-- ``verbs``: the verbs of ``fedctl`` in their groups, and the verb ``completion``
+- ``verbs``: the verbs of ``fedctl`` in their groups, how one is loaded, and the verb ``completion``
 - ``waiting``: verbs about what waits and what changes: queue, gangs, suspend, resume, reschedule,
   wait, watch
 - ``workloads``: verbs about workloads: schedule, diff, explain

@@ -5,9 +5,6 @@ Must not do any verb's work, nor import it before it is asked for.
 
 from __future__ import annotations
 
-import gc
-from importlib import import_module
-from types import ModuleType
 from typing import Any, NoReturn
 
 import click
@@ -22,7 +19,7 @@ from federation.cli.connection import (
     fronted,
     made_connection,
 )
-from federation.cli.verbs import GROUPS, VERBS
+from federation.cli.verbs import GROUPS, VERBS, load_module
 from federation.model.errors import FederationError
 from federation.runtime.terminal import Program, error_lines, say_lines
 
@@ -40,7 +37,7 @@ class Verbs(Program):
         del ctx
         if cmd_name not in VERBS:
             return None
-        module = _loaded(f"federation.cli.{VERBS[cmd_name].module}")
+        module = load_module(f"federation.cli.{VERBS[cmd_name].module}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
@@ -137,20 +134,6 @@ def _refuse(context: click.Context, error: FederationError) -> NoReturn:
 def fedctl(context: click.Context, /, **options: Any) -> None:
     """Ask and steer a fedsched control plane; some verbs work on files alone."""
     context.obj = made_connection(context, options)
-
-
-def _loaded(name: str) -> ModuleType:
-    """A module, with all that it imports: that lives on, and to look for garbage in it takes a
-    tenth of the time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return import_module(name)
-    finally:
-        gc.freeze()
-        if was_enabled:
-            gc.enable()
 
 
 def main() -> None:

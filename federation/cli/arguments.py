@@ -41,12 +41,14 @@ class Kinds(click.Group):
     """
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        del ctx
-        name = SHORT_NAMES.get(cmd_name, cmd_name)
+        name, kinds = SHORT_NAMES.get(cmd_name, cmd_name), self.list_commands(ctx)
         spellings = (name, f"{name}s", name.removesuffix("s"))
-        return next(
-            (self.commands[spelling] for spelling in spellings if spelling in self.commands), None
-        )
+        kind = next((spelling for spelling in spellings if spelling in kinds), None)
+        return None if kind is None else self.command_of(kind)
+
+    def command_of(self, kind: str) -> click.Command:
+        """The command of a kind, as `list_commands` spells it."""
+        return self.commands[kind]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -56,7 +58,7 @@ class Kinds(click.Group):
             return super().resolve_command(ctx, [kind, name, *args[1:]])
         is_kind = args[0].startswith("-") or self.get_command(ctx, args[0]) is not None
         if not (is_kind or ctx.resilient_parsing):
-            kinds = ", ".join(sorted(self.commands))
+            kinds = ", ".join(self.list_commands(ctx))
             raise click.UsageError(f"There is no kind {args[0]!r}. The kinds are {kinds}.", ctx)
         return super().resolve_command(ctx, args)
 

@@ -18,6 +18,7 @@ from click.core import ParameterSource
 from federation.cli.arguments import DurationType
 from federation.cli.folders import admin_token_file, contexts_file
 from federation.cli.output import follow_clock
+from federation.cli.verbs import load_module
 from federation.model.errors import (
     DeadlineMissed,
     FederationError,
@@ -199,6 +200,7 @@ class Connection:
         control plane is ``doing`` is said, people are told of it now and then.
         """
         # Help, completion and what works on files do not wait for grpc.
+        load_module("federation.client")
         import asyncio  # noqa: PLC0415 - see above
 
         from federation.client import BlockingClient  # noqa: PLC0415 - see above

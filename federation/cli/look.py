@@ -14,19 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from federation.cli import output as show
-from federation.cli.access import GET_QUOTAS, GET_TOKENS
 from federation.cli.arguments import Kinds
-from federation.cli.audit import GET_AUDIT
-from federation.cli.bindings import GET_BINDINGS, GET_RESERVATIONS, describe_binding
-from federation.cli.clusters import GET_CLUSTERS, GET_JOIN_TOKENS, GET_JOINERS, describe_cluster
-from federation.cli.contexts import GET_CONTEXTS
 from federation.cli.decisions import requested_pods
-from federation.cli.history import GET_DECISIONS
 from federation.cli.kinds import GetKind, kind_command, show_list
 from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.plans import GET_PLANS, show_plan
-from federation.cli.waiting import GET_GANGS, GET_QUEUE
-from federation.cli.workloads import explain
+from federation.cli.verbs import load_module
 from federation.model.resources import CPU, MEMORY, PODS, amount_of
 from federation.v1 import resource_pb2
 
@@ -34,36 +26,69 @@ if TYPE_CHECKING:
     from federation.client import Client
 
 
-@click.group(cls=Kinds, epilog="Example: fedctl get clusters -o wide")
+# By kind: the module, and in it the entry of the table or the command that describes.
+TABLE: Final = {
+    "audit": ("audit", "GET_AUDIT"),
+    "bindings": ("bindings", "GET_BINDINGS"),
+    "clusters": ("clusters", "GET_CLUSTERS"),
+    "contexts": ("contexts", "GET_CONTEXTS"),
+    "decisions": ("history", "GET_DECISIONS"),
+    "gangs": ("waiting", "GET_GANGS"),
+    "join-tokens": ("clusters", "GET_JOIN_TOKENS"),
+    "joiners": ("clusters", "GET_JOINERS"),
+    "plans": ("plans", "GET_PLANS"),
+    "queue": ("waiting", "GET_QUEUE"),
+    "quotas": ("access", "GET_QUOTAS"),
+    "reservations": ("bindings", "GET_RESERVATIONS"),
+    "tokens": ("access", "GET_TOKENS"),
+}
+DESCRIBED: Final = {
+    "binding": ("bindings", "describe_binding"),
+    "cluster": ("clusters", "describe_cluster"),
+    "decision": ("workloads", "explain"),
+    "plan": ("plans", "show_plan"),
+}
+
+
+class KindTable(Kinds):
+    """A verb about the kinds of a table, each imported when it is asked for."""
+
+    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return sorted(self._table)
+
+    def command_of(self, kind: str) -> click.Command:
+        module, name = self._table[kind]
+        entry: Any = getattr(load_module(f"federation.cli.{module}"), name)
+        if isinstance(entry, GetKind):
+            return kind_command(entry)
+        # Verbs of another name, such as explain, describe a kind too.
+        command: click.Command = copy(entry)
+        command.name = kind
+        command.epilog = f"Example: fedctl describe {kind} {EXAMPLES[kind]}"
+        return command
+
+
+EXAMPLES: Final = {
+    "binding": "shop/checkout-deployment",
+    "cluster": "member1",
+    "decision": "DECISION",
+    "plan": "PLAN",
+}
+
+
+@click.group(cls=KindTable, table=TABLE, epilog="Example: fedctl get clusters -o wide")
 def get() -> None:
     """List objects of a kind: clusters, bindings, queue, plans."""
 
 
-@click.group(cls=Kinds, epilog="Example: fedctl describe cluster member1")
+@click.group(cls=KindTable, table=DESCRIBED, epilog="Example: fedctl describe cluster member1")
 def describe() -> None:
     """Show one object in full."""
-
-
-describe.add_command(describe_cluster)
-
-
-def described(command: click.Command, kind: str) -> click.Command:
-    """Another verb that shows an object in full, as `describe KIND`."""
-    shown = copy(command)
-    shown.name = kind
-    shown.epilog = f"Example: fedctl describe {kind} {kind.upper()}"
-    return shown
-
-
-describe.add_command(describe_binding)
-describe.add_command(described(explain, "decision"))
-describe.add_command(described(show_plan, "plan"))
-TABLE: Final[Sequence[GetKind[Any]]] = (
-    *(GET_CLUSTERS, GET_BINDINGS, GET_DECISIONS, GET_QUEUE, GET_GANGS, GET_RESERVATIONS),
-    *(GET_PLANS, GET_QUOTAS, GET_JOINERS, GET_JOIN_TOKENS, GET_TOKENS, GET_AUDIT, GET_CONTEXTS),
-)
-for kind in TABLE:
-    get.add_command(kind_command(kind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,13 @@
-"""The verbs of ``fedctl`` in their groups, and the verb ``completion``.
+"""The verbs of ``fedctl`` in their groups, how one is loaded, and the verb ``completion``.
 
 Must not import a verb, nor ask a control plane: a shell waits for completions.
 """
 
 from __future__ import annotations
 
+import gc
+from importlib import import_module
+from types import ModuleType
 from typing import Final, NamedTuple
 
 import click
@@ -92,3 +95,18 @@ def completion(shell: str) -> None:
     root = click.get_current_context().find_root().command
     if kind := get_completion_class(shell):
         say_lines(kind(root, {}, "fedctl", "_FEDCTL_COMPLETE").source())
+
+
+def load_module(name: str) -> ModuleType:
+    """Import a module without looking for garbage, of which imports leave none.
+
+    All that it imports lives on; the collector would take a tenth of the time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
