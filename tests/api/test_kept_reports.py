@@ -222,7 +222,9 @@ async def test_equal_pictures_are_kept_once_and_old_days_are_dropped(fleet: Any)
     # Another control plane, which has written nothing yet, and has the duty now.
     parts = running.plane.parts
     keeping = Keeper(running.plane).keeping.keep
-    duties = keeping_reports(keeping, 3600.0, at_once=KEPT_AT_ONCE, every=KEEP_EVERY_SECONDS)
+    duties = keeping_reports(
+        keeping, 3600.0, at_once=KEPT_AT_ONCE, every_seconds=KEEP_EVERY_SECONDS
+    )
     await Duties(parts.store, "another", duties, parts.clock).do_round()
     assert (await count("report_round"), await count("report_picture")) == (5, 2)
     async with running.plane.parts.store.transaction() as tx:
