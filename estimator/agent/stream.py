@@ -92,7 +92,8 @@ class Speaker:
 
     ``apis`` gives (groupVersion, kind) pairs, None when they are not known. ``placer`` is who puts
     pods where room was promised: none, extender or binder. A first report waits at most
-    ``interest_seconds`` for what to look for. ``answered`` is called once a report was taken or
+    ``interest_seconds`` for what to look for. Changes are looked for every second, or after
+    ``news`` is set where there is one. ``answered`` is called once a report was taken or
     passed over. Troubles of the stream are logged at ``trouble_level``.
     """
 
@@ -104,6 +105,7 @@ class Speaker:
     placer: str = "none"
     sees_nodes: bool = True
     interest_seconds: float = INTEREST_SECONDS
+    news: asyncio.Event | None = None
     answered: Callable[[], None] = lambda: None
     trouble_level: int = logging.WARNING
     clocks: PlaneClocks = field(default_factory=PlaneClocks)
@@ -334,6 +336,9 @@ class Stream:
         was_blind = self._agent.view().is_blind
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            if (news := self._speaker.news) is not None:
+                await news.wait()
+                news.clear()
             view = self._agent.view()
             if view.is_blind != was_blind:
                 was_blind = view.is_blind

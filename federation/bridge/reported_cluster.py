@@ -96,7 +96,7 @@ class ReportedCluster(NodelessCluster):
         self._evidence = Evidence()
         self._interests: dict[str, Interest] = {}
         self._interest_version = 0
-        self._has_changed = True
+        self._news = asyncio.Event()
         self._model = ResourceModel()
         # The capacity of the newest message by the newest model; None: not worked out yet.
         self._capacity: _Reportable | None = None
@@ -109,12 +109,12 @@ class ReportedCluster(NodelessCluster):
         if message.status.resource_summary != self._message.status.resource_summary:
             self._evidence.totals_changed()
         self._cluster, self._message, self._capacity = cluster, message, None
-        self._has_changed = True
+        self._news.set()
 
     def put_ready(self, binding: str, replicas: ReadyReplicas) -> None:
         """Note the ready replicas of a binding."""
         if self._evidence.put(binding, replicas, self._line.monotonic()):
-            self._has_changed = True
+            self._news.set()
 
     async def run(self) -> None:
         """Report until cancelled. Raises PermissionRefused where the cluster has an agent by now,
@@ -161,7 +161,7 @@ class ReportedCluster(NodelessCluster):
 
     def look_for(self, update: InterestUpdate, now: float) -> Iterator[None]:  # noqa: ARG002 - evidence has its own times
         if self._evidence.take_over(update):
-            self._has_changed = True
+            self._news.set()
         if update.whole:
             self._interests = {}
         for binding in update.removed:
@@ -171,17 +171,14 @@ class ReportedCluster(NodelessCluster):
         # Interests without any ready replica change no report.
         bindings = (*update.removed, *(interest.binding for interest in update.interests))
         if any(map(self._evidence.has, bindings)):
-            self._has_changed = True
+            self._news.set()
         return iter(())
 
     def echoes(self) -> tuple[int, tuple[Echo, ...]]:
         return self._interest_version, tuple(self._evidence.echoes(self._interests))
 
     def has_news(self) -> bool:
-        if not self._has_changed or self._last_picture is None:
-            return False
-        self._has_changed = False
-        return self._picture() != self._last_picture
+        return self._last_picture is not None and self._picture() != self._last_picture
 
     def _picture(self) -> tuple[Capacity | None, tuple[Echo, ...]]:
         """The capacity, None where there is none to report, and the echoes."""
@@ -232,6 +229,7 @@ class ReportedCluster(NodelessCluster):
             apis=self._apis,
             sees_nodes=False,
             interest_seconds=INTEREST_SECONDS,
+            news=self._news,
             answered=self.reported.set,
             # A bridge speaks for many clusters, which all lose a control plane together.
             trouble_level=logging.DEBUG,
