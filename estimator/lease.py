@@ -50,7 +50,7 @@ class Election:
         return self._renewed_at is not None and now < self._renewed_at + GIVE_UP_SECONDS
 
     def claim(self, found: Lease | None, now: float, wall: float) -> Lease | None:
-        """What to write to become or stay the leader; None while another one is."""
+        """Return the lease to write to become or stay the leader; None while another one is."""
         if found is None:
             return Lease(holder=self.identity, acquired_at=wall, renewed_at=wall)
         if found != self._seen:
@@ -77,7 +77,7 @@ class Election:
         self._renewed_at = None
 
     def resignation(self, found: Lease | None) -> Lease | None:
-        """What to write to let another one begin at once; None when there is nothing to give."""
+        """Return the lease that lets another one begin at once; None without one to give."""
         self._renewed_at = None
         if found is None or found.holder != self.identity:
             return None
@@ -90,7 +90,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeaseStore(Protocol):
-    """Where the lease is. Both raise FederationError."""
+    """The place of a lease. Both methods raise FederationError."""
 
     async def read_lease(self) -> Lease | None: ...
 

@@ -60,7 +60,7 @@ class Outbox:
         self._changed.set()
 
     def close(self) -> None:
-        """What waits is still handed out, and then nothing more."""
+        """Hand out the waiting messages, and then no further ones."""
         self._closed = True
         self._changed.set()
 

@@ -31,7 +31,7 @@ class Dialler:
         return str(self._endpoints[(self._next - 1) % len(self._endpoints)])
 
     def open(self, ca_pem: bytes | None) -> grpc.aio.Channel:
-        """As ``open_channel``, to the endpoint whose turn it is."""
+        """Open a channel as ``open_channel`` does, to the endpoint whose turn it is."""
         self._next += 1
         return open_channel(self._endpoints[(self._next - 1) % len(self._endpoints)], ca_pem)
 

@@ -31,7 +31,7 @@ from federation.model.resources import MAX_AMOUNT, amount_of, format_amount
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLoad:
-    """What one node offers and what its pods ask for, in base units by resource name."""
+    """The amounts that a node offers and its pods request, in base units by resource name."""
 
     allocatable: Mapping[str, int]
     requested: Mapping[str, int]

@@ -85,7 +85,7 @@ class NodeLoads:
         return self._copied(self._nonzero)
 
     def homeless(self) -> dict[str, int]:
-        """What is requested behind the rows, by resource."""
+        """Return the requested amounts behind the rows, by resource."""
         sums = {name: sum(column[self._rows :]) for name, column in self._requested.items()}
         return {name: amount for name, amount in sums.items() if amount}
 

@@ -177,7 +177,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ClaimsUntil:
-    """What one binding, or one promise, holds, until then."""
+    """The nodes that one binding or promise holds until a time."""
 
     claims: tuple[Claim, ...]
     expires_at: float
@@ -227,12 +227,12 @@ class Claims:
             self._planned.pop(key, None)
 
     def planned(self, key: ReservationKey) -> tuple[Claim, ...]:
-        """What a promise holds."""
+        """Return the claims of a promise."""
         held = self._planned.get(key)
         return held.claims if held is not None else ()
 
     def promises(self) -> Collection[ReservationKey]:
-        """Those that hold anything."""
+        """Return the keys of the bindings that hold nodes."""
         return list(self._planned)
 
     def expires_at(self, key: ReservationKey) -> float:
@@ -346,7 +346,7 @@ class _Assumed:
 
 
 class AssumedPods:
-    """Who was let on which nodes of one cluster, each for as long as its assumption lasts."""
+    """Pods that were let on nodes of one cluster, until their assumptions end."""
 
     def __init__(self, assumptions: Assumptions | None = None) -> None:
         self._assumptions = Assumptions() if assumptions is None else assumptions
@@ -358,8 +358,8 @@ class AssumedPods:
         return len(self._pods)
 
     def promises(self) -> set[ReservationKey]:
-        """Those whose pods are on their way to nodes that were kept for them."""
-        return {each.key for each in self._pods.values() if each.key is not None}
+        """Return the promises whose pods are on their way to nodes that are kept for them."""
+        return {pod.key for pod in self._pods.values() if pod.key is not None}
 
     def assume(
         self,
@@ -406,7 +406,7 @@ class AssumedPods:
             self._assumptions.end(uid)
 
     def beside(self, claims: Iterable[Claim], table: NodeTable) -> dict[str, IntArray]:
-        """What assumed pods take of every node beyond these claims, by resource.
+        """Return the amounts that assumed pods take of every node beyond these claims, by resource.
 
         A promise's pods on nodes that are claimed for it are in its claims as long as those last.
         """

@@ -109,11 +109,11 @@ class Walk:
 
     @property
     def node(self) -> int:
-        """Where the walk stands."""
+        """The node where the walk stands."""
         return self._nodes[self._place]
 
     def set_demands(self) -> Iterator[tuple[list[int], int]]:
-        """What a whole set takes, by column."""
+        """Return the amounts that a whole set takes, by column."""
         for column, amount in self._demands:
             yield column, amount * self._replicas
 
@@ -171,7 +171,7 @@ def _take_in_place(walks: Sequence[Walk], together: Sequence[tuple[list[int], in
 
 
 def _demands_of(walks: Sequence[Walk]) -> list[tuple[list[int], int]]:
-    """What a set of these takes of one node, by column."""
+    """Return the amounts that a set of these takes of one node, by column."""
     totals: dict[int, tuple[list[int], int]] = {}
     for walk in walks:
         for column, amount in walk.set_demands():

@@ -165,7 +165,7 @@ def decoded(content: bytes, kind: type[Content]) -> Content:
 
 
 def _readable(api: client.ApiClient, path: str) -> bytes | None:
-    """What is there; None where the agent may not read it, or there is nothing."""
+    """Return the object; None if there is none or the agent may not read it."""
     try:
         content: bytes = request(api, "GET", path, timeout=REQUEST_TIMEOUT_SECONDS).data
     except ApiException as error:
@@ -263,7 +263,7 @@ def _refusal(error: ApiException) -> FederationError:
 
 
 def _status(error: ApiException) -> Status:
-    """What the server says; proxies answer with something else."""
+    """Return the message of the server; proxies answer with something else."""
     try:
         return from_json(error.body or b"", Status)
     except (*UNREADABLE, TypeError):

@@ -203,7 +203,7 @@ NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class PodAudience(Protocol):
-    """Who is told. Called on the loop."""
+    """A receiver of objects. Called on the loop."""
 
     def replace_pods(self, pods: list[IncomingPod]) -> None: ...
 

@@ -127,7 +127,7 @@ _ContainerShape = tuple[bool, _Pairs, _Pairs | None, _Pairs | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodShape:
-    """What a pod asks for, in base units; shared between pods.
+    """Return the request of a pod, in base units; shared between pods.
 
     ``counted`` is what is above 0, without the pod's slot.
     """

@@ -289,7 +289,7 @@ class LoopSink(Generic[Value]):
 
 
 class Threaded(Protocol):
-    """What runs in a thread until it is stopped, from any other, and may be run again."""
+    """A worker that runs in a thread until another one stops it, and may run again."""
 
     name: str
 

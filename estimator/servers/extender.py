@@ -184,7 +184,7 @@ AMPLE_PODS: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """What becomes of the nodes that were asked about, each name in one of the three.
+    """The verdict on the nodes of a request: each name is in one of the three.
 
     ``kept_n`` are the rows of those that are kept; ``awaited`` will do once pods that were let on
     them turn out to be elsewhere.

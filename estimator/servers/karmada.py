@@ -222,7 +222,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KarmadaSettings:
-    """Where to serve, and by which certificates: PEM files; with ``client_ca``, clients need one
+    """The endpoint to serve, and its certificates: PEM files; with ``client_ca``, clients need one
     of its certificates. Without a certificate the port speaks plain text.
     """
 

@@ -147,7 +147,7 @@ async def measure_kinds(count: int, clusters: int) -> None:
     running = spread_bindings(count, names, reports)
     working = reporting(names, reports)
     for kind, plan in (("balance", level_clusters), ("consolidate", empty_clusters)):
-        attempts = [Attempt(binding=each, cause=AttemptCause.MOVED) for each in running]
+        attempts = [Attempt(binding=binding, cause=AttemptCause.MOVED) for binding in running]
         for attempt in attempts:
             attempt.profile = replace(attempt.profile, reserves=(), post_binds=())
         began = time.process_time()

@@ -244,7 +244,7 @@ async def test_clusters_that_join_at_once_do_not_hold_up_the_event_loop_together
         watching = asyncio.create_task(watch())
     await pair.b.follow()
     await watching
-    assert max(after - before for before, after in pairwise(sizes)) <= 4
+    assert max(later - earlier for earlier, later in pairwise(sizes)) <= 4
 
 
 async def test_an_agent_of_a_cluster_that_was_made_anew_is_told_of_its_own_ledger(

@@ -100,7 +100,7 @@ def test_nobody_who_comes_later_takes_what_is_kept(
     working = working_copy(cores)
     stored = [earmarked(number, each) for number, each in enumerate(kept)]
     stored.sort(key=lambda each: -each.binding.priority)
-    claims = EarmarkedBindings(earmarked=[(each, DEFAULT_PROFILE) for each in stored])
+    claims = EarmarkedBindings(earmarked=[(waiting, DEFAULT_PROFILE) for waiting in stored])
     promised = [0, 0, 0]
     for number, each in enumerate(coming):
         before = rooms(working)
@@ -127,7 +127,7 @@ def test_whom_it_is_kept_for_gets_it() -> None:
     decide_all(working, [late, own], NOW)
     assert not late.is_placed
     assert "room is kept for shop/waits-1" in str(late.decision.reason)
-    assert sum(each.replicas for each in own.decision.clusters) == 5
+    assert sum(target.replicas for target in own.decision.clusters) == 5
 
 
 def large(cores: int) -> StoredBinding:
@@ -166,7 +166,7 @@ def test_what_is_free_bit_by_bit_is_kept_where_the_replica_could_fit(
     late = attempt("late", Asked(1, 1), claims)
     urgent = attempt("urgent", Asked(1, 2), claims)
     decide_all(working, [late], NOW)
-    where = {each.name for each in late.decision.clusters}
+    where = {target.name for target in late.decision.clusters}
     if cores > size:
         # Nodes that are too small for it are of no use to it.
         assert late.is_placed is any(free)
@@ -183,7 +183,7 @@ def test_of_several_with_an_earmark_the_first_is_placed(count: int) -> None:
     """All of one priority lack the same room: each keeps it from those behind it alone."""
     working = working_copy([1, 1, 1])
     stored = [earmarked(number, Asked(3, 1)) for number in range(count)]
-    claims = EarmarkedBindings(earmarked=[(each, DEFAULT_PROFILE) for each in stored])
+    claims = EarmarkedBindings(earmarked=[(waiting, DEFAULT_PROFILE) for waiting in stored])
     tried = []
     for number, each in enumerate(stored):
         one = attempt(f"waits-{number}", Asked(3, 1), claims)

@@ -84,7 +84,7 @@ def working_copy(free: Sequence[int]) -> WorkingCopy:
 
 def attempts(every: Sequence[Binding]) -> list[Attempt]:
     move = PlannedMove(why={"a": "a is to be emptied"})
-    made = [Attempt(binding=each, cause=AttemptCause.MOVED, stated=move) for each in every]
+    made = [Attempt(binding=binding, cause=AttemptCause.MOVED, stated=move) for binding in every]
     for attempt in made:
         attempt.profile = replace(attempt.profile, reserves=(), post_binds=())
     return made

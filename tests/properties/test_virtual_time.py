@@ -206,7 +206,7 @@ def check_capacity(fleet: VirtualFleet) -> None:
     simulation, anew = fleet._simulation, packed_anew(fleet)
     assert simulation.fleet.clusters == anew.fleet.clusters
     available_c, anew_c = (
-        each.capacity.estimates(probe, None).replicas_c.tolist() for each in (simulation, anew)
+        one.capacity.estimates(probe, None).replicas_c.tolist() for one in (simulation, anew)
     )
     assert available_c == anew_c
 

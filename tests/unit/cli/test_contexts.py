@@ -185,7 +185,7 @@ def test_login_with_a_certificate_keeps_where_it_is(
         "client-key": str(tmp_path / "me.key"),
         "insecure": False,
     }
-    assert [each.name for each in file.parent.iterdir()] == ["config.yaml"]
+    assert [path.name for path in file.parent.iterdir()] == ["config.yaml"]
 
 
 async def test_login_keeps_what_was_tried(secure: Secure, tmp_path: Path, file: Path) -> None:
