@@ -149,17 +149,17 @@ class ExactAnswer:
 
 def estimates(exact: ExactEstimates, request: EstimateRequest) -> ExactAnswer:
     """The answer to a question; safe in any thread. Raises InvalidRequest."""
-    found = Violations()
+    violations = Violations()
     assumed = [
-        read_components(workload.components, f"assumed[{place}].components", found)
+        read_components(workload.components, f"assumed[{place}].components", violations)
         for place, workload in enumerate(request.assumed)
     ]
-    components = read_components(request.components, "components", found)
+    components = read_components(request.components, "components", violations)
     shapes = [
-        read_requirements(shape, f"shapes[{position}]", found)
+        read_requirements(shape, f"shapes[{position}]", violations)
         for position, shape in enumerate(request.shapes)
     ]
-    found.check()
+    violations.check()
     if components:
         replicas = [exact.sets(components, assumed)]
         shapes = [component.requirements for component in components]

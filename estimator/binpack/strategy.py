@@ -30,16 +30,16 @@ def value_at(points: Sequence[ShapePoint], utilization: int) -> int:
 
     On a slope the rise is cut off towards zero, as Go divides: a falling line is rounded up.
     """
-    left = points[0]
+    start = points[0]
     for right in points:
         if utilization <= right.utilization:
-            run = right.utilization - left.utilization
+            run = right.utilization - start.utilization
             if run == 0:
                 return right.score
-            rise = (right.score - left.score) * (utilization - left.utilization)
-            return left.score + (rise // run if rise >= 0 else -(-rise // run))
-        left = right
-    return left.score
+            rise = (right.score - start.score) * (utilization - start.utilization)
+            return start.score + (rise // run if rise >= 0 else -(-rise // run))
+        start = right
+    return start.score
 
 
 ScoreArray: TypeAlias = IntArray | FloatArray

@@ -61,9 +61,9 @@ class NodeLoads:
         A resource that no pod asks for is no longer there.
         """
         pods = self._requested[PODS]
-        known = set(names)
+        wanted_names = set(names)
         homeless = [
-            name for name, place in self._places.items() if pods[place] and name not in known
+            name for name, place in self._places.items() if pods[place] and name not in wanted_names
         ]
         order = [*names, *homeless]
         places = [self._places.get(name) for name in order]

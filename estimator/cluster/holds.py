@@ -262,7 +262,7 @@ class Claims:
             position = nodes.index(pod.node) if pod.node in nodes else 0
             self.plan(key, _without_one(planned.claims, position), planned.expires_at)
             return
-        found: tuple[str, int] | None = None
+        oldest: tuple[str, int] | None = None
         for binding, held in self._by_binding.items():
             if _namespace(binding) != pod.namespace:
                 continue
@@ -272,9 +272,9 @@ class Claims:
                 if claim.node == pod.node:
                     self._take_one(binding, position)
                     return
-                found = found or (binding, position)
-        if found is not None:
-            self._take_one(*found)
+                oldest = oldest or (binding, position)
+        if oldest is not None:
+            self._take_one(*oldest)
 
     def all(self) -> Iterator[Claim]:
         for held in (*self._by_binding.values(), *self._planned.values()):
@@ -309,13 +309,13 @@ class Claims:
 
 def first_replicas(claims: Sequence[Claim], replicas: int) -> tuple[Claim, ...]:
     """The claims for the first so many replicas."""
-    kept = []
+    remaining = []
     for claim in claims:
         if replicas <= 0:
             break
-        kept.append(replace(claim, replicas=min(claim.replicas, replicas)))
+        remaining.append(replace(claim, replicas=min(claim.replicas, replicas)))
         replicas -= claim.replicas
-    return tuple(kept)
+    return tuple(remaining)
 
 
 def _namespace(binding: str) -> str:
@@ -324,8 +324,8 @@ def _namespace(binding: str) -> str:
 
 def _without_one(claims: tuple[Claim, ...], position: int) -> tuple[Claim, ...]:
     claim = claims[position]
-    left = (replace(claim, replicas=claim.replicas - 1),) if claim.replicas > 1 else ()
-    return (*claims[:position], *left, *claims[position + 1 :])
+    rest = (replace(claim, replicas=claim.replicas - 1),) if claim.replicas > 1 else ()
+    return (*claims[:position], *rest, *claims[position + 1 :])
 
 
 # kube-scheduler binds fifty a second and judges many more: a burst of so many may be on its way.
@@ -459,16 +459,16 @@ class AssumedPods:
 
     def _arrange(self, table: NodeTable) -> None:
         """Make these the nodes; what was on others is there no more."""
-        before, self._table = self._table, table
-        if before is table or [node.name for node in before.nodes] == [
+        former, self._table = self._table, table
+        if former is table or [node.name for node in former.nodes] == [
             node.name for node in table.nodes
         ]:
             return
-        rows = {node.name: row for row, node in enumerate(before.nodes)}
+        rows = {node.name: row for row, node in enumerate(former.nodes)}
         old_row_n = np.array([rows.get(node.name, len(rows)) for node in table.nodes], np.int64)
         self._sums = {}
         for uid, assumed in self._pods.items():
-            bits = np.append(np.unpackbits(assumed.nodes, count=len(before)), 0)
+            bits = np.append(np.unpackbits(assumed.nodes, count=len(former)), 0)
             moved = _Assumed(
                 key=assumed.key,
                 amounts=assumed.amounts,

@@ -75,8 +75,8 @@ class FreeAmounts:
 
     def _take(self, component: Component) -> bool:
         room = self.replicas_n(component)
-        before = np.cumsum(room) - room
-        taken = np.clip(component.replicas - before, 0, room)
+        earlier = np.cumsum(room) - room
+        taken = np.clip(component.replicas - earlier, 0, room)
         for name, amount in without_slots(component.requirements.request).items():
             self._free[name] = self._free_n(name) - taken * amount
         self._free[PODS] = self._free_n(PODS) - taken
@@ -119,21 +119,21 @@ class Walk:
 
     def take_set(self) -> bool:
         """Take the replicas of one set, going on as nodes are used up; whether all were found."""
-        left = self._replicas
+        remaining = self._replicas
         nodes, demands = self._nodes, self._demands
-        while left and self._place < len(nodes):
+        while remaining and self._place < len(nodes):
             node = nodes[self._place]
-            fit = left + 1
+            fit = remaining + 1
             for column, amount in demands:
                 room = column[node] // amount
                 fit = min(fit, room)
-            taken = min(max(0, fit), left)
+            taken = min(max(0, fit), remaining)
             for column, amount in demands:
                 column[node] -= taken * amount
-            left -= taken
+            remaining -= taken
             if taken == fit or fit < 0:
                 self._place += 1
-        return left == 0
+        return remaining == 0
 
 
 def count_sets(walks: Sequence[Walk]) -> int:

@@ -105,13 +105,13 @@ class Extender:
         """
         offered = await _aside(len(body), partial(read_victims, body))
         judgement, positions = self._judged(self._pod(offered.pod))
-        kept = {}
+        victims_by_node = {}
         for node, victims in offered.victims.items():
             known = (self._cluster.cache.pod(uid) for uid in victims.uids)
             leaving = [pod for pod in known if pod is not None]
             if victims.uids and fits_without(judgement, positions, node, leaving):
-                kept[node] = victims
-        return preempt_answer(kept)
+                victims_by_node[node] = victims
+        return preempt_answer(victims_by_node)
 
     async def bind(self, body: bytes) -> bytes:
         """Raises FederationError when the pod could not be bound."""
@@ -138,8 +138,8 @@ class Extender:
     def _assume(self, judgement: Judgement, kept_n: BoolArray) -> None:
         """Count the pod on the nodes that it may get now."""
         pod, cache = judgement.pod, self._cluster.cache
-        known = cache.pod(pod.uid)
-        if known is not None and not known.state.has_no_node_yet:
+        seen = cache.pod(pod.uid)
+        if seen is not None and not seen.state.has_no_node_yet:
             return
         is_planned = bool((judgement.planned_n | ~kept_n).all())
         self._cluster.assumed.assume(
@@ -291,8 +291,8 @@ def ten_points(strategy: Strategy, request: ReplicaRequest, score_n: ScoreArray)
 def _range(strategy: Strategy, request: ReplicaRequest) -> tuple[int, int]:
     """The lowest and the highest score there can be."""
     if isinstance(strategy, VolcanoBinpack):
-        most = MAX_NODE_SCORE * strategy.weight
-        return min(0, most), max(0, most)
+        max_score = MAX_NODE_SCORE * strategy.weight
+        return min(0, max_score), max(0, max_score)
     if isinstance(strategy, ScoringProfile):
         weights = (plugin.weight for plugin in strategy.plugins if plugin.has_a_say(request))
         return 0, MAX_NODE_SCORE * sum(weights)

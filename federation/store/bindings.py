@@ -297,8 +297,8 @@ class BindingStatements:
         return readable_values(rows, binding_of)
 
     async def first_waiting(self, scheduler_names: Collection[str]) -> Sequence[StoredBinding]:
-        given = {"scheduler_names": sorted(scheduler_names)}
-        rows = (await self._connection.execute(FIRST_WAITING, given)).all()
+        parameters = {"scheduler_names": sorted(scheduler_names)}
+        rows = (await self._connection.execute(FIRST_WAITING, parameters)).all()
         return readable_values(rows, binding_of)
 
     async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:

@@ -136,11 +136,11 @@ async def condition_of(engine: AsyncEngine, part: str = "") -> DatabaseCondition
     ``part`` is the one that the engine was created with.
     """
     settings = {**SERVER_SETTINGS, "application_name": application_name(part)}
-    asked = {"names": list(settings), "settings": list(settings.values())}
+    parameters = {"names": list(settings), "settings": list(settings.values())}
     ours = {"ours": PROGRAM}
     async with engine.connect() as connection:
         server = (await connection.execute(_SETTINGS, ours)).mappings().one()
-        lost = (await connection.execute(_LOST_SETTINGS, asked)).scalars().all()
+        lost = (await connection.execute(_LOST_SETTINGS, parameters)).scalars().all()
         fleet = (await connection.execute(_FLEET)).mappings().one()
         await connection.commit()
         backends = set()

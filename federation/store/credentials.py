@@ -282,10 +282,10 @@ class CredentialStatements:
 
     async def lock_admin(self) -> bool:
         await self._connection.execute(LOCK_ADMIN)
-        found = await self._connection.execute(
+        result = await self._connection.execute(
             named("credentials.find_admin", select(literal(1)).where(_is_admin()).limit(1))
         )
-        return found.first() is not None
+        return result.first() is not None
 
     async def revoke_admins(self) -> None:
         await self._connection.execute(

@@ -77,10 +77,10 @@ class SharedBodyStatements:
 
     async def find(self, names: Collection[bytes]) -> Mapping[bytes, bytes]:
         """What ``decision_ports.Decisions.shared`` says."""
-        found = select(table.c.name, table.c.body).where(is_one_of(table.c.name, names))
+        query = select(table.c.name, table.c.body).where(is_one_of(table.c.name, names))
         return {
             row.name: row.body
-            for row in await self._connection.execute(named("decision_inputs.find", found))
+            for row in await self._connection.execute(named("decision_inputs.find", query))
         }
 
     async def prune(self, unused_seconds: float, limit: int) -> int:

@@ -130,8 +130,8 @@ class ReservationStatements:
 
     async def of(self, namespace: str, name: str) -> StoredReservations | None:
         of_binding = select(*COLUMNS).where(table.c.namespace == namespace, table.c.name == name)
-        found = await self._fetched(named("reservations.of", of_binding))
-        return found[0] if found else None
+        rows = await self._fetched(named("reservations.of", of_binding))
+        return rows[0] if rows else None
 
     async def holdings(
         self, keys: Collection[tuple[str, str]]

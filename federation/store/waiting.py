@@ -334,8 +334,8 @@ class WaitingStatements:
 
     async def _position(self, place: QueueOrder) -> int:
         stands_for_all = or_(table.c.entry == literal_column("''"), table.c.entry == table.c.name)
-        before = tuple_(*PLACE) < place
-        counted = select(func.count()).where(IS_TRIED, stands_for_all, before)
+        precedes = tuple_(*PLACE) < place
+        counted = select(func.count()).where(IS_TRIED, stands_for_all, precedes)
         return 1 + int(await self._connection.scalar(named("waiting.position", counted)) or 0)
 
 
