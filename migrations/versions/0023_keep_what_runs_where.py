@@ -38,7 +38,8 @@ SHARES = """
         FROM jsonb_array_elements(clusters) AS share GROUP BY 1
     $$
 """
-# Only shares that changed are written.
+# Only shares that changed are written. They are compared as sets: a binding may be in a thousand
+# clusters.
 KEEP = """
     CREATE OR REPLACE FUNCTION keep_binding_cluster() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
@@ -51,23 +52,27 @@ KEEP = """
             WHERE binding_cluster.cluster = share.cluster
                 AND binding_cluster.binding_id = old_rows.id;
         ELSE
-            DELETE FROM binding_cluster
-            USING old_rows JOIN new_rows ON new_rows.id = old_rows.id
-                    AND new_rows.clusters <> old_rows.clusters,
-                binding_shares(old_rows.clusters) AS share
-            WHERE binding_cluster.cluster = share.cluster
-                AND binding_cluster.binding_id = old_rows.id
-                AND NOT EXISTS (
-                    SELECT FROM binding_shares(new_rows.clusters) AS present
-                    WHERE present.cluster = share.cluster
-                );
+            WITH changed AS MATERIALIZED (
+                SELECT id, old_rows.clusters AS earlier, new_rows.clusters AS later
+                FROM old_rows JOIN new_rows USING (id)
+                WHERE old_rows.clusters <> new_rows.clusters
+            ), earlier AS MATERIALIZED (
+                SELECT id, cluster, replicas FROM changed, binding_shares(changed.earlier)
+            ), later AS MATERIALIZED (
+                SELECT id, cluster, replicas FROM changed, binding_shares(changed.later)
+            ), gone AS (
+                DELETE FROM binding_cluster USING (
+                    SELECT id, cluster FROM earlier EXCEPT SELECT id, cluster FROM later
+                ) AS share
+                WHERE binding_cluster.cluster = share.cluster
+                    AND binding_cluster.binding_id = share.id
+            )
             INSERT INTO binding_cluster AS stored (cluster, binding_id, replicas)
-            SELECT share.cluster, new_rows.id, share.replicas
-            FROM new_rows JOIN old_rows ON old_rows.id = new_rows.id
-                    AND old_rows.clusters <> new_rows.clusters,
-                binding_shares(new_rows.clusters) AS share
-            ON CONFLICT (cluster, binding_id) DO UPDATE SET replicas = excluded.replicas
-            WHERE stored.replicas <> excluded.replicas;
+            SELECT cluster, id, replicas FROM (
+                SELECT id, cluster, replicas FROM later
+                EXCEPT SELECT id, cluster, replicas FROM earlier
+            ) AS share
+            ON CONFLICT (cluster, binding_id) DO UPDATE SET replicas = excluded.replicas;
         END IF;
         RETURN NULL;
     END $$
