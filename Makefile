@@ -4,7 +4,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 # As our programs run: see federation/runtime/native_libraries.py.
 export OPENBLAS_NUM_THREADS = 1
-.PHONY: help install check collect test test-all demo bench compare accuracy attack chaos replays fuzz soak drills truth mutation proto reference lock sbom dist
+.PHONY: help install check collect test test-all demo bench compare accuracy attack chaos replays fuzz soak drills truth mutation proto reference manifests lock sbom dist
 
 BIN = .venv/bin
 PYTHONS = $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3)
@@ -95,6 +95,9 @@ proto: install ## Generate the stubs from proto/
 
 reference: ## Write docs/reference from protos, commands and metrics
 	@$(BIN)/python -m tools.reference
+
+manifests: ## Write the plain manifests of deploy/ from the Helm chart
+	@$(BIN)/python -m lab.manifests
 
 lock: ## Resolve the lock files again; UPGRADE=--upgrade for the newest of everything
 	@$(call RUN_PYTHON,-m tools.lock $(UPGRADE))

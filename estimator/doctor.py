@@ -66,7 +66,7 @@ def cluster_findings(settings: RunSettings) -> Iterator[Finding]:
     # Loading Kubernetes' client takes a third of a second: who follows a file never needs it.
     from estimator.kube.client import cluster_facts, connect, lister  # noqa: PLC0415 - as above
 
-    remedy = "apply the role of deploy/kubernetes, or name another --kubeconfig"
+    remedy = "apply the role of deploy/agent, or name another --kubeconfig"
     try:
         api = connect(settings.kubeconfig)
         uid, version = cluster_facts(api)

@@ -84,7 +84,7 @@ class Joining:
         if not identity.uid:
             raise PreconditionFailed(
                 "joining needs the uid of the namespace kube-system: there is none, or the agent "
-                "may not get it (apply the role of deploy/kubernetes)"
+                "may not get it (apply the role of deploy/agent)"
             )
         token = await self._token()
         ca_pem = await self.trusted("")

@@ -23,6 +23,10 @@ EXTRAS = {
         "build",
     ),
     "requirements-dev.lock": ("dev",),
+    # What each image holds, and nothing that builds.
+    "deploy/images/control-plane.lock": ("control-plane", "embedded", "bridge", "cli", "otel"),
+    "deploy/images/agent.lock": ("estimator", "otel"),
+    "deploy/images/fedctl.lock": ("cli",),
 }
 # The installer, before there is anything else, and what is installed apart from programs.
 GROUPS = {"requirements-uv.lock": "installer", "requirements-schemas.lock": "schemas"}
@@ -52,12 +56,16 @@ KEPT_VARIABLES = (
 
 def compile_locks(uv: Path, options: list[str]) -> None:
     clean = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    sources_by_lock = {
-        lock: ["pyproject.toml", *(f"--extra={extra}" for extra in extras)]
-        for lock, extras in EXTRAS.items()
-    }
     # One version of everything in all locks: `make check` compares them.
     beside = "--constraint=requirements-dev.lock"
+    sources_by_lock = {
+        lock: [
+            "pyproject.toml",
+            *(f"--extra={extra}" for extra in extras),
+            *([beside] if lock.startswith("deploy/") else []),
+        ]
+        for lock, extras in EXTRAS.items()
+    }
     sources_by_lock |= {lock: [f"--group={group}", beside] for lock, group in GROUPS.items()}
     for lock, sources in sources_by_lock.items():
         print(f"fedsched: resolving {lock}", flush=True)

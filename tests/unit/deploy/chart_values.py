@@ -10,18 +10,12 @@ from typing import Any
 
 import yaml
 
+from lab.manifests import JOINING, NO_CONTROL_PLANE
+
 ROOT = Path(__file__).parents[3]
 Values = dict[str, Any]
-OFF: Values = {"controlPlane": {"enabled": False}}
-JOINING = {
-    "enabled": True,
-    "cluster": "member1",
-    "endpoint": "control-plane.example:7443",
-    "caUrl": "http://control-plane.example:7080/ca.pem",
-    "caSha256": "0" * 64,
-}
-AGENT: Values = {**OFF, "agent": JOINING}
-BRIDGED: Values = {**OFF, "bridge": {"enabled": True}}
+AGENT: Values = {**NO_CONTROL_PLANE, "agent": JOINING}
+BRIDGED: Values = {**NO_CONTROL_PLANE, "bridge": {"enabled": True}}
 EVERYTHING: Values = {
     "controlPlane": {
         "enabled": True,

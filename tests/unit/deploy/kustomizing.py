@@ -5,6 +5,7 @@ Must not guess: what it does not know ends it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from tests.unit.deploy.manifests import KUSTOMIZATION, documents
+from lab.manifests import SETTINGS
+from tests.unit.deploy.manifests import KUSTOMIZATION, documents, settings
 from tests.unit.deploy.starting import by_name
 
 Made = dict[tuple[str, str], Any]
@@ -25,11 +27,31 @@ def kustomized(base: Path, components: Sequence[Path] = ()) -> Made:
         kustomization = yaml.safe_load((directory / KUSTOMIZATION).read_text(encoding="utf-8"))
         for name in kustomization.get("resources", ()):
             made |= by_name(documents(name, within=directory))
+        for generator in kustomization.get("configMapGenerator", ()):
+            made |= by_name([_config_map(directory, **generator)])
         for patch in kustomization.get("patches", ()):
             target = (patch["target"]["kind"], patch["target"]["name"])
             for operation in yaml.safe_load(patch["patch"]):
                 _apply(made[target], **operation)
     return made
+
+
+def without_sums(text: str) -> str:
+    """Return what kustomize printed without the sums in names of ConfigMaps."""
+    return re.sub(r"(-settings)-[a-z0-9]{10}\b", r"\1", text)
+
+
+def _config_map(directory: Path, *, name: str, namespace: str, envs: Sequence[str]) -> Any:
+    """Return it with its own name: the sum that kustomize adds is nobody's business here."""
+    (file,) = envs
+    if file != SETTINGS:
+        raise ValueError(f"{file}: this reading of generators knows {SETTINGS} alone")
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": settings(directory),
+    }
 
 
 def _apply(document: Any, *, op: str, path: str, value: Any) -> None:

@@ -44,7 +44,7 @@ def container(objects: Objects) -> dict[str, Any]:
 
 def environment(objects: Objects) -> dict[str, str]:
     """What the container is given, on a pod with that address."""
-    values = dict(objects["ConfigMap", NAME]["data"])
+    values = dict(objects["ConfigMap", f"{NAME}-settings"]["data"])
     known = {"FEDERATION_DATABASE_URL": DATABASE_URL, "POD_IP": POD_IP}
     for variable in container(objects)["env"]:
         value = variable.get("value", known.get(variable["name"]))

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from lab.charts import TemplateError, merged, render
+from lab.manifests import written
 from tests import kubernetes_schemas
-from tests.helm import TemplateError, merged, render
 from tests.kubernetes_schemas import json_schemas
 from tests.unit.deploy.chart_values import (
     ACCESS,
@@ -23,7 +24,7 @@ from tests.unit.deploy.chart_values import (
     METRICS,
     Values,
 )
-from tests.unit.deploy.manifests import BRIDGE, CHART, CONTROL_PLANE, KUBERNETES, documents
+from tests.unit.deploy.manifests import CHART, documents
 from tests.unit.deploy.starting import by_name
 from tests.unit.deploy.test_manifests import NEWEST, OLDEST
 
@@ -43,35 +44,9 @@ def rendered(values: Values, namespace: str = "fedsched") -> Found:
     return by_name(render(CHART, values, namespace=namespace))
 
 
-@pytest.mark.parametrize(
-    ("values", "within", "left_out"),
-    [
-        ({}, CONTROL_PLANE, {"Namespace"}),
-        (AGENT, KUBERNETES, {"Namespace"}),
-        (BRIDGED, BRIDGE, {"Namespace"}),
-    ],
-    ids=["control plane", "agent", "bridge"],
-)
-def test_by_default_it_makes_what_the_manifests_have(
-    values: Values, within: Path, left_out: set[str]
-) -> None:
-    kept = {
-        (each["kind"], each["metadata"]["name"]): each
-        for path in sorted(within.glob("*.yaml"))
-        if path.name not in ("kustomization.yaml", "join-token.yaml")
-        for each in yaml.safe_load_all(path.read_text(encoding="utf-8"))
-        if each["kind"] not in left_out
-    }
-    assert without_settings(rendered(values)) == kept
-
-
-def without_settings(found: Found) -> Found:
-    """Leave out the sum of the settings in pods: manifests have no template to make it by."""
-    for (kind, _), document in found.items():
-        metadata = document["spec"]["template"]["metadata"] if kind == "Deployment" else {}
-        if metadata.get("annotations", {}).pop(SETTINGS, None):
-            assert metadata.pop("annotations") == {}
-    return found
+def test_the_manifests_are_what_the_chart_makes() -> None:
+    for path, text in written().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path}: run `make manifests`"
 
 
 @pytest.mark.parametrize(
@@ -143,9 +118,9 @@ def test_every_value_is_used_and_kubernetes_takes_the_objects() -> None:
         "LoadBalancer",
         "fleet",
     )
-    settings = found["ConfigMap", "fedsched-control-plane"]["data"]
+    settings = found["ConfigMap", "fedsched-control-plane-settings"]["data"]
     assert settings["FEDERATION_LOST_SECONDS"] == "120"
-    assert found["ConfigMap", "fedsched-agent"]["data"]["ESTIMATOR_LOG_FORMAT"] == "json"
+    assert found["ConfigMap", "fedsched-agent-settings"]["data"]["ESTIMATOR_LOG_FORMAT"] == "json"
     (agent,) = found["Deployment", "fedsched-agent"]["spec"]["template"]["spec"]["containers"]
     assert agent["command"] == ["estimator", "run", "--binder"]
     assert ("Role", "fedsched-binder") in found
@@ -154,6 +129,129 @@ def test_every_value_is_used_and_kubernetes_takes_the_objects() -> None:
     assert {"name": "BRIDGE_ENDPOINT", "value": "far.example:8443"} in bridge["env"]
     rules = found["NetworkPolicy", "fedsched-bridge"]["spec"]["egress"]
     assert rules[-1] == {"ports": [{"protocol": "TCP", "port": 8443}]}
+
+
+def test_two_releases_share_no_name_and_no_pod() -> None:
+    releases = [
+        by_name(render(CHART, EVERYTHING, namespace="fedsched", release=name))
+        for name in ("fedsched", "blue")
+    ]
+    # Except what one namespace has once: nothing.
+    assert not set(releases[0]) & set(releases[1])
+    assert ("Deployment", "blue-fedsched-control-plane") in releases[1]
+    selectors = [
+        objects["Deployment", name]["spec"]["selector"]["matchLabels"]
+        for objects, name in zip(
+            releases, ("fedsched-control-plane", "blue-fedsched-control-plane"), strict=True
+        )
+    ]
+    assert selectors[0]["app.kubernetes.io/instance"] == "fedsched"
+    assert selectors[1]["app.kubernetes.io/instance"] == "blue"
+    named = rendered({"fullnameOverride": "x"})
+    assert ("Service", "x-control-plane") in named
+
+
+def test_every_object_has_the_standard_labels_and_yours() -> None:
+    objects = rendered({**EVERYTHING, "commonLabels": {"team": "fleet"}})
+    for document in objects.values():
+        labels = document["metadata"]["labels"]
+        assert labels["helm.sh/chart"] == "fedsched-0.2.0"
+        assert labels["app.kubernetes.io/managed-by"] == "Helm"
+        assert labels["team"] == "fleet"
+        assert "app.kubernetes.io/component" in labels
+
+
+@pytest.mark.parametrize("part", ["control-plane", "agent", "bridge"])
+def test_pods_are_placed_and_named_as_values_say(part: str) -> None:
+    key = "controlPlane" if part == "control-plane" else part
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    changes = {
+        "affinity": affinity,
+        "priorityClassName": "high",
+        "podLabels": {"cost": "platform"},
+        "podAnnotations": {"note": "yes"},
+        "serviceAccount": {"create": False, "name": "mine"},
+    }
+    objects = rendered(merged(EVERYTHING, {key: changes, "revisionHistoryLimit": 3}))
+    deployment = objects["Deployment", f"fedsched-{part}"]["spec"]
+    template = deployment["template"]
+    assert deployment["revisionHistoryLimit"] == 3
+    assert template["metadata"]["labels"]["cost"] == "platform"
+    assert template["metadata"]["annotations"]["note"] == "yes"
+    assert template["spec"]["affinity"] == affinity
+    assert template["spec"]["priorityClassName"] == "high"
+    assert template["spec"]["serviceAccountName"] == "mine"
+    assert ("ServiceAccount", f"fedsched-{part}") not in objects
+    subjects = [
+        subject["name"]
+        for (kind, _), document in objects.items()
+        if kind.endswith("Binding")
+        for subject in document["subjects"]
+    ]
+    assert ("mine" in subjects) == (part == "agent")
+
+
+def test_the_schema_is_migrated_before_pods_change_by_a_role_of_its_own() -> None:
+    values = merged(
+        EVERYTHING, {"controlPlane": {"migration": {"database": {"secret": "owner", "key": "url"}}}}
+    )
+    objects = rendered(values)
+    job = objects["Job", "fedsched-migrate"]
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    (migrating,) = job["spec"]["template"]["spec"]["containers"]
+    (url,) = migrating["env"]
+    assert url["valueFrom"]["secretKeyRef"] == {"name": "owner", "key": "url"}
+    pod = objects["Deployment", "fedsched-control-plane"]["spec"]["template"]["spec"]
+    assert "initContainers" not in pod
+    without = rendered(merged(EVERYTHING, {"controlPlane": {"migration": {"hook": False}}}))
+    assert ("Job", "fedsched-migrate") not in without
+    pod = without["Deployment", "fedsched-control-plane"]["spec"]["template"]["spec"]
+    assert [container["name"] for container in pod["initContainers"]] == ["migrate"]
+
+
+def test_cert_manager_makes_the_certificate_that_is_mounted() -> None:
+    issuer = {"name": "fleet-ca", "kind": "ClusterIssuer"}
+    values = {"controlPlane": {"tls": {"certManager": {"enabled": True, "issuerRef": issuer}}}}
+    spec = rendered(values)["Certificate", "fedsched-control-plane"]["spec"]
+    assert spec["secretName"] == "fedsched-tls"
+    assert "fedsched.example" in spec["dnsNames"]
+    assert spec["issuerRef"].items() >= issuer.items()
+    with pytest.raises(TemplateError, match="issuerRef"):
+        rendered({"controlPlane": {"tls": {"certManager": {"enabled": True}}}})
+
+
+def test_ports_of_the_service_are_those_that_agents_are_told() -> None:
+    objects = rendered({"controlPlane": {"service": {"apiPort": 443, "webPort": 80}}})
+    service = objects["Service", "fedsched-control-plane"]["spec"]
+    assert {port["name"]: port["port"] for port in service["ports"]} == {"api": 443, "web": 80}
+    settings = objects["ConfigMap", "fedsched-control-plane-settings"]["data"]
+    assert settings["FEDERATION_ADVERTISE_ENDPOINT"] == "fedsched.example:443"
+    assert settings["FEDERATION_ADVERTISE_CA_URL"] == "http://fedsched.example:80/ca.pem"
+
+
+def test_ports_are_open_to_the_peers_that_values_name() -> None:
+    peer = [{"ipBlock": {"cidr": "10.1.2.3/32"}}]
+    values = merged(
+        EVERYTHING,
+        {
+            "controlPlane": {"networkPolicy": {"database": peer}},
+            "agent": {"networkPolicy": {"apiServer": peer, "controlPlane": peer}},
+            "bridge": {"networkPolicy": {"karmada": peer, "controlPlane": peer, "extraEgress": []}},
+        },
+    )
+    objects = rendered(values)
+    for part in ("control-plane", "agent", "bridge"):
+        rules = objects["NetworkPolicy", f"fedsched-{part}"]["spec"]["egress"]
+        assert all(rule.get("to") for rule in rules), part
+
+
+def test_helms_test_asks_a_control_plane_whether_it_is_ready() -> None:
+    objects = rendered(EVERYTHING)
+    pod = objects["Pod", "fedsched-test"]
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    (container,) = pod["spec"]["containers"]
+    web = objects["Service", "fedsched-control-plane-web"]
+    assert f"http://{web['metadata']['name']}.fedsched.svc:7080/readyz" in container["command"][-1]
 
 
 def test_network_policies_may_be_left_out() -> None:
@@ -175,8 +273,10 @@ def test_a_digest_names_the_image_and_comes_before_the_tag() -> None:
 
 
 def test_the_binder_has_the_rights_that_the_manifests_give_it() -> None:
-    rights = by_name(documents("binder/rbac.yaml"))
-    assert rights.items() <= rendered(EVERYTHING).items()
+    objects = rendered(EVERYTHING)
+    for key, manifest in by_name(documents("binder/rbac.yaml")).items():
+        names = ("rules", "roleRef", "subjects")
+        assert [manifest.get(name) for name in names] == [objects[key].get(name) for name in names]
 
 
 def test_what_an_agent_cannot_do_without_is_asked_for() -> None:

@@ -17,8 +17,8 @@ from federation.codec.role_rules import read_role_rules
 from federation.plugins import read_profiles
 from federation.runtime.serving_rules import check_serving
 from federation.runtime.setting_options import OPTIONS
+from lab.charts import TemplateError, merged, render
 from tests import kubernetes_schemas
-from tests.helm import TemplateError, merged, render
 from tests.kubernetes_schemas import json_schemas
 from tests.unit.deploy.chart_values import (
     ACCESS,
@@ -174,7 +174,7 @@ def test_the_page_about_kubernetes_has_examples_that_start(tmp_path: Path) -> No
     assert {("PodMonitor", NAME), ("PrometheusRule", NAME)} <= objects.keys()
     agent = rendered(agent_values)
     assert ("Deployment", NAME) not in agent
-    given = agent["ConfigMap", "fedsched-agent"]["data"]
+    given = agent["ConfigMap", "fedsched-agent-settings"]["data"]
     loaded = AGENT_OPTIONS.load(flags={}, environment=given, document={}, source="")
     assert not loaded.violations
     assert not loaded.warnings

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.helm import merged, render
+from lab.charts import merged, render
 from tests.unit.deploy.chart_values import AGENT, BASE, EVERY_PART, METRICS, SCRAPERS, Values
 from tests.unit.deploy.manifests import CHART, DEPLOY, MONITORING
 from tests.unit.deploy.starting import Objects, by_name
@@ -47,7 +47,7 @@ def test_monitors_select_pods_and_ports_that_there_are() -> None:
     for part, served in SERVED.items():
         monitor = objects["PodMonitor", f"fedsched-{part}"]
         template = objects["Deployment", f"fedsched-{part}"]["spec"]["template"]
-        assert monitor["metadata"]["labels"] == {"release": "prometheus"}
+        assert monitor["metadata"]["labels"].items() >= {"release": "prometheus"}.items()
         wanted = monitor["spec"]["selector"]["matchLabels"]
         assert wanted.items() <= template["metadata"]["labels"].items()
         (endpoint,) = monitor["spec"]["podMetricsEndpoints"]

@@ -13,18 +13,20 @@ import yaml
 from estimator.settings import OPTIONS
 from federation.bridge.__main__ import bridge
 from tests import kubernetes_schemas
-from tests.unit.deploy.kustomizing import kustomized
+from tests.unit.deploy.kustomizing import kustomized, without_sums
 from tests.unit.deploy.manifests import (
+    AGENT_FOLDER,
     BRIDGE,
     CLOUDNATIVE_PG,
     CONTROL_PLANE,
     DEPLOY,
-    KUBERNETES,
     KUSTOMIZATION,
     documents,
     files,
     one,
+    settings,
 )
+from tests.unit.deploy.starting import by_name
 
 OLDEST, NEWEST = "1.30", "1.37"
 NAMESPACE = "fedsched"
@@ -52,9 +54,9 @@ def test_a_wrong_field_is_found() -> None:
 
 def test_kustomize_is_given_every_file_but_the_template() -> None:
     templates: dict[Path, set[str]] = {
-        KUBERNETES: {"join-token.yaml"},
-        KUBERNETES / "binder": set(),
-        KUBERNETES / "metrics": set(),
+        AGENT_FOLDER: {"join-token.yaml"},
+        AGENT_FOLDER / "binder": set(),
+        AGENT_FOLDER / "metrics": set(),
         CONTROL_PLANE: set(),
         CONTROL_PLANE / CLOUDNATIVE_PG: set(),
         **{path.parent: set() for path in CONTROL_PLANE.glob(f"access/*/{KUSTOMIZATION}")},
@@ -74,25 +76,17 @@ def test_kustomize_makes_what_the_files_have(tmp_path: Path) -> None:
         run = subprocess.run(
             ["kubectl", "kustomize", str(directory)], capture_output=True, check=True, text=True
         )
-        objects = list(yaml.safe_load_all(run.stdout))
-        return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+        return by_name(yaml.safe_load_all(without_sums(run.stdout)))
 
-    def kept(directory: Path) -> dict[tuple[str, str], dict[str, Any]]:
-        paths = (path for path in directory.glob("*.yaml") if path.name not in left_out)
-        objects = [each for path in paths for each in yaml.safe_load_all(path.read_text("utf-8"))]
-        return {(each["kind"], each["metadata"]["name"]): each for each in objects}
-
-    left_out = {KUSTOMIZATION, "join-token.yaml"}
-    directories = (KUBERNETES, KUBERNETES / "binder", CONTROL_PLANE, BRIDGE, BRIDGE / "karmada")
-    for directory in directories:
+    for directory in (AGENT_FOLDER, CONTROL_PLANE, BRIDGE, BRIDGE / "karmada"):
         # It gives the image a name; that it is the one that runs is another test's.
-        assert made(directory) == kept(directory), directory
+        assert made(directory) == kustomized(directory), directory
     # Binder and metrics are parts that are added, and an agent with the binder binds.
-    shutil.copytree(KUBERNETES, tmp_path / "agent")
+    shutil.copytree(AGENT_FOLDER, tmp_path / "agent")
     with (tmp_path / "agent" / KUSTOMIZATION).open("a", encoding="utf-8") as file:
         file.write("\ncomponents: [binder, metrics]\n")
     binding = made(tmp_path / "agent")
-    assert binding == kustomized(KUBERNETES, [KUBERNETES / "binder", KUBERNETES / "metrics"])
+    assert binding == kustomized(AGENT_FOLDER, [AGENT_FOLDER / "binder", AGENT_FOLDER / "metrics"])
     pod = binding["Deployment", "fedsched-agent"]["spec"]["template"]["spec"]
     assert "--binder" in pod["containers"][0]["command"]
 
@@ -103,7 +97,7 @@ def test_everything_is_in_one_namespace() -> None:
         assert document["metadata"].get("namespace") == expected
 
 
-@pytest.mark.parametrize("within", [KUBERNETES, BRIDGE], ids=lambda path: path.name)
+@pytest.mark.parametrize("within", [AGENT_FOLDER, BRIDGE], ids=lambda path: path.name)
 def test_bindings_name_roles_and_accounts_that_there_are(within: Path) -> None:
     there = {(each["kind"], each["metadata"]["name"]) for each in documents(within=within)}
     for binding in documents(within=within):
@@ -115,7 +109,9 @@ def test_bindings_name_roles_and_accounts_that_there_are(within: Path) -> None:
             assert subject["namespace"] == NAMESPACE
 
 
-@pytest.mark.parametrize("within", [KUBERNETES, CONTROL_PLANE, BRIDGE], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "within", [AGENT_FOLDER, CONTROL_PLANE, BRIDGE], ids=lambda path: path.name
+)
 def test_pods_are_confined(within: Path) -> None:
     pod = one("Deployment", within=within)["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]
@@ -155,13 +151,13 @@ def test_the_network_policy_lets_nobody_in_and_names_every_port() -> None:
     assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
     assert policy["ingress"] == []
     assert all(rule["ports"] for rule in policy["egress"])
-    control_plane_port = int(one("ConfigMap")["data"]["ESTIMATOR_ENDPOINT"].rpartition(":")[2])
+    control_plane_port = int(settings(AGENT_FOLDER)["ESTIMATOR_ENDPOINT"].rpartition(":")[2])
     open_ports = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
     assert open_ports == {53, 5353, 443, 6443, control_plane_port, 7080}
 
 
 def test_prometheus_is_let_in_to_the_metrics_alone_where_that_is_asked_for() -> None:
-    objects = kustomized(KUBERNETES, [KUBERNETES / "metrics"])
+    objects = kustomized(AGENT_FOLDER, [AGENT_FOLDER / "metrics"])
     (incoming,) = objects["NetworkPolicy", "fedsched-agent"]["spec"]["ingress"]
     assert all(peer["namespaceSelector"]["matchLabels"] for peer in incoming["from"])
     (container,) = agent_pod()["containers"]
@@ -176,7 +172,7 @@ def test_prometheus_is_let_in_to_the_metrics_alone_where_that_is_asked_for() -> 
 
 def test_the_environment_holds_settings_that_there_are() -> None:
     (container,) = agent_pod()["containers"]
-    names = {each["name"] for each in container["env"]} | one("ConfigMap")["data"].keys()
+    names = {each["name"] for each in container["env"]} | settings(AGENT_FOLDER).keys()
     assert names <= set(map(OPTIONS.variable, OPTIONS))
 
 

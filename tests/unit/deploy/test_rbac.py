@@ -21,18 +21,18 @@ from lab.kubeapi.faults import Answer, Asked, First
 from lab.kubeapi.server import KubeApiServer
 from lab.kubeapi.state import Cluster
 from tests.agent.agents import running_agent
-from tests.unit.deploy.manifests import KUBERNETES, documents
+from tests.unit.deploy.manifests import AGENT_FOLDER, documents
 
 AGENT = "system:serviceaccount:fedsched:fedsched-agent"
 Access = frozenset[tuple[str, str, str]]
 
 
-def rules(*names: str, within: Path = KUBERNETES) -> tuple[Rule, ...]:
+def rules(*names: str, within: Path = AGENT_FOLDER) -> tuple[Rule, ...]:
     found = documents(*names, within=within)
     return rules_of(each for each in found if each["kind"].endswith("Role"))
 
 
-def allowed(*names: str, within: Path = KUBERNETES) -> Access:
+def allowed(*names: str, within: Path = AGENT_FOLDER) -> Access:
     """API group, resource and verb of everything the rules allow."""
     return frozenset(
         (group, resource, verb)

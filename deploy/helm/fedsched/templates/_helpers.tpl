@@ -1,3 +1,90 @@
+{{- /* What the names of all objects begin with; the release `fedsched` has no second word. */}}
+{{- define "fedsched.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{ .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else -}}
+{{- if contains "fedsched" .Release.Name -}}
+{{ .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else -}}
+{{ .Release.Name | trunc 31 | trimSuffix "-" }}-fedsched
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* With app.kubernetes.io/component beside them: what selects pods, and never changes. */}}
+{{- define "fedsched.selector" -}}
+app.kubernetes.io/name: fedsched
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "fedsched.labels" -}}
+{{ include "fedsched.selector" . }}
+app.kubernetes.io/part-of: fedsched
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Not the version: a chart that changes nothing else leaves the pods where they are. */}}
+{{- define "fedsched.podLabels" -}}
+{{ include "fedsched.selector" . }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "fedsched.controlPlaneAccount" -}}
+{{- if .Values.controlPlane.serviceAccount.name -}}
+{{ .Values.controlPlane.serviceAccount.name }}
+{{- else -}}
+{{ include "fedsched.fullname" . }}-control-plane
+{{- end -}}
+{{- end }}
+
+{{- define "fedsched.agentAccount" -}}
+{{- if .Values.agent.serviceAccount.name -}}
+{{ .Values.agent.serviceAccount.name }}
+{{- else -}}
+{{ include "fedsched.fullname" . }}-agent
+{{- end -}}
+{{- end }}
+
+{{- define "fedsched.bridgeAccount" -}}
+{{- if .Values.bridge.serviceAccount.name -}}
+{{ .Values.bridge.serviceAccount.name }}
+{{- else -}}
+{{ include "fedsched.fullname" . }}-bridge
+{{- end -}}
+{{- end }}
+
+{{- /* The Service of the page: of its own where the API is published. */}}
+{{- define "fedsched.webService" -}}
+{{ include "fedsched.fullname" . }}-control-plane
+{{- if ne .Values.controlPlane.service.type "ClusterIP" }}-web{{ end }}
+{{- end }}
+
+{{- /* Where the pods of a part run; the scope is the part. */}}
+{{- define "fedsched.placement" -}}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{- define "fedsched.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
@@ -29,8 +116,8 @@
 {{- /* The ConfigMap of control planes. */}}
 {{- define "fedsched.controlPlaneSettings" -}}
 # What agents in member clusters dial; the certificate must name this host.
-FEDERATION_ADVERTISE_ENDPOINT: {{ .Values.controlPlane.host }}:7443
-FEDERATION_ADVERTISE_CA_URL: http://{{ .Values.controlPlane.host }}:7080/ca.pem
+FEDERATION_ADVERTISE_ENDPOINT: {{ .Values.controlPlane.host }}:{{ .Values.controlPlane.service.apiPort }}
+FEDERATION_ADVERTISE_CA_URL: http://{{ .Values.controlPlane.host }}:{{ .Values.controlPlane.service.webPort }}/ca.pem
 # Control planes call each other at their pods' addresses, and expect this name there.
 FEDERATION_PEER_NAME: {{ .Values.controlPlane.host }}
 {{- with .Values.controlPlane.settings }}
@@ -40,6 +127,7 @@ FEDERATION_PEER_NAME: {{ .Values.controlPlane.host }}
 
 {{- /* The ConfigMap of the agent. */}}
 {{- define "fedsched.agentSettings" -}}
+# Where the control plane is and how it is known; `fedctl join-token create` prints all of it.
 ESTIMATOR_CLUSTER: {{ required "agent.cluster: the name of this cluster" .Values.agent.cluster }}
 ESTIMATOR_ENDPOINT: {{ required "agent.endpoint: HOST:PORT of the control plane" .Values.agent.endpoint }}
 {{- with .Values.agent.caUrl }}
@@ -98,6 +186,6 @@ fedsched.io/scheduler-config: {{ toJson . | sha256sum }}
 {{- if .Values.bridge.endpoint -}}
 {{ .Values.bridge.endpoint }}
 {{- else -}}
-fedsched-control-plane.{{ .Release.Namespace }}.svc:7443
+{{ include "fedsched.fullname" . }}-control-plane.{{ .Release.Namespace }}.svc:{{ .Values.controlPlane.service.apiPort }}
 {{- end -}}
 {{- end }}

@@ -29,7 +29,7 @@ class _Part(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """``kind`` is if, with or define; ``body`` and ``other`` are texts, actions and blocks."""
+    """``kind`` is if, with, range or define; ``body`` and ``other`` are texts, actions, blocks."""
 
     kind: str
     words: tuple[str, ...]
@@ -41,24 +41,47 @@ class TemplateError(Exception):
     """A template that this does not know, or that refuses its values."""
 
 
-def render(chart: Path, values: Mapping[str, Any], *, namespace: str) -> list[Values]:
-    """The chart's objects under these values, which are merged into its own."""
-    own = yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8"))
-    facts = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
-    root = {
-        "Values": merged(own, values),
-        "Chart": {"AppVersion": facts["appVersion"]},
-        "Release": {"Namespace": namespace},
-        "Files": {"Get": lambda name: (chart / name).read_text(encoding="utf-8")},
-    }
-    templates = sorted((chart / "templates").iterdir())
-    renderer = _Renderer()
-    texts = [renderer.text(each.read_text(encoding="utf-8"), root) for each in templates]
+def render(
+    chart: Path, values: Mapping[str, Any], *, namespace: str, release: str = "fedsched"
+) -> list[Values]:
+    """Return the chart's objects under these values, which are merged into its own."""
+    texts = rendered_texts(chart, values, namespace=namespace, release=release)
     documents: list[Values] = []
-    for path, text in zip(templates, texts, strict=True):
-        if path.suffix == ".yaml":
+    for name, text in texts.items():
+        if name.endswith(".yaml"):
             documents += filter(None, yaml.safe_load_all(text))
     return documents
+
+
+def rendered_texts(
+    chart: Path,
+    values: Mapping[str, Any],
+    *,
+    namespace: str,
+    release: str = "fedsched",
+    service: str = "Helm",
+) -> dict[str, str]:
+    """Return what each template of the chart becomes, comments included, by its file name."""
+    defaults = yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8"))
+    facts = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
+    root = {
+        "Values": merged(defaults, values),
+        "Chart": {
+            "Name": facts["name"],
+            "Version": facts["version"],
+            "AppVersion": facts["appVersion"],
+        },
+        "Release": {"Name": release, "Namespace": namespace, "Service": service},
+        "Files": {"Get": lambda name: (chart / name).read_text(encoding="utf-8")},
+    }
+    renderer = _Renderer()
+    templates = sorted(
+        (chart / "templates").iterdir(), key=lambda path: (path.name[0] != "_", path.name)
+    )
+    return {
+        template.name: renderer.text(template.read_text(encoding="utf-8"), root)
+        for template in templates
+    }
 
 
 def merged(base: Values, changes: Mapping[str, Any]) -> Values:
@@ -97,10 +120,12 @@ class _Renderer:
         if block.kind == "define":
             self._defined[block.words[0].strip('"')] = block.body
             return ""
-        found = self._value(block.words, dot, root)
-        if not found:
+        value = self._value(block.words, dot, root)
+        if not value:
             return self._render(block.other, dot, root)
-        return self._render(block.body, found if block.kind == "with" else dot, root)
+        if block.kind == "range":
+            return "".join(self._render(block.body, item, root) for item in value)
+        return self._render(block.body, value if block.kind == "with" else dot, root)
 
     def _value(self, words: tuple[str, ...], dot: Any, root: Values) -> Any:
         """A pipeline: what comes before a bar is the last argument of what comes behind it."""
@@ -126,6 +151,8 @@ class _Renderer:
             return word[1:-1]
         if word.isdigit():
             return int(word)
+        if word == "$":
+            return root
         if not word.startswith((".", "$.")):
             raise TemplateError(f"{word!r} is not known")
         found: Any = root if word.startswith("$") else dot
@@ -158,7 +185,7 @@ def _nodes(parts: Iterator[_Part]) -> tuple[list[Any], str]:
             if len(part.words) > 1:
                 raise TemplateError(f"{' '.join(part.words)} is not known")
             return nodes, word
-        if word in ("if", "with", "define"):
+        if word in ("if", "with", "range", "define"):
             body, end = _nodes(parts)
             other: list[Any] = []
             if end == "else":
@@ -207,6 +234,14 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_text(self, data: str) -> yaml.ScalarNode:
+        """Quote what would be read as another type in Go's way, or sums of settings differ."""
+        is_text = self.resolve(yaml.ScalarNode, data, (True, False)).endswith((":str", ":yaml"))
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if is_text else '"')
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
+
 
 def _to_yaml(value: Any) -> str:
     return yaml.dump(value, Dumper=_Dumper, default_flow_style=False).rstrip("\n")
@@ -214,12 +249,14 @@ def _to_yaml(value: Any) -> str:
 
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "and": lambda *values: all(values),
+    "contains": lambda part, text: part in text,
     "default": lambda other, value: value or other,
     "empty": lambda value: not value,
     "eq": lambda one, other: one == other,
     "fail": _fail,
     "ne": lambda one, other: one != other,
     "nindent": lambda count, text: "\n" + "\n".join(" " * count + t for t in text.splitlines()),
+    "not": lambda value: not value,
     "quote": lambda value: f'"{value}"',
     "replace": lambda old, new, text: text.replace(old, new),
     "required": _required,
@@ -227,4 +264,6 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "toJson": _to_json,
     "toYaml": _to_yaml,
     "trim": str.strip,
+    "trimSuffix": lambda end, text: text.removesuffix(end),
+    "trunc": lambda length, text: text[:length],
 }
