@@ -152,6 +152,7 @@ async def _bindings(tx: PostgresTransaction) -> None:
     await tx.bindings.earmarked(100, 100)
     await tx.bindings.first_waiting(["default-scheduler"])
     await tx.bindings.holding(cluster_name(5), 10)
+    await tx.bindings.in_cluster(cluster_name(5))
     await tx.bindings.touch(stored.id)
     await tx.bindings.delete(stored.id)
 

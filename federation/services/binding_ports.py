@@ -164,8 +164,12 @@ class Bindings(Protocol):
         """Return the first waiting binding of each scheduler name that may be tried."""
         ...
 
-    async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:
-        """(namespace, name) of the first bindings, by name, with replicas in a cluster."""
+    async def holding(self, cluster: str, limit: int) -> Sequence[BindingName]:
+        """Return the oldest bindings with replicas in a cluster, by name."""
+        ...
+
+    async def in_cluster(self, cluster: str) -> Sequence[BindingName]:
+        """Return all bindings whose placements name a cluster, by name."""
         ...
 
 

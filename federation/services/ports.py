@@ -114,17 +114,9 @@ class StoredFailover(Protocol):
         ...
 
     async def in_clusters(
-        self,
-        clusters: Collection[str],
-        after: BindingName | None,
-        limit: int,
-        *,
-        is_strict: bool = False,
+        self, clusters: Collection[str], after: BindingName | None, limit: int
     ) -> Sequence[Binding]:
-        """Bindings that are in one of the clusters, by ascending (namespace, name).
-
-        Without one that only a newer release can read: ``is_strict`` raises NewerBody there.
-        """
+        """Return readable bindings that are in a cluster, by ascending (namespace, name)."""
         ...
 
     async def evicted(self, after: BindingName | None, limit: int) -> Sequence[Binding]:

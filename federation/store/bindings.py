@@ -152,13 +152,27 @@ FIRST_WAITING = named(
     "bindings.first_waiting",
     select(_first).select_from(_schedulers.join(_first, true())).order_by(_schedulers.c.name),
 )
+_in_cluster = select(binding_cluster.c.binding_id).where(
+    binding_cluster.c.cluster == bindparam("cluster")
+)
+# In the order of the index: by name the planner would look through all bindings for the first.
+_holding = (
+    _in_cluster.where(binding_cluster.c.replicas > 0)
+    .order_by(binding_cluster.c.binding_id)
+    .limit(bindparam("most"))
+    .subquery()
+)
 HOLDING = named(
     "bindings.holding",
     select(table.c.namespace, table.c.name)
-    .join(binding_cluster, binding_cluster.c.binding_id == table.c.id)
-    .where(binding_cluster.c.cluster == bindparam("cluster"), binding_cluster.c.replicas > 0)
-    .order_by(table.c.namespace, table.c.name)
-    .limit(bindparam("most")),
+    .join(_holding, _holding.c.binding_id == table.c.id)
+    .order_by(table.c.namespace, table.c.name),
+)
+IN_CLUSTER = named(
+    "bindings.in_cluster",
+    select(table.c.namespace, table.c.name)
+    .where(table.c.id.in_(_in_cluster))
+    .order_by(table.c.namespace, table.c.name),
 )
 
 
@@ -301,8 +315,12 @@ class BindingStatements:
         rows = (await self._connection.execute(FIRST_WAITING, parameters)).all()
         return readable_values(rows, binding_of)
 
-    async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:
+    async def holding(self, cluster: str, limit: int) -> Sequence[BindingName]:
         rows = await self._connection.execute(HOLDING, {"cluster": cluster, "most": limit})
+        return [(row.namespace, row.name) for row in rows]
+
+    async def in_cluster(self, cluster: str) -> Sequence[BindingName]:
+        rows = await self._connection.execute(IN_CLUSTER, {"cluster": cluster})
         return [(row.namespace, row.name) for row in rows]
 
     async def delete(self, binding_id: int) -> None:

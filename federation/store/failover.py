@@ -80,20 +80,12 @@ class FailoverStatements:
         )
 
     async def in_clusters(
-        self,
-        clusters: Collection[str],
-        after: BindingName | None,
-        limit: int,
-        *,
-        is_strict: bool = False,
+        self, clusters: Collection[str], after: BindingName | None, limit: int
     ) -> Sequence[Binding]:
         present = select(binding_cluster.c.binding_id).where(
             is_one_of(binding_cluster.c.cluster, sorted(clusters))
         )
         statement = named("failover.in_clusters", select(binding).where(binding.c.id.in_(present)))
-        if is_strict:
-            rows = await self._connection.execute(_after(statement, after).limit(limit))
-            return [plain_binding(row) for row in rows]
         return await self._page(statement, after, limit)
 
     async def evicted(self, after: BindingName | None, limit: int) -> Sequence[Binding]:

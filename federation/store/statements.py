@@ -104,9 +104,9 @@ RESHAPING: Final = frozenset({"partitions.drop", "partitions.make"})
 # The statements that take no lock of a row: they read, or add rows under new ids.
 FREE: Final = _names("""
     audit.chain audit.head audit.oldest audit.page audit.seal
-    bindings.earmarked bindings.find bindings.first_waiting bindings.holding bindings.names
-    bindings.of_gang bindings.page bindings.peers bindings.preemptible bindings.to_decide
-    bindings.waiting
+    bindings.earmarked bindings.find bindings.first_waiting bindings.holding bindings.in_cluster
+    bindings.names bindings.of_gang bindings.page bindings.peers bindings.preemptible
+    bindings.to_decide bindings.waiting
     clusters.add_capacity clusters.all clusters.find
     connection.check_client
     credentials.add credentials.add_join_token credentials.ages credentials.find

@@ -404,13 +404,15 @@ waiting = Table(
     CheckConstraint("(state = 'backoff') = (next_try IS NOT NULL)", name="backoff_has_time"),
     CheckConstraint("(state = 'gated') = (gate <> '')", name="gated_by"),
     CheckConstraint("attempts >= 0 AND remainder >= 0", name="counters_not_negative"),
+    # With the columns of its expressions: positions are counted in the index alone.
     Index(
-        "ix_waiting_order",
+        "ix_waiting_place",
         text("(- priority)"),
         text("coalesce(ordered_at, since)"),
         "namespace",
         text("coalesce(nullif(entry, ''), name)"),
         "name",
+        postgresql_include=["priority", "ordered_at", "since", "entry", "state"],
     ),
     Index(
         "ix_waiting_kept",

@@ -183,7 +183,7 @@ async def _emptied(tx: Transaction, name: str, why: str) -> tuple[int, list[Bind
     return versions[name].version + 1 if name in versions else 1, changes
 
 
-def _still_holding(name: str, holding: Sequence[tuple[str, str]]) -> str:
+def _still_holding(name: str, holding: Sequence[BindingName]) -> str:
     keys = [binding_key(namespace, binding) for namespace, binding in holding[:BINDINGS_NAMED]]
     suffix = " and others" if len(holding) > BINDINGS_NAMED else ""
     return (
@@ -201,18 +201,13 @@ async def _leave(tx: Transaction, cluster: str) -> list[StoredBinding]:
     The ledger of the cluster is locked: nobody is placed there meanwhile.
     """
     vanished: list[StoredBinding] = []
-    after: BindingName | None = None
-    while True:
-        page = await tx.failover.in_clusters([cluster], after, BINDINGS_AT_ONCE, is_strict=True)
-        if page:
-            keys = [(binding.namespace, binding.name) for binding in page]
-            locked = (await tx.bindings.lock_all(keys)).values()
-            present = [stored for stored in locked if _share(stored, cluster) is not None]
-            await tx.failover.leave(cluster, [stored.id for stored in present])
-            vanished += present
-        if len(page) < BINDINGS_AT_ONCE:
-            return vanished
-        after = page[-1].namespace, page[-1].name
+    names = await tx.bindings.in_cluster(cluster)
+    for start in range(0, len(names), BINDINGS_AT_ONCE):
+        locked = await tx.bindings.lock_all(names[start : start + BINDINGS_AT_ONCE])
+        present = [stored for stored in locked.values() if _share(stored, cluster) is not None]
+        await tx.failover.leave(cluster, [stored.id for stored in present])
+        vanished += present
+    return vanished
 
 
 def _share(stored: StoredBinding, cluster: str) -> int | None:

@@ -272,9 +272,11 @@ async def test_who_holds_replicas_in_a_cluster_is_told_by_name(store: PostgresSt
     elsewhere = (TargetCluster(name="a-b", replicas=3), TargetCluster(name="a", replicas=0))
     await add(store, replace(FULL, name="elsewhere", clusters=elsewhere))
     async with store.reading() as read:
-        assert await read.bindings.holding("a", 2) == [("shop", "api"), ("shop", "batch")]
+        assert await read.bindings.holding("a", 2) == [("shop", "api"), ("shop", "web")]
         assert await read.bindings.holding("b", 9) == []
         assert await read.bindings.holding("a-b", 9) == [("shop", "elsewhere")]
+        names = await read.bindings.in_cluster("a")
+        assert names == [("shop", name) for name in ("api", "batch", "elsewhere", "web")]
 
 
 HOT_UPDATES = text("""

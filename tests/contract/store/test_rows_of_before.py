@@ -140,7 +140,7 @@ async def test_one_unreadable_binding_is_named_and_hides_no_other(
         with pytest.raises(UnknownKey, match=message):
             await read.bindings.find(keys)
         with pytest.raises(UnknownKey, match=message):
-            await read.failover.in_clusters(["a"], None, COUNT, is_strict=True)
+            await read.bindings.lock_all(keys)
         assert await read.bindings.get("shop", NAMES[40]) is not None
 
         unread = set[tuple[str, str]]()

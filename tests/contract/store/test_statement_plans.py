@@ -7,12 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
+from sqlalchemy import text
 
+from federation.store.bindings import BindingStatements
 from federation.store.engine import create_engine
+from federation.store.failover import FailoverStatements
 from federation.store.statements import NAMES, RESHAPING
 from lab.databases import Databases, connected
-from lab.filled_databases import SMALL, fill
-from lab.statement_tours import Planned, planned_statements
+from lab.filled_databases import SMALL, binding_name, cluster_name, fill
+from lab.statement_tours import LAST, Planned, planned_statements
 
 # Of smaller tables, and empty partitions, the planner reads all there is.
 MIN_ROWS = 1_000
@@ -21,6 +24,9 @@ SIZES = """
     WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
 """
 PARTIAL = "SELECT indexrelid::regclass::text FROM pg_index WHERE indpred IS NOT NULL"
+WHOLE_READS = text("""
+    SELECT seq_scan, seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = 'binding_cluster'
+""")
 # Statements that read a whole table, and why.
 READS_ALL: Mapping[str, str] = {
     "credentials.prune": "a few rows for each cluster",
@@ -33,7 +39,6 @@ READS_ALL: Mapping[str, str] = {
     "tokens.prune": "at most 10,000 tokens",
     "waiting.tallies": "counts all that wait, for metrics",
     "waiting.page_of_part": "positions in the queue of all",
-    "waiting.position": "counts all before a place",
 }
 # No statements of tables, or those of a database that was put back, which reads all ledgers.
 OTHER_ROOMS = {"connection", "migrations", "partitions", "server", "signal", "store"}
@@ -50,6 +55,7 @@ ELSEWHERE = frozenset(
 class Catalog:
     """The statements with their plans, rows of tables, and names of partial indexes."""
 
+    url: str
     planned: Sequence[Planned]
     rows: Mapping[str, float]
     partial: frozenset[str]
@@ -69,7 +75,7 @@ def catalog(databases: Databases, template_url: str) -> Iterator[Catalog]:
         async with connected(url) as connection:
             rows = {row[0]: row[1] for row in await connection.fetch(SIZES)}
             partial = frozenset(name for (name,) in await connection.fetch(PARTIAL))
-        return Catalog(planned=planned, rows=rows, partial=partial)
+        return Catalog(url=url, planned=planned, rows=rows, partial=partial)
 
     yield asyncio.run(read_catalog())
     databases.drop(url)
@@ -95,6 +101,30 @@ def test_each_exception_is_needed(catalog: Catalog) -> None:
         statement.name for statement in catalog.planned if any(whole_scans(catalog, statement))
     }
     assert sorted(READS_ALL.keys() - reading) == []
+
+
+def test_positions_in_the_queue_are_counted_in_the_index_alone(catalog: Catalog) -> None:
+    scans = {
+        node["Node Type"]
+        for planned in catalog.planned
+        if planned.name == "waiting.position"
+        for node, _ in planned.nodes()
+        if "Relation Name" in node
+    }
+    assert scans == {"Index Only Scan"}
+
+
+async def test_shares_of_a_batch_are_found_by_their_key(catalog: Catalog) -> None:
+    """The server counts how it reads the table, because no plan shows what a trigger runs."""
+    engine = create_engine(catalog.url)
+    names = [binding_name(LAST - SMALL.clusters * number) for number in range(100)]
+    async with engine.connect() as connection:
+        stored = await BindingStatements(connection).lock_all(names)
+        ids = [binding.id for binding in stored.values()]
+        await FailoverStatements(connection).leave(cluster_name(0), ids)
+        assert (await connection.execute(WHOLE_READS)).one() == (0, 0)
+        await connection.rollback()
+    await engine.dispose()
 
 
 def whole_scans(catalog: Catalog, planned: Planned) -> Iterator[str]:
